@@ -1,0 +1,1 @@
+"""Slipway's command: merges values, installs charts, submits runs and explains what happens to them."""
