@@ -1,0 +1,109 @@
+"""One model of a run for every kind, and the interface that a kind of run stands behind.
+
+The verbs know nothing but this module: `submit`, `status`, `logs`, `cancel` work on whatever
+`Backend` answers for a name. `local.py` is the first; the cluster's kinds come through the same door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from launcher.plan import LaunchPlan
+
+
+class State(StrEnum):
+    """Where a run is in its life; the same words for every kind."""
+
+    QUEUED = "queued"
+    ADMITTED = "admitted"
+    STARTING = "starting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    RESTARTING = "restarting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What is known of a run now. Scripts read its fields as JSON: add, never rename.
+
+    `step` counts finished steps, of `steps`; `loss` is the last step's; times are RFC 3339 in UTC;
+    `restarts` counts the times that training started again within this attempt; `folder` is a local
+    path or a URL and holds metrics.jsonl. `tokens_per_second` is of the whole run, `seconds_left` an
+    estimate from the last steps. What is not known (yet) is None.
+    """
+
+    name: str
+    namespace: str
+    kind: str
+    state: State
+    reason: str = ""
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    submitted: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    restarts: int = 0
+    attempt: int = 1
+    folder: str = ""
+    eval_loss_first: float | None = None
+    eval_loss: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What became of a submit: the run's status, and one sentence that says what was done.
+
+    `created` is False where a run of that name and config was there already and was only found again.
+    """
+
+    status: RunStatus
+    said: str
+    created: bool
+
+
+class Backend(Protocol):
+    """A kind of run. Every method raises LauncherError with a sentence when it cannot do its work."""
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        """Make the run, or find or resume the one that has its name; one atomic step, safe to race.
+
+        `accept_changes` is `--continue`: go on from the last checkpoint with a config that differs.
+        """
+        ...
+
+    def list(self) -> Sequence[RunStatus]:
+        """Every run of this kind, newest first."""
+        ...
+
+    def status(self, name: str) -> RunStatus | None:
+        """The run's status, or None where this kind has no run of that name."""
+        ...
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        """The run's output line by line (no newline at the end); with `follow`, until the run ends."""
+        ...
+
+    def cancel(self, name: str) -> RunStatus:
+        """Stop the run and free all that it holds; record and checkpoints stay. Idempotent."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove the record of a run that has ended, with its folder."""
+        ...
