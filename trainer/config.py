@@ -1,0 +1,243 @@
+"""The run config: what the launcher (or a chart) hands to the trainer, and what MaxText makes of it.
+
+The run config is one JSON object: the effective values, keys unchanged, plus `accelerator`, the row of
+the accelerator table with `machineType`, `topology`, `chipsPerHost`, `chips` and `hosts` (per slice)
+filled in. Everything else is derived here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from trainer import data
+from trainer.errors import ConfigError
+
+_HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
+# Values of MaxText's that Slipway chooses where the user did not: its own suit benchmarks on synthetic
+# data (documents are cut to their first max_target_length tokens, one pass over the data, a checkpoint
+# every 10,000 steps) or fill the log (1,100 lines of config).
+_DEFAULTS: dict[str, Any] = {
+    "log_config": False,
+    "save_checkpoint_on_completion": True,
+}
+_TEXT_DEFAULTS: dict[str, Any] = {
+    "grain_worker_count": 0,
+    "grain_worker_count_eval": 0,
+    "use_truncation": False,
+}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run config that has been read and found whole; `path` is where it was read from."""
+
+    path: Path
+    tree: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.tree["run"]["name"])
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps all that it writes: checkpoints/, tensorboard/, metrics.jsonl, events.jsonl."""
+        return Path(self.tree["storage"]["mountPath"]) / self.name
+
+    @property
+    def max_restarts(self) -> int:
+        return int(self.tree["run"].get("maxRestarts", 0))
+
+    @property
+    def accelerator(self) -> Mapping[str, Any]:
+        row: Mapping[str, Any] = self.tree["accelerator"]
+        return row
+
+    @property
+    def slices(self) -> int:
+        return int(self.tree["slice"].get("count", 1))
+
+    @property
+    def hosts(self) -> int:
+        """Processes of the whole run: one a host, over all slices."""
+        return int(self.accelerator["hosts"]) * self.slices
+
+    @property
+    def peak_tflops(self) -> float | None:
+        """Peak bf16 TFLOP/s of one chip, or None where the table has none (a CPU)."""
+        peak = self.accelerator.get("peakTflops")
+        return float(peak) if peak else None
+
+    @property
+    def train(self) -> Mapping[str, Any]:
+        keys: Mapping[str, Any] = self.tree.get("train") or {}
+        return keys
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        keys: Mapping[str, Any] = self.tree.get("data") or {}
+        return keys
+
+    @cached_property
+    def corpus(self) -> data.Corpus | None:
+        """The text that `data` names, or None where MaxText's own dataset keys apply."""
+        return data.open_corpus(self.data) if data.is_given(self.data) else None
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with any value of the config."""
+        return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read(path: Path) -> RunConfig:
+    """Read a run config; raises ConfigError with the file and the key where it cannot be one."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read the run config {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}.") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} holds no JSON object; it is written by `launcher submit --dry-run -o json`.")
+    for key, names in {
+        "run": ("name",),
+        "storage": ("mountPath",),
+        "slice": (),
+        "accelerator": ("name", "kind", "hosts"),
+    }.items():
+        section = tree.get(key)
+        if not isinstance(section, dict):
+            raise ConfigError(f"{path}: the key {key} is missing; `launcher submit --dry-run -o json` writes a whole one.")
+        for name in names:
+            if not section.get(name):
+                raise ConfigError(f"{path}: the key {key}.{name} is missing or empty.")
+    if tree["accelerator"]["kind"] not in _HARDWARE:
+        raise ConfigError(f"{path}: accelerator.kind is {tree['accelerator']['kind']!r}; it is cpu, gpu or tpu.")
+    return RunConfig(path, tree)
+
+
+def check(config: RunConfig) -> dict[str, Any]:
+    """All that can be told without JAX, Ray or MaxText: keys that Slipway owns, the data, the tokenizer.
+
+    Returns a summary of the data (empty where MaxText reads its own). Raises ConfigError.
+    """
+    for module in ("maxtext", "jax", "grain"):
+        if importlib.util.find_spec(module) is None:
+            raise ConfigError(f'The Python package {module} is not installed; install the trainer: pip install "slipway[train]".')
+    derived = _derived(config)
+    if config.corpus is None:
+        return {}
+    for part, units in (("train", config.corpus.train), ("held-out", config.corpus.held_out)):
+        if units and len(units) < config.hosts:
+            raise ConfigError(
+                f"data: the {part} part has {len(units)} pieces for {config.hosts} hosts; "
+                "give more text" + (" or a larger data.heldOut.fraction." if part == "held-out" else ".")
+            )
+    tokenizer = str(derived["tokenizer_path"])
+    if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
+        raise ConfigError(f"data.tokenizer.path: {tokenizer} does not exist; name a tokenizer file, or leave it empty.")
+    data.check_corpus(config.corpus)
+    return config.corpus.summary()
+
+
+def maxtext_argv(config: RunConfig) -> list[str]:
+    """The argument list that MaxText's `initialize` takes: program, base config, then key=value.
+
+    The user's `train` keys are passed as they are; raises ConfigError for one that Slipway sets itself.
+    """
+    keys = _derived(config)
+    return ["trainer", str(_maxtext_folder() / "configs" / "base.yml")] + [
+        f"{key}={json.dumps(value)}" for key, value in keys.items()
+    ]
+
+
+def owned_keys(config: RunConfig) -> dict[str, Any]:
+    """The MaxText keys that Slipway sets from the other values; `train` must not name them."""
+    owned: dict[str, Any] = {
+        "run_name": config.name,
+        "base_output_directory": str(config.folder.parent),
+        "hardware": _HARDWARE[config.accelerator["kind"]],
+        "num_slices": config.slices,
+        # jax.distributed is set up before MaxText starts: by Ray Train, or by trainer/distributed.py.
+        "skip_jax_distributed_system": True,
+        "enable_single_controller": False,
+        # Written by trainer/metrics.py instead: MaxText's is truncated by evaluations and doubled by restarts.
+        "metrics_file": "",
+        **_tokenizer(config.data.get("tokenizer") or {}),
+    }
+    if config.corpus is not None:
+        owned |= {
+            "dataset_type": "grain",
+            # MaxText's pipeline for Parquet takes documents in a column `text`; trainer/loop.py gives it ours.
+            "grain_file_type": "parquet",
+            "grain_train_files": "data.files",
+            "grain_eval_files": "data.heldOut",
+            "grain_train_mixture_config_path": "",
+            "hf_path": "",
+            "hf_train_files": "",
+            "hf_eval_files": "",
+            "train_data_columns": ["text"],
+            "eval_data_columns": ["text"],
+            "tokenize_train_data": True,
+            "tokenize_eval_data": True,
+            "grain_use_elastic_iterator": False,
+        }
+    return owned
+
+
+def _derived(config: RunConfig) -> dict[str, Any]:
+    owned = owned_keys(config)
+    user = {key: value for key, value in config.train.items() if value is not None}
+    clash = sorted(set(user) & set(owned))
+    if clash:
+        raise ConfigError(f"train.{clash[0]} is set by Slipway from the run's other values; remove it from train.")
+    keys = {**_DEFAULTS, **user, **owned}
+    keys.setdefault("jax_cache_dir", str(config.folder.parent / ".jax_cache"))
+    if config.corpus is not None:
+        keys = {**_TEXT_DEFAULTS, **keys}
+        keys.update(_evaluation(config, keys))
+    return keys
+
+
+def _evaluation(config: RunConfig, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """When the held-out part is evaluated: before the first step and after the last, and every
+    `train.eval_interval` steps between them where that is set."""
+    assert config.corpus is not None  # noqa: S101 - for the type checker; both callers have asked
+    steps = keys.get("steps")
+    if not config.corpus.held_out:
+        if int(keys.get("eval_interval", -1)) > 0:
+            raise ConfigError("train.eval_interval is set but nothing is held out; set data.heldOut.fraction.")
+        return {"eval_interval": -1}
+    interval = int(keys.get("eval_interval", -1))
+    if interval <= 0:
+        # MaxText's own default is 150,001; only the last step matters here.
+        interval = int(steps) if steps and int(steps) > 0 else 150_001
+    count = int(keys.get("eval_steps", 4))
+    if count <= 0:
+        # With -1 a host whose share is smaller leaves the evaluation early and the others wait for it for ever.
+        raise ConfigError("train.eval_steps must be positive: every host evaluates the same number of batches.")
+    start = int(keys.get("eval_start_step", interval - 1))
+    return {"eval_interval": interval, "eval_steps": count, "eval_start_step": start}
+
+
+def _tokenizer(values: Mapping[str, Any]) -> dict[str, str]:
+    kind = str(values.get("kind") or "sentencepiece")
+    path = str(values.get("path") or "")
+    if not path:
+        if kind != "sentencepiece":
+            raise ConfigError(f"data.tokenizer.kind is {kind}, so data.tokenizer.path must name the tokenizer.")
+        path = str(_maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
+    return {"tokenizer_type": kind, "tokenizer_path": path}
+
+
+def _maxtext_folder() -> Path:
+    spec = importlib.util.find_spec("maxtext")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError('The Python package maxtext is not installed; install the trainer: pip install "slipway[train]".')
+    return Path(spec.submodule_search_locations[0])

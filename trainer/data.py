@@ -1,0 +1,410 @@
+"""Text for training: from files, folders and globs to a stream of documents.
+
+Files are cut into units: a byte range of a text file (.txt, .md, .jsonl) or a run of rows of a
+Parquet file. Units are listed from sizes alone, so a corpus of any size starts at once and streams;
+a unit is read when its turn comes. Shuffling, repeating and sharding over hosts work on the list of
+units, so the position in the data is a small number that a checkpoint can hold.
+
+Only this module knows the formats. It imports nothing heavy until documents are read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import glob
+import hashlib
+import json
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from trainer.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TEXT_SUFFIXES = (".txt", ".md")
+SUFFIXES = (*TEXT_SUFFIXES, ".jsonl", ".parquet")
+
+# Units are small enough that a small corpus still splits over hosts and into a held-out part, and
+# large enough that a corpus of terabytes is a list of a few million.
+_MIN_UNIT = 1 << 10
+_USUAL_UNIT = 64 << 10
+_MAX_UNIT = 1 << 20
+# A text file is cut after a newline where there is one within this many bytes, else between characters.
+_NEWLINE_WINDOW = 64 << 10
+# Every byte of a corpus up to this size is decoded before the run starts (about a second); of a larger one
+# the first and last unit of every file.
+_CHECK_WHOLE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of one file: bytes [start, stop) of text, or rows [start, stop) of one Parquet row group."""
+
+    path: str
+    start: int
+    stop: int
+    row_group: int = -1  # -1: bytes
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a run trains on and what it holds out; `size` is the input's bytes on disk."""
+
+    train: Sequence[Unit]
+    held_out: Sequence[Unit]
+    files: int
+    size: int
+    field: str
+    fingerprint: str
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "files": self.files,
+            "bytes": self.size,
+            "train_units": len(self.train),
+            "held_out_units": len(self.held_out),
+            "fingerprint": self.fingerprint,
+        }
+
+
+def is_given(data: Mapping[str, Any]) -> bool:
+    """Whether the values name text to train on (else MaxText's own dataset keys apply)."""
+    return bool(data.get("files") or data.get("corpus"))
+
+
+def open_corpus(data: Mapping[str, Any]) -> Corpus:
+    """List the units of the text that `data` (the values key) names.
+
+    Reads names and sizes, and Parquet footers; no text. Raises ConfigError with the file's name where
+    a file or folder is missing, unreadable, of an unknown kind, or empty.
+    """
+    field = str(data.get("field") or "text")
+    held_out = data.get("heldOut") or {}
+    if data.get("corpus"):
+        files = _standard_library(str(data["corpus"]))
+    else:
+        files = _expand(data["files"], key="data.files")
+    units = _cut(files)
+    if held_out.get("files"):
+        eval_files = _expand(held_out["files"], key="data.heldOut.files")
+        shared = sorted(set(files) & set(eval_files))
+        if shared:
+            raise ConfigError(
+                f"{shared[0]} is in both data.files and data.heldOut.files; what is held out must not be trained on."
+            )
+        train, evaluation = units, _cut(eval_files)
+    else:
+        eval_files = []
+        train, evaluation = _split(units, float(held_out.get("fraction", 0.0)))
+    every = [*files, *eval_files]
+    sizes = [Path(path).stat().st_size for path in every]
+    digest = hashlib.sha256()
+    for path, size in zip(every, sizes, strict=True):
+        digest.update(f"{path}\0{size}\n".encode())
+    return Corpus(train, evaluation, len(every), sum(sizes), field, digest.hexdigest()[:16])
+
+
+def check_corpus(corpus: Corpus) -> None:
+    """Decode the text: all of it up to 1 GiB, of more the first and last unit of every file.
+
+    Raises ConfigError naming the file and the place of the first input that is no text, or of a
+    missing field, and when there is no text at all.
+    """
+    for part, units in (("to train on", corpus.train), ("to hold out", corpus.held_out)):
+        chosen = units if corpus.size <= _CHECK_WHOLE else _ends_of_files(units)
+        characters = sum(len(text.strip()) for unit in chosen for text in documents(unit, corpus.field))
+        if units and not characters:
+            raise ConfigError(f"{units[0].path}: the part of the data {part} holds no text at all; name files that do.")
+
+
+def _ends_of_files(units: Iterable[Unit]) -> list[Unit]:
+    ends: dict[str, tuple[Unit, Unit]] = {}
+    for unit in units:
+        ends[unit.path] = (ends[unit.path][0] if unit.path in ends else unit, unit)
+    return [unit for pair in ends.values() for unit in dict.fromkeys(pair)]
+
+
+def documents(unit: Unit, field: str) -> Iterator[str]:
+    """The documents of one unit, in order.
+
+    Raises ConfigError naming file and place for text that is not UTF-8, a line that is no JSON object,
+    a missing column or field, and a file that has changed under the run.
+    """
+    if unit.row_group >= 0:
+        yield from _parquet_rows(unit, field)
+        return
+    try:
+        with Path(unit.path).open("rb") as file:
+            raw, start = _read_range(file, unit, lines_only=unit.path.endswith(".jsonl"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read {unit.path}: {error.strerror}.") from error
+    if raw.startswith(codecs.BOM_UTF8) and start == 0:
+        raw = raw[len(codecs.BOM_UTF8) :]
+        start = len(codecs.BOM_UTF8)
+    if unit.path.endswith(".jsonl"):
+        yield from _json_lines(raw, start, unit.path, field)
+        return
+    text = _decode(raw, start, unit.path)
+    if text.strip():
+        yield text
+
+
+def train_dataset(
+    corpus: Corpus,
+    *,
+    held_out: bool,
+    host_index: int,
+    host_count: int,
+    shuffle: bool,
+    seed: int,
+    epochs: int | None,
+) -> Any:
+    """A grain IterDataset of {"text": document} for one host: units shuffled, repeated, every host_count-th.
+
+    `epochs` None repeats without end. The stream of a host depends on nothing but the arguments, and its
+    iterator's state is the position in the list of units and in the current one.
+    """
+    import grain.python as grain
+
+    units = corpus.held_out if held_out else corpus.train
+    dataset = grain.MapDataset.source(units)
+    if shuffle:
+        dataset = dataset.shuffle(seed=seed)
+    dataset = dataset.repeat(epochs)[host_index::host_count]
+    # Without read-ahead threads: text is read far faster than it is tokenized and trained on.
+    stream = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
+    return grain.experimental.FlatMapIterDataset(stream, _documents_transform(corpus.field))
+
+
+@functools.cache
+def _documents_transform(field: str) -> Any:
+    """The grain transform from a unit to its documents; made late, so that this module stays light."""
+    import grain.python as grain
+
+    class Documents(grain.experimental.FlatMapTransform):  # type: ignore[misc]
+        max_fan_out = 1 << 20
+
+        def flat_map(self, element: Unit) -> list[dict[str, str]]:
+            return [{"text": text} for text in documents(element, field)]
+
+    return Documents()
+
+
+def _standard_library(name: str) -> list[str]:
+    """The Python standard library's own sources, with their documentation strings: text that every machine has."""
+    if name != "python":
+        raise ConfigError(f'data.corpus is "{name}"; the one corpus that comes with every machine is "python".')
+    root = Path(sysconfig.get_path("stdlib"))
+    found = sorted(
+        str(path)
+        for path in root.rglob("*.py")
+        # Packages installed beside it are not the library; its tests hold files that are wrong on purpose.
+        if not {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"} & set(path.parts)
+    )
+    return [path for path in found if _usable(Path(path))]
+
+
+def _usable(path: Path) -> bool:
+    """Whether a file of the standard library is there, not empty, and UTF-8 (Python allows other encodings)."""
+    try:
+        return bool(path.read_bytes().decode("utf-8").strip())
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _expand(entries: Sequence[str], *, key: str) -> list[str]:
+    """Files, folders (all files below, of the known kinds) and globs, as sorted absolute paths without doubles."""
+    found: dict[str, None] = {}
+    for entry in entries:
+        path = Path(entry).expanduser()
+        if any(character in entry for character in "*?[") and not path.exists():
+            matches = sorted(glob.glob(str(path), recursive=True))
+            files = [match for match in matches if Path(match).is_file()]
+            if not files:
+                raise ConfigError(f'{key}: no file matches "{entry}"; check the pattern and the working directory.')
+        elif _is_dir(path, key):
+            files = _files_below(path, key)
+        else:
+            files = [str(path)]
+        for name in files:
+            _require_known_file(name, key)
+            found[str(Path(name).absolute())] = None
+    return sorted(found)
+
+
+def _is_dir(path: Path, key: str) -> bool:
+    try:
+        if not path.exists():
+            raise ConfigError(f"{key}: {path} does not exist; check the path (it is taken from where you submit).")
+        return path.is_dir()
+    except PermissionError as error:
+        raise ConfigError(f"{key}: cannot read {path}: permission denied.") from error
+
+
+def _files_below(folder: Path, key: str) -> list[str]:
+    def refuse(error: OSError) -> None:
+        raise ConfigError(f"{key}: cannot read the folder {error.filename}: {error.strerror}.") from error
+
+    found = [
+        str(parent / name)
+        for parent, _, names in folder.walk(on_error=refuse)
+        for name in names
+        if name.endswith(SUFFIXES)
+    ]
+    if not found:
+        raise ConfigError(f"{key}: the folder {folder} holds no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
+    return sorted(found)
+
+
+def _require_known_file(name: str, key: str) -> None:
+    if not name.endswith(SUFFIXES):
+        raise ConfigError(f"{key}: {name} is no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
+    try:
+        with Path(name).open("rb") as file:
+            if not file.read(1):
+                raise ConfigError(f"{key}: {name} is empty; remove it from {key} or fill it.")
+    except OSError as error:
+        raise ConfigError(f"{key}: cannot read {name}: {error.strerror}.") from error
+
+
+def _cut(files: Sequence[str]) -> list[Unit]:
+    text = [path for path in files if not path.endswith(".parquet")]
+    sizes = {path: Path(path).stat().st_size for path in text}
+    total = sum(sizes.values())
+    floor = min(_USUAL_UNIT, max(_MIN_UNIT, total // 64))
+    length = min(_MAX_UNIT, max(floor, total // 65536))
+    units = []
+    for path in files:
+        if path.endswith(".parquet"):
+            units.extend(_parquet_units(path, len(files)))
+        else:
+            units.extend(Unit(path, at, min(at + length, sizes[path])) for at in range(0, sizes[path], length))
+    return units
+
+
+def _split(units: Sequence[Unit], fraction: float) -> tuple[list[Unit], list[Unit]]:
+    """Hold out every n-th unit, at least one, so that the held-out part is spread over the whole corpus."""
+    if fraction <= 0:
+        return list(units), []
+    if len(units) < 2:
+        raise ConfigError(
+            f"{units[0].path if units else 'data'} is too small to hold out a part of it for evaluation; "
+            "give more text, or set data.heldOut.fraction: 0."
+        )
+    stride = max(2, min(round(1 / fraction), len(units)))
+    held_out = [unit for index, unit in enumerate(units) if index % stride == stride - 1]
+    train = [unit for index, unit in enumerate(units) if index % stride != stride - 1]
+    return train, held_out
+
+
+def _read_range(file: BinaryIO, unit: Unit, *, lines_only: bool) -> tuple[bytes, int]:
+    """The bytes of the unit with both ends moved to a boundary, and where they start.
+
+    Both neighbours of a cut compute the same boundary from the file alone, so nothing is read twice or
+    left out. A boundary is the first place at or after the cut that follows a newline; in text without
+    one nearby, the next character.
+    """
+    start = _boundary(file, unit.start, lines_only=lines_only)
+    stop = _boundary(file, unit.stop, lines_only=lines_only)
+    file.seek(start)
+    return file.read(max(0, stop - start)), start
+
+
+def _boundary(file: BinaryIO, cut: int, *, lines_only: bool) -> int:
+    if cut == 0:
+        return 0
+    file.seek(cut - 1)
+    before = cut - 1
+    while chunk := file.read(_NEWLINE_WINDOW):
+        newline = chunk.find(b"\n")
+        if newline >= 0:
+            return before + newline + 1
+        if not lines_only:
+            # UTF-8's continuation bytes are 0b10xxxxxx; a character has at most three of them.
+            tail = chunk[1:5]
+            return cut + next((i for i, byte in enumerate(tail) if byte & 0xC0 != 0x80), len(tail))
+        before += len(chunk)
+    return before if lines_only else cut
+
+
+def _decode(raw: bytes, start: int, path: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is no UTF-8 text: byte {raw[error.start]:#04x} at offset {start + error.start}; convert the file."
+        ) from error
+
+
+def _json_lines(raw: bytes, start: int, path: str, field: str) -> Iterator[str]:
+    at = start
+    for line in raw.splitlines(keepends=True):
+        text = _decode(line, at, path).strip()
+        if text:
+            yield _field_of(text, at, path, field)
+        at += len(line)
+
+
+def _field_of(line: str, at: int, path: str, field: str) -> str:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}: the line at byte {at} is no JSON ({error.msg}).") from error
+    if not isinstance(row, dict) or not isinstance(row.get(field), str):
+        have = ", ".join(sorted(row)) if isinstance(row, dict) else "no fields"
+        raise ConfigError(
+            f'{path}: the line at byte {at} has no text field "{field}" (it has {have}); set data.field.'
+        )
+    return str(row[field])
+
+
+def _parquet_units(path: str, files: int) -> list[Unit]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"{path} is no Parquet file: {str(error).splitlines()[0]}") from error
+    groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    if not sum(groups):
+        raise ConfigError(f"{path} has no rows; remove it from data.files or fill it.")
+    # A row group is decoded as a whole; it is cut into runs of rows only where a small corpus would
+    # else be too few units to split.
+    pieces = max(1, 64 // max(1, files * len(groups)))
+    units = []
+    for index, rows in enumerate(groups):
+        length = max(1, -(-rows // pieces))
+        units.extend(Unit(path, at, min(at + length, rows), index) for at in range(0, rows, length))
+    return units
+
+
+def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
+    column = _parquet_column(unit.path, unit.row_group, field)
+    for row in range(unit.start, unit.stop):
+        text = column[row].as_py()
+        if text is not None:
+            yield text
+
+
+@functools.lru_cache(maxsize=2)
+def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            if field not in file.schema_arrow.names:
+                have = ", ".join(file.schema_arrow.names)
+                raise ConfigError(f'{path} has no column "{field}" (it has {have}); set data.field.')
+            kind = file.schema_arrow.field(field).type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise ConfigError(f'{path}: the column "{field}" holds {kind}, not text; set data.field.')
+            return file.read_row_group(row_group, columns=[field]).column(field)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,11 @@
+"""Errors that a restart cannot mend."""
+
+from __future__ import annotations
+
+
+class ConfigError(Exception):
+    """The run as it is configured can never work; its text is the sentence that the user reads.
+
+    The process ends with exit code 2 and nothing restarts it: neither Ray Train, nor the launcher's
+    supervisor, nor (by their failure policies) a RayJob or a JobSet.
+    """

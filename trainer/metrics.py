@@ -1,0 +1,81 @@
+"""What a run leaves to read: metrics.jsonl and events.jsonl in its folder.
+
+metrics.jsonl has one line a step, never one missing and never one twice, whatever was killed when: a
+step's line is on disk before the checkpoint that makes the step final, and a start drops the lines of
+the steps that it will do again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PREFIX = "SLIPWAY_METRICS "
+
+
+def now() -> str:
+    """The time now, RFC 3339 in UTC with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class MetricsFile:
+    """metrics.jsonl of a run, open for the one process that writes it."""
+
+    def __init__(self, folder: Path, *, start_step: int) -> None:
+        """Keep the lines of the steps before `start_step` and of evaluations up to it; drop the rest."""
+        self._path = folder / "metrics.jsonl"
+        kept = [line for line in read(self._path) if _before(line, start_step)]
+        draft = self._path.with_suffix(".tmp")
+        with draft.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path)
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append one line, and print it on stdout after PREFIX for whoever reads the log."""
+        text = json.dumps({key: _plain(value) for key, value in line.items()})
+        self._file.write(text + "\n")
+        self._file.flush()
+        print(PREFIX + text, flush=True)  # noqa: T201 - stdout is how the launcher follows a run on a cluster
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics file; a last line cut short by a kill is left out."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)
+
+
+def write_event(folder: Path, event: str, **fields: Any) -> None:
+    """Append one line to events.jsonl: {"event": …, "time": …, …}; safe from several processes."""
+    line = json.dumps({"event": event, "time": now(), **fields}) + "\n"
+    descriptor = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _before(line: Mapping[str, Any], start_step: int) -> bool:
+    # An evaluation's step counts the updates that were made, so the one made right before a checkpoint
+    # at the end of step s has step s + 1, where the restart begins.
+    return bool(line["step"] <= start_step if "eval_loss" in line else line["step"] < start_step)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity; a loss that is one of them is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
