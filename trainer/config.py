@@ -163,10 +163,11 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
         "run_name": config.name,
         "base_output_directory": str(config.folder.parent),
         "hardware": _HARDWARE[config.accelerator["kind"]],
-        "num_slices": config.slices,
         # jax.distributed is set up before MaxText starts: by Ray Train, or by trainer/distributed.py.
         "skip_jax_distributed_system": True,
         "enable_single_controller": False,
+        # Counted by MaxText from the devices; slice.count is what asks for them.
+        "num_slices": -1,
         # Written by trainer/metrics.py instead: MaxText's is truncated by evaluations and doubled by restarts.
         "metrics_file": "",
         **_tokenizer(config.data.get("tokenizer") or {}),

@@ -29,7 +29,7 @@ class MetricsFile:
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Keep the lines of the steps before `start_step` and of evaluations up to it; drop the rest."""
         self._path = folder / "metrics.jsonl"
-        kept = [line for line in read(self._path) if _before(line, start_step)]
+        kept = [line for line in read(self._path) if _before(line, start_step)] if start_step else []
         draft = self._path.with_suffix(".tmp")
         with draft.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in kept)

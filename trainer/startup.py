@@ -8,6 +8,7 @@ imports the real thing at its first use, so no feature is lost and nothing on di
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
 from types import ModuleType
@@ -21,6 +22,7 @@ _DEFERRED = (
     "google.cloud.aiplatform",
     "google.cloud.logging",
     "maxtext.checkpoint_conversion.utils.load_dynamic",
+    "maxtext.integration.tunix.tunix_adapter",
     "ml_goodput_measurement",
     "pathwaysutils",
     "pathwaysutils.elastic",
@@ -65,6 +67,8 @@ class _DeferredModule(ModuleType):
     """Stands in `sys.modules` for a module until something in it is used."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__version__":  # asked for at import by whoever supports several versions
+            return importlib.metadata.version(self.__name__.partition(".")[0])
         if name.startswith("__"):
             raise AttributeError(name)
         return _Later(self.__name__, (name,))

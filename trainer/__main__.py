@@ -1,0 +1,98 @@
+"""python -m trainer --config run.json: train, in a Ray cluster, on this machine, or without Ray."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from trainer.config import RunConfig, check, read
+from trainer.errors import ConfigError
+from trainer.metrics import now, write_event
+
+
+def main() -> int:
+    """Exit code 0: trained to the last step; 2: the config can never work; 1: anything that a restart may mend."""
+    parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="the run config, JSON")
+    parser.add_argument("--check", action="store_true", help="check config and data, print a summary, train nothing")
+    parser.add_argument("--no-ray", action="store_true", help="this process is one host of the run (as in a JobSet)")
+    arguments = parser.parse_args()
+    config: RunConfig | None = None
+    try:
+        config = read(arguments.config.absolute())
+        summary = check(config)
+        if arguments.check:
+            print(json.dumps(summary))  # noqa: T201 - data for whoever called
+            return 0
+        return _train(config, summary, ray=not arguments.no_ray)
+    except ConfigError as error:
+        _report(config, str(error))
+        return 2
+
+
+def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
+    from trainer import loop
+
+    _make_folder(config)
+    _same_data(config, summary)
+    if loop.completed(config):
+        print(f"{config.name} is trained already: the last step's checkpoint is in {config.folder}.")  # noqa: T201
+        return 0
+    os.environ.update(loop.environment(config))
+    try:
+        if ray:
+            from trainer import ray_driver
+
+            ray_driver.run(config)
+        else:
+            from trainer import distributed
+
+            distributed.initialize(config)
+            loop.train(config)
+    except ConfigError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        _report(config, f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}")
+        return 1
+    return 0
+
+
+def _make_folder(config: RunConfig) -> None:
+    try:
+        config.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"Cannot make the run's folder {config.folder} (storage.mountPath): {error.strerror}.") from error
+
+
+def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
+    """A restart goes on at a position in the data, which means something only while the data is the same.
+
+    Another config (`--continue`) may name other data; then the position is one in the new list.
+    """
+    if not summary:
+        return
+    path = config.folder / "data.json"
+    seen = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if seen and seen["config"] == config.digest and seen["fingerprint"] != summary["fingerprint"]:
+        raise ConfigError(
+            f"The text files of {config.name} are not those it was started with (their names or sizes changed), so it "
+            f"cannot go on where it was; restore them, or submit under a new name."
+        )
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_text(json.dumps({**summary, "config": config.digest, "time": now()}), encoding="utf-8")
+    draft.replace(path)
+
+
+def _report(config: RunConfig | None, sentence: str) -> None:
+    print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message
+    if config is not None and config.folder.is_dir():
+        write_event(config.folder, "error", message=sentence)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Sets up jax.distributed where there is no Ray: one process a host, as in the pods of a JobSet."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
+
+_PORT = 8476
+
+
+def initialize(config: RunConfig) -> None:
+    """Join the run's other processes; does nothing for a run of one host.
+
+    On TPU, JAX knows its neighbours from GKE's environment. Elsewhere the place of this process is told by
+    SLIPWAY_COORDINATOR (host or host:port of process 0) and either SLIPWAY_HOST_INDEX or what a JobSet gives its
+    pods: JOB_INDEX (which slice) and JOB_COMPLETION_INDEX (which host of it). Raises ConfigError where they are
+    missing or the coordinator's port is taken.
+    """
+    if config.hosts == 1:
+        return
+    import jax
+
+    if config.accelerator["kind"] == "tpu":
+        jax.distributed.initialize()
+        return
+    coordinator = os.environ.get("SLIPWAY_COORDINATOR", "")
+    if not coordinator:
+        raise ConfigError(
+            f"The run has {config.hosts} hosts and no Ray, but SLIPWAY_COORDINATOR is not set: "
+            "it is the address of process 0, the same in every process."
+        )
+    address, _, port = coordinator.partition(":")
+    index = host_index(config)
+    if index == 0:
+        _require_free(int(port or _PORT))
+    jax.distributed.initialize(f"{address}:{port or _PORT}", config.hosts, index)
+
+
+def host_index(config: RunConfig) -> int:
+    """This process's place among all of the run's, from 0."""
+    given = os.environ.get("SLIPWAY_HOST_INDEX")
+    if given is None and "JOB_COMPLETION_INDEX" in os.environ:
+        per_slice = int(config.accelerator["hosts"])
+        given = str(int(os.environ.get("JOB_INDEX", "0")) * per_slice + int(os.environ["JOB_COMPLETION_INDEX"]))
+    if given is None or not given.isdigit() or int(given) >= config.hosts:
+        raise ConfigError(
+            f"SLIPWAY_HOST_INDEX is {given!r}; it must be this process's number, 0 to {config.hosts - 1} "
+            "(or JOB_INDEX and JOB_COMPLETION_INDEX, as in a JobSet's pods)."
+        )
+    return int(given)
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ConfigError(
+                f"Port {port} of the coordinator is in use on this host; set another one in SLIPWAY_COORDINATOR."
+            ) from error

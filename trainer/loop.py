@@ -1,0 +1,356 @@
+"""The training loop of one process: MaxText's own, with text, metrics and evaluations of ours.
+
+MaxText's loop runs as it is; four of its seams are replaced in memory, for this process only:
+where documents come from, what happens to metrics, when a checkpoint is written relative to them, and
+what a data error does (MaxText turns it into an ordinary end). Everything else, the step itself
+included, is untouched, so a step costs what it costs in bare MaxText.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainer import data, startup
+from trainer.config import RunConfig, maxtext_argv
+from trainer.errors import ConfigError
+from trainer.metrics import MetricsFile, now, write_event
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process left the loop: `steps` are the finished ones, of the whole run."""
+
+    steps: int
+    target_reached: bool = False
+
+
+class TrainingStoppedError(Exception):
+    """The loop ended before its last step, for a reason that a restart mends (a preemption)."""
+
+
+def completed(config: RunConfig) -> bool:
+    """Whether the last step's checkpoint is there already (a run killed between it and its end)."""
+    steps = config.train.get("steps")
+    if not steps or config.train.get("enable_checkpointing") is False:
+        return False
+    return (config.folder / "checkpoints" / str(int(steps) - 1)).is_dir()
+
+
+def train(config: RunConfig) -> Outcome:
+    """Train from the last checkpoint (or the start) to the last step; every host's process calls this.
+
+    jax.distributed is set up already where there are several. Raises ConfigError where no restart helps,
+    TrainingStoppedError where the run was asked to stop, and what MaxText raises otherwise.
+    """
+    startup.defer_unused_imports()
+    from absl import flags
+
+    # MaxText's libraries read absl flags at their first step, which a Ray worker never parses.
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS(["trainer"])
+
+    import jax
+    from maxtext.trainers.pre_train import train as maxtext_train
+
+    if config.accelerator["kind"] == "cpu":
+        # A small model compiles in many pieces, each under the second that the cache asks for by default.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    maxtext_config, recorder = _initialize(maxtext_train, maxtext_argv(config))
+    hooks = _Hooks(config, maxtext_train, maxtext_config)
+    with hooks.installed():
+        from maxtext.common import goodput
+
+        goodput.record_goodput(recorder, goodput.RECORD_JOB_START_TIME)
+        train_func = maxtext_train.get_train_func(maxtext_config, recorder, maxtext_argv(config))
+        with goodput.maybe_monitor_goodput(maxtext_config):
+            train_func()
+    if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
+        return Outcome(hooks.steps_done, hooks.target_reached)
+    raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
+
+
+def _initialize(maxtext_train: Any, argv: list[str]) -> tuple[Any, Any]:
+    """MaxText's own start; its way to refuse a config (log, exit code 2) becomes a ConfigError."""
+    try:
+        return maxtext_train.initialize(argv)  # type: ignore[no-any-return]
+    except SystemExit as stop:
+        raise ConfigError(_sentence(stop.__context__ or stop)) from stop
+    except AssertionError as error:
+        raise ConfigError(_sentence(error)) from error
+
+
+def _sentence(error: BaseException) -> str:
+    """What MaxText has against the config, key by key where it says."""
+    details = getattr(error, "errors", None)
+    if callable(details):
+        problems = [
+            f"train.{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+            if problem.get("loc")
+            else str(problem["msg"])
+            for problem in details()
+        ]
+        return "MaxText refuses the config: " + "; ".join(problems)
+    return f"MaxText refuses the config: {error}"
+
+
+class _Hooks:
+    """What is replaced in MaxText while it trains, and what was seen meanwhile."""
+
+    def __init__(self, config: RunConfig, maxtext_train: Any, maxtext_config: Any) -> None:
+        self.config = config
+        self.steps_done = 0
+        self.target_reached = False
+        self._train = maxtext_train
+        self._maxtext_config = maxtext_config
+        self._logger: Any = None
+        self._last_loss: Any = None
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        from maxtext.common import checkpointing, data_loader, metric_logger
+        from maxtext.input_pipeline import grain_data_processing
+
+        with contextlib.ExitStack() as stack:
+            replace = _replacer(stack)
+            replace(metric_logger, "MetricLogger", self._logger_class(metric_logger))
+            replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
+            save = replace(checkpointing, "save_checkpoint", self._save_after_metrics)
+            self._save = save
+            maybe_save = replace(checkpointing, "maybe_save_checkpoint", self._defer_save)
+            self._maybe_save = maybe_save
+            self._pending: tuple[Any, ...] | None = None
+            self._in_iteration = False
+            iterate = replace(self._train, "training_loop_iteration", self._iterate)
+            self._iteration = iterate
+            if self.config.corpus is not None:
+                replace(grain_data_processing, "get_datasets", self._documents)
+            yield
+
+    def _documents(self, *args: Any, **options: Any) -> Any:
+        """In place of MaxText's reader of files: our stream of documents, tokenized and packed by MaxText."""
+        corpus = self.config.corpus
+        if corpus is None:
+            raise TypeError("asked for documents, but the run names none")
+        held_out = options["split"] == "eval"
+        return data.train_dataset(
+            corpus,
+            held_out=held_out,
+            host_index=options["dataloading_host_index"],
+            host_count=options["dataloading_host_count"],
+            shuffle=options["shuffle"],
+            seed=options["shuffle_seed"],
+            # One pass is MaxText's default; a run that asks for more steps than its text has goes round.
+            epochs=None if held_out else self.config.train.get("num_epoch"),
+        )
+
+    def _iterate(self, device_state: dict[str, Any], variables: dict[str, Any], constants: dict[str, Any]) -> Any:
+        step, last = variables["step"], constants["steps"] - 1
+        self._logger = variables["metric_logger_instance"]
+        if step == constants["start_step"]:
+            device_state["p_train_step"] = self._watched(device_state["p_train_step"])
+            self._logger.loop_starts()
+        evaluates = variables["eval_data_iterator"] is not None
+        if step == 0 and evaluates:
+            self._evaluate(device_state, variables, constants, after_step=-1)
+        self._in_iteration = True
+        try:
+            metrics = self._iteration(device_state, variables, constants)
+        finally:
+            self._in_iteration = False
+        self.steps_done = step + 1
+        if step == last and evaluates and self._logger.evaluated_after != step:
+            self._evaluate(device_state, variables, constants, after_step=step)
+        if self._pending is not None:
+            manager, _, maxtext_config, iterator, saved_step = self._pending
+            self._pending = None
+            self._maybe_save(manager, device_state["state"], maxtext_config, iterator, saved_step)
+        return metrics
+
+    def _watched(self, train_step: Any) -> Any:
+        """The compiled step, unchanged, whose last result can be waited for."""
+
+        def step(*args: Any) -> Any:
+            state, metrics = train_step(*args)
+            self._last_loss = metrics["scalar"]["learning/loss"]
+            return state, metrics
+
+        return step
+
+    def _evaluate(
+        self, device_state: dict[str, Any], variables: dict[str, Any], constants: dict[str, Any], *, after_step: int
+    ) -> None:
+        """One evaluation of the held-out part outside MaxText's own schedule, with its compiled step."""
+        import jax
+        from flax.core.spmd import logical_axis_rules
+        from maxtext.utils import sharding
+
+        config, mesh, logger = constants["config"], device_state["mesh"], self._logger
+        rules = constants["logical_axis_rules_for_eval"]
+        rng = (jax.random.fold_in(device_state["init_rng"], max(after_step, 0)),) if config.enable_diloco else ()
+        logger.settle()
+        iterator = variables["eval_data_iterator"]
+        iterator.reset()
+        logger.reset_eval_metrics()
+        started = time.perf_counter()
+        for count, raw in enumerate(iterator, start=1):
+            batch = jax.device_put(raw, sharding.get_input_data_sharding(config, mesh, rules=rules))
+            with jax.set_mesh(mesh), logical_axis_rules(rules):
+                metrics = device_state["p_eval_step"](device_state["state"], batch, *rng)
+            logger.buffer_and_write_metrics(metrics, count - 1, step_time_delta=_elapsed(started), is_training=False)
+            if count >= constants["eval_steps"]:
+                break
+        logger.finish_evaluation(after_step)
+
+    def _defer_save(self, manager: Any, state: Any, config: Any, iterator: Any, step: int | None = None) -> None:
+        """Within an iteration MaxText saves before it hands over the step's metrics; save after that instead."""
+        if self._in_iteration and step is not None:
+            self._pending = (manager, state, config, iterator, step)
+        else:
+            self._maybe_save(manager, state, config, iterator, step)
+
+    def _save_after_metrics(self, *args: Any, **kwargs: Any) -> Any:
+        self._logger.settle()
+        return self._save(*args, **kwargs)
+
+    def _logger_class(self, metric_logger: Any) -> type[Any]:
+        hooks = self
+
+        class Logger(metric_logger.MetricLogger):  # type: ignore[misc]
+            """MaxText's logger, which also writes the run's metrics.jsonl and a TensorBoard log without doubles."""
+
+            evaluated_after = -2
+            _file: MetricsFile | None = None
+            _last: float = 0.0
+            _finished: float | None = None
+
+            def __init__(self, config: Any, learning_rate_schedule: Any, start_step: int = 0) -> None:
+                super().__init__(config, learning_rate_schedule, start_step)
+                import jax
+
+                hooks.steps_done = start_step
+                if jax.process_index() == 0:
+                    folder = hooks.config.folder
+                    self._file = MetricsFile(folder, start_step=start_step)
+                    write_event(
+                        folder, "loop_started", step=start_step, steps=config.steps, devices=jax.device_count()
+                    )
+                    if config.enable_tensorboard:
+                        _purge(self.writer, start_step)
+
+            def loop_starts(self) -> None:
+                self._last = time.perf_counter()
+
+            def mark_eval_loop_start(self) -> None:
+                # The step before an evaluation is written after it; when it finished has to be seen now.
+                hooks._last_loss.block_until_ready()
+                self._finished = time.perf_counter()
+                super().mark_eval_loop_start()
+
+            def settle(self) -> None:
+                """Write what is buffered: the last step's line waits for the next step otherwise."""
+                while self.buffered_metrics:
+                    self._flush_one_buffered_entry(self.buffered_metrics.pop(0))
+                if self._file is not None and self.config.enable_tensorboard:
+                    self.writer.flush()
+
+            def finish_evaluation(self, after_step: int) -> None:
+                self.settle()
+                if self._pending_eval_step_count:
+                    self._finalize_eval_metrics(after_step)
+
+            def _finalize_eval_metrics(self, train_step: int) -> None:
+                from maxtext.utils import exceptions
+
+                self.evaluated_after = train_step
+                try:
+                    super()._finalize_eval_metrics(train_step)
+                except exceptions.StopTraining:
+                    hooks.target_reached = True
+                    raise
+                finally:
+                    # The time of an evaluation belongs to no training step.
+                    self._last = time.perf_counter()
+
+            def write_metrics(self, metrics: Any, step: int, metric_type: str = "train") -> None:
+                if self._file is not None and metric_type == "train":
+                    self._file.write(self._train_line(metrics["scalar"], step))
+                elif self._file is not None and metric_type == "eval":
+                    loss = float(metrics["scalar"]["eval/avg_loss"])
+                    self._file.write({"step": step + 1, "eval_loss": loss, "time": now()})
+                super().write_metrics(metrics, step, metric_type)
+
+            def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:
+                loss = float(scalars["learning/loss"])  # waits until the device has finished the step
+                finished, self._finished = self._finished or time.perf_counter(), None
+                # MaxText's own step time is the time to hand the step to the device, which jumps where
+                # that runs ahead; from one finished step to the next is what a step takes.
+                seconds, self._last = finished - self._last, finished
+                tokens = float(scalars["perf/per_device_tokens"]) if "perf/per_device_tokens" in scalars else None
+                tflops = float(scalars["perf/per_device_tflops"]) if "perf/per_device_tflops" in scalars else None
+                line: dict[str, Any] = {
+                    "step": int(step),
+                    "loss": loss,
+                    "step_seconds": round(seconds, 6),
+                    "tokens_per_second_per_device": tokens and round(tokens / seconds, 3),
+                    "tflops_per_second_per_device": tflops and round(tflops / seconds, 6),
+                    "learning_rate": float(scalars["learning/current_learning_rate"]),
+                    "time": now(),
+                }
+                if hooks.config.peak_tflops and tflops:
+                    line["mfu"] = round(tflops / seconds / hooks.config.peak_tflops, 6)
+                for name, key in (("grad_norm", "learning/grad_norm"), ("param_norm", "learning/param_norm")):
+                    if key in scalars:
+                        line[name] = float(scalars[key])
+                return line
+
+        return Logger
+
+
+@contextlib.contextmanager
+def _data_errors_are_errors(config: Any) -> Iterator[None]:
+    """In place of MaxText's guard, which ends the run as if it were done when data fails or runs out."""
+    try:
+        yield
+    except StopIteration as error:
+        raise ConfigError(
+            "The data is used up before the last step; give more text, raise train.num_epoch, or lower train.steps."
+        ) from error
+
+
+def _purge(writer: Any, start_step: int) -> None:
+    """Tell TensorBoard to forget the steps of a former attempt that are done again from here."""
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+    if start_step:
+        writer.file_writer.add_event(Event(step=start_step, session_log=SessionLog(status=SessionLog.START)))
+
+
+def _elapsed(started: float) -> Any:
+    import datetime
+
+    return datetime.timedelta(seconds=time.perf_counter() - started)
+
+
+def _replacer(stack: contextlib.ExitStack) -> Any:
+    def replace(module: Any, name: str, new: Any) -> Any:
+        old = getattr(module, name)
+        setattr(module, name, new)
+        stack.callback(setattr, module, name, old)
+        return old
+
+    return replace
+
+
+def environment(config: RunConfig) -> dict[str, str]:
+    """The environment that a training process needs before JAX is imported."""
+    kind = config.accelerator["kind"]
+    variables = {"JAX_PLATFORMS": {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}[kind]}
+    if kind == "cpu":
+        # Without this the CPU client of several processes has no collectives.
+        variables["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
+    return {key: value for key, value in variables.items() if key not in os.environ}

@@ -1,0 +1,245 @@
+"""Trains under Ray Train's JaxTrainer: one worker a host, restarted together when one of them dies."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer import loop
+from trainer.config import RunConfig, read
+from trainer.errors import ConfigError
+from trainer.metrics import write_event
+
+if TYPE_CHECKING:
+    from ray.train import ScalingConfig
+
+_LOOPBACK = "127.0.0.1"
+
+
+def prepare_environment() -> bool:
+    """Set what Ray reads when it is imported; True where this process starts its own Ray on this machine.
+
+    A Ray cluster that is there already (RAY_ADDRESS, as in a RayJob's driver) is used as it is.
+    """
+    local = not os.environ.get("RAY_ADDRESS")
+    defaults = {
+        # Lines of two hosts that differ in their numbers only are no doubles.
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_COLOR_PREFIX": "0",
+        # Else each line that a worker prints appears twice, once as a log record.
+        "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    if local:
+        # Ray binds to the machine's own address, open to its network, unless it believes that clusters
+        # are not supported here; then it stays on loopback.
+        defaults["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Nodes of one machine are not preempted, and nobody scrapes their metrics.
+        defaults["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
+        defaults["RAY_TRAIN_METRICS_ENABLED"] = "0"
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    return local
+
+
+def scaling_config(config: RunConfig) -> ScalingConfig:
+    """The workers to ask Ray for: one a host; on TPU whole slices of the topology, on GPU all of a host's chips."""
+    from ray.train import ScalingConfig
+
+    row = config.accelerator
+    if row["kind"] == "tpu":
+        return ScalingConfig(
+            use_tpu=True,
+            topology=row["topology"],
+            accelerator_type=row["rayAcceleratorType"],
+            num_workers=config.hosts,
+            resources_per_worker={"TPU": int(row["chipsPerHost"])},
+        )
+    if row["kind"] == "gpu":
+        # Without Ray's accelerator_type: its names are of chips, the table's of machines, and Kubernetes
+        # has placed the pods already.
+        return ScalingConfig(
+            use_gpu=True,
+            num_workers=config.hosts,
+            resources_per_worker={"GPU": int(row["chipsPerHost"])},
+            placement_strategy="STRICT_SPREAD" if config.hosts > 1 else "PACK",
+        )
+    return ScalingConfig(num_workers=config.hosts, resources_per_worker={"CPU": 1})
+
+
+def run(config: RunConfig) -> loop.Outcome:
+    """Train to the end; restarts the workers up to run.maxRestarts times. Raises ConfigError, and what Ray raises."""
+    local = prepare_environment()
+    import ray
+
+    if local:
+        ray.init(
+            num_cpus=max(config.hosts, os.cpu_count() or 1),
+            include_dashboard=False,
+            logging_level="WARNING",
+            _node_ip_address=_LOOPBACK,
+        )
+    else:
+        ray.init(logging_level="WARNING")
+    try:
+        return _fit(config, local=local)
+    finally:
+        ray.shutdown()
+
+
+def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
+    from ray.train import FailureConfig, RunConfig as RayRunConfig
+
+    verdict = _Verdict(config.name)
+    trainer = _trainer_class(local=local)(
+        _worker,
+        train_loop_config={"config": str(config.path), "verdict": verdict.key},
+        jax_config=_jax_config(config),
+        scaling_config=scaling_config(config),
+        run_config=RayRunConfig(
+            name=config.name,
+            storage_path=str(config.folder.parent / ".ray"),
+            failure_config=FailureConfig(max_failures=config.max_restarts),
+            worker_runtime_env={"env_vars": _worker_environment(config, local=local)},
+        ),
+    )
+    failure: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:  # handed to the main thread, which raises it
+            failure.append(error)
+
+    # In a thread of its own, so that a verdict ends the run at once: the other hosts of one that found
+    # the config wrong wait for it in a collective and would be restarted.
+    fitting = threading.Thread(target=fit, name="fit", daemon=True)
+    fitting.start()
+    while fitting.is_alive():
+        fitting.join(timeout=0.5)
+        verdict.look()
+    verdict.look()
+    if verdict.refusal is not None:
+        raise ConfigError(verdict.refusal)
+    if failure:
+        raise failure[0]
+    if verdict.outcome is None:
+        raise RuntimeError("Ray Train says that the run is done, but no worker finished its loop.")
+    return verdict.outcome
+
+
+def _worker(settings: Mapping[str, str]) -> None:
+    """What every worker runs; the verdict travels through Ray's key-value store, which outlives the worker."""
+    config = read(Path(settings["config"]))
+    verdict = _Verdict(config.name, key=settings["verdict"])
+    try:
+        outcome = loop.train(config)
+    except ConfigError as error:
+        verdict.refuse(str(error))
+        threading.Event().wait()  # until the driver ends the run; leaving would count as a failure and restart it
+        return
+    except Exception as error:
+        write_event(config.folder, "worker_failed", message=f"{type(error).__name__}: {_first_line(error)}")
+        raise
+    verdict.finish(outcome)
+
+
+class _Verdict:
+    """How the run ended, told by a worker to the driver."""
+
+    def __init__(self, name: str, *, key: str = "") -> None:
+        import ray
+
+        self.key = key or f"slipway/{name}/{ray.get_runtime_context().get_job_id()}"
+        self.refusal: str | None = None
+        self.outcome: loop.Outcome | None = None
+
+    def refuse(self, sentence: str) -> None:
+        self._put("refused", sentence)
+
+    def finish(self, outcome: loop.Outcome) -> None:
+        self._put("finished", f"{outcome.steps} {int(outcome.target_reached)}")
+
+    def look(self) -> None:
+        """Read what was told; ends the process's wait for Ray Train when the config was refused."""
+        from ray.experimental.internal_kv import _internal_kv_get
+
+        refused = _internal_kv_get(f"{self.key}/refused".encode())
+        if refused is not None:
+            raise ConfigError(refused.decode())
+        finished = _internal_kv_get(f"{self.key}/finished".encode())
+        if finished is not None:
+            steps, target = finished.decode().split()
+            self.outcome = loop.Outcome(int(steps), bool(int(target)))
+
+    def _put(self, what: str, text: str) -> None:
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        _internal_kv_put(f"{self.key}/{what}".encode(), text.encode())
+
+
+def _trainer_class(*, local: bool) -> Any:
+    """JaxTrainer; for one machine, without the actor that watches for controllers whose driver was lost."""
+    from ray.train.v2.jax import JaxTrainer
+
+    if not local:
+        return JaxTrainer
+
+    class LocalJaxTrainer(JaxTrainer):  # type: ignore[misc]
+        def _create_default_callbacks(self) -> list[Any]:
+            # It outlives a driver to give its resources back, and asks Ray's dashboard every second; here
+            # all of Ray ends with the driver, and there is no dashboard.
+            callbacks = super()._create_default_callbacks()
+            return [each for each in callbacks if type(each).__name__ != "PlacementGroupCleanerCallback"]
+
+    return LocalJaxTrainer
+
+
+def _jax_config(config: RunConfig) -> Any:
+    """Ray's set-up of jax.distributed, with a coordinator that listens on its own address only."""
+    from ray.train.v2.jax.config import JaxConfig, _JaxBackend
+
+    class Backend(_JaxBackend):  # type: ignore[misc]
+        def on_start(self, worker_group: Any, backend_config: Any) -> None:
+            worker_group.execute(_listen_narrowly)
+            super().on_start(worker_group, backend_config)
+
+    class Config(JaxConfig):  # type: ignore[misc]
+        @property
+        def backend_cls(self) -> type[Any]:
+            return Backend
+
+    kind = config.accelerator["kind"]
+    # On CPU as on TPU Ray only sets up jax.distributed; the platform is JAX_PLATFORMS'.
+    return Config(use_tpu=kind in ("tpu", "cpu"), use_gpu=kind == "gpu")
+
+
+def _listen_narrowly() -> None:
+    """In a worker, before Ray sets up JAX there: JAX's coordinator listens on every interface by default."""
+    from trainer import startup
+
+    startup.defer_unused_imports()
+    import jax
+
+    initialize = jax.distributed.initialize
+
+    def narrow(address: str, *args: Any, **kwargs: Any) -> None:
+        initialize(address, *args, **{"coordinator_bind_address": address, **kwargs})
+
+    jax.distributed.initialize = narrow
+
+
+def _worker_environment(config: RunConfig, *, local: bool) -> dict[str, str]:
+    variables = loop.environment(config)
+    # Ray starts workers with the driver's import path, not with its working directory's packages.
+    variables["PYTHONPATH"] = os.pathsep.join(
+        dict.fromkeys([str(Path(__file__).parent.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    )
+    return variables
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
