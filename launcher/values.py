@@ -1,0 +1,722 @@
+"""Values files, read exactly as Helm reads them, merged by Helm's own rule; every key knows its file and line.
+
+Helm reads YAML by sigs.k8s.io/yaml: go-yaml v2 makes a tree (YAML 1.1 booleans, octal numbers, merge keys), the
+tree becomes JSON (keys become strings), and the JSON is read back (numbers become float64). The functions here
+follow those sources step by step, on top of ruamel.yaml's parser; tests/charts compares them with real Helm.
+
+What Helm drops without a word is refused here: a key written twice in one map, and what stands behind the end of
+a document.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import math
+import os
+import re
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from launcher.errors import LauncherError
+from launcher.paths import charts_dir, find_values_file
+
+Path_ = tuple[str, ...]
+SET = "--set"
+"""The file name in the origin of what `--set` gave; the line is the option's number, counted from 1."""
+
+_MAX_DEPTH = 100  # levels of nesting; Helm stops at 10,000, a values file has about six
+_MAX_NODES = 400_000  # what aliases may unfold to, as in go-yaml: else ten lines of YAML can fill the memory
+_MAX_INDEX = 65_536  # Helm's own limit for `--set a[N]=…`
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value was written: the file as the user named it, and the line of its key, counted from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.line}" if self.file == SET else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A value with its origin: `value` is a dict of nodes for a map, else plain data (a list is one value)."""
+
+    value: Any
+    origin: Origin
+
+
+class Values:
+    """A tree of values, and where each of them was written. Immutable: layers make new ones.
+
+    `tree` is plain data: dict, list, str, bool, int, float, None. Numbers are what Helm makes of them, float64;
+    those without a fraction are ints here (as in the JSON that Helm writes).
+    """
+
+    def __init__(self, root: _Node) -> None:
+        self._root = root
+
+    @classmethod
+    def empty(cls, file: str = "") -> Values:
+        """A tree without a key."""
+        return cls(_Node({}, Origin(file, 1)))
+
+    @cached_property
+    def tree(self) -> dict[str, Any]:
+        tree: dict[str, Any] = _plain(self._root)
+        return tree
+
+    @cached_property
+    def origins(self) -> Mapping[Path_, Origin]:
+        """The origin of every key, by its path: of the leaves (a list is a leaf) and of the maps above them."""
+        return MappingProxyType(dict(_walk_origins((), self._root)))
+
+    def origin(self, path: Sequence[str]) -> Origin | None:
+        """Where `path` was written; for a key that nobody wrote, where the nearest map above it was."""
+        node, found = self._root, None
+        for key in path:
+            if not isinstance(node.value, dict) or key not in node.value:
+                break
+            node = node.value[key]
+            found = node.origin
+        return found
+
+    def leaves(self) -> Iterator[tuple[Path_, Any, Origin]]:
+        """Every leaf in the order of the files: its path, its value, its origin. An empty map is a leaf."""
+        return _walk_leaves((), self._root)
+
+    def without(self, *keys: str) -> Values:
+        """The same tree without these top-level keys."""
+        return Values(_Node({k: n for k, n in self._root.value.items() if k not in keys}, self._root.origin))
+
+
+def _plain(node: _Node) -> Any:
+    if isinstance(node.value, dict):
+        return {key: _plain(child) for key, child in node.value.items()}
+    return node.value
+
+
+def _walk_origins(path: Path_, node: _Node) -> Iterator[tuple[Path_, Origin]]:
+    if path:
+        yield path, node.origin
+    if isinstance(node.value, dict):
+        for key, child in node.value.items():
+            yield from _walk_origins((*path, key), child)
+
+
+def _walk_leaves(path: Path_, node: _Node) -> Iterator[tuple[Path_, Any, Origin]]:
+    if isinstance(node.value, dict) and (node.value or not path):
+        for key, child in node.value.items():
+            yield from _walk_leaves((*path, key), child)
+    else:
+        yield path, _plain(node), node.origin
+
+
+# --- Layers -----------------------------------------------------------------------------------------------------
+
+
+def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
+    """The user's own layers, merged as `helm -f A -f B --set …` does: maps merge, lists and scalars replace.
+
+    A null stays in the tree: it removes a chart's default later (`with_defaults`). `-` reads standard input; a
+    file that is not there is looked for among the presets. Raises LauncherError with file and line.
+    """
+    root = Values.empty()._root
+    for name in files:
+        root = _merge(root, read_file(name)._root)
+    for number, text in enumerate(sets, start=1):
+        root = _apply_set(root, text, Origin(SET, number))
+    return Values(root)
+
+
+def merge(first: Values, second: Values) -> Values:
+    """Two of the user's layers: `second` wins, nulls stay."""
+    return Values(_merge(first._root, second._root))
+
+
+def _merge(a: _Node, b: _Node) -> _Node:
+    """Helm's MergeMaps."""
+    out = dict(a.value)
+    for key, node in b.value.items():
+        old = out.get(key)
+        if old is not None and isinstance(old.value, dict) and isinstance(node.value, dict):
+            out[key] = _merge(old, node)
+        else:
+            out[key] = node
+    return _Node(out, b.origin)
+
+
+def with_defaults(user: Values, defaults: Values) -> Values:
+    """The effective values: the user's over a chart's defaults, as Helm coalesces them.
+
+    A user's null removes the default of that key (and stays where there is no default); maps are filled up from
+    the defaults' maps; anything else of the user's replaces the default. Defaults hold no null: Helm 3 and 4
+    disagree about those.
+    """
+    return Values(_coalesce(user._root, defaults._root))
+
+
+def _coalesce(user: _Node, defaults: _Node) -> _Node:
+    out = {}
+    for key, node in user.value.items():
+        default = defaults.value.get(key)
+        if default is not None and node.value is None:
+            continue
+        if default is not None and isinstance(node.value, dict) and isinstance(default.value, dict):
+            out[key] = _coalesce(node, default)
+        else:
+            out[key] = node
+    for key, default in defaults.value.items():
+        if key not in user.value:
+            out[key] = default
+    return _Node(out, user.origin)
+
+
+def chart_defaults(chart: str) -> Values:
+    """The defaults of one of Slipway's charts, with those of the library chart under `common`, as Helm sees them."""
+    folder = charts_dir()
+    own = read_file(str(folder / chart / "values.yaml"))
+    common = read_file(str(folder / "common" / "values.yaml"))
+    return merge(own, Values(_Node({"common": common._root}, own._root.origin)))
+
+
+def set_value(values: Values, path: Sequence[str], value: Any, origin: Origin) -> Values:
+    """The same values with `value` (plain data) at `path`; maps on the way are made where there are none."""
+
+    def put(node: _Node | None, rest: Sequence[str]) -> _Node:
+        if not rest:
+            return _from_plain(value, origin)
+        children = dict(node.value) if node is not None and isinstance(node.value, dict) else {}
+        children[rest[0]] = put(children.get(rest[0]), rest[1:])
+        return _Node(children, node.origin if node is not None else origin)
+
+    return Values(put(values._root, path))
+
+
+def _from_plain(value: Any, origin: Origin) -> _Node:
+    if isinstance(value, dict):
+        return _Node({key: _from_plain(child, origin) for key, child in value.items()}, origin)
+    return _Node(value, origin)
+
+
+# --- Reading a file ---------------------------------------------------------------------------------------------
+
+
+def read_file(name: str) -> Values:
+    """One values file. Raises LauncherError for anything that Helm would not read, and for what it would drop."""
+    if name.strip() == "-":
+        return read_text(sys.stdin.buffer.read(), "standard input")
+    path = find_values_file(name)
+    if path.is_dir():
+        raise LauncherError(f'"{path}" is a folder; -f takes a values file.')
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LauncherError(f'The values file "{path}" cannot be read: {error.strerror}.') from error
+    return read_text(data, str(path))
+
+
+def read_text(data: bytes, file: str) -> Values:
+    """The values in `data`; `file` is the name that origins and errors use."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise LauncherError(f"{file}:{line}: the file is not UTF-8 text; save it as UTF-8.") from error
+    root = _Node({}, Origin(file, 1))
+    for first_line, document in _documents(text, file):
+        node = _Reader(file, first_line).read(document)
+        if node is None or node.value is None:
+            continue
+        if not isinstance(node.value, dict):
+            what = "a list" if isinstance(node.value, list) else "a single value"
+            raise LauncherError(f"{node.origin}: the file holds {what}; a values file is a map of keys to values.")
+        root = _merge(root, node)
+    return Values(root)
+
+
+def _documents(text: str, file: str) -> Iterator[tuple[int, str]]:
+    """The documents of a file as Helm cuts them, each with the number of its first line, counted from 0.
+
+    Helm cuts at each line that begins with three dashes, even inside a string. (k8s.io/apimachinery, YAMLReader.)
+    """
+    lines: list[str] = []
+    start = 0
+    for number, raw in enumerate(text.removesuffix("\n").split("\n") if text else []):
+        line = raw.removesuffix("\r")
+        if line.startswith("---"):
+            rest = line[3:].strip()
+            if rest and not rest.startswith("#"):
+                raise LauncherError(f'{file}:{number + 1}: nothing but a comment may follow "---" on its line.')
+            if lines:
+                yield start, "\n".join(lines) + "\n"
+                lines, start = [], number + 1
+                continue
+        lines.append(line)
+    if lines:
+        yield start, "\n".join(lines) + "\n"
+
+
+_TAG = "tag:yaml.org,2002:"
+_RESOLVABLE = {"", *(_TAG + name for name in ("str", "bool", "int", "float", "null", "timestamp"))}
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+}
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_POINT = re.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
+_INT = re.compile(
+    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))"
+)
+_ANCHOR = re.compile(r"[0-9A-Za-z_-]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
+
+
+class _Uint(int):
+    """An integer above int64: as a key, Helm refuses it."""
+
+
+def _number(text: str) -> Any:
+    """go-yaml's reading of a plain scalar that begins like a number; the text itself where it is none."""
+    if text[0] == ".":
+        return _float(text) if _POINT.fullmatch(text) else text
+    plain = text.replace("_", "")
+    match = _INT.fullmatch(plain)
+    if match:
+        base = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}[match.lastgroup or "dec"]
+        digits = int(match[match.lastgroup or "dec"], base)
+        value = -digits if match["sign"] == "-" else digits
+        if -(2**63) <= value < 2**63:
+            return value
+        if value < 2**64 and not match["sign"]:
+            return _Uint(value)
+    return _float(plain, text) if _FLOAT.fullmatch(plain) else text
+
+
+def _float(digits: str, otherwise: str | None = None) -> Any:
+    """float64 as Go parses it: too large is an error there, so the scalar stays text."""
+    value = float(digits)
+    return (digits if otherwise is None else otherwise) if math.isinf(value) else value
+
+
+def resolve(text: str) -> Any:
+    """What go-yaml makes of a plain scalar without a tag: bool, None, int, float, or the text itself."""
+    if text == "":
+        return None
+    first = text[0]
+    if first in "yYnNtTfFoO~+-.0123456789" and text in _WORDS:
+        return _WORDS[text]
+    return _number(text) if first in "+-.0123456789" else text
+
+
+def _float32(value: float) -> str:
+    """Go's FormatFloat(value, 'g', -1, 32): how Helm prints a number that is a key. 0.1 is "0.1", 1e6 "1e+06"."""
+    if math.isnan(value):
+        return ".nan"
+    try:
+        single: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        single = math.copysign(math.inf, value)
+    if math.isinf(single):
+        return ".inf" if single > 0 else "-.inf"
+    for digits in range(9):  # nine significant digits tell any two float32 apart
+        text = f"{single:.{digits}e}"
+        if struct.pack("f", float(text)) == struct.pack("f", single):
+            break
+    mantissa, exponent = text.split("e")
+    power = int(exponent)
+    if -4 <= power < max(6, 0) or single == 0:
+        plain = f"{float(text):.{max(0, digits - power)}f}"
+        return plain
+    return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+@dataclass(slots=True)
+class _Yaml:
+    """A node of the file, before aliases and merge keys are unfolded. kind: scalar, map, list, alias."""
+
+    kind: str
+    line: int
+    value: Any
+    tag: str = ""
+    implicit: bool = True
+
+
+class _Reader:
+    """One document: events to nodes (like go-yaml's parser), nodes to values with origins (like its decoder)."""
+
+    def __init__(self, file: str, first_line: int) -> None:
+        self.file = file
+        self.first_line = first_line
+        self.anchors: dict[str, _Yaml] = {}
+        self.open_aliases: set[int] = set()
+        self.count = 0
+
+    def fail(self, line: int, sentence: str) -> LauncherError:
+        return LauncherError(f"{self.file}:{line}: {sentence}")
+
+    def read(self, text: str) -> _Node | None:
+        """The document's value, or None where there is none (nothing but comments)."""
+        from launcher._yaml import MarkedYAMLError, ReaderError, YAMLError
+
+        try:
+            node = self.parse(text)
+        except ReaderError as error:
+            line = self.first_line + text.count("\n", 0, error.position) + 1
+            code = f"U+{error.character:04X}"
+            raise self.fail(line, f"the character {code} is not allowed here; write it as an escape.") from error
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = self.first_line + (mark.line if mark else 0) + 1
+            raise self.fail(line, f"this is not valid YAML: {_problem(error)}.") from error
+        except YAMLError as error:
+            raise self.fail(self.first_line + 1, f"this is not valid YAML: {error}.") from error
+        if node is None:
+            return None
+        return self.node(node, 0)
+
+    # Events to nodes.
+
+    def parse(self, text: str) -> _Yaml | None:
+        from launcher._yaml import Events, e
+
+        events = Events(text)
+        events.get_event()
+        event = events.get_event()
+        if isinstance(event, e.StreamEndEvent):
+            return None
+        node = self.compose(events, 0)
+        events.get_event()
+        event = events.get_event()
+        if not isinstance(event, e.StreamEndEvent):
+            line = self.first_line + event.start_mark.line + 1
+            raise self.fail(line, "Helm would drop what stands behind the end of the document; remove it.")
+        return node
+
+    def compose(self, events: Any, depth: int) -> _Yaml:
+        from launcher._yaml import e
+
+        event = events.get_event()
+        line = self.first_line + event.start_mark.line + 1
+        if depth > _MAX_DEPTH:
+            raise self.fail(line, f"the file is nested deeper than {_MAX_DEPTH} levels.")
+        if isinstance(event, e.AliasEvent):
+            target = self.anchors.get(event.anchor)
+            if target is None:
+                raise self.fail(line, f"the alias *{event.anchor} has no anchor above it.")
+            return _Yaml("alias", line, target)
+        if event.anchor and not _ANCHOR.fullmatch(event.anchor):
+            raise self.fail(line, f"the anchor &{event.anchor} may hold letters, digits, - and _ only.")
+        tag = event.tag or ""
+        if isinstance(event, e.ScalarEvent):
+            if _SURROGATE.search(event.value):
+                raise self.fail(line, "half of a surrogate pair is no character.")
+            node = _Yaml("scalar", line, event.value, tag, event.implicit[0])
+            if event.anchor:
+                self.anchors[event.anchor] = node
+            return node
+        children: list[_Yaml] = []
+        kind, end = ("map", e.MappingEndEvent) if isinstance(event, e.MappingStartEvent) else ("list", e.SequenceEndEvent)
+        node = _Yaml(kind, line, children, tag)
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        while not isinstance(events.peek_event(), end):
+            children.append(self.compose(events, depth + 1))
+        events.get_event()
+        return node
+
+    # Nodes to values.
+
+    def node(self, yaml: _Yaml, depth: int) -> _Node:
+        self.count += 1
+        if self.count > _MAX_NODES or depth > _MAX_DEPTH:
+            raise self.fail(yaml.line, "the file's aliases unfold to too much.")
+        if yaml.kind == "alias":
+            if id(yaml.value) in self.open_aliases:
+                raise self.fail(yaml.line, "an alias stands inside what it stands for.")
+            self.open_aliases.add(id(yaml.value))
+            node = self.node(yaml.value, depth + 1)
+            self.open_aliases.discard(id(yaml.value))
+            return node
+        origin = Origin(self.file, yaml.line)
+        if yaml.kind == "map":
+            return _Node(self.mapping(yaml, {}, depth), origin)
+        if yaml.kind == "list":
+            return _Node([_plain(self.node(child, depth + 1)) for child in yaml.value], origin)
+        return _Node(_json_number(self.scalar(yaml), origin), origin)
+
+    def mapping(self, yaml: _Yaml, out: dict[str, _Node], depth: int) -> dict[str, _Node]:
+        """Fills `out` key by key, as go-yaml does: a merge key overrides what stands above it."""
+        lines: dict[str, int] = {}
+        children = iter(yaml.value)
+        for key_yaml, value_yaml in zip(children, children, strict=True):
+            if (
+                key_yaml.kind == "scalar"
+                and key_yaml.value == "<<"
+                and (key_yaml.implicit or key_yaml.tag == _TAG + "merge")
+            ):
+                self.merge_key(value_yaml, out, depth)
+                continue
+            key = self.key(key_yaml)
+            if key in lines:
+                raise self.fail(
+                    key_yaml.line, f'the key "{key}" is there already, on line {lines[key]}; keep one of the two.'
+                )
+            lines[key] = key_yaml.line
+            value = self.node(value_yaml, depth + 1).value
+            out.pop(key, None)
+            out[key] = _Node(value, Origin(self.file, key_yaml.line))
+        return out
+
+    def merge_key(self, yaml: _Yaml, out: dict[str, _Node], depth: int) -> None:
+        sources = reversed(yaml.value) if yaml.kind == "list" else [yaml]
+        for source in sources:
+            target = source.value if source.kind == "alias" else source
+            if target.kind != "map" or id(target) in self.open_aliases:
+                raise self.fail(yaml.line, "the merge key << takes a map, an alias of a map, or a list of those.")
+            self.open_aliases.add(id(target))
+            self.mapping(target, out, depth + 1)
+            self.open_aliases.discard(id(target))
+
+    def key(self, yaml: _Yaml) -> str:
+        target = yaml.value if yaml.kind == "alias" else yaml
+        if target.kind != "scalar":
+            raise self.fail(yaml.line, "a key is a map or a list; keys are text.")
+        value = self.scalar(target)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if value is None or isinstance(value, _Uint):
+            raise self.fail(yaml.line, f'the key "{target.value}" is {"empty" if value is None else "too large"}.')
+        return str(value) if isinstance(value, int) else _float32(value)
+
+    def scalar(self, yaml: _Yaml) -> Any:
+        """go-yaml's resolve."""
+        text, tag = yaml.value, yaml.tag
+        if not tag:
+            return resolve(text) if yaml.implicit else text
+        if tag == _TAG + "binary":
+            try:
+                return base64.b64decode("".join(text.split()), validate=True).decode()
+            except (binascii.Error, ValueError) as error:
+                raise self.fail(yaml.line, "the !!binary value is not base64 of UTF-8 text.") from error
+        if tag not in _RESOLVABLE or tag == _TAG + "str":
+            return text
+        value = resolve(text)
+        kind = tag.removeprefix(_TAG)
+        if kind == "float" and isinstance(value, int) and not isinstance(value, (bool, _Uint)):
+            value = float(value)
+        fits = {
+            "bool": isinstance(value, bool),
+            "int": isinstance(value, int) and not isinstance(value, bool),
+            "float": isinstance(value, float),
+            "null": value is None,
+            "timestamp": isinstance(value, str) and _DATE.fullmatch(value) is not None,
+        }
+        if not fits[kind]:
+            raise self.fail(yaml.line, f'"{text}" is no {kind}, which its tag !!{kind} says.')
+        return value
+
+
+def _json_number(value: Any, origin: Origin) -> Any:
+    """A number as it comes out of JSON: float64, an int here where it has no fraction and no digit is lost."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    number = float(value)
+    if not math.isfinite(number):
+        raise LauncherError(f"{origin}: {number} is no number that JSON, and so Helm, can hold.")
+    if number.is_integer() and abs(number) < 2**53 and not (number == 0 and math.copysign(1, number) < 0):
+        return int(number)
+    return number
+
+
+def _problem(error: Any) -> str:
+    """ruamel's words for what is wrong, on one line; a tab is the one that needs better words."""
+    problem = str(error.problem or error.context or "it cannot be read").strip().replace("\n", " ")
+    if "'\\t'" in problem:
+        return "there is a tab; indent with spaces"
+    if "expected '<document start>'" in problem:
+        return "this does not continue what stands above it (Helm would drop it); mend the indentation"
+    if "mapping values are not allowed" in problem:
+        return 'there is a ":" where no key may stand; quote the text, or mend the indentation'
+    return problem
+
+
+# --- --set ------------------------------------------------------------------------------------------------------
+
+
+def _apply_set(root: _Node, text: str, origin: Origin) -> _Node:
+    """One `--set`: Helm's paths (commas, backslashes, `a[0]`, `{x,y}`), each value read as in a file."""
+    reader = io.StringIO(text)
+
+    def until(stops: str) -> tuple[str, str]:
+        """Text up to one of `stops`, and which; "" at the end. A backslash takes the next character as it is."""
+        out = []
+        while char := reader.read(1):
+            if char in stops:
+                return "".join(out), char
+            out.append(reader.read(1) if char == "\\" else char)
+        return "".join(out), ""
+
+    def fail(sentence: str) -> LauncherError:
+        return LauncherError(f'--set "{text}": {sentence}', hint="Write --set KEY=VALUE, for example train.steps=100.")
+
+    def path() -> list[str | int]:
+        parts: list[str | int] = []
+        while True:
+            key, stop = until("=[,.")
+            if not key:
+                raise fail("a key is missing." if stop or parts else 'a key is missing behind the last ",".')
+            if stop in ("", ","):
+                raise fail(f'the key "{key}" has no value.')
+            parts.append(key)
+            while stop == "[":
+                index, closed = until("]")
+                if not closed or not index.isascii() or not index.isdigit() or int(index) > _MAX_INDEX:
+                    raise fail(f'"[{index}" is no index; an index is a number in brackets, from 0 to {_MAX_INDEX}.')
+                parts.append(int(index))
+                between, stop = until("[.=")
+                if between or not stop:
+                    raise fail('behind an index comes "=", "." or another index.')
+            if stop == "=":
+                return parts
+
+    def value() -> Any:
+        position = reader.tell()
+        if reader.read(1) != "{":
+            reader.seek(position)
+            return _set_scalar(until(",")[0], origin, text)
+        items = []
+        while True:
+            item, stop = until(",}")
+            if not stop:
+                raise fail('the list has no "}" at its end.')
+            items.append(_set_scalar(item, origin, text))
+            if stop == "}":
+                break
+        position = reader.tell()
+        if reader.read(1) not in ("", ","):
+            reader.seek(position)
+        return items
+
+    def put(old: _Node | None, parts: list[str | int], new: Any) -> _Node:
+        if not parts:
+            return _from_plain(new, origin)
+        head, *rest = parts
+        if isinstance(head, int):
+            items = list(old.value) if old is not None and isinstance(old.value, list) else None
+            if items is None and old is not None:
+                raise fail(f"[{head}] is the index of a list, but there is no list.")
+            items = items or []
+            items += [None] * (head + 1 - len(items))
+            inner = items[head]
+            before = None if inner is None or not isinstance(inner, dict | list) else _from_plain(inner, origin)
+            items[head] = _plain(put(before, rest, new))
+            return _Node(items, origin)
+        if old is not None and not isinstance(old.value, dict):
+            raise fail(f'"{head}" cannot be set, since what is above it is no map.')
+        children = dict(old.value) if old is not None else {}
+        children[head] = put(children.get(head), rest, new)
+        return _Node(children, old.origin if old is not None else origin)
+
+    if not text:
+        raise fail("there is nothing to set.")
+    while reader.tell() < len(text):
+        parts = path()
+        root = put(root, parts, value())
+    return root
+
+
+def _set_scalar(text: str, origin: Origin, option: str) -> Any:
+    """A value of `--set`, read as in a file: 3e-4 is a number, "010" in quotes is text. Empty is "" as in Helm."""
+    stripped = text.strip()
+    if not stripped:
+        return text
+    if stripped[0] in "\"'[" or stripped == "{}":
+        try:
+            node = _Reader(SET, origin.line - 1).read(stripped)
+        except LauncherError as error:
+            raise LauncherError(f'--set "{option}": {stripped} is not valid YAML.') from error
+        return None if node is None else _plain(node)
+    value = resolve(stripped)
+    return text if isinstance(value, str) else _json_number(value, origin)
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------
+
+_PLAIN = re.compile(r"[A-Za-z_/](?:[A-Za-z0-9_./+=@%-]|[ :](?=[A-Za-z0-9_./+=@%-])(?<! ))*")
+_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+
+
+def dumps(tree: Any) -> str:
+    """`tree` as YAML that Helm reads back to the very same tree; text that YAML would read otherwise is quoted."""
+    lines: list[str] = []
+    _dump(tree, "", lines)
+    return "\n".join(lines) + "\n"
+
+
+def _dump(value: Any, indent: str, lines: list[str]) -> None:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            name = _dump_scalar(key)
+            if len(name) > 128:  # YAML wants a key that is longer than 1024 bytes to be marked as one
+                lines.append(f"{indent}? {name}")
+                name = ""
+            _dump_under(f"{indent}{name}:", child, indent + "  ", lines)
+    elif isinstance(value, list) and value:
+        for child in value:
+            _dump_under(f"{indent}-", child, indent + "  ", lines)
+    else:
+        lines.append(indent + _dump_scalar(value))
+
+
+def _dump_under(head: str, child: Any, indent: str, lines: list[str]) -> None:
+    if isinstance(child, dict | list) and child:
+        if head.endswith("-"):  # a map or list in a list starts on the dash's line
+            at = len(lines)
+            _dump(child, indent, lines)
+            lines[at] = head + " " + lines[at][len(indent) :]
+        else:
+            lines.append(head)
+            _dump(child, indent, lines)
+    else:
+        lines.append(f"{head} {_dump_scalar(child)}")
+
+
+def _dump_scalar(value: Any) -> str:
+    import json
+
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value) and isinstance(resolve(value), str):
+            return value
+        quoted = json.dumps(value, ensure_ascii=False)
+        return _ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    if isinstance(value, dict | list):
+        return "{}" if isinstance(value, dict) else "[]"
+    return json.dumps(value)
+
+
+def spell(path: Iterable[str]) -> str:
+    """A path as people write it: run.name; a key with a dot in it is quoted."""
+    return ".".join(f'"{part}"' if "." in part or not part else part for part in path)
+
+
+def display(path: str | os.PathLike[str]) -> str:
+    """A path as messages show it: relative to the current folder where it lies below."""
+    text = os.path.relpath(path)
+    return os.fspath(path) if text.startswith("..") else text

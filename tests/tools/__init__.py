@@ -1,0 +1,5 @@
+"""Tools that tests run, built from source at pinned versions."""
+
+from tests.tools.go_tools import tool
+
+__all__ = ["tool"]

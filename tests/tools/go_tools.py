@@ -1,0 +1,92 @@
+"""Go tools for tests, each built once from a go.mod and go.sum of its own, at a pinned version.
+
+`tool("helm")` is the path of the binary; the first call builds it (about a minute and a half on two cores). The
+cache is outside the checkout, and its key is the hash of all that goes into the build, so a changed pin builds
+anew and two checkouts share what they have in common.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+GO = (1, 26)
+
+
+@dataclass(frozen=True)
+class GoTool:
+    """A command in a Go module: what to build in tests/tools/<name>/, and the linker's flags."""
+
+    package: str
+    ldflags: str = "-s -w"
+
+
+TOOLS = {
+    "helm": GoTool("helm.sh/helm/v4/cmd/helm"),
+    # Unstamped, Helm 3 calls itself "v3.21", which is no version that pyhelm3 can read.
+    "helm3": GoTool(
+        "helm.sh/helm/v3/cmd/helm",
+        "-s -w -X helm.sh/helm/v3/internal/version.version=v3.21.4",
+    ),
+}
+
+
+def cache_dir() -> Path:
+    """Where built tools live: $SLIPWAY_CACHE, else slipway in the user's cache folder."""
+    given = os.environ.get("SLIPWAY_CACHE")
+    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slipway"
+    return base.expanduser().absolute() / "tools"
+
+
+def tool(name: str) -> Path:
+    """The binary of the tool `name`, built where the cache has none. Raises RuntimeError with a sentence."""
+    spec = TOOLS[name]
+    source = HERE / name
+    parts = [(source / "go.mod").read_bytes(), (source / "go.sum").read_bytes(), repr(spec).encode()]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    folder = cache_dir() / key
+    binary = folder / "helm" if name == "helm3" else folder / name
+    if binary.exists():
+        return binary
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be building the same tool
+        if not binary.exists():
+            _build(spec, source, binary)
+    return binary
+
+
+def _build(spec: GoTool, source: Path, binary: Path) -> None:
+    go = _go()
+    print(f"Building {spec.package} once, into {binary.parent} …", file=sys.stderr, flush=True)
+    # GOTOOLCHAIN=local: a build must not fetch another Go. GOWORK=off: a workspace above the checkout is not ours.
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    with tempfile.TemporaryDirectory(dir=binary.parent) as temporary:
+        made = Path(temporary) / binary.name
+        command = [go, "build", "-trimpath", "-ldflags", spec.ldflags, "-o", str(made), spec.package]
+        done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"Building {spec.package} failed:\n{done.stderr.strip()}")
+        made.rename(binary)
+
+
+def _go() -> str:
+    wanted = ".".join(map(str, GO))
+    go = shutil.which("go")
+    if go is None:
+        raise RuntimeError(f"The tests build Helm from source and need Go {wanted}; install it from https://go.dev/dl.")
+    # Asked outside the module: inside, an older Go only complains about go.mod.
+    said = subprocess.run([go, "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
+    match = re.match(r"go(\d+)\.(\d+)", said)
+    if match is None or (int(match[1]), int(match[2])) < GO:
+        raise RuntimeError(f"The tests need Go {wanted} and found {said.strip()}; install it from https://go.dev/dl.")
+    return go
