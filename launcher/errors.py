@@ -35,3 +35,9 @@ class UsageError(LauncherError):
     """The command line itself is wrong (exit code 2)."""
 
     exit_code = ExitCode.USAGE
+
+
+class Detached(LauncherError):
+    """Ctrl-C while following: nothing is wrong and the run goes on; the message says how to come back."""
+
+    exit_code = ExitCode.INTERRUPTED

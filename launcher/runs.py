@@ -6,7 +6,7 @@ The verbs know nothing but this module: `submit`, `status`, `logs`, `cancel` wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -37,10 +37,12 @@ class State(StrEnum):
 class RunStatus:
     """What is known of a run now. Scripts read its fields as JSON: add, never rename.
 
-    `step` counts finished steps, of `steps`; `loss` is the last step's; times are RFC 3339 in UTC;
-    `restarts` counts the times that training started again within this attempt; `folder` is a local
-    path or a URL and holds metrics.jsonl. `tokens_per_second` is of the whole run, `seconds_left` an
-    estimate from the last steps. What is not known (yet) is None.
+    `reason` says why the run is where it is, or what it is busy with. `step` counts finished steps, of
+    `steps`; `loss` is the last step's, `eval_loss` the last held-out evaluation's, and those with `_first`
+    the first ones; times are RFC 3339 in UTC and belong to the current attempt; `restarts` counts the
+    times that training started again within it; `folder` is a local path or a URL and holds
+    metrics.jsonl. `tokens_per_second` is of all devices together over the last steps, `seconds_left` an
+    estimate from the same steps. What is not known (yet) is None.
     """
 
     name: str
@@ -57,6 +59,7 @@ class RunStatus:
     restarts: int = 0
     attempt: int = 1
     folder: str = ""
+    loss_first: float | None = None
     eval_loss_first: float | None = None
     eval_loss: float | None = None
     tokens_per_second: float | None = None
@@ -81,6 +84,15 @@ class Submission:
 class Backend(Protocol):
     """A kind of run. Every method raises LauncherError with a sentence when it cannot do its work."""
 
+    @property
+    def poll_seconds(self) -> float:
+        """How often `status` may be asked while somebody follows a run."""
+        ...
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> str:
+        """One sentence: what `submit` would do now. Raises what it would raise, and creates nothing."""
+        ...
+
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         """Make the run, or find or resume the one that has its name; one atomic step, safe to race.
 
@@ -88,8 +100,8 @@ class Backend(Protocol):
         """
         ...
 
-    def list(self) -> Sequence[RunStatus]:
-        """Every run of this kind, newest first."""
+    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
+        """Every run of this kind, newest first; what cannot be read is told to `warn`, a sentence each."""
         ...
 
     def status(self, name: str) -> RunStatus | None:
@@ -105,5 +117,5 @@ class Backend(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Remove the record of a run that has ended, with its folder."""
+        """Remove the record of a run that has ended, with its folder and checkpoints."""
         ...

@@ -40,6 +40,9 @@ def prepare_environment() -> bool:
         # Nodes of one machine are not preempted, and nobody scrapes their metrics.
         defaults["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
         defaults["RAY_TRAIN_METRICS_ENABLED"] = "0"
+        # Ray waits a minute for its control plane to come back, which on one machine nobody restarts;
+        # the sooner this process ends, the sooner whoever supervises it starts it again.
+        defaults["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     return local
