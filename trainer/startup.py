@@ -120,3 +120,19 @@ def defer_unused_imports() -> None:
         vertex: Any = _DeferredModule("maxtext.common.vertex_tensorboard")
         vertex.VertexTensorboardManager = _VertexTensorboardManager
         sys.modules[vertex.__name__] = vertex
+
+
+def main() -> None:
+    """Import all that training imports, so that its bytecode is on disk before the first run (`make setup`)."""
+    defer_unused_imports()
+    for name in (
+        "maxtext.trainers.pre_train.train",
+        "maxtext.input_pipeline.input_pipeline_interface",
+        "ray.train.v2.jax",
+        "ray.dashboard.modules.job.job_manager",
+    ):
+        importlib.import_module(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+# The two commands: `make quickstart` and `make test`. Each sets up all it needs; `make setup` does only that.
+# Built tools and environments that are slow to make are kept outside the checkout: SLIPWAY_CACHE, else
+# ~/.cache/slipway; Python packages in uv's own cache.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test lint bench pins keys clean
+
+UV_VERSION := 0.13.8
+# Bytecode is written once, here, so that no later start pays for it.
+export PYTHONDONTWRITEBYTECODE :=
+
+help: ## Show this
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: .venv/.done ## Make .venv, with .venv/bin/launcher and the trainer in it
+
+.venv/.done: pyproject.toml docker/constraints.txt .python-version
+	@python=$$(for p in python3.12 python3; do \
+	    $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$p && break; done); \
+	if [ -z "$$python" ]; then \
+	    echo "Slipway needs Python 3.12 with venv; install it (Debian: python3.12-venv, macOS: brew install python@3.12) and run make again." >&2; \
+	    exit 1; fi; \
+	rm -rf .venv && $$python -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@echo "Installing the trainer and its tools (1.9 GB, once)..." >&2
+	@.venv/bin/uv pip install --quiet --python .venv/bin/python -c docker/constraints.txt -e '.[train,dev]'
+	@.venv/bin/python -m trainer.startup
+	@touch $@
+
+quickstart: setup ## Train a small model on real text, here, on the CPU
+	@.venv/bin/launcher submit -f values/quickstart.yaml --name quickstart-$$(date +%Y%m%d-%H%M%S)
+
+test: setup ## Run every test that needs no cluster of your own
+	@.venv/bin/python -m pytest
+
+lint: setup ## Check style and types
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+bench: setup ## Measure what the README promises, as ratios in one run
+	@.venv/bin/python -m tests.bench
+
+pins: setup ## Choose the versions in docker/constraints.txt anew
+	@docker/pin
+
+keys: setup ## Write launcher/maxtext_keys.json from the installed MaxText
+	@.venv/bin/python -m trainer.key_table
+
+clean: ## Remove the environment and what the tools left
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
