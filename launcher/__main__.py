@@ -1,0 +1,83 @@
+"""The one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from launcher.errors import Detached, ExitCode, LauncherError
+
+_BUG = "This is a bug in Slipway; please report it with the lines above."
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; its exit code (ExitCode)."""
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except OSError as error:
+        return _output_failed(error)
+    except Exception:
+        return _bug()
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    import click
+
+    from launcher.cli import cli
+
+    try:
+        code = cli.main(args=list(arguments), prog_name="launcher", standalone_mode=False)
+    except Detached as detached:
+        _say(detached.message)
+        return detached.exit_code
+    except LauncherError as error:
+        _say(f"Error: {error.message}")
+        if error.hint:
+            _say(f"Hint: {error.hint}")
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort as abort:
+        # click's word for Ctrl-C, and for an end of input where a question was asked.
+        return ExitCode.INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else ExitCode.MENDABLE
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _output_failed(error: OSError) -> int:
+    """Only writing our own output fails here: everything else is turned into a LauncherError where it happens."""
+    if error.errno == errno.EPIPE:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.MENDABLE
+    if error.errno == errno.ENOSPC and error.filename is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say(f"Error: The output cannot be written: {error.strerror}.")
+        return ExitCode.MENDABLE
+    return _bug()
+
+
+def _bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    _say(_BUG)
+    return ExitCode.BUG
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import click
+
+from launcher.commands._options import format_option, name_option, values_options
+
+
+@click.command()
+@values_options
+@name_option
+@click.option("--detach", is_flag=True, help="Return once the run has started, instead of following it.")
+@click.option("--dry-run", is_flag=True, help="Print the run config and say what would happen; create nothing.")
+@click.option("--continue", "accept_changes", is_flag=True, help="Go on from the last checkpoint with new values.")
+@format_option
+def command(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    name: str | None,
+    detach: bool,
+    dry_run: bool,
+    accept_changes: bool,
+    form: str,
+) -> int:
+    """Check the values, start the run, and follow it until it ends.
+
+    The exit code is the run's: 0 when it succeeded, 1 when it failed or was cancelled. Ctrl-C stops following,
+    never the run. Submitting a name again follows a run that goes on, and resumes one that has failed, was
+    cancelled or interrupted from its last checkpoint.
+    """
+    from launcher import api, follow, output
+
+    plan = api.plan(files, sets, name=name)
+    output.narrate(*(str(warning) for warning in plan.warnings))
+    if dry_run:
+        output.narrate(api.preview(plan, accept_changes=accept_changes))
+        output.emit(plan.config, "yaml" if form == "text" else form, "")
+        return 0
+    submission = api.submit(plan, accept_changes=accept_changes)
+    output.narrate(submission.said)
+    status = submission.status
+    if detach:
+        if not status.state.ended:
+            output.narrate(follow.come_back(status.name))
+        output.emit(status.as_json(), form, "")
+        return 0
+    status = follow.follow(api.backend_for(plan), status)
+    output.emit(status.as_json(), form, follow.summary(status))
+    return follow.exit_code(status)

@@ -1,0 +1,230 @@
+"""Following a run until it ends: a live bar on a terminal, plain lines now and then elsewhere.
+
+Nothing here knows what kind of run it is: all comes from Backend.status().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from launcher import output
+from launcher.api import gone_or
+from launcher.errors import Detached, ExitCode
+from launcher.runs import RunStatus, State
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from launcher.runs import Backend
+
+# Where no terminal is, a line of progress this often.
+_LINE_SECONDS = 10.0
+_NARROWEST_BAR = 8
+
+
+class _View(Protocol):
+    def show(self, status: RunStatus) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+def follow(backend: Backend, status: RunStatus) -> RunStatus:
+    """Show the run's progress on stderr until it ends; its last status.
+
+    Raises Detached on Ctrl-C: the run goes on, and the message says how to come back.
+    """
+    name, restarts, attempt = status.name, status.restarts, status.attempt
+    try:
+        with _view() as view:
+            while True:
+                if status.restarts > restarts and status.attempt == attempt:
+                    view.say(f"Restart {status.restarts}" + (f": {status.reason}" if status.reason else "."))
+                restarts, attempt = status.restarts, status.attempt
+                view.show(status)
+                if status.state.ended:
+                    return status
+                time.sleep(backend.poll_seconds)
+                status = gone_or(backend.status(name), name)
+    except KeyboardInterrupt:
+        raise Detached(f'The run "{name}" goes on.\n{come_back(name)}') from None
+
+
+def come_back(name: str) -> str:
+    """The commands for a run that goes on by itself."""
+    rows = [
+        (f"launcher logs -f {name}", "its output"),
+        (f"launcher wait {name}", "until it ends"),
+        (f"launcher cancel {name}", "to stop it"),
+    ]
+    return output.table([("", *row) for row in rows])
+
+
+def exit_code(status: RunStatus) -> ExitCode:
+    """The command's exit code for a run that has ended."""
+    return ExitCode.DONE if status.state is State.SUCCEEDED else ExitCode.MENDABLE
+
+
+def summary(status: RunStatus) -> str:
+    """What a run came to, a line each: for people, on stdout."""
+    rows = [(f"{status.state}", f"{status.name}{_took(status)}")]
+    if status.state is State.FAILED and status.reason:
+        rows.append(("reason", status.reason))
+    if status.step is not None:
+        rows.append(("steps", f"{status.step} of {status.steps}" if status.steps else f"{status.step}"))
+    if status.loss is not None:
+        rows.append(("loss", _from_to(status.loss_first, status.loss)))
+    if status.eval_loss is not None:
+        rows.append(("held-out", _from_to(status.eval_loss_first, status.eval_loss)))
+    if status.tokens_per_second is not None:
+        rows.append(("speed", f"{output.count(status.tokens_per_second)} tokens/s"))
+    if status.restarts:
+        rows.append(("restarts", str(status.restarts)))
+    if status.step is not None:
+        rows.append(("checkpoints", f"{status.folder}/checkpoints"))
+        rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
+    if status.state is State.SUCCEEDED:
+        rows.append(("next", f"launcher logs {status.name}"))
+    else:
+        rows.append(("next", f"launcher logs {status.name}, then submit it again to resume"))
+    return output.table(rows)
+
+
+def _took(status: RunStatus) -> str:
+    from datetime import datetime
+
+    if not status.started or not status.ended:
+        return ""
+    seconds = (datetime.fromisoformat(status.ended) - datetime.fromisoformat(status.started)).total_seconds()
+    return f" after {output.duration(seconds)}"
+
+
+def _from_to(first: float | None, last: float) -> str:
+    return f"{first:.3f} -> {last:.3f}" if first is not None else f"{last:.3f}"
+
+
+# --- no terminal: lines -----------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """A line when the state changes, now and then a line of progress, and one at the end."""
+
+    def __init__(self) -> None:
+        self._said: tuple[State, str] | None = None
+        self._step: int | None = None
+        self._next = 0.0
+
+    def show(self, status: RunStatus) -> None:
+        state = (status.state, status.reason if status.state is State.STARTING else "")
+        if state != self._said and not status.state.ended:
+            self.say(f"{status.name}: " + _state(status))
+            self._said = state
+        due = time.monotonic() >= self._next or status.state.ended
+        if due and status.step is not None and status.step != self._step and status.state is not State.STARTING:
+            self.say(f"{status.name}: " + progress(status))
+            self._step, self._next = status.step, time.monotonic() + _LINE_SECONDS
+
+    def say(self, line: str) -> None:
+        output.narrate(line)
+
+
+def progress(status: RunStatus) -> str:
+    """One line: "step 12/40, loss 8.124, 1,234 tokens/s, 12 s left"."""
+    parts = [f"step {status.step}/{status.steps}" if status.steps else f"step {status.step}"]
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.3f}")
+    if status.tokens_per_second is not None:
+        parts.append(f"{output.count(status.tokens_per_second)} tokens/s")
+    if status.seconds_left and not status.state.ended:
+        parts.append(f"{output.duration(status.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def _state(status: RunStatus) -> str:
+    busy = status.reason if status.state in (State.STARTING, State.QUEUED, State.ADMITTED) else ""
+    return f"{status.state}: {busy}" if busy else f"{status.state}"
+
+
+# --- a terminal: one line that changes --------------------------------------------------------------------------
+
+
+class _Bar:
+    """The line at the bottom of the terminal, drawn anew as the run goes on."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._status: RunStatus | None = None
+        self._since = time.monotonic()
+        self.live = Live(self, console=console, transient=True, refresh_per_second=8, redirect_stdout=False)
+
+    def show(self, status: RunStatus) -> None:
+        if self._status is None or status.state is not self._status.state:
+            self._since = time.monotonic()
+        self._status = status
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        status = self._status
+        if status is None:
+            return
+        if status.state is not State.RUNNING or status.step is None:
+            text = f"{status.name}  {_state(status)}  {output.clock(time.monotonic() - self._since)}"
+            yield Text(text, no_wrap=True, overflow="ellipsis")
+            return
+        # One column less than there are: a full line makes some terminals wrap.
+        text, width = fit(status, options.max_width - 1)
+        if not width:
+            yield Text(text, no_wrap=True, overflow="ellipsis")
+            return
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_row(
+            ProgressBar(total=status.steps, completed=status.step, width=width),
+            Text(text, no_wrap=True, overflow="ellipsis"),
+        )
+        yield grid
+
+
+def fit(status: RunStatus, width: int) -> tuple[str, int]:
+    """The text of the bar's line in `width` columns, and the columns left for the bar (0: none, no total).
+
+    What matters least is left out first: name, speed, time left, loss.
+    """
+    step = f"{status.step}/{status.steps}" if status.steps else f"step {status.step}"
+    loss = f"loss {status.loss:.3f}" if status.loss is not None else ""
+    left = f"{output.clock(status.seconds_left)} left" if status.seconds_left is not None else ""
+    speed = f"{output.count(status.tokens_per_second)} tokens/s" if status.tokens_per_second is not None else ""
+    for parts in ((step, loss, speed, left, status.name), (step, loss, speed, left), (step, loss, left), (step, loss)):
+        text = "  ".join(filter(None, parts))
+        if len(text) + 2 + _NARROWEST_BAR <= width:
+            break
+    else:
+        text = step
+    room = width - len(text) - 2
+    return text, min(room, 40) if status.steps and room >= _NARROWEST_BAR else 0
+
+
+@contextlib.contextmanager
+def _view() -> Iterator[_View]:
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_dumb_terminal:
+        yield _Lines()
+        return
+    bar = _Bar(console)
+    with bar.live:
+        yield bar

@@ -1,0 +1,76 @@
+"""What the command prints: data on stdout, narration on stderr, and numbers as people read them."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def narrate(*lines: str) -> None:
+    """Tell the person at the terminal something; never data."""
+    for line in lines:
+        sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def emit(data: Any, form: str, text: str) -> None:
+    """Print the result of a verb: `data` as JSON or YAML, or `text` for people (nothing where it is empty)."""
+    if form == "json":
+        text = json.dumps(plain(data), indent=2, ensure_ascii=False)
+    elif form == "yaml":
+        from launcher.values import dumps
+
+        text = dumps(plain(data))
+    if text:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def plain(data: Any) -> Any:
+    """`data` as JSON can hold it: a number that is not finite becomes null, as in metrics.jsonl."""
+    if isinstance(data, dict):
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [plain(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return str(data) if isinstance(data, str) else data  # an enum's member becomes its text
+
+
+def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
+    """Rows as aligned columns; the last column is as long as it likes."""
+    rows = [list(row) for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def count(value: float) -> str:
+    """1234.5 -> "1,234"; small numbers keep three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """88.2 -> "1 min 28 s"; the two largest units."""
+    whole = max(0, round(seconds))
+    parts: list[str] = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        amount, whole = divmod(whole, size)
+        if amount or (unit == "s" and not parts):
+            parts.append(f"{amount} {unit}")
+        elif parts:
+            break
+        if len(parts) == 2:
+            break
+    return " ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """88.2 -> "1:28", 3700 -> "1:01:40"; for a place that must stay narrow."""
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
