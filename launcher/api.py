@@ -21,7 +21,7 @@ from launcher.errors import ExitCode, LauncherError
 if TYPE_CHECKING:
     from launcher.checks import Problem
     from launcher.plan import LaunchPlan
-    from launcher.runs import Backend, RunStatus, Submission
+    from launcher.runs import Backend, Preview, RunStatus, Submission
     from launcher.values import Values
 
 # The chart that holds the defaults of every kind of run.
@@ -101,8 +101,8 @@ def find(name: str) -> tuple[Backend, RunStatus]:
     raise LauncherError(f'There is no run "{name}".{guess}', "launcher list shows the runs that there are.")
 
 
-def preview(plan: LaunchPlan, *, accept_changes: bool = False) -> str:
-    """One sentence: what `submit` would do now. Creates nothing; raises what `submit` would raise."""
+def preview(plan: LaunchPlan, *, accept_changes: bool = False) -> Preview:
+    """What `submit` would do now. Creates nothing; raises what `submit` would raise."""
     return backend_for(plan).preview(plan, accept_changes=accept_changes)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from launcher import output
@@ -84,10 +85,13 @@ def summary(status: RunStatus) -> str:
     if status.restarts:
         rows.append(("restarts", str(status.restarts)))
     if status.step is not None:
-        rows.append(("checkpoints", f"{status.folder}/checkpoints"))
+        checkpoints = f"{status.folder}/checkpoints"
+        if "://" in status.folder or Path(checkpoints).is_dir():
+            rows.append(("checkpoints", checkpoints))
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
     if status.state is State.SUCCEEDED:
-        rows.append(("next", f"launcher logs {status.name}"))
+        more = "submit it again with more train.steps and --continue, to train on"
+        rows.append(("next", f"launcher logs {status.name}" if status.step is None else more))
     else:
         rows.append(("next", f"launcher logs {status.name}, then submit it again to resume"))
     return output.table(rows)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import paths, runner
 from launcher.errors import LauncherError, UsageError
 from launcher.runner import CONFIG, ENDED, EVENTS, LOCK, LOG, METRICS, RECORD, Record
-from launcher.runs import RunStatus, State, Submission
+from launcher.runs import Preview, RunStatus, State, Submission
 
 if TYPE_CHECKING:
     from launcher.plan import LaunchPlan
@@ -43,6 +43,7 @@ _METRICS_END = 128 << 10
 _RECENT_STEPS = 20
 # How long to wait for another process that is about to finish with the run's lock.
 _LOCK_SECONDS = 20.0
+_START_SECONDS = 10.0
 _DRAFT, _DELETED = ".new-", ".deleted-"
 
 
@@ -74,18 +75,20 @@ class LocalBackend:
 
     # --- submit ---
 
-    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> str:
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         with _sentences(f'The run "{plan.name}" cannot be submitted'):
             config = self.config(plan)
             found = self._find(plan.name)
             if found is None:
                 self._preflight(config)
-                return f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.'
+                return Preview(
+                    config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.'
+                )
             verdict = self._verdict(found, config, accept_changes)
             if isinstance(verdict, str):
-                return verdict
+                return Preview(config, f"{verdict} Would start nothing.")
             self._preflight(config)
-            return f'Would resume the run "{plan.name}" as attempt {found.record.attempt + 1}.'
+            return Preview(config, f'Would resume the run "{plan.name}" as attempt {found.record.attempt + 1}.')
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         with _sentences(f'The run "{plan.name}" cannot be submitted'):
@@ -103,10 +106,17 @@ class LocalBackend:
                     checked = True
                 said = self._create(plan, config) if found is None else self._resume(found, config, accept_changes)
                 if said:
-                    return Submission(self._known(plan.name), said, created=True)
+                    return Submission(self._under_way(plan.name), said, created=True)
                 if time.monotonic() > deadline:  # lost a race each time: somebody holds the lock and does nothing
                     raise LauncherError(f"{self.runs / plan.name / LOCK} is held by another process; try again later.")
                 time.sleep(0.02)
+
+    def _under_way(self, name: str) -> RunStatus:
+        """The status once the supervisor has taken over, so that "started" is true when it is said."""
+        deadline = time.monotonic() + _START_SECONDS
+        while (status := self._known(name)).state is State.QUEUED and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return status
 
     def config(self, plan: LaunchPlan) -> dict[str, Any]:
         """The plan's config as this machine runs it: run folders as storage, and absolute paths."""
@@ -229,7 +239,7 @@ class LocalBackend:
         if record.state == State.CANCELLED:
             ended = "was cancelled"
         resumes = "goes on from its last checkpoint" if (found.folder / "checkpoints").is_dir() else "starts again"
-        return f'The run "{record.name}" {ended}; attempt {attempt} {resumes}.'
+        return f'The run "{record.name}" {ended}; it {resumes} as attempt {attempt}.'
 
     def _spawn(self, folder: Path, record: Record, lock: int) -> None:
         """Start the supervisor; the lock passes to it without being free in between."""

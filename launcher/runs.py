@@ -6,7 +6,7 @@ The verbs know nothing but this module: `submit`, `status`, `logs`, `cancel` wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -81,6 +81,14 @@ class Submission:
     created: bool
 
 
+@dataclass(frozen=True)
+class Preview:
+    """What a submit would do: the run config that it would hand to the trainer, and one sentence."""
+
+    config: Mapping[str, Any]
+    said: str
+
+
 class Backend(Protocol):
     """A kind of run. Every method raises LauncherError with a sentence when it cannot do its work."""
 
@@ -89,8 +97,8 @@ class Backend(Protocol):
         """How often `status` may be asked while somebody follows a run."""
         ...
 
-    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> str:
-        """One sentence: what `submit` would do now. Raises what it would raise, and creates nothing."""
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        """What `submit` would do now. Raises what it would raise, and creates nothing."""
         ...
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:

@@ -32,8 +32,9 @@ def command(
     plan = api.plan(files, sets, name=name)
     output.narrate(*(str(warning) for warning in plan.warnings))
     if dry_run:
-        output.narrate(api.preview(plan, accept_changes=accept_changes))
-        output.emit(plan.config, "yaml" if form == "text" else form, "")
+        preview = api.preview(plan, accept_changes=accept_changes)
+        output.narrate(preview.said)
+        output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
     submission = api.submit(plan, accept_changes=accept_changes)
     output.narrate(submission.said)
