@@ -26,7 +26,7 @@ _MARKER = re.compile(r"(?:---|\.\.\.)(?=[ \t\r\n\0])")
 _UNICODE_BREAK = re.compile("[\x85\u2028\u2029]")
 
 
-class Events(Reader, Scanner, Parser):  # type: ignore[misc]
+class Events(Reader, Scanner, Parser):
     """The events of one text, by `get_event` and `peek_event`. Raises YAMLError, most often with a mark."""
 
     # A plain attribute: ruamel's resolver is asked for it at every scalar, and takes its time.

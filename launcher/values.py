@@ -4,8 +4,8 @@ Helm reads YAML by sigs.k8s.io/yaml: go-yaml v2 makes a tree (YAML 1.1 booleans,
 tree becomes JSON (keys become strings), and the JSON is read back (numbers become float64). The functions here
 follow those sources step by step, on top of ruamel.yaml's parser; tests/charts compares them with real Helm.
 
-What Helm drops without a word is refused here: a key written twice in one map, and what stands behind the end of
-a document.
+What Helm drops without a word is refused here: a key written twice in one map, what stands behind the end of a
+document, and a second document in one file (Helm 3 drops it, Helm 4 merges it).
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Origin:
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file} {self.line}" if self.file == SET else f"{self.file}:{self.line}"
+        if self.file.startswith("--"):  # an option: --set is numbered, --name is there once
+            return f"{self.file} {self.line}" if self.file == SET else self.file
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,7 @@ def read_text(data: bytes, file: str) -> Values:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise LauncherError(f"{file}:{line}: the file is not UTF-8 text; save it as UTF-8.") from error
-    root = _Node({}, Origin(file, 1))
+    root: _Node | None = None
     for first_line, document in _documents(text, file):
         node = _Reader(file, first_line).read(document)
         if node is None or node.value is None:
@@ -240,14 +242,19 @@ def read_text(data: bytes, file: str) -> Values:
         if not isinstance(node.value, dict):
             what = "a list" if isinstance(node.value, list) else "a single value"
             raise LauncherError(f"{node.origin}: the file holds {what}; a values file is a map of keys to values.")
-        root = _merge(root, node)
-    return Values(root)
+        if root is not None:
+            raise LauncherError(
+                f"{node.origin}: a second document begins here, which Helm 3 drops and Helm 4 merges;"
+                " put it into a file of its own."
+            )
+        root = node
+    return Values(root or _Node({}, Origin(file, 1)))
 
 
 def _documents(text: str, file: str) -> Iterator[tuple[int, str]]:
-    """The documents of a file as Helm cuts them, each with the number of its first line, counted from 0.
+    """The documents of a file as Helm 4 cuts them, each with the number of its first line, counted from 0.
 
-    Helm cuts at each line that begins with three dashes, even inside a string. (k8s.io/apimachinery, YAMLReader.)
+    It cuts at each line that begins with three dashes, even inside a string. (k8s.io/apimachinery, YAMLReader.)
     """
     lines: list[str] = []
     start = 0
@@ -339,9 +346,8 @@ def _float32(value: float) -> str:
             break
     mantissa, exponent = text.split("e")
     power = int(exponent)
-    if -4 <= power < max(6, 0) or single == 0:
-        plain = f"{float(text):.{max(0, digits - power)}f}"
-        return plain
+    if -4 <= power < 6:
+        return f"{float(text):.{max(0, digits - power)}f}"
     return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
 
 
@@ -430,7 +436,9 @@ class _Reader:
                 self.anchors[event.anchor] = node
             return node
         children: list[_Yaml] = []
-        kind, end = ("map", e.MappingEndEvent) if isinstance(event, e.MappingStartEvent) else ("list", e.SequenceEndEvent)
+        kind, end = (
+            ("map", e.MappingEndEvent) if isinstance(event, e.MappingStartEvent) else ("list", e.SequenceEndEvent)
+        )
         node = _Yaml(kind, line, children, tag)
         if event.anchor:
             self.anchors[event.anchor] = node
@@ -566,7 +574,7 @@ def _apply_set(root: _Node, text: str, origin: Origin) -> _Node:
 
     def until(stops: str) -> tuple[str, str]:
         """Text up to one of `stops`, and which; "" at the end. A backslash takes the next character as it is."""
-        out = []
+        out: list[str] = []
         while char := reader.read(1):
             if char in stops:
                 return "".join(out), char

@@ -12,18 +12,18 @@ from typing import Any
 KUBE_VERSION = "1.35.0"  # offline, an unstamped Helm believes in 1.20
 
 
-class Refused(Exception):
+class HelmError(Exception):
     """Helm ended with an error; the text is what it printed."""
 
 
 def template(helm: Path, chart: Path, files: Sequence[Path | str] = (), *options: str) -> str:
-    """The manifests that `helm template` prints. Raises Refused."""
+    """The manifests that `helm template` prints. Raises HelmError."""
     command = [str(helm), "template", "x", str(chart), "--kube-version", KUBE_VERSION]
     for file in files:
         command += ["-f", str(file)]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Refused(done.stderr.strip())
+        raise HelmError(done.stderr.strip())
     return done.stdout
 
 

@@ -69,7 +69,13 @@ def _build(spec: GoTool, source: Path, binary: Path) -> None:
     go = _go()
     print(f"Building {spec.package} once, into {binary.parent} …", file=sys.stderr, flush=True)
     # GOTOOLCHAIN=local: a build must not fetch another Go. GOWORK=off: a workspace above the checkout is not ours.
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
     with tempfile.TemporaryDirectory(dir=binary.parent) as temporary:
         made = Path(temporary) / binary.name
         command = [go, "build", "-trimpath", "-ldflags", spec.ldflags, "-o", str(made), spec.package]

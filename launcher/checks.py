@@ -1,0 +1,435 @@
+"""Every rule about values that can be told without a cluster and without chips; all that is wrong is told at once.
+
+A rule is a generator that takes a `Case` and yields problems. Rules across keys run only where the keys that they
+read are sound by themselves, so one mistake gives one message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from launcher import accelerators
+from launcher.paths import charts_dir
+from launcher.schema import Violation, leaves, spell_value, violations
+from launcher.values import Origin, Values, spell
+
+ERROR, WARNING = "error", "warning"
+
+OWNED: dict[str, str] = {
+    "run_name": "use run.name.",
+    "base_output_directory": "use storage.mountPath (checkpoints and metrics go below it).",
+    "hardware": "use slice.accelerator.",
+    "tokenizer_path": "use data.tokenizer.path.",
+    "tokenizer_type": "use data.tokenizer.kind.",
+    "skip_jax_distributed_system": "slice.hosts and slice.count say how many processes there are.",
+    "enable_single_controller": "run.kind says how the run is made.",
+    "metrics_file": "metrics.jsonl in the run's folder holds the metrics.",
+    "num_slices": "use slice.count.",
+    "hf_access_token": "set HF_TOKEN in the environment, where it stays out of the run's record.",
+}
+"""MaxText keys that Slipway sets, and what to do instead."""
+
+_DATA = "data.files or data.corpus is set, and the text comes from there; remove one of the two."
+OWNED_WITH_DATA: dict[str, str] = dict.fromkeys(
+    (
+        "dataset_type",
+        "grain_file_type",
+        "grain_train_files",
+        "grain_eval_files",
+        "grain_train_mixture_config_path",
+        "hf_path",
+        "hf_train_files",
+        "hf_eval_files",
+        "train_data_columns",
+        "eval_data_columns",
+        "tokenize_train_data",
+        "tokenize_eval_data",
+        "grain_use_elastic_iterator",
+    ),
+    _DATA,
+)
+"""MaxText keys that Slipway sets where the text comes from `data`."""
+
+NAME_LIMITS = {
+    "local": 63,  # a folder; the limit of a DNS label keeps names usable on a cluster later
+    "ray-cluster": 63,
+    "ray-job": 35,  # GKE's TPU webhook cuts service names at 50 characters, KubeRay does not: 36 breaks host names
+    "job-set": 40,  # a pod's host name, NAME-slice-99-9999 with 5 random characters, must stay within 63
+}
+"""Characters that a run's name may have, by kind."""
+
+CLUSTER_LIMIT = 41  # characters of a RayCluster's name; the same webhook
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with the values. `file` and `line` are None where nobody wrote the key.
+
+    `key` is the dotted path, `message` a full sentence that does not repeat file and line.
+    """
+
+    rule: str
+    severity: str
+    message: str
+    file: str | None
+    line: int | None
+    key: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """`FILE:LINE: KEY: sentence`, without what is not known; without the key where the sentence names it."""
+        where = f"{Origin(self.file, self.line)}: " if self.file is not None and self.line is not None else ""
+        return where + (self.message if self.key in self.message else f"{self.key}: {self.message}")
+
+
+class Case:
+    """What is checked: the user's own layers (for origins), and the effective values (for everything else)."""
+
+    def __init__(self, user: Values, effective: Values) -> None:
+        self.user = user
+        self.effective = effective
+
+    @cached_property
+    def tree(self) -> dict[str, Any]:
+        return self.effective.tree
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self.tree["data"]["files"] or self.tree["data"]["corpus"])
+
+    def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
+        origin = self.user.origin(path)
+        file, line = (origin.file, origin.line) if origin else (None, None)
+        return Problem(rule, severity, message, file, line, spell(path))
+
+
+Rule = Callable[[Case], Iterator[Problem]]
+
+
+def check(user: Values, effective: Values) -> list[Problem]:
+    """All problems, sorted by file and line; those that nobody's line shows come last."""
+    case = Case(user, effective)
+    problems = []
+    broken: set[tuple[str, ...]] = set()
+    for violation in _schema_violations(case):
+        broken.add(violation.path)
+        problems.append(_explain(case, violation))
+    for reads, rule in RULES:
+        if not any(_overlap(path, read) for path in broken for read in reads):
+            problems += rule(case)
+    return sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key, p.rule))
+
+
+def _overlap(a: tuple[str, ...], b: str) -> bool:
+    """Whether one of the two paths is the other or lies above it."""
+    other = tuple(b.split("."))
+    short = min(len(a), len(other))
+    return a[:short] == other[:short]
+
+
+# --- The schema -------------------------------------------------------------------------------------------------
+
+
+@cache
+def schema(chart: str) -> dict[str, Any]:
+    """A chart's values.schema.json."""
+    text: dict[str, Any] = json.loads((charts_dir() / chart / "values.schema.json").read_bytes())
+    return text
+
+
+@cache
+def maxtext() -> dict[str, Any]:
+    """The table of MaxText's keys, made by `python -m trainer.key_table`."""
+    table: dict[str, Any] = json.loads((Path(__file__).parent / "maxtext_keys.json").read_bytes())
+    return table
+
+
+def _schema_violations(case: Case) -> Iterator[Violation]:
+    yield from violations(schema("run"), case.tree)
+    if case.user.origin(("common",)) is not None and isinstance(case.tree.get("common"), dict):
+        yield from violations(schema("common"), case.tree["common"], ("common",))
+
+
+def _explain(case: Case, violation: Violation) -> Problem:
+    path, says = violation.path, violation.says
+    key = spell(path)
+    if violation.rule == "unknown-key":
+        says = f"there is no key {key}{_belongs(path)}"
+        return case.problem("unknown-key", path, says)
+    if violation.rule == "enum":
+        members = [str(m) for m in _schema_at(path).get("enum", ())]
+        value = _value_at(case.tree, path)
+        near = _near(value, members) if isinstance(value, str) else []
+        says = says + (f' Did you mean "{near[0]}"?' if near else "")
+    return case.problem(violation.rule, path, f"{key} {says}")
+
+
+def _schema_at(path: Sequence[str]) -> dict[str, Any]:
+    node = schema("run")
+    for key in path:
+        node = node.get("properties", {}).get(key, {})
+    return node
+
+
+def _value_at(tree: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _plain(key: str) -> str:
+    """A key without what spellings differ in: max_restarts, max-restarts and maxRestarts are one."""
+    return key.replace("_", "").replace("-", "").lower()
+
+
+def _near(word: str, words: Iterable[str], count: int = 1) -> list[str]:
+    """The words nearest to `word`; the same but for case, hyphens and underscores comes first."""
+    from difflib import get_close_matches
+
+    plain: dict[str, str] = {}
+    for known in words:
+        plain.setdefault(_plain(known), known)
+    if _plain(word) in plain:
+        return [plain[_plain(word)]]
+    return [plain[match] for match in get_close_matches(_plain(word), plain, n=count, cutoff=0.7)]
+
+
+def _belongs(path: tuple[str, ...]) -> str:
+    """The end of the sentence on an unknown key: what was meant, as far as that can be guessed."""
+    *above, key = path
+    paths = [p for p in leaves(schema("run")) if p[0] not in ("common", "global")]
+    siblings = [p[-1] for p in paths if list(p[:-1]) == above]
+    near = _near(key, siblings)
+    if near and _plain(near[0]) == _plain(key):
+        return f"; did you mean {spell([*above, near[0]])}?"
+    elsewhere = [spell(p) for p in paths if p[-1] == key]
+    if key in maxtext()["keys"]:
+        owned = OWNED.get(key)
+        elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
+    if elsewhere:
+        return f"; did you mean {_either(elsewhere[:4])}?"
+    if near:
+        return f"; did you mean {spell([*above, near[0]])}?"
+    by_name = {p[-1]: spell(p) for p in reversed(paths)}
+    by_name |= {name: f"train.{name}" for name in maxtext()["keys"] if name not in by_name and name not in OWNED}
+    far = _near(key, by_name)
+    if far:
+        return f"; did you mean {by_name[far[0]]}?"
+    return f"; {spell(above) if above else 'the top level'} has {_either(siblings, 'and')}." if siblings else "."
+
+
+def _either(words: Sequence[str], joint: str = "or") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"
+
+
+# --- MaxText's keys ---------------------------------------------------------------------------------------------
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list",
+    "map": "a map of keys to values",
+    "null": "null",
+}
+
+
+def takes(types: Sequence[str], value: Any) -> bool:
+    """Whether MaxText takes `value` for a key of these kinds.
+
+    As MaxText does, an int does for a float, 1e3 for an int, 0 and 1 for a bool, "none" for null. Stricter than
+    MaxText: text is no number and true is no number, since both are mistakes more often than not.
+    """
+    if "any" in types:
+        return True
+    if value is None:
+        return "null" in types
+    if isinstance(value, bool):
+        return "bool" in types
+    if isinstance(value, (int, float)):
+        whole = float(value).is_integer()
+        return "float" in types or ("int" in types and whole) or ("bool" in types and value in (0, 1))
+    if isinstance(value, str):
+        return "str" in types or ("null" in types and value.lower() == "none")
+    return ("list" if isinstance(value, list) else "map") in types
+
+
+def _train_keys(case: Case) -> Iterator[Problem]:
+    table = maxtext()["keys"]
+    owned = OWNED | (OWNED_WITH_DATA if case.has_data else {})
+    for key, value in case.tree["train"].items():
+        path = ("train", key)
+        name = spell(path)
+        if key in owned:
+            if value is not None:
+                yield case.problem("owned-key", path, f"{name} is set by Slipway: {owned[key]}")
+        elif key not in table:
+            yield case.problem("unknown-key", path, f"MaxText has no key {key}{_train_belongs(key)}")
+        elif not takes(table[key]["types"], value):
+            kinds = [kind for kind in _KINDS if kind in table[key]["types"]]
+            wanted = _either([_KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
+            yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}.")
+        elif "values" in table[key] and value is not None and value not in table[key]["values"]:
+            members = [str(member) for member in table[key]["values"]]
+            near = _near(str(value), members)
+            guess = f' Did you mean "{near[0]}"?' if near else ""
+            listed = ", ".join(member or '""' for member in members)
+            yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it is one of {listed}.{guess}")
+        else:
+            yield from _train_value(case, path, value)
+
+
+def _train_value(case: Case, path: tuple[str, str], value: Any) -> Iterator[Problem]:
+    if path[1] == "steps" and value < 1:
+        yield case.problem("steps", path, f"train.steps is {value}; a run takes at least one step.")
+    if path[1] == "model_name" and value not in ("default", *maxtext()["models"]):
+        near = _near(value, maxtext()["models"], 3)
+        guess = f"; did you mean {_either(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
+        yield case.problem("model-name", path, f'MaxText {maxtext()["maxtext"]} has no model "{value}"{guess}')
+
+
+def _train_belongs(key: str) -> str:
+    near = _near(key, maxtext()["keys"])
+    if near and _plain(near[0]) == _plain(key):
+        return f"; did you mean train.{near[0]}?"
+    elsewhere = [spell(p) for p in leaves(schema("run")) if p[-1] == key and p[0] not in ("common", "global", "train")]
+    if elsewhere:
+        return f"; did you mean {_either(elsewhere)}?"
+    return f"; did you mean train.{near[0]}?" if near else "."
+
+
+# --- Rules across keys ------------------------------------------------------------------------------------------
+
+
+def _name(case: Case) -> Iterator[Problem]:
+    path = ("run", "name")
+    name, kind = case.tree["run"]["name"], case.tree["run"]["kind"]
+    if not name:
+        yield case.problem("name", path, "the run has no name; give it one with --name NAME or run.name.")
+    else:
+        yield from _label(case, path, name, NAME_LIMITS[kind], f"a {kind} run")
+
+
+def _cluster(case: Case) -> Iterator[Problem]:
+    path = ("run", "cluster")
+    name, kind = case.tree["run"]["cluster"], case.tree["run"]["kind"]
+    if kind != "ray-cluster":
+        return
+    if not name:
+        yield case.problem("cluster", path, "run.kind is ray-cluster; run.cluster must name the standing RayCluster.")
+    else:
+        yield from _label(case, path, name, CLUSTER_LIMIT, "a RayCluster on TPUs")
+
+
+def _label(case: Case, path: tuple[str, str], name: str, limit: int, what: str) -> Iterator[Problem]:
+    if not _NAME.fullmatch(name):
+        message = f'"{name}" is no name; use small letters, digits and hyphens, with a letter first and no hyphen last.'
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:limit].rstrip("-")
+        guess = f' For example "{plain}".' if _NAME.fullmatch(plain) else ""
+        yield case.problem("name", path, message + guess)
+    elif len(name) > limit:
+        yield case.problem("name", path, f'"{name}" has {len(name)} characters; the name of {what} may have {limit}.')
+
+
+def _data(case: Case) -> Iterator[Problem]:
+    tree = case.tree
+    data = tree["data"]
+    if data["files"] and data["corpus"]:
+        yield case.problem("data", ("data", "corpus"), "data.files and data.corpus are both set; keep one of the two.")
+    if tree["run"]["command"]:
+        if case.has_data or tree["train"]:
+            yield case.problem(
+                "command", ("run", "command"), "run.command replaces the trainer; data and train are ignored.", WARNING
+            )
+    elif not case.has_data and not tree["train"].get("dataset_type"):
+        yield case.problem(
+            "data",
+            ("data",),
+            "there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type"
+            " (synthetic needs no text).",
+        )
+
+
+def _slice(case: Case) -> Iterator[Problem]:
+    table = case.tree.get("common", {}).get("accelerators", {})
+    part = case.tree["slice"]
+    if part["provisioning"] == "reservation" and not part["reservation"]:
+        yield case.problem(
+            "reservation",
+            ("slice", "reservation"),
+            "slice.provisioning is reservation; slice.reservation must name it.",
+        )
+    if part["reservation"] and part["provisioning"] != "reservation":
+        message = f"slice.reservation needs slice.provisioning: reservation, which is {part['provisioning']}."
+        yield case.problem("reservation", ("slice", "reservation"), message)
+    try:
+        accelerators.resolve(part, table)
+    except accelerators.SliceError as error:
+        yield case.problem("slice", ("slice", error.key), error.message)
+
+
+def _local(case: Case) -> Iterator[Problem]:
+    tree = case.tree
+    if tree["run"]["kind"] != "local":
+        return
+    if tree["storage"]["kind"] != "local":
+        message = (
+            f"a local run keeps its files on this machine: storage.kind must be local, not {tree['storage']['kind']}."
+        )
+        yield case.problem("local", ("storage", "kind"), message)
+    if tree["slice"]["accelerator"] != "cpu":
+        message = (
+            f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {tree['slice']['accelerator']}."
+        )
+        yield case.problem("local", ("slice", "accelerator"), message)
+    if tree["run"]["command"]:
+        yield case.problem("local", ("run", "command"), "a local run is the trainer's; run.command is for clusters.")
+
+
+def _storage(case: Case) -> Iterator[Problem]:
+    tree = case.tree
+    storage = tree["storage"]
+    if not storage["mountPath"].startswith("/") and tree["run"]["kind"] != "local":
+        message = f'storage.mountPath is "{storage["mountPath"]}"; it must begin with "/".'
+        yield case.problem("storage", ("storage", "mountPath"), message)
+    if tree["run"]["kind"] != "local" and storage["kind"] == "gcsfuse" and not storage["bucket"]:
+        message = "storage.kind is gcsfuse; storage.bucket must name the bucket."
+        yield case.problem("storage", ("storage", "bucket"), message)
+
+
+RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
+    (("run.name", "run.kind"), _name),
+    (("run.cluster", "run.kind"), _cluster),
+    (("data", "run.command", "train"), _data),
+    (("data.files", "data.corpus", "train"), _train_keys),
+    (("slice", "common"), _slice),
+    (("run.kind", "run.command", "storage", "slice.accelerator"), _local),
+    (("run.kind", "storage"), _storage),
+)
+"""Each rule with the keys that it reads."""
+
+
+def spelled(problems: Sequence[Problem]) -> str:
+    """The problems as lines for people."""
+    return "\n".join(map(str, problems))
+
+
+def has_errors(problems: Iterable[Problem]) -> bool:
+    """Whether any of the problems stops a run."""
+    return any(problem.severity == ERROR for problem in problems)
+
+
+def table_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table of accelerators in effective values."""
+    table: Mapping[str, Any] = values["common"]["accelerators"]
+    return table

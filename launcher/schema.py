@@ -1,0 +1,126 @@
+"""The part of JSON Schema that the charts' values.schema.json use, checked without importing jsonschema.
+
+jsonschema and what it imports cost a third of the time that a typing error may take to be told. Helm checks the
+same files with its own validator; a test compares this one with jsonschema on random schemas and trees.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KEYWORDS = frozenset(
+    ("type", "enum", "minimum", "maximum", "minLength", "minItems", "items")
+    + ("required", "properties", "additionalProperties", "$schema", "title", "description")
+)
+"""All that a schema may use. Another keyword raises ValueError: better than a rule that is never checked."""
+
+_NAMES = {
+    "object": "a map of keys to values",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "nothing (null)",
+}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What is wrong at `path`; `rule` is unknown-key, missing-key, or the schema's keyword. `says` ends a sentence
+    that begins with the key: "run.maxRestarts" + " is text ("four"); it takes a whole number."
+    """
+
+    path: tuple[str, ...]
+    rule: str
+    says: str
+
+
+def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()) -> Iterator[Violation]:
+    """All that `schema` has against `value`, in the order of the tree. A list's items are told at the list's path."""
+    unknown = set(schema) - KEYWORDS
+    if unknown:
+        raise ValueError(f"schema keywords {sorted(unknown)} are not supported here")
+    kinds = schema.get("type")
+    if kinds is not None:
+        wanted = [kinds] if isinstance(kinds, str) else kinds
+        if not any(_is(value, kind) for kind in wanted):
+            takes = " or ".join(_NAMES[kind] for kind in wanted)
+            yield Violation(path, "type", f"is {spell_value(value)}; it takes {takes}.")
+            return
+    if "enum" in schema and not any(_equal(value, member) for member in schema["enum"]):
+        members = ", ".join(str(member) or '""' for member in schema["enum"])
+        yield Violation(path, "enum", f"is {json.dumps(value)}; it is one of {members}.")
+    if _is(value, "number"):
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if (low is not None and value < low) or (high is not None and value > high):
+            bounds = [f"at least {low}"] if low is not None else []
+            bounds += [f"at most {high}"] if high is not None else []
+            yield Violation(path, "minimum", f"is {value}; it must be {' and '.join(bounds)}.")
+    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
+        yield Violation(path, "minLength", "is empty; it needs a value.")
+    if isinstance(value, list):
+        if len(value) < schema.get("minItems", 0):
+            yield Violation(path, "minItems", f"has {len(value)} items; it needs {schema['minItems']}.")
+        for item in value if "items" in schema else ():
+            for violation in violations(schema["items"], item):
+                yield Violation(path, violation.rule, f"has an item that {violation.says}")
+    if isinstance(value, dict):
+        yield from _map(schema, value, path)
+
+
+def _map(schema: Mapping[str, Any], value: dict[str, Any], path: tuple[str, ...]) -> Iterator[Violation]:
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties", True)
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield Violation((*path, key), "missing-key", "is not there; a null removed it. Give it a value.")
+    for key, child in value.items():
+        if key in properties:
+            yield from violations(properties[key], child, (*path, key))
+        elif others is False:
+            yield Violation((*path, key), "unknown-key", "is not a key of Slipway's values.")
+        elif others is not True:
+            yield from violations(others, child, (*path, key))
+
+
+def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every key that the schema names, maps included."""
+    for key, child in schema.get("properties", {}).items():
+        yield (*path, key)
+        yield from leaves(child, (*path, key))
+
+
+def spell_value(value: Any) -> str:
+    """A value with its kind, as messages name it: text ("four"), the number 4, a list, true."""
+    if isinstance(value, str):
+        return f'text ("{value if len(value) <= 40 else value[:37] + "..."}")'
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    return _NAMES["array" if isinstance(value, list) else "object"]
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "number":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind == "integer":
+        return _is(value, "number") and (isinstance(value, int) or value.is_integer())
+    return isinstance(value, {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}[kind])
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """JSON's equality: 1 is 1.0, but true is not 1."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return bool(a == b)

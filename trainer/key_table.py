@@ -1,0 +1,101 @@
+"""`python -m trainer.key_table` writes launcher/maxtext_keys.json: the keys of the installed MaxText.
+
+The launcher checks `train:` against that file, so that a typing error costs a fifth of a second and not the half
+minute that importing MaxText takes. A test makes the table anew and fails where it differs from the file.
+
+MaxText takes what its pydantic config (maxtext.configs.types.MaxTextConfig) has as a field. For each key the file
+holds the kinds of value: int, float, bool, str, list, map, null, any; and the values of an enum.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+import json
+import os
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).resolve().parent.parent / "launcher" / "maxtext_keys.json"
+
+# MaxText makes a list of one from text for these (pyconfig._prepare_for_pydantic).
+_LISTS_FROM_TEXT = ("adamw_mask", "eval_data_columns", "train_data_columns", "trainable_parameters_mask")
+
+
+def key_table() -> dict[str, Any]:
+    """The table as JSON data: {"maxtext": version, "keys": {key: {"types": […], "values": […]}}, "models": […]}."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from maxtext.configs import types as config
+
+    # MaxText lets the fields of its nested models (lora, dpo) pass its first check of names at the top level, too,
+    # but its config then refuses them there: they are keys of the maps `lora` and `dpo` only.
+    fields = config.MaxTextConfig.model_fields
+    keys = {name: describe(field.annotation) for name, field in sorted(fields.items())}
+    for name in _LISTS_FROM_TEXT:
+        keys[name]["types"] = sorted({*keys[name]["types"], "str"})
+    # A name is a model only if the wheel carries its architecture; without, MaxText trains its default one.
+    shipped = {path.stem for path in (Path(config.__file__).parent / "models").glob("*.yml")}
+    models = [name for name in keys["model_name"].pop("values") if name.replace("-Instruct", "") in shipped]
+    return {
+        "maxtext": importlib.metadata.version("maxtext"),
+        "keys": keys,
+        "models": sorted(models),
+    }
+
+
+def describe(annotation: Any) -> dict[str, Any]:
+    """The kinds of value that a field takes, from its annotation; `values` where it is an enum or a Literal."""
+    kinds: set[str] = set()
+    values: list[Any] = []
+
+    def add(kind: Any) -> None:
+        origin = typing.get_origin(kind)
+        if origin is typing.Annotated:
+            add(typing.get_args(kind)[0])
+        elif origin in (typing.Union, types.UnionType):
+            for member in typing.get_args(kind):
+                add(member)
+        elif origin is typing.Literal:
+            values.extend(typing.get_args(kind))
+        elif isinstance(kind, type) and issubclass(kind, enum.Enum):
+            values.extend(member.value for member in kind)
+        else:
+            kinds.add(_kind(origin or kind))
+
+    add(annotation)
+    kinds |= {_kind(type(value)) for value in values}
+    described: dict[str, Any] = {"types": sorted(kinds)}
+    if values:
+        described["values"] = [value for value in values if value is not None]
+    return described
+
+
+def _kind(kind: Any) -> str:
+    if kind is Any:
+        return "any"
+    if kind is types.NoneType:
+        return "null"
+    kinds: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float,), "str": (str,)}
+    for name, classes in (kinds | {"list": (list, tuple)}).items():
+        if issubclass(kind, classes):
+            return name
+    return "map"  # dict and nested models
+
+
+def as_text(table: dict[str, Any]) -> str:
+    """One line a key: compact, and a new MaxText shows as a readable diff."""
+    keys = ",\n".join(f"{json.dumps(key)}:{_compact(value)}" for key, value in table["keys"].items())
+    head, models = json.dumps(table["maxtext"]), _compact(table["models"])
+    return f'{{"maxtext":{head},\n"models":{models},\n"keys":{{\n{keys}\n}}}}\n'
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    TABLE.write_text(as_text(key_table()), encoding="utf-8")
+    print(f"Wrote {TABLE}.", file=sys.stderr)  # noqa: T201
