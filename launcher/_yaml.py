@@ -112,6 +112,21 @@ class Events(Reader, Scanner, Parser):
             raise ScannerError("while scanning a block scalar", start_mark, "expected a line break", self.get_mark())
         self.scan_line_break()
 
+    def scan_block_scalar_indentation(self) -> Any:
+        found = super().scan_block_scalar_indentation()
+        self.refuse_tab()
+        return found
+
+    def scan_block_scalar_breaks(self, indent: int) -> Any:
+        found = super().scan_block_scalar_breaks(indent)
+        if self.column < indent:
+            self.refuse_tab()
+        return found
+
+    def refuse_tab(self) -> None:
+        if self.buffer[self.pointer] == "\t":
+            raise ScannerError("while scanning a block scalar", None, "found '\\t'", self.get_mark())
+
     def check_directive(self) -> bool:
         if self.column == 0:
             raise ScannerError(None, None, "a line begins with %; Helm reads no directives", self.get_mark())

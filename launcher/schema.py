@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-KEYWORDS = frozenset(
-    ("type", "enum", "minimum", "maximum", "minLength", "minItems", "items")
-    + ("required", "properties", "additionalProperties", "$schema", "title", "description")
-)
+KEYWORDS = {
+    *("type", "enum", "minimum", "maximum", "minLength", "minItems", "items"),
+    *("required", "properties", "additionalProperties", "$schema", "title", "description"),
+}
 """All that a schema may use. Another keyword raises ValueError: better than a rule that is never checked."""
 
 _NAMES = {

@@ -41,3 +41,31 @@ def dumped(rendered: str) -> dict[str, Any]:
     line = next(line for line in rendered.splitlines() if line.startswith("json: "))
     tree: dict[str, Any] = json.loads(base64.b64decode(line.removeprefix("json: ")))
     return tree
+
+
+def files_chart(folder: Path, texts: Sequence[str]) -> Path:
+    """A chart that reads each of `texts` with `fromYaml`, the reader of values files, in one call of Helm."""
+    (folder / "templates").mkdir(parents=True, exist_ok=True)
+    (folder / "Chart.yaml").write_text("apiVersion: v2\nname: files\nversion: 0.1.0\n")
+    (folder / "values.yaml").write_text("")
+    (folder / "texts").mkdir(exist_ok=True)
+    for number, text in enumerate(texts):
+        (folder / "texts" / f"{number:06d}").write_bytes(text.encode())
+    (folder / "templates" / "texts.yaml").write_text(
+        '{{ range $path, $_ := .Files.Glob "texts/*" }}\n'
+        "text: {{ toJson (fromYaml ($.Files.Get $path)) | b64enc }}\n"
+        "{{ end }}\n"
+    )
+    return folder
+
+
+def read_texts(helm: Path, folder: Path, texts: Sequence[str]) -> list[Any]:
+    """What Helm reads from each of `texts`; None for a text that it refuses."""
+    rendered = template(helm, files_chart(folder, texts))
+    trees = [
+        json.loads(base64.b64decode(line.removeprefix("text: ")))
+        for line in rendered.splitlines()
+        if line.startswith("text: ")
+    ]
+    assert len(trees) == len(texts)
+    return [None if set(tree or ()) == {"Error"} else tree or {} for tree in trees]
