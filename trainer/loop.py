@@ -9,6 +9,7 @@ included, is untouched, so a step costs what it costs in bare MaxText.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -67,8 +68,17 @@ def train(config: RunConfig) -> Outcome:
 
         goodput.record_goodput(recorder, goodput.RECORD_JOB_START_TIME)
         train_func = maxtext_train.get_train_func(maxtext_config, recorder, maxtext_argv(config))
-        with goodput.maybe_monitor_goodput(maxtext_config):
-            train_func()
+        try:
+            with goodput.maybe_monitor_goodput(maxtext_config):
+                train_func()
+        except SystemExit as stop:
+            if not math.isfinite(hooks.loss):
+                # From the same checkpoint it would diverge again.
+                raise ConfigError(
+                    f"The loss of step {hooks.steps_done} is {hooks.loss}: training has diverged; "
+                    "lower train.learning_rate, or raise train.warmup_steps_fraction."
+                ) from stop
+            raise
     if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
         return Outcome(hooks.steps_done, hooks.target_reached)
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
@@ -104,6 +114,7 @@ class _Hooks:
     def __init__(self, config: RunConfig, maxtext_train: Any, maxtext_config: Any) -> None:
         self.config = config
         self.steps_done = 0
+        self.loss = 0.0
         self.target_reached = False
         self._train = maxtext_train
         self._maxtext_config = maxtext_config
@@ -285,7 +296,7 @@ class _Hooks:
                 super().write_metrics(metrics, step, metric_type)
 
             def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:
-                loss = float(scalars["learning/loss"])  # waits until the device has finished the step
+                loss = hooks.loss = float(scalars["learning/loss"])  # waits until the device has finished the step
                 finished, self._finished = self._finished or time.perf_counter(), None
                 # MaxText's own step time is the time to hand the step to the device, which jumps where
                 # that runs ahead; from one finished step to the next is what a step takes.

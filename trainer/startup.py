@@ -14,6 +14,8 @@ import sys
 from types import ModuleType
 from typing import Any, Never
 
+from trainer.errors import ConfigError
+
 # Imported by MaxText on every start, used by few runs. Seconds are of one warm import here (2 cores):
 # vertex_tensorboard 2.1, load_dynamic 1.6 (all of it transformers), pathwaysutils 1.0, goodput 0.7,
 # tokamax's autotuner 0.4, Google Cloud logging 0.2, sympy 0.2.
@@ -82,7 +84,13 @@ def _real(module: str, path: tuple[str, ...]) -> Any:
         parent, _, child = name.rpartition(".")
         if parent in sys.modules:
             vars(sys.modules[parent]).pop(child, None)
-    target: Any = importlib.import_module(module)
+    try:
+        target: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"This feature of MaxText needs the Python package {error.name}, which is not installed; "
+            'pip install "slipway[tpu]" brings all that MaxText can use.'
+        ) from error
     for index, name in enumerate(path):
         try:
             target = getattr(target, name)

@@ -1,0 +1,137 @@
+"""Real training runs for the tests: a tiny model, real text, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+CHECKOUT = Path(__file__).parents[2]
+
+# 13 steps in three checkpoint periods: kills land between checkpoints, in them, and after the last.
+STEPS = 13
+TRAIN: dict[str, Any] = {
+    "base_emb_dim": 32,
+    "base_num_decoder_layers": 2,
+    "base_num_query_heads": 2,
+    "base_num_kv_heads": 2,
+    "head_dim": 16,
+    "base_mlp_dim": 64,
+    "attention": "dot_product",
+    "vocab_size": 512,
+    "max_target_length": 64,
+    "per_device_batch_size": 2,
+    "learning_rate": 2e-2,
+    "steps": STEPS,
+    "checkpoint_period": 4,
+    "eval_interval": 5,
+    "eval_steps": 2,
+}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where test runs live, and the tokenizer that keeps them small."""
+
+    root: Path
+    tokenizer: Path
+
+    def config(self, name: str, *, hosts: int = 2, data: dict[str, Any] | None = None, **train: Any) -> Path:
+        """Write a run config; `train` overrides MaxText keys, None takes one away."""
+        tree = {
+            "run": {"name": name, "kind": "local", "maxRestarts": 2, "command": []},
+            "slice": {"accelerator": "cpu", "count": 1, "hosts": hosts},
+            "accelerator": {"name": "cpu", "kind": "cpu", "hosts": hosts, "chips": hosts, "chipsPerHost": 1},
+            "storage": {"kind": "local", "mountPath": str(self.root)},
+            "data": data
+            if data is not None
+            else {
+                "corpus": "python",
+                "heldOut": {"fraction": 0.02},
+                "tokenizer": {"kind": "sentencepiece", "path": str(self.tokenizer)},
+            },
+            "train": {key: value for key, value in {**TRAIN, **train}.items() if value is not None},
+        }
+        path = self.root / f"{name}.json"
+        path.write_text(json.dumps(tree))
+        return path
+
+    def start(self, config: Path, *options: str, **environment: str) -> Run:
+        name = config.stem
+        log = self.root / f"{name}{''.join(options)}.log"
+        # The log is the child's from here on; it outlives this handle.
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trainer", "--config", str(config), *options],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=CHECKOUT,
+                env={**os.environ, **environment},
+            )
+        return Run(self.root / name, process, log)
+
+    def train(self, config: Path, *options: str, **environment: str) -> Run:
+        """Run to the end."""
+        run = self.start(config, *options, **environment)
+        run.wait()
+        return run
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait(self, seconds: float = 240) -> int:
+        return self.process.wait(timeout=seconds)
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return lines(self.folder / "metrics.jsonl")
+
+    def events(self, kind: str = "loop_started") -> list[dict[str, Any]]:
+        return [event for event in lines(self.folder / "events.jsonl") if event["event"] == kind]
+
+    def step(self) -> int:
+        """The last finished step, -1 before the first."""
+        return max((line["step"] for line in self.metrics() if "loss" in line), default=-1)
+
+    def descendants(self, pattern: str) -> list[psutil.Process]:
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                if pattern in " ".join(process.cmdline()):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+        return sorted(found, key=lambda process: process.pid)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 180) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"the run ended first:\n{self.output()[-3000:]}"
+            assert time.monotonic() < deadline, f"not within {seconds} s:\n{self.output()[-3000:]}"
+            time.sleep(0.02)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def numbers(metrics: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What must be equal bit for bit between two runs; JSON keeps every bit of a double."""
+    keys = ("step", "loss", "eval_loss", "grad_norm", "param_norm", "learning_rate")
+    return [tuple(line.get(key) for key in keys) for line in metrics]

@@ -1,0 +1,181 @@
+"""Whole runs under Ray: what they leave behind, and that killing parts of them changes nothing."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.runs import STEPS, Lab, Run, numbers
+
+
+def test_a_run_learns_and_leaves_metrics_checkpoints_and_tensorboard(undisturbed: Run) -> None:
+    metrics = undisturbed.metrics()
+    train = [line for line in metrics if "loss" in line]
+    held_out = [line for line in metrics if "eval_loss" in line]
+
+    assert [line["step"] for line in train] == list(range(STEPS))
+    assert train[-1]["loss"] < train[0]["loss"] - 0.3
+    # An untrained model guesses among 512 pieces, a little worse than evenly.
+    assert train[0]["loss"] == pytest.approx(math.log(512), abs=1)
+    assert [line["step"] for line in held_out] == [0, 5, 10, STEPS]
+    assert held_out[-1]["eval_loss"] < held_out[0]["eval_loss"] - 0.3
+    for line in train:
+        assert line["step_seconds"] > 0
+        assert line["tokens_per_second_per_device"] == pytest.approx(2 * 64 / line["step_seconds"], rel=0.01)
+        assert line["tflops_per_second_per_device"] > 0
+        assert "mfu" not in line  # a CPU has no peak in the table
+    assert {path.name for path in (undisturbed.folder / "checkpoints").iterdir()} == {"0", "4", "8", "12"}
+    assert list((undisturbed.folder / "tensorboard").rglob("events.out.tfevents.*"))
+    assert [event["devices"] for event in undisturbed.events()] == [2]
+    assert undisturbed.process.returncode == 0
+
+
+def test_each_metrics_line_is_printed_with_its_prefix(undisturbed: Run) -> None:
+    printed = [line for line in undisturbed.output().splitlines() if "SLIPWAY_METRICS {" in line]
+    assert len(printed) == len(undisturbed.metrics())
+
+
+def test_ray_and_jax_listen_on_loopback_only(lab: Lab) -> None:
+    import psutil
+
+    run = lab.start(lab.config("loopback", steps=400, checkpoint_period=1000))
+    try:
+        run.until(lambda: run.step() >= 1)
+        ours = {run.process.pid, *(child.pid for child in psutil.Process(run.process.pid).children(recursive=True))}
+        open_to_others = [
+            connection
+            for connection in psutil.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+            and connection.pid in ours
+            and not connection.laddr.ip.startswith("127.")
+            and connection.laddr.ip != "::1"
+        ]
+    finally:
+        run.process.terminate()
+        run.wait(60)
+    assert open_to_others == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_changes_no_number(lab: Lab, undisturbed: Run, rank: int) -> None:
+    run = lab.start(lab.config(f"killed-rank-{rank}"))
+    run.until(lambda: run.step() >= 6)
+    run.descendants("ray::RayTrainWorker")[rank].kill()
+    assert run.wait() == 0, run.output()[-4000:]
+
+    assert [event["step"] for event in run.events()] == [0, 5]
+    assert run.events("worker_failed") or rank == 0
+    assert numbers(run.metrics()) == numbers(undisturbed.metrics())
+
+
+def test_a_worker_killed_while_it_writes_a_checkpoint_changes_no_number(lab: Lab, undisturbed: Run) -> None:
+    run = lab.start(lab.config("killed-in-checkpoint"))
+
+    def writing() -> bool:
+        return any(path.name.startswith("4.") for path in (run.folder / "checkpoints").glob("*tmp*"))
+
+    run.until(lambda: writing() or run.step() >= 6)
+    run.descendants("ray::RayTrainWorker")[1].kill()
+    assert run.wait() == 0, run.output()[-4000:]
+
+    assert len(run.events()) == 2
+    assert numbers(run.metrics()) == numbers(undisturbed.metrics())
+    assert not list((run.folder / "checkpoints").glob("*tmp*"))
+
+
+def test_tensorboard_shows_no_step_twice_after_a_restart(lab: Lab, undisturbed: Run) -> None:
+    """By TensorBoard's own rule: a session that starts at step S takes back what earlier files say from S on."""
+    killed = lab.root / "killed-rank-0"
+    if not killed.exists():
+        test_a_killed_worker_changes_no_number(lab, undisturbed, 0)
+    assert tensorboard_steps(killed) == list(range(STEPS))
+
+
+def tensorboard_steps(folder: Path) -> list[int]:
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+    steps: list[int] = []
+    for path in sorted((folder / "tensorboard").rglob("events.out.tfevents.*")):
+        raw = path.read_bytes()
+        at = 0
+        while at + 12 <= len(raw):
+            length = int.from_bytes(raw[at : at + 8], "little")
+            record = raw[at + 12 : at + 12 + length]
+            at += 16 + length
+            if len(record) < length:
+                break  # the file of a killed process may end within a record
+            event = Event.FromString(record)
+            if event.session_log.status == SessionLog.START:
+                steps = [step for step in steps if step < event.step]
+            steps.extend(event.step for value in event.summary.value if value.tag == "learning/loss")
+    return steps
+
+
+def test_the_driver_of_a_ray_that_was_killed_ends_soon_and_the_next_goes_on(lab: Lab, undisturbed: Run) -> None:
+    config = lab.config("ray-killed")
+    run = lab.start(config)
+    run.until(lambda: run.step() >= 6)
+    for process in [*run.descendants("gcs_server"), *run.descendants("raylet"), *run.descendants("ray::")]:
+        if process.is_running():
+            process.kill()
+    killed = time.monotonic()
+    assert run.wait(60) != 0
+    assert time.monotonic() - killed < 30
+
+    again = lab.train(config)
+    assert again.process.returncode == 0, again.output()[-4000:]
+    assert numbers(again.metrics()) == numbers(undisturbed.metrics())
+
+
+def test_a_killed_driver_leaves_nothing_running_and_the_next_goes_on(lab: Lab, undisturbed: Run) -> None:
+    import psutil
+
+    config = lab.config("driver-killed")
+    run = lab.start(config)
+    run.until(lambda: run.step() >= 6)
+    children = psutil.Process(run.process.pid).children(recursive=True)
+    run.process.kill()
+    gone, alive = psutil.wait_procs(children, timeout=30)
+    assert [process.pid for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+    again = lab.train(config)
+    assert again.process.returncode == 0, again.output()[-4000:]
+    assert numbers(again.metrics()) == numbers(undisturbed.metrics())
+
+
+def test_a_run_that_is_trained_already_does_nothing(lab: Lab, undisturbed: Run) -> None:
+    before = undisturbed.metrics()
+    again = lab.train(lab.root / "undisturbed.json")
+    assert again.process.returncode == 0
+    assert "is trained already" in again.output()
+    assert again.metrics() == before
+
+
+def test_a_config_that_maxtext_refuses_exits_2_and_is_not_restarted(lab: Lab) -> None:
+    run = lab.train(lab.config("refused", decoder_block="llama9"))
+    assert run.process.returncode == 2, run.output()[-4000:]
+    [error] = run.events("error")
+    assert "decoder_block" in error["message"]
+    assert run.events() == []
+    assert run.output().count("Initialized JAX distributed on CPU") == 2  # once for each of two workers
+    assert "Traceback" not in run.output().split("Error: ")[-1]
+
+
+def test_text_that_cannot_be_decoded_in_the_middle_exits_2_and_names_the_file(lab: Lab, tmp_path: Path) -> None:
+    """The check at the start saw good text; then somebody overwrote a file."""
+    for index in range(8):
+        (tmp_path / f"{index}.txt").write_text(f"Text number {index} is short but it is text.\n" * 200)
+    tokenizer = {"kind": "sentencepiece", "path": str(lab.tokenizer)}
+    data = {"files": [str(tmp_path)], "heldOut": {"fraction": 0.2}, "tokenizer": tokenizer}
+    run = lab.start(lab.config("undecodable", data=data, steps=100_000, checkpoint_period=50_000, eval_interval=None))
+    run.until(lambda: run.step() >= 2)
+    for path in tmp_path.glob("*.txt"):
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    assert run.wait() == 2, run.output()[-4000:]
+    [error] = run.events("error")
+    assert "is no UTF-8 text: byte 0xff at offset" in error["message"]
+    assert str(tmp_path) in error["message"]
+    assert len(run.events()) == 1

@@ -1,0 +1,107 @@
+"""The same loop without Ray: one process a host, as a JobSet runs it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from tests.trainer.runs import STEPS, Lab, Run, numbers
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: Lab, undisturbed: Run) -> None:
+    config = lab.config("without-ray")
+    coordinator = f"127.0.0.1:{free_port()}"
+    first = lab.start(config, "--no-ray", SLIPWAY_COORDINATOR=coordinator, JOB_INDEX="0", JOB_COMPLETION_INDEX="0")
+    second = lab.start(config, "--no-ray", SLIPWAY_COORDINATOR=coordinator, JOB_INDEX="0", JOB_COMPLETION_INDEX="1")
+    assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:]
+    assert numbers(first.metrics()) == numbers(undisturbed.metrics())
+
+
+def test_a_coordinators_port_that_is_taken_is_named(lab: Lab) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        run = lab.train(
+            lab.config("port-taken"), "--no-ray", SLIPWAY_COORDINATOR=f"127.0.0.1:{port}", SLIPWAY_HOST_INDEX="0"
+        )
+    assert run.process.returncode == 2
+    assert run.output().splitlines()[-1] == (
+        f"Error: Port {port} of the coordinator is in use on this host; set another one in SLIPWAY_COORDINATOR."
+    )
+
+
+def test_a_process_that_does_not_know_its_place_says_so(lab: Lab) -> None:
+    config = lab.config("no-place")
+    run = lab.train(config, "--no-ray")
+    assert run.process.returncode == 2
+    assert "SLIPWAY_COORDINATOR is not set" in run.output().splitlines()[-1]
+    run = lab.train(config, "--no-ray", SLIPWAY_COORDINATOR="127.0.0.1", SLIPWAY_HOST_INDEX="2")
+    assert run.process.returncode == 2
+    assert "0 to 1" in run.output().splitlines()[-1]
+
+
+def test_synthetic_data_of_maxtext_trains_with_nothing_to_read(lab: Lab) -> None:
+    run = lab.train(
+        lab.config("synthetic", hosts=1, data={}, dataset_type="synthetic", steps=4, eval_interval=None), "--no-ray"
+    )
+    assert run.process.returncode == 0, run.output()[-4000:]
+    assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3]
+
+
+def test_pretrained_weights_are_where_training_starts(lab: Lab, undisturbed: Run) -> None:
+    weights = undisturbed.folder / "checkpoints" / str(STEPS - 1) / "items"
+    run = lab.train(lab.config("pretrained", hosts=1, steps=2, load_parameters_path=str(weights)), "--no-ray")
+    assert run.process.returncode == 0, run.output()[-4000:]
+    [before, after] = [line["eval_loss"] for line in run.metrics() if "eval_loss" in line]
+    trained = [line["eval_loss"] for line in undisturbed.metrics() if "eval_loss" in line]
+    assert abs(before - trained[-1]) < 0.1
+    assert before < trained[0] - 0.3
+
+
+def test_more_steps_go_on_from_the_last_checkpoint(lab: Lab) -> None:
+    config = lab.config("more", hosts=1, steps=4, learning_rate_schedule_steps=8)
+    assert lab.train(config, "--no-ray").process.returncode == 0
+    whole = lab.train(lab.config("whole", hosts=1, steps=8, learning_rate_schedule_steps=8), "--no-ray")
+    more = lab.train(lab.config("more", hosts=1, steps=8, learning_rate_schedule_steps=8), "--no-ray")
+    assert [event["step"] for event in more.events()] == [0, 4]
+    # The evaluation after the former last step stays: it is true of that step.
+    losses = [entry for entry in numbers(more.metrics()) if entry[1] is not None]
+    assert losses == [entry for entry in numbers(whole.metrics()) if entry[1] is not None]
+
+
+def test_data_that_changed_between_attempts_is_refused(lab: Lab, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog.\n" * 300)
+    data = {
+        "files": [str(text)],
+        "heldOut": {"fraction": 0.1},
+        "tokenizer": {"kind": "sentencepiece", "path": str(lab.tokenizer)},
+    }
+    config = lab.config("changed", hosts=1, data=data, steps=2)
+    assert lab.train(config, "--no-ray").process.returncode == 0
+    text.write_text("Something else altogether.\n" * 300)
+    run = lab.train(config, "--no-ray")
+    assert run.process.returncode == 2
+    assert "are not those it was started with" in run.output().splitlines()[-1]
+    # Another config is another matter: `launcher submit --continue` has asked the user.
+    more = lab.config("changed", hosts=1, data=data, steps=3)
+    assert lab.train(more, "--no-ray").process.returncode == 0
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_written_as_null(lab: Lab) -> None:
+    run = lab.train(
+        lab.config("diverged", hosts=1, learning_rate=1e30, gradient_clipping_threshold=0, warmup_steps_fraction=0),
+        "--no-ray",
+    )
+    assert run.process.returncode == 2, run.output()[-3000:]
+    assert "loss" in run.events("error")[-1]["message"]
+    assert json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])["loss"] is None
