@@ -9,6 +9,11 @@ from collections.abc import Sequence
 
 from launcher.errors import Detached, ExitCode, LauncherError
 
+# The user's machine says no, to whatever piece of our code.
+_NO_BUGS = (
+    *(errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+    *(errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENFILE),
+)
 _BUG = "This is a bug in Slipway; please report it with the lines above."
 
 
@@ -25,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except OSError as error:
-        return _output_failed(error)
+        return _refused(error)
     except Exception:
         return _bug()
     return code
@@ -42,7 +47,9 @@ def _invoke(arguments: Sequence[str]) -> int:
         _say(detached.message)
         return detached.exit_code
     except LauncherError as error:
-        _say(f"Error: {error.message}")
+        # Several errors come as a line each; what belongs to a line above is indented.
+        for line in error.message.splitlines():
+            _say(line if line.startswith(" ") else f"Error: {line}")
         if error.hint:
             _say(f"Hint: {error.hint}")
         return error.exit_code
@@ -55,14 +62,17 @@ def _invoke(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else ExitCode.DONE
 
 
-def _output_failed(error: OSError) -> int:
-    """Only writing our own output fails here: everything else is turned into a LauncherError where it happens."""
+def _refused(error: OSError) -> int:
+    """What the system refused and nobody turned into a sentence: most often, writing our own output."""
     if error.errno == errno.EPIPE:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.MENDABLE
     if error.errno == errno.ENOSPC and error.filename is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _say(f"Error: The output cannot be written: {error.strerror}.")
+        return ExitCode.MENDABLE
+    if error.errno in _NO_BUGS and error.filename is not None:
+        _say(f"Error: {error.filename}: {error.strerror}.")
         return ExitCode.MENDABLE
     return _bug()
 

@@ -55,12 +55,10 @@ def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = N
 
 def check(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None) -> Sequence[Problem]:
     """Every rule that can be told without chips and without a cluster: what is broken, and the warnings."""
-    from launcher.plan import CheckFailed
+    from launcher.plan import check_launch
+    from launcher.values import chart_defaults, load
 
-    try:
-        return plan(files, sets, name=name).warnings
-    except CheckFailed as failed:
-        return failed.problems
+    return check_launch(load(files, sets), chart_defaults(_CHART), name=name)
 
 
 # --- a run's life -----------------------------------------------------------------------------------------------

@@ -248,8 +248,10 @@ class LocalBackend:
         try:
             with (folder / LOG).open("ab") as log:
                 # -I: it needs nothing but the standard library, and nothing of the user's may get in its way.
-                process = subprocess.Popen(
+                # It forks at once and the first process ends, so that it is nobody's child and no zombie later.
+                subprocess.run(
                     [sys.executable, "-I", runner.__file__, str(folder), str(lock)],
+                    check=False,
                     env=env,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -262,7 +264,6 @@ class LocalBackend:
             with contextlib.suppress(OSError):
                 runner.write_record(folder, replace(record, state=State.FAILED, ended=runner.now(), reason=reason))
             raise
-        process.returncode = 0  # it outlives us; nobody waits for it
 
     # --- reading ---
 
@@ -315,7 +316,7 @@ class LocalBackend:
             return _Found(folder, record, alive=alive)
         except FileNotFoundError:
             with contextlib.suppress(FileNotFoundError):
-                if any(os.scandir(folder)):
+                if any(folder.iterdir()):
                     raise _ForeignFolderError(
                         f"{folder} is there, but Slipway did not make it; move it away, or take another name."
                     ) from None
@@ -524,10 +525,10 @@ def _absolute(path: str) -> str:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, FileNotFoundError) as error:
+        config = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, FileNotFoundError) as error:
         raise LauncherError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
-    return config if isinstance(config, dict) else {}
+    return config
 
 
 def _lines(texts: Sequence[str]) -> str:

@@ -476,8 +476,11 @@ def _how_it_ended(code: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """`FOLDER`: supervise its run; with `LOCK`, a descriptor that holds its lock, in the background."""
     folder = Path(arguments[0])
     if len(arguments) > 1:
+        if os.fork():
+            os._exit(0)  # whoever started us waits for this, and has no child left then
         lock = int(arguments[1])
         os.set_inheritable(lock, False)
     else:

@@ -14,12 +14,14 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, for
 
     Works offline. Exit code 1 if any rule is broken; warnings alone are 0.
     """
-    from dataclasses import asdict
-
     from launcher import api, output
 
     problems = api.check(files, sets, name=name)
-    output.emit([asdict(problem) for problem in problems], form, "\n".join(map(str, problems)))
+    output.emit(
+        [problem.as_json() for problem in problems],
+        form,
+        "\n".join(f"{problem.severity}: {problem}" for problem in problems),
+    )
     if not problems:
         output.narrate("No problems found.")
     return int(any(problem.severity == "error" for problem in problems))

@@ -30,7 +30,7 @@ def command(
     from launcher import api, follow, output
 
     plan = api.plan(files, sets, name=name)
-    output.narrate(*(str(warning) for warning in plan.warnings))
+    output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
     if dry_run:
         preview = api.preview(plan, accept_changes=accept_changes)
         output.narrate(preview.said)

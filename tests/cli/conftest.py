@@ -1,0 +1,139 @@
+"""The real command in a process of its own, with a home of its own; runs of small programs instead of training."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import runner
+from launcher.local import LocalBackend
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A run that is over at once, and one that lasts until it is told to end.
+SHORT = """\
+run: {name: demo, kind: local, maxRestarts: 0, command: [sh, -c, 'echo hello']}
+slice: {accelerator: cpu}
+storage: {kind: local}
+"""
+LONG = SHORT.replace("echo hello", "echo hello; exec sleep 600")
+
+# Stands in for a training: what it writes is what the trainer writes.
+TRAINING = """
+import json, os, sys, time
+folder, steps, pause = os.environ["SLIPWAY_RUN_FOLDER"], int(sys.argv[1]), float(sys.argv[2])
+def write(file, **entry):
+    with open(f"{folder}/{file}.jsonl", "a") as stream:
+        stream.write(json.dumps(entry) + "\\n")
+write("events", event="loop_started", step=0, steps=steps, devices=2)
+write("metrics", step=0, eval_loss=10.8)
+for step in range(steps):
+    time.sleep(pause)
+    write("metrics", step=step, loss=10 - step / 10, step_seconds=pause, tokens_per_second_per_device=1000)
+    print("step", step)
+write("metrics", step=steps, eval_loss=7.1)
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """`launcher …` as a user types it in `folder`."""
+
+    home: Path
+    folder: Path
+
+    def __call__(self, *arguments: str, **options: Any) -> Result:
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(timeout=60)
+        return Result(process.returncode, out, err)
+
+    def start(
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+        prefix: tuple[str, ...] = (),
+        **options: Any,
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*prefix, sys.executable, "-m", "launcher", *arguments],
+            env={**self.env, **(env or {})},
+            cwd=self.folder,
+            text=True,
+            preexec_fn=before,
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+        )
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "SLIPWAY_HOME": str(self.home),
+            "SLIPWAY_GRACE_SECONDS": "5",
+            "COLUMNS": "80",
+        }
+
+    @property
+    def runs(self) -> list[str]:
+        """The names of all folders among the runs, hidden ones too."""
+        runs = self.home / "runs"
+        return sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
+
+    def write(self, name: str, text: str) -> str:
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    def record(self, name: str = "demo") -> runner.Record:
+        return runner.read_record(self.home / "runs" / name)
+
+    def processes(self, name: str = "demo") -> list[int]:
+        """The living processes of a run; its supervisor is none of them."""
+        return runner.marked(self.record(name).id)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    (tmp_path / "here").mkdir()
+    command = Launcher(tmp_path / "home", tmp_path / "here")
+    yield command
+    backend = LocalBackend(command.home)
+    for status in backend.list(lambda _: None) if command.home.is_dir() else ():
+        if not status.state.ended:
+            backend.cancel(status.name)
+
+
+def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def as_anybody() -> None:
+    """In a child: obey file permissions even as root (the tests run as root in many a container)."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None)
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: takes effect at exec

@@ -1,0 +1,253 @@
+"""What bad input gets: one sentence each, the right exit code, no traceback, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import LONG, SHORT, Launcher, Result, as_anybody
+
+
+def refused(result: Result, *words: str, code: int = 1) -> str:
+    """The one line on stderr of a command that was refused."""
+    assert result.code == code, result.err
+    assert result.out == ""
+    assert "Traceback" not in result.err
+    errors = [line for line in result.err.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1, result.err
+    for word in words:
+        assert word in errors[0]
+    return errors[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("run: {name: demo\n", ["run.yaml:2"]),
+        ("run:\n  name: a\n name: b\n", ["run.yaml:3"]),
+        ("- a list\n", ["run.yaml:1"]),
+        (SHORT + "slise: {}\n", ["run.yaml:4", "slise", "slice"]),
+        (SHORT.replace("maxRestarts: 0", "maxRestarts: many"), ["run.yaml:1", "run.maxRestarts", "many"]),
+        (SHORT.replace("name: demo", "name: Demo_1"), ["run.yaml:1", "run.name", "Demo_1"]),
+        (SHORT.replace("name: demo", "name: ../demo"), ["run.yaml:1", "run.name", "../demo"]),
+        (SHORT.replace("command: [sh, -c, 'echo hello']", "command: [no-such-program]"), ['"no-such-program"']),
+    ],
+)
+def test_values_that_cannot_be(launcher: Launcher, text: str, words: list[str]) -> None:
+    refused(launcher("submit", "-f", launcher.write("run.yaml", text)), *words)
+    assert not launcher.home.exists()
+
+
+def test_a_kind_that_is_still_to_come(launcher: Launcher) -> None:
+    text = """\
+run: {name: demo, kind: job-set, command: [hostname]}
+team: {name: research}
+slice: {accelerator: v6e, topology: 4x4}
+storage: {bucket: b}
+"""
+    result = launcher("submit", "-f", launcher.write("run.yaml", text))
+    refused(result, "this machine only", "job-set")
+    assert result.err.splitlines()[-1].startswith("Hint: ")
+
+
+def test_a_file_that_is_missing(launcher: Launcher) -> None:
+    refused(launcher("submit", "-f", "rnu.yaml"), '"rnu.yaml"')
+    refused(launcher("values", "-f", "rnu.yaml"), '"rnu.yaml"')
+    refused(launcher("check", "-f", "quickstrat"), "quickstart")
+
+
+def test_a_folder_for_a_file(launcher: Launcher) -> None:
+    refused(launcher("values", "-f", "."), "folder")
+
+
+def test_a_file_that_may_not_be_read(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT)
+    (launcher.folder / file).chmod(0)
+    refused(launcher("values", "-f", file, before=as_anybody), "run.yaml", "Permission denied")
+
+
+def test_a_folder_that_may_not_be_read(launcher: Launcher) -> None:
+    closed = launcher.folder / "closed"
+    closed.mkdir()
+    (closed / "run.yaml").write_text(SHORT)
+    closed.chmod(0)
+    refused(launcher("values", "-f", "closed/run.yaml", before=as_anybody), "closed/run.yaml", "Permission denied")
+
+
+def test_set_that_is_none(launcher: Launcher) -> None:
+    refused(launcher("values", "--set", "novalue"), "novalue")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["submit", "file"], ["status"], ["status", "a", "b"], ["values", "-o", "xml"], ["logs", "a", "--worker", "-1"]],
+)
+def test_wrong_usage(launcher: Launcher, arguments: list[str]) -> None:
+    result = launcher(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"Usage: launcher {arguments[0]} ")
+    assert result.err.splitlines()[-1].startswith("Error: ")
+
+
+# --- a home that is not fit ---
+
+VERBS = (["submit", "-f", "run.yaml"], ["list"], ["status", "demo"], ["cancel", "demo"], ["delete", "demo", "--yes"])
+
+
+@pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: arguments[0])
+def test_a_home_that_may_not_be_read(launcher: Launcher, arguments: list[str]) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    (launcher.home / "runs").chmod(0)
+    try:
+        refused(launcher(*arguments, before=as_anybody), "Permission denied", str(launcher.home))
+    finally:
+        (launcher.home / "runs").chmod(0o755)
+    assert launcher.runs == ["demo"]
+
+
+def test_a_home_that_may_not_be_written(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT)
+    launcher("submit", "-f", file)
+    (launcher.home / "runs").chmod(0o555)
+    (launcher.home / "runs" / "demo").chmod(0o555)
+    refused(
+        launcher("submit", "-f", file, "--name", "two", before=as_anybody), "Permission denied", "cannot be submitted"
+    )
+    config = ("--set", "run.maxRestarts=1", "--continue")
+    refused(launcher("submit", "-f", file, *config, before=as_anybody), "Permission denied", "cannot be submitted")
+    refused(launcher("delete", "demo", "--yes", before=as_anybody), "Permission denied", "cannot be deleted")
+    assert launcher("status", "demo", before=as_anybody).code == 0
+    assert (launcher.runs, launcher.record().attempt) == (["demo"], 1)
+    (launcher.home / "runs").chmod(0o755)
+    (launcher.home / "runs" / "demo").chmod(0o755)
+
+
+@pytest.mark.parametrize("arguments", VERBS[:2], ids=lambda arguments: arguments[0])
+def test_a_home_that_is_a_file(launcher: Launcher, arguments: list[str]) -> None:
+    launcher.write("run.yaml", SHORT)
+    launcher.home.touch()
+    refused(launcher(*arguments), "Not a directory", str(launcher.home))
+
+
+def test_a_full_disk(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT)
+    disk = _FullDisk(launcher)
+    refused(disk("submit", "-f", file), "No space left on device", str(launcher.home))
+    assert disk.left() == ["filler", "runs"]
+
+
+def test_a_full_disk_and_a_run_to_resume(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT.replace("echo hello", "test -e mended"))
+    disk = _FullDisk(launcher, before=f"call submit -f {file}; touch mended")
+    refused(disk("submit", "-f", file), "No space left on device", str(launcher.home))
+    assert disk.left() == ["filler", "runs", "demo", "lock", "log.txt", "record.json", "run.json"]
+
+
+class _FullDisk:
+    """The launcher with its home on a disk of 64 KiB that is full; what is on it afterwards."""
+
+    def __init__(self, launcher: Launcher, before: str = "") -> None:
+        probe = subprocess.run(["unshare", "-rm", "true"], check=False) if shutil.which("unshare") else None
+        if probe is None or probe.returncode:
+            pytest.skip("a mount of its own needs unshare and the right to use it")
+        self._launcher = launcher
+        self._before = before
+        self._report = launcher.folder.parent / "report"
+
+    def __call__(self, *arguments: str) -> Result:
+        home = self._launcher.home
+        home.mkdir()
+        command = self._launcher.folder / "launcher.sh"
+        script = f"""
+            mount -t tmpfs -o size=64k none '{home}' || exit 99
+            call() {{ "$PYTHON" -m launcher "$@"; }}
+            {{ {self._before or ":"}; }} >/dev/null 2>&1
+            cat /dev/zero > '{home}/filler' 2>/dev/null
+            call "$@"
+            code=$?
+            cd '{home}' && ls -A . runs runs/* | grep -v : | grep . > '{self._report}'
+            exit $code
+        """
+        command.write_text(script)
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", str(command), *arguments],
+            env={**self._launcher.env, "PYTHON": sys.executable},
+            cwd=self._launcher.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def left(self) -> list[str]:
+        return self._report.read_text().split()
+
+
+# --- folders of another Slipway ---
+
+
+def _change(launcher: Launcher, name: str, change: Callable[[dict[str, object]], object]) -> Path:
+    path = launcher.home / "runs" / "demo" / name
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+    return path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [*VERBS[:1], *VERBS[2:], ["logs", "demo"], ["wait", "demo"], ["submit", "-f", "run.yaml", "--dry-run"]],
+    ids=lambda arguments: "-".join(arguments[:4]),
+)
+def test_a_run_of_a_newer_version(launcher: Launcher, arguments: list[str]) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    path = _change(launcher, "record.json", lambda tree: tree.update(format=2, state="dreaming"))
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    refused(launcher(*arguments), str(path.parent), "newer Slipway", "upgrade")
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+def test_a_run_of_a_newer_version_among_others(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    launcher("submit", "-f", "run.yaml", "--name", "other")
+    _change(launcher, "record.json", lambda tree: tree.update(format=2))
+    result = launcher("list", "-o", "json")
+    assert result.code == 0
+    assert [run["name"] for run in result.json] == ["other"]
+    assert result.err.startswith("Warning: The run in ") and len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(name, text) for name in ("record.json", "run.json") for text in ("", "{", "1", "[1]", "{}", '{"format": 1}')],
+)
+def test_a_damaged_run(launcher: Launcher, name: str, text: str) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    path = launcher.home / "runs" / "demo" / name
+    path.write_text(text)
+    result = launcher("status", "demo")
+    if name == "run.json" and text in ("{}", '{"format": 1}'):
+        assert result.code == 0  # no damage that can be seen
+    else:
+        refused(result, str(path), "damaged")
+
+
+def test_a_bug_keeps_its_traceback(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
+    package = launcher.folder / "sitecustomize.py"
+    package.write_text("import launcher.local\nlauncher.local.LocalBackend.status = lambda *_: 1 / 0\n")
+    path = os.pathsep.join([str(launcher.folder), launcher.env["PYTHONPATH"]])
+    result = launcher("status", "demo", env={"PYTHONPATH": path})
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("Traceback (most recent call last):\n")
+    assert result.err.splitlines()[-2:] == [
+        "ZeroDivisionError: division by zero",
+        "This is a bug in Slipway; please report it with the lines above.",
+    ]

@@ -1,0 +1,106 @@
+"""Help, its speed in imports, and completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.cli import VERBS
+from tests.cli.conftest import Launcher
+
+GOLDEN = Path(__file__).with_name("help.txt")
+
+
+def test_help_of_every_verb(launcher: Launcher) -> None:
+    """help.txt holds all of it; UPDATE_GOLDENS=1 writes it anew."""
+    texts = []
+    for arguments in ([], *([verb] for verb in VERBS)):
+        result = launcher(*arguments, "--help")
+        assert (result.code, result.err) == (0, "")
+        texts.append(" ".join(["$ launcher", *arguments, "--help"]) + "\n" + result.out)
+    text = "\n".join(texts)
+    if os.environ.get("UPDATE_GOLDENS"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], *([verb, "--help"] for verb in VERBS), ["list"], ["status", "x"]]
+)
+def test_what_is_light_imports_nothing_heavy(launcher: Launcher, arguments: list[str]) -> None:
+    heavy = ["kubernetes", "ray", "jax", "rich", "pydantic", "pyhelm3", "trainer"]
+    light = [*heavy, "ruamel"] if arguments != ["list"] else heavy
+    assert _imported(launcher, f"import launcher.__main__ as m; m.run({arguments!r})", light) == []
+
+
+def test_values_and_check_import_no_libraries_of_the_cluster(launcher: Launcher) -> None:
+    heavy = ["kubernetes", "ray", "jax", "rich", "pydantic", "pyhelm3", "trainer"]
+    for verb in ("values", "check"):
+        code = f"import launcher.__main__ as m; m.run([{verb!r}, '-f', 'quickstart'])"
+        assert _imported(launcher, code, heavy) == []
+
+
+def test_the_api_is_light_to_import(launcher: Launcher) -> None:
+    heavy = ["kubernetes", "ray", "jax", "rich", "pydantic", "ruamel", "click", "trainer"]
+    assert _imported(launcher, "from launcher import api", heavy) == []
+
+
+def _imported(launcher: Launcher, code: str, modules: list[str]) -> list[str]:
+    script = f"import sys\n{code}\nprint(*sorted(set(sys.modules) & set({modules!r})), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=launcher.env,
+        cwd=launcher.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stderr.splitlines()[-1].split()
+
+
+def test_no_verb(launcher: Launcher) -> None:
+    result = launcher()
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Usage: launcher [OPTIONS] COMMAND [ARGS]...")
+
+
+def test_a_mistyped_verb(launcher: Launcher) -> None:
+    result = launcher("sumbit")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines()[-1] == "Error: No such command 'sumbit'. Did you mean 'submit'?"
+
+
+def test_a_mistyped_option(launcher: Launcher) -> None:
+    result = launcher("submit", "--detatch")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines()[-1] == "Error: No such option '--detatch'. Did you mean '--detach'?"
+
+
+def test_version(launcher: Launcher) -> None:
+    result = launcher("--version")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("launcher, Slipway ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script(launcher: Launcher, shell: str) -> None:
+    result = launcher("completion", shell)
+    assert (result.code, result.err) == (0, "")
+    assert f"_LAUNCHER_COMPLETE={shell}_complete" in result.out
+
+
+def test_completion_of_verbs_and_names(launcher: Launcher) -> None:
+    def complete(words: str, at: int) -> list[str]:
+        env = {"_LAUNCHER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        return launcher(env=env).out.split()
+
+    assert complete("launcher s", 1) == ["plain,submit", "plain,status"]
+    launcher("submit", "-f", launcher.write("run.yaml", _SHORT))
+    assert complete("launcher status d", 2) == ["plain,demo"]
+
+
+_SHORT = "run: {name: demo, kind: local, command: ['true']}\nslice: {accelerator: cpu}\nstorage: {kind: local}\n"

@@ -1,0 +1,271 @@
+"""list, status, logs, wait, cancel, delete: the life of a run after its submit."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import LONG, SHORT, Launcher, eventually
+
+
+def test_list_is_newest_first(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT)
+    for name in ("first", "second"):
+        launcher("submit", "-f", file, "--name", name)
+    runs = launcher("list", "-o", "json").json
+    assert [(run["name"], run["state"]) for run in runs] == [("second", "succeeded"), ("first", "succeeded")]
+    result = launcher("list")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "NAME    KIND   STATE      STEP  LOSS  SUBMITTED\n"
+        f"second  local  succeeded              {runs[0]['submitted']}\n"
+        f"first   local  succeeded              {runs[1]['submitted']}\n"
+    )
+
+
+def test_list_of_nothing(launcher: Launcher) -> None:
+    result = launcher("list")
+    assert (result.code, result.out, result.err) == (0, "", "There are no runs yet; launcher submit starts one.\n")
+    assert launcher("list", "-o", "json").out == "[]\n"
+    assert launcher("list", "-o", "yaml").out == "[]\n"
+
+
+def test_status(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    status = launcher("status", "demo", "-o", "json").json
+    assert list(status)[:16] == [
+        *("name", "namespace", "kind", "state", "reason", "step", "steps", "loss"),
+        *("submitted", "started", "ended", "restarts", "attempt", "folder", "loss_first", "eval_loss_first"),
+    ]
+    assert status["submitted"] <= status["started"] <= status["ended"]
+    lines = dict(line.split(maxsplit=1) for line in launcher("status", "demo").out.splitlines())
+    assert lines["state"] == "succeeded"
+    assert lines["folder"] == f"{launcher.home}/runs/demo"
+    assert "state: succeeded" in launcher("status", "demo", "-o", "yaml").out.splitlines()
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "wait", "cancel", "delete"])
+def test_an_unknown_name(launcher: Launcher, verb: str) -> None:
+    result = launcher(verb, "../demo")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == ('Error: There is no run "../demo".\nHint: launcher list shows the runs that there are.\n')
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    assert launcher(verb, "dmo").err.splitlines()[0] == 'Error: There is no run "dmo". Did you mean "demo"?'
+
+
+def test_logs_end_with_the_run(launcher: Launcher) -> None:
+    script = "echo one; echo two >&2; until test -e go; do sleep 0.05; done; printf three"
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", script)), "--detach")
+    logs = launcher.start("logs", "-f", "demo")
+    assert logs.stdout
+    assert [logs.stdout.readline(), logs.stdout.readline()] == ["one\n", "two\n"]
+    launcher.write("go", "")
+    out, err = logs.communicate(timeout=20)
+    assert (logs.returncode, out, err) == (0, "three\n", "")
+
+
+def test_logs_of_what_is_no_text(launcher: Launcher) -> None:
+    script = "printf '\\\\377\\\\n\\\\033[1mbold'"
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("'echo hello'", f'"{script}"')))
+    assert launcher("logs", "demo").out == "\ufffd\n\x1b[1mbold\n"
+
+
+def test_logs_for_scripts(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", "echo one: 1; echo two")))
+    assert launcher("logs", "demo", "-o", "json").out == '{"line": "one: 1"}\n{"line": "two"}\n'
+    assert launcher("logs", "demo", "-o", "yaml").out == '- {"line": "one: 1"}\n- {"line": "two"}\n'
+
+
+def test_logs_of_a_worker(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    result = launcher("logs", "demo", "--worker", "0")
+    assert result.code == 2
+    assert result.err == "Error: A local run has one log for all its workers; leave out --worker.\n"
+
+
+def test_a_reader_that_has_seen_enough(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", "seq 100000")))
+    logs = launcher.start("logs", "demo")
+    assert logs.stdout and logs.stderr
+    assert logs.stdout.readline() == "1\n"
+    logs.stdout.close()
+    assert logs.stderr.read() == ""
+    assert logs.wait(timeout=20) == 1
+    logs.stderr.close()
+
+
+def test_wait(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT.replace("echo hello", "until test -e go; do sleep 0.05; done; exit 4"))
+    launcher("submit", "-f", file, "--detach")
+    result = launcher("wait", "demo", "--timeout", "0.2s")
+    assert (result.code, result.out) == (124, "")
+    assert result.err == 'Error: The run "demo" is still running after 0.2 s; it goes on.\n'
+    waiting = launcher.start("wait", "demo", "--timeout", "1m", "-o", "json")
+    launcher.write("go", "")
+    out, _ = waiting.communicate(timeout=20)
+    assert waiting.returncode == 1
+    assert '"state": "failed"' in out
+
+
+def test_wait_and_ctrl_c(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
+    waiting = launcher.start("wait", "demo")
+    time.sleep(0.6)
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=20)
+    assert (waiting.returncode, out, err.strip()) == (130, "", "")
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "5x", "nan", "inf"])
+def test_wait_for_what_is_no_time(launcher: Launcher, text: str) -> None:
+    result = launcher("wait", "demo", f"--timeout={text}")
+    assert result.code == 2
+    assert result.err.splitlines()[-1].startswith(
+        f"Error: Invalid value for '--timeout': \"{text}\" is no span of time"
+    )
+
+
+def test_cancel_frees_every_process(launcher: Launcher) -> None:
+    # One in the group, one in a session of its own, one without a parent, one that ignores SIGTERM.
+    script = "trap '' TERM; sleep 601 & setsid sleep 602 & setsid -f sleep 603; wait"
+    text = SHORT.replace("'echo hello'", f'"{script}"').replace("accelerator: cpu", "accelerator: cpu, hosts: 2")
+    launcher("submit", "-f", launcher.write("run.yaml", text), "--detach", env={"SLIPWAY_GRACE_SECONDS": "0.3"})
+    eventually(lambda: len(launcher.processes()) == 8)
+    supervisor = launcher.record().pid
+    result = launcher("cancel", "demo")
+    assert (result.code, result.out) == (0, "")
+    assert result.err == 'Ending the run "demo"…\nThe run "demo" is cancelled.\n'
+    assert launcher.processes() == []
+    eventually(lambda: not Path(f"/proc/{supervisor}").exists(), 2)
+    assert launcher("status", "demo", "-o", "json").json["state"] == "cancelled"
+    again = launcher("cancel", "demo")
+    assert (again.code, again.err) == (0, 'The run "demo" is cancelled.\n')
+
+
+def test_cancel_waits_for_what_ends_in_good_order(launcher: Launcher) -> None:
+    script = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("'echo hello'", f'"{script}"')), "--detach")
+    eventually(lambda: "ready" in launcher("logs", "demo").out)
+    assert launcher("cancel", "demo", "-o", "json").json["state"] == "cancelled"
+    lines = launcher("logs", "demo").out.splitlines()
+    assert (lines[0], lines[-1]) == ("ready", "saved")
+
+
+def test_cancel_after_the_end(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    result = launcher("cancel", "demo")
+    assert (result.code, result.err) == (0, 'The run "demo" had succeeded.\n')
+    assert launcher("status", "demo", "-o", "json").json["state"] == "succeeded"
+
+
+def test_cancel_of_an_interrupted_run(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", LONG.replace("exec sleep", "setsid -f sleep")), "--detach")
+    eventually(lambda: launcher("status", "demo", "-o", "json").json["state"] == "succeeded")
+    launcher(
+        "submit",
+        "-f",
+        launcher.write("run.yaml", LONG.replace("exec sleep", "setsid sleep")),
+        "--name",
+        "b",
+        "--detach",
+    )
+    eventually(lambda: len(launcher.processes("b")) == 2)
+    pid = launcher.record("b").pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: len(launcher.processes("b")) == 1)
+    result = launcher("cancel", "b", "-o", "json")
+    assert (result.code, result.json["state"]) == (0, "cancelled")
+    assert launcher.processes("b") == []
+
+
+def test_cancel_while_it_waits_to_restart(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT.replace("echo hello", "exit 1"))
+    launcher("submit", "-f", file, "--set", "run.maxRestarts=50", "--detach")
+    eventually(lambda: launcher("status", "demo", "-o", "json").json["restarts"] >= 2)
+    assert launcher("cancel", "demo", "-o", "json").json["state"] == "cancelled"
+
+
+def test_delete_asks(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    result = launcher("delete", "demo")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "Error: There is no terminal to ask on; --yes deletes without asking.\n"
+    assert _answer(launcher, "n\n") == 1
+    assert launcher.runs == ["demo"]
+    assert _answer(launcher, "y\n") == 0
+    assert launcher.runs == []
+
+
+def _answer(launcher: Launcher, text: str) -> int:
+    ours, theirs = pty.openpty()
+    process = launcher.start("delete", "demo", stdin=theirs)
+    os.write(ours, text.encode())
+    out, err = process.communicate(timeout=20)
+    os.close(theirs)
+    os.close(ours)
+    assert out == ""
+    assert f'Delete the run "demo" and all of {launcher.home}/runs/demo? [y/N]' in err
+    return process.returncode
+
+
+def test_delete_without_asking(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    result = launcher("delete", "demo", "--yes")
+    assert (result.code, result.out, result.err) == (0, "", 'The run "demo" is deleted.\n')
+    assert launcher.runs == []
+
+
+def test_delete_of_a_run_that_goes_on(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
+    result = launcher("delete", "demo", "--yes")
+    assert result.code == 1
+    assert result.err == 'Error: The run "demo" is running.\nHint: Cancel it first: launcher cancel demo\n'
+    assert launcher.runs == ["demo"]
+
+
+def test_delete_of_what_slipway_did_not_make(launcher: Launcher) -> None:
+    folder = launcher.home / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").touch()
+    assert launcher("delete", "mine", "--yes").code == 1
+    assert (folder / "thesis.tex").exists()
+    assert launcher("list", "-o", "json").json == []
+    taken = launcher("submit", "-f", launcher.write("run.yaml", SHORT), "--name", "mine")
+    assert taken.code == 1
+    assert taken.err == (
+        f"Error: {folder} is there, but Slipway did not make it; move it away, or take another name.\n"
+    )
+    assert sorted(path.name for path in folder.iterdir()) == ["thesis.tex"]
+
+
+def test_the_log_of_a_supervisor_that_cannot_start_a_program(launcher: Launcher) -> None:
+    program = launcher.folder / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    file = launcher.write("run.yaml", SHORT.replace("[sh, -c, 'echo hello']", f"[{program}]"))
+    result = launcher("submit", "-f", file, "--set", "run.maxRestarts=4")
+    assert result.code == 1
+    assert f'The program "{program}" cannot be started: No such file or directory.' in result.out
+
+
+def test_delete_while_two_do_it(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    both = [launcher.start("delete", "demo", "--yes") for _ in range(2)]
+    said = [process.communicate(timeout=20)[1] for process in both]
+    assert 0 in {process.returncode for process in both}
+    assert not any("Traceback" in text for text in said)
+    assert launcher.runs == []
+
+
+def test_output_that_cannot_be_written(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    with Path("/dev/full").open("w") as full:
+        process = launcher.start("status", "demo", stdout=full)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (1, "Error: The output cannot be written: No space left on device.\n")
