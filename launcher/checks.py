@@ -247,12 +247,12 @@ _KINDS = {
 def takes(types: Sequence[str], value: Any) -> bool:
     """Whether MaxText takes `value` for a key of these kinds.
 
-    As MaxText does, an int does for a float, 1e3 for an int, 0 and 1 for a bool, "none" for null. Stricter than
+    As MaxText does, an int does for a float, 1e3 for an int, 0 and 1 for a bool, and the text "none" is null. Stricter than
     MaxText: text is no number and true is no number, since both are mistakes more often than not.
     """
     if "any" in types:
         return True
-    if value is None:
+    if value is None or (isinstance(value, str) and value.lower() == "none"):
         return "null" in types
     if isinstance(value, bool):
         return "bool" in types
@@ -260,7 +260,7 @@ def takes(types: Sequence[str], value: Any) -> bool:
         whole = float(value).is_integer()
         return "float" in types or ("int" in types and whole) or ("bool" in types and value in (0, 1))
     if isinstance(value, str):
-        return "str" in types or ("null" in types and value.lower() == "none")
+        return "str" in types
     return ("list" if isinstance(value, list) else "map") in types
 
 

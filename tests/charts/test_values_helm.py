@@ -15,121 +15,13 @@ from launcher import values
 from launcher.errors import LauncherError
 from tests.charts.helm import HelmError, dump_chart, dumped, read_texts, template
 
-WORDS = """
-y Y n N yes Yes YES yEs no No NO on On ON oN off Off OFF true True TRUE tRUE false False FALSE
-null Null NULL nULL ~ ~~ .5 -.5 +.5 5. -5. 1.e3 1.5e3 1e3 1E3 1e+3 1e-3 3e-4 .5e3 .5_0 ._5 .5_ .e3 . .. ... + -- -a
-010 0o10 0O10 0o8 0x1F 0X1f 0x 0xg 0b101 0B11 0b102 -0b11 +0b11 -0x1f +0x1f -010 -0o17 08 09.5 0_8 1_000 _1 1_ 1__0
-0x_1 0b_1 0_ 0_7 00 000 -0 -0.0 0.0 +0 +12 12e 12e+ e3 1e999 -1e999 1e-999 1e400 0.1.2 1-2 1+2 1.10 1.0 100000
-1:30 1:30:45 190:20:30 1:30.5 2024-01-01 2024-1-1 2024-01-01T10:00:00Z 2001-12-14t21:59:43.10-05:00 20240101
-123456789012345678901234567890 9223372036854775807 9223372036854775808 18446744073709551615 18446744073709551616
--9223372036854775808 -9223372036854775809 9007199254740993 +18446744073709551615 0xffffffffffffffff
-0x10000000000000000 0777777777777777777777777 1e20 1e21 1e22 4e38 123456789.123456789 0.1 0.3 1e-5 0.0001 0.00001
-0.00012 0.000012 1000000 12345678 3.14159265358979 123456.7 1234567.0 99999.99 999999.9 9999999.9 16777217.0 1e-40
-1e-46 3.4028236e38 1.5e300 100000.0 1,000 a,b = << <<a a#b a:b http://x:1/ ½ ١ é 😀 infinity nan inf 'yes' "010"
-!!str !!str,1 !a !!int !!float
-""".split()
-TAGGED = (
-    """
-!!str 1|!!int "3"|!!int 3.0|!!int x|!!float 3|!!float 1e3|!!float "3"|!!bool yes|!!bool "yes"|!!bool x|!!null ""|!!null x
-!!null ~|!!timestamp 2024-01-01|!!timestamp x|!!binary aGVsbG8=|!!binary x|!foo 12|! 12|! "12"|!!map {a: 1}|!!seq [1]
-!!set {a, b}|!!str|!!int 0x10|!!str yes|!!str ~|!<tag:yaml.org,2002:int> 3|!!float 18446744073709551615|.inf|-.Inf|.nan
-""".replace("\n", "|")
-    .strip("|")
-    .split("|")
-)
-
-# Whole files, one idea each: where scanners, merge keys, anchors, block scalars and folding differ between parsers.
-TEXTS = [
-    *("", "# c\n", "a:\n", "a: \n", "a:\n  # c\nb: 1\n", "- 1\n", "x\n", "12\n", "~\n", "{a: 1}\n", "&x {a: 1}\n"),
-    *("a:\n\tb: 1\n", "a: b\tc\n", "a:\tb\n", "a: 1\t\n", "a:\t\n  b: 1\n", "a: \t# x\n", "\ta: 1\n", "a: {\tb: 1}\n"),
-    *(
-        "a: 1\n\t\nb: 2\n",
-        "a: 1\n\t# c\nb: 2\n",
-        "a: [1,\t2]\n",
-        "-\ta\n",
-        "a:\n  -\tb\n",
-        "a: x\n\ty\n",
-        "a: |\n\tx\n",
-    ),
-    *("a: b: c\n", "a: [1, 2\n", "a: 'x\n", 'a: "\\q"\n', 'a: "\\ud800"\n', 'a: "\\/"\n', 'a: "\\\'"\n', 'a: "\\\t"\n'),
-    'a: "\\x41\\u00e9\\U0001F600\\_\\N\\L\\P\\e\\0\\a\\v\\b\\f\\r\\ "\n',
-    *("a: |\n  x\n  y\n", "a: |-\n  x\n", "a: |+\n  x\n\n", "a: |+\n  x\n\n\nb: 1\n", "a: >\n  x\n  y\n\n  z\n"),
-    *(
-        "a: >-\n  x\n   y\n",
-        "a: |2\n   x\n",
-        "a: >+\n  x\n\n\nb: 1\n",
-        "a: >\n\n  x\n\n   y\n  z\n",
-        "a: | \n\n   x\n  y\n",
-    ),
-    *("a: |\n    \n  y\n", "a: |1x\n", "a: |-2\n    x\n", "a: | # c\n  x\n", "a: |x\n", "a: |\n x\n# c\nb: 1\n"),
-    *("a: x\n  y\n", "a: x\n\n\n  y\n", "a: [x\n\n y]\n", "a: 'x\n\n y'\n", 'a: "x \n\n y"\n', 'a: "x\\\n  y"\n'),
-    *(
-        "a: 'it''s'\n",
-        "a: x # c\n  y\n",
-        "a: x\n# c\n  y\n",
-        "a: x#y\n",
-        "a: x::y\n",
-        "a: x: :\n",
-        "a: ::\n",
-        "a: :x\n",
-    ),
-    *("a: {b: 1,}\n", "a: [1,,2]\n", "a: {b, c: 1}\n", "a: [b: 1, c]\n", "a: {b:1}\n", 'a: {"b":1}\n', "a: {b: c:d}\n"),
-    *(
-        "a: [a:b, c]\n",
-        "a: [x?, y]\n",
-        "a: {x?: y}\n",
-        "a: {u: http://x:1/}\n",
-        "a: {:x}\n",
-        "a: {? b : c}\n",
-        "a: [? b]\n",
-    ),
-    *(
-        "a: ?x\n",
-        "a: -x\n",
-        "a: - x\n",
-        "a: @x\n",
-        "a: `x`\n",
-        "a: %x\n",
-        "a: ,x\n",
-        "a: ]\n",
-        "a: &\n",
-        "a: *\n",
-        "a: !\n",
-    ),
-    *(
-        "? a\n: 1\n",
-        "? [a]\n: 1\n",
-        "? {a: 1}\n: 1\n",
-        "? |\n  x\n: 1\n",
-        "? a\n? b\n",
-        ": 1\n",
-        "~: 1\n",
-        '"": 1\n',
-        "a : 1\n",
-    ),
-    *("a: &x 1\nb: *x\n", "a: &x {b: *x}\n", "a: *x\n", "*x : 1\n", "a: &x k\n*x : 1\n", "a: &a x\nb: &a y\nc: *a\n"),
-    *("a: &x {b: 1}\nc: {<<: *x, b: 2}\n", "a: &x {b: 1}\nc: {b: 2, <<: *x}\n", "c: {<<: {a: 1}}\n", "c: {<<: 1}\n"),
-    "a: &x {b: 1}\nd: &y {b: 3, e: 4}\nc: {<<: [*x, *y], f: 1}\n",
-    *('c: {"<<": 1}\n', "c: {<<: [1]}\n", "a: &x [1]\nc: {<<: *x}\n", "a: &x {b: {c: 1}}\nd: {<<: *x, b: {e: 1}}\n"),
-    *(
-        "1: a\n2: b\n",
-        "1.5: a\n",
-        "a.b: 1\n",
-        "2024-01-01: a\n",
-        "0x10: a\n",
-        "on: a\n",
-        "😀: é\n",
-        "a: \x07\n",
-        "a: \x7f\n",
-    ),
-    *(
-        "x" * 1100 + ": 1\n",
-        "? " + "x" * 1100 + "\n: 1\n",
-        "a: " + "[" * 50 + "]" * 50 + "\n",
-        "a: ...\n",
-        "a: x\n...\n",
-    ),
-]
+YAML = Path(__file__).parent / "yaml"
+WORDS = (YAML / "words.txt").read_text().split()
+"""Plain scalars that parsers read differently: booleans, octals, floats, dates …"""
+TAGGED = (YAML / "tagged.txt").read_text().splitlines()
+"""Values with tags."""
+TEXTS: list[str] = json.loads((YAML / "files.json").read_text())
+"""Whole files, one idea each: tabs, escapes, merge keys, anchors, block scalars, folding, odd keys."""
 DROPPED = ("is there already", "Helm would drop")
 """In the errors for what Helm drops without a word: a key's first value, and what stands behind a document."""
 
@@ -174,31 +66,11 @@ def test_whole_files(helm: Path, tmp_path: Path) -> None:
     compare(helm, tmp_path, TEXTS)
 
 
-PIECES = (
-    ["a", "b", "k: ", "b: ", "<<: ", "&x ", "*x", "*x ", "!!str ", "!!int ", "1", "010", "1e3", "yes", "~", "é", "x y"]
-    + [
-        ": ",
-        ": ",
-        ":",
-        "\n",
-        "\n",
-        "\n  ",
-        "\n  ",
-        "\n    ",
-        "\n- ",
-        "- ",
-        "? ",
-        "[",
-        "]",
-        "{",
-        "}",
-        ", ",
-        "'",
-        '"',
-        "\\",
-    ]
-    + ["#", " #", "|\n", "|-\n", "|+\n", ">\n", "|2\n", "\t", "  ", "\n \t", "1:30", ".5", "\n\n", "{b: ", "\\n", "%"]
-)
+PIECES = [
+    *("a", "b", "k: ", "b: ", "<<: ", "&x ", "*x", "*x ", "!!str ", "!!int ", "1", "010", "1e3", "yes", "é", "x y"),
+    *(": ", ": ", ":", "\n", "\n", "\n  ", "\n  ", "\n    ", "\n- ", "- ", "? ", "[", "]", "{", "}", ", ", "'", '"'),
+    *("\\", "#", " #", "|\n", "|-\n", "|+\n", ">\n", "|2\n", "\t", "  ", "\n \t", "1:30", ".5", "\n\n", "{b: ", "~", "%"),
+]  # fmt: skip
 yaml_texts = st.lists(st.sampled_from(PIECES), max_size=14).map(lambda pieces: "k: " + "".join(pieces) + "\n")
 
 

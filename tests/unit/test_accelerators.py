@@ -1,0 +1,123 @@
+"""Slices: the table in charts/common, and the sentences where a slice cannot be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher import accelerators
+from launcher.accelerators import Slice, SliceError
+from launcher.values import chart_defaults
+
+TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
+TPUS = [name for name, row in TABLE.items() if row["kind"] == "tpu"]
+
+
+def resolve(accelerator: str, topology: str = "", machine: str = "", hosts: int = 0) -> Slice:
+    part = {"accelerator": accelerator, "topology": topology, "machineType": machine, "hosts": hosts, "count": 1}
+    return accelerators.resolve(part, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "topology", "machine", "hosts", "chips_per_host", "chips"),
+    [
+        ("v6e", "4x4", "ct6e-standard-4t", 4, 4, 16),
+        ("v6e", "1x1", "ct6e-standard-1t", 1, 1, 1),
+        ("v6e", "16x16", "ct6e-standard-4t", 64, 4, 256),
+        ("v5e", "2x4", "ct5lp-hightpu-4t", 2, 4, 8),
+        ("v5p", "2x2x1", "ct5p-hightpu-4t", 1, 4, 4),
+        ("v5p", "4x4x8", "ct5p-hightpu-4t", 32, 4, 128),
+        ("v4", "8x4x4", "ct4p-hightpu-4t", 32, 4, 128),
+        ("tpu7x", "4x4x4", "tpu7x-standard-4t", 16, 4, 64),
+        ("tpu7x", "1x1x1", "tpu7x-standard-1t", 1, 1, 1),
+        ("h100-80gb", "", "a3-highgpu-8g", 1, 8, 8),
+        ("cpu", "", "", 1, 1, 1),
+    ],
+)
+def test_hosts_and_chips_follow_from_the_topology(
+    accelerator: str, topology: str, machine: str, hosts: int, chips_per_host: int, chips: int
+) -> None:
+    found = resolve(accelerator, topology)
+    assert (found.machine_type, found.hosts, found.chips_per_host, found.chips) == (machine, hosts, chips_per_host, chips)
+
+
+def test_a_machine_type_may_be_chosen() -> None:
+    assert resolve("v5e", "2x4", "ct5lp-hightpu-8t").hosts == 1
+    assert resolve("l4", machine="g2-standard-48", hosts=3).chips == 12
+    assert resolve("cpu", hosts=2).chips == 2
+
+
+# The number of shapes that xpk 1.16.0 has for each generation (system_characteristics.py); of v5e it lacks GKE's
+# single-host shapes 1x1 and 2x2.
+XPK = {"v4": 800, "v5p": 414, "tpu7x": 433, "v6e": 8, "v5e": 6 + 2}
+
+
+@pytest.mark.parametrize("name", TPUS)
+def test_the_shapes_are_those_of_xpk(name: str) -> None:
+    shapes = list(accelerators.topologies(TABLE[name]))
+    assert len(shapes) == len(set(shapes)) == XPK[name]
+    for shape in shapes:
+        found = resolve(name, shape)
+        assert found.chips == accelerators.chips(shape)
+        # xpk's rule: one chip is a host of its own, all else comes four to a host.
+        assert found.chips_per_host == (1 if found.chips == 1 else 4)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "topology", "key", "sentence"),
+    [
+        ("v6e", "4x6", "topology", "no v6e slice has 24 chips; nearest are 4x4 (16) and 4x8 (32)."),
+        ("v6e", "24", "topology", "no v6e slice has 24 chips; nearest are 4x4 (16) and 4x8 (32)."),
+        ("v6e", "16x32", "topology", "no v6e slice has 512 chips; nearest is 16x16 (256)."),
+        ("v6e", "8x2", "topology", "v6e has no topology 8x2; 16 chips are 4x4."),
+        ("v6e", "4X4", "topology", "v6e has no topology 4X4; 16 chips are 4x4."),
+        ("v5p", "4x8x4", "topology", "v5p has no topology 4x8x4; 128 chips are 4x4x8."),
+        ("v6e", "v6e-16", "topology", "a topology is a shape; v6e-16 is 4x4."),
+        ("v5p", "v5p-32", "topology", "a topology is a shape; v5p-32 is 2x2x4."),  # 32 TensorCores, 16 chips
+        ("v6e", "1", "topology", "a topology is a shape; the one with 1 chip is 1x1."),
+        ("v6e", "big", "topology", '"big" is no topology; v6e has shapes such as 4x8.'),
+        ("v6e", "", "topology", "a v6e slice needs a topology: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16."),
+        ("v6e-16", "", "accelerator", "v6e-16 is slice.accelerator: v6e with slice.topology: 4x4."),
+        ("v5litepod-16", "", "accelerator", "v5litepod-16 is slice.accelerator: v5e with slice.topology: 4x4."),
+        ("l4", "2x2", "topology", "only TPU slices have a topology; l4 takes slice.hosts."),
+    ],
+)
+def test_what_cannot_be_had_is_a_sentence(accelerator: str, topology: str, key: str, sentence: str) -> None:
+    with pytest.raises(SliceError) as raised:
+        resolve(accelerator, topology)
+    assert (raised.value.key, raised.value.message) == (key, sentence)
+
+
+@pytest.mark.parametrize(("word", "guess"), [("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")])
+def test_an_unknown_accelerator_gets_a_guess(word: str, guess: str) -> None:
+    with pytest.raises(SliceError, match=f"did you mean {guess}\\?$"):
+        resolve(word)
+
+
+def test_hosts_and_machine_types_that_do_not_fit() -> None:
+    with pytest.raises(SliceError, match=r"follow from its topology; remove slice\.hosts"):
+        resolve("v6e", "4x4", hosts=4)
+    with pytest.raises(SliceError, match="a v6e slice of 4x4 comes on ct6e-standard-4t, not on ct6e-standard-8t"):
+        resolve("v6e", "4x4", "ct6e-standard-8t")
+    with pytest.raises(SliceError, match="h200 has no machine type n2; it comes as a3-ultragpu-8g"):
+        resolve("h200", machine="n2")
+
+
+@pytest.mark.parametrize("name", list(TABLE))
+def test_every_row_holds_together(name: str) -> None:
+    row = TABLE[name]
+    named = [machine for machines in row.get("topologies", {}).values() for machine in machines]
+    named += row.get("larger", {}).get("machineTypes", [])
+    named += [row["defaultMachineType"]] if "defaultMachineType" in row else []
+    assert set(named) <= set(row["machineTypes"])
+    assert (row["peakTflops"] > 0) == (row["hbmGiB"] > 0) == (row["kind"] != "cpu")
+    for shape, machines in row.get("topologies", {}).items():
+        assert len(shape.split("x")) == row["dimensions"]
+        assert all(accelerators.chips(shape) % row["machineTypes"][machine] == 0 for machine in machines)
+
+
+def test_ray_knows_the_accelerators_by_these_names() -> None:
+    ray = pytest.importorskip("ray.util.accelerators.accelerators")
+    known = {value for key, value in vars(ray).items() if key.isupper()}
+    assert {row["rayAcceleratorType"] for row in TABLE.values()} - {""} <= known

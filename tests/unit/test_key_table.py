@@ -1,0 +1,77 @@
+"""launcher/maxtext_keys.json is what the installed MaxText says, and our check of a value agrees with MaxText's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.checks import OWNED, OWNED_WITH_DATA, maxtext, takes
+
+pytest.importorskip("maxtext", reason="MaxText is not installed (pip install slipway[train])")
+
+SAMPLES: list[Any] = [None, True, 1, 0, 7, 1.5, "x", "none", [], ["a"], {}]
+
+
+@pytest.fixture(scope="module")
+def from_maxtext() -> dict[str, Any]:
+    """What a fresh process, which may import MaxText, makes of it: the table's text, and what pydantic takes."""
+    program = f"""
+import json, sys
+from trainer.key_table import as_text, key_table
+from maxtext.configs import pyconfig, types
+from pydantic import TypeAdapter, ValidationError
+
+def accepts(adapter, key, value):
+    if isinstance(value, str) and value.lower() == "none":
+        value = None
+    if key in ("train_data_columns", "eval_data_columns", "trainable_parameters_mask", "adamw_mask"):
+        value = pyconfig._coerce_to_list(value)
+    try:
+        adapter.validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+samples = json.loads({json.dumps(json.dumps(SAMPLES))})
+fields = types.MaxTextConfig.model_fields
+adapters = {{key: TypeAdapter(field.annotation) for key, field in fields.items()}}
+print(json.dumps({{
+    "text": as_text(key_table()),
+    "takes": {{key: [accepts(adapter, key, value) for value in samples] for key, adapter in adapters.items()}},
+}}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_table_has_not_drifted_from_the_installed_maxtext(from_maxtext: dict[str, Any]) -> None:
+    file = Path(__file__).parents[2] / "launcher" / "maxtext_keys.json"
+    assert from_maxtext["text"] == file.read_text(), "run `python -m trainer.key_table`"
+
+
+def test_values_are_taken_where_maxtext_takes_them(from_maxtext: dict[str, Any]) -> None:
+    for key, row in maxtext()["keys"].items():
+        for value, theirs in zip(SAMPLES, from_maxtext["takes"][key], strict=True):
+            mine = takes(row["types"], value) and ("values" not in row or value in (None, "none", *row["values"]))
+            if key == "model_name":  # checked against the models, not as text
+                continue
+            if isinstance(value, list) and value and "list" in row["types"]:
+                continue  # the items' kinds are MaxText's to check
+            if value is True and "bool" not in row["types"]:
+                assert not mine or "any" in row["types"]  # stricter on purpose: true is no number
+            else:
+                assert mine == theirs, (key, row, value)
+
+
+def test_owned_keys_are_keys_of_maxtext() -> None:
+    assert set(OWNED) | set(OWNED_WITH_DATA) <= set(maxtext()["keys"])
+
+
+def test_it_knows_the_models() -> None:
+    assert {"llama3-8b", "llama3.1-8b-Instruct", "gemma2-2b"} <= set(maxtext()["models"])

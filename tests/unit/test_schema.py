@@ -1,0 +1,75 @@
+"""Our walker over JSON Schema says yes and no where jsonschema does, at the same paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.schema import leaves, violations
+
+KEYS = st.sampled_from(["a", "b", "c"])
+TYPES = ["object", "array", "string", "integer", "number", "boolean", "null"]
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.5]), st.sampled_from(["", "x"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def schemas(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(TYPES) | st.lists(st.sampled_from(TYPES), min_size=1, max_size=3, unique=True),
+            "enum": st.lists(VALUES, min_size=1, max_size=3),
+            "minimum": st.integers(-2, 2),
+            "maximum": st.integers(-2, 2),
+            "minLength": st.integers(0, 1),
+            "minItems": st.integers(0, 2),
+            "required": st.lists(KEYS, unique=True, max_size=2),
+            "properties": st.dictionaries(KEYS, inner, max_size=3),
+            "additionalProperties": st.booleans() | inner,
+            "items": inner,
+            "description": st.just("what it is"),
+        },
+    )
+
+
+SCHEMAS = st.recursive(schemas(st.just({})), schemas, max_leaves=6)
+
+
+@given(SCHEMAS, VALUES)
+def test_it_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
+    valid = not list(jsonschema.Draft202012Validator(schema).iter_errors(value))
+    assert valid == (not list(violations(schema, value)))
+
+
+def test_a_keyword_that_is_not_checked_is_refused() -> None:
+    with pytest.raises(ValueError, match="anyOf"):
+        list(violations({"anyOf": []}, 1))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "path", "rule", "says"),
+    [
+        ({"type": "integer"}, "four", (), "type", 'is text ("four"); it takes a whole number.'),
+        ({"type": ["string", "null"]}, 4, (), "type", "is the number 4; it takes text or nothing (null)."),
+        ({"enum": ["a", ""]}, "b", (), "enum", 'is "b"; it is one of a, "".'),
+        ({"minimum": 0, "maximum": 0.5}, 2, (), "minimum", "is 2; it must be at least 0 and at most 0.5."),
+        ({"additionalProperties": False}, {"x": 1}, ("x",), "unknown-key", "is not a key of Slipway's values."),
+        ({"required": ["x"]}, {}, ("x",), "missing-key", "is not there; a null removed it. Give it a value."),
+        ({"items": {"type": "string"}}, ["a", 1], (), "type", "has an item that is the number 1; it takes text."),
+    ],
+)
+def test_what_is_wrong_is_said(schema: dict[str, Any], value: Any, path: tuple[str, ...], rule: str, says: str) -> None:
+    (found,) = violations(schema, value)
+    assert (found.path, found.rule, found.says) == (path, rule, says)
+
+
+def test_leaves_names_every_key() -> None:
+    schema = {"properties": {"a": {"properties": {"b": {}}}, "c": {}}}
+    assert list(leaves(schema)) == [("a",), ("a", "b"), ("c",)]
