@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import time
 from pathlib import Path
@@ -46,17 +47,22 @@ def test_ray_and_jax_listen_on_loopback_only(lab: Lab) -> None:
         run.until(lambda: run.step() >= 1)
         ours = {run.process.pid, *(child.pid for child in psutil.Process(run.process.pid).children(recursive=True))}
         open_to_others = [
-            connection
+            (connection.laddr, psutil.Process(connection.pid).name())
             for connection in psutil.net_connections("tcp")
             if connection.status == psutil.CONN_LISTEN
             and connection.pid in ours
-            and not connection.laddr.ip.startswith("127.")
-            and connection.laddr.ip != "::1"
+            and not is_loopback(connection.laddr.ip)
         ]
     finally:
         run.process.terminate()
         run.wait(60)
     assert open_to_others == []
+
+
+def is_loopback(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -1,0 +1,196 @@
+"""Files, folders and globs as units, and units as documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer import data
+from trainer.errors import ConfigError
+
+
+def read_all(units: list[data.Unit], field: str = "text") -> list[str]:
+    return [text for unit in units for text in data.documents(unit, field)]
+
+
+def corpus(*files: Path | str, **more: object) -> data.Corpus:
+    return data.open_corpus({"files": [str(file) for file in files], "heldOut": {"fraction": 0}, **more})
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    text=st.text(st.sampled_from("ab\n é中𝄞\r"), min_size=1, max_size=400),
+    length=st.integers(min_value=1, max_value=50),
+)
+def test_units_of_text_join_to_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, length: int) -> None:
+    """Wherever the cuts fall (within a character too), nothing is lost, doubled or torn."""
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    raw = text.encode()
+    path.write_bytes(raw)
+    units = [data.Unit(str(path), at, min(at + length, len(raw))) for at in range(0, len(raw), length)]
+    with path.open("rb") as file:
+        pieces = [data._read_range(file, unit, lines_only=False)[0] for unit in units]
+    assert b"".join(pieces) == raw
+    for piece in pieces:
+        piece.decode()
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    rows=st.lists(st.text(max_size=30), min_size=1, max_size=30), length=st.integers(min_value=1, max_value=80)
+)
+def test_units_of_json_lines_hold_each_line_once(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[str], length: int
+) -> None:
+    path = tmp_path_factory.mktemp("jsonl") / "a.jsonl"
+    path.write_text("".join(json.dumps({"body": row}) + "\n" for row in rows))
+    size = path.stat().st_size
+    units = [data.Unit(str(path), at, min(at + length, size)) for at in range(0, size, length)]
+    assert read_all(units, "body") == rows
+
+
+def test_parquet_rows_are_documents_whatever_the_row_groups(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [f"document {index}" for index in range(50)]
+    pq.write_table(pa.table({"text": rows, "id": list(range(50))}), path, row_group_size=20)
+    found = corpus(path)
+    assert read_all(list(found.train)) == rows
+    assert len(found.train) > 3
+
+
+def test_a_folder_gives_its_files_of_all_kinds_sorted(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "two.md").write_text("two")
+    (tmp_path / "one.txt").write_text("one")
+    (tmp_path / "three.jsonl").write_text('{"text": "three"}\n')
+    (tmp_path / "image.png").write_bytes(b"\x89PNG")
+    assert read_all(list(corpus(tmp_path).train)) == ["two", "one", "three"]
+    assert read_all(list(corpus(tmp_path / "*.txt").train)) == ["one"]
+    assert read_all(list(corpus(str(tmp_path / "**" / "*.md")).train)) == ["two"]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfhello")
+    assert read_all(list(corpus(tmp_path).train)) == ["hello"]
+
+
+def test_what_is_held_out_is_not_trained_on_and_nothing_is_lost(tmp_path: Path) -> None:
+    for index in range(40):
+        (tmp_path / f"{index:02}.txt").write_text(f"text {index}")
+    found = data.open_corpus({"files": [str(tmp_path)], "heldOut": {"fraction": 0.1}})
+    train, held_out = read_all(list(found.train)), read_all(list(found.held_out))
+    assert len(held_out) == 4
+    assert sorted([*train, *held_out]) == sorted(f"text {index}" for index in range(40))
+    assert not set(train) & set(held_out)
+
+
+def test_one_small_file_can_be_split_over_hosts_and_held_out(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one line of text\n" * 4000)
+    found = data.open_corpus({"files": [str(tmp_path)], "heldOut": {"fraction": 0.05}})
+    assert len(found.train) > 16
+    assert len(found.held_out) >= 2
+
+
+def test_a_large_file_is_listed_without_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.txt"
+    with path.open("wb") as file:
+        file.write(b"x")
+        file.truncate(200 << 30)  # 200 GiB of holes
+    found = corpus(path)
+    assert found.size == 200 << 30
+    assert {unit.stop - unit.start for unit in found.train} == {1 << 20}
+
+
+def test_hosts_share_the_documents_and_the_position_can_be_restored(tmp_path: Path) -> None:
+    for index in range(20):
+        (tmp_path / f"{index:02}.txt").write_text(f"text {index}")
+    found = corpus(tmp_path)
+
+    def stream(host: int, epochs: int | None = 1) -> object:
+        return data.train_dataset(
+            found, held_out=False, host_index=host, host_count=2, shuffle=True, seed=7, epochs=epochs
+        )
+
+    shares = [[element["text"] for element in stream(host)] for host in (0, 1)]  # type: ignore[attr-defined]
+    assert sorted(shares[0] + shares[1]) == sorted(f"text {index}" for index in range(20))
+    assert shares[0] != sorted(shares[0])
+
+    first = iter(stream(0, epochs=None))  # type: ignore[call-overload]
+    for _ in range(13):
+        next(first)
+    state = first.get_state()
+    expected = [next(first)["text"] for _ in range(9)]
+    again = iter(stream(0, epochs=None))  # type: ignore[call-overload]
+    again.set_state(json.loads(json.dumps(state)))
+    assert [next(again)["text"] for _ in range(9)] == expected
+
+
+def test_the_corpus_of_every_machine_is_the_standard_library() -> None:
+    found = data.open_corpus({"corpus": "python", "heldOut": {"fraction": 0.02}})
+    assert found.size > 5_000_000
+    assert found.held_out
+    data.check_corpus(found)
+
+
+def bad(tmp_path: Path, name: str, content: bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.txt", b"", "{path} is empty"),
+        ("a.txt", b" \n \n", "{path}: the part of the data to train on holds no text at all"),
+        ("a.txt", b"good\n\xff\xfe bad", "{path} is no UTF-8 text: byte 0xff at offset 5"),
+        ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: the line at byte 14 is no JSON"),
+        ("a.jsonl", b'{"body": "x"}\n', '{path}: the line at byte 0 has no text field "text" (it has body)'),
+        ("a.jsonl", b"[1]\n", '{path}: the line at byte 0 has no text field "text" (it has no fields)'),
+        ("a.parquet", b"no parquet", "{path} is no Parquet file"),
+        ("a.csv", b"a,b", "{path} is no .txt, .md, .jsonl or .parquet file"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    path = bad(tmp_path, name, content)
+    with pytest.raises(ConfigError) as error:
+        data.check_corpus(corpus(path))
+    assert says.format(path=path) in str(error.value)
+
+
+def test_a_parquet_column_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    with pytest.raises(ConfigError, match=r'has no column "text" \(it has id\)'):
+        data.check_corpus(corpus(path))
+    with pytest.raises(ConfigError, match='the column "id" holds int64, not text'):
+        data.check_corpus(corpus(path, field="id"))
+
+
+def test_missing_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere does not exist"):
+        corpus(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match='no file matches ".*/\\*.txt"'):
+        corpus(tmp_path / "*.txt")
+    with pytest.raises(ConfigError, match=r"holds no \.txt, \.md, \.jsonl or \.parquet file"):
+        corpus(tmp_path)
+    with pytest.raises(ConfigError, match='the one corpus that comes with every machine is "python"'):
+        data.open_corpus({"corpus": "wikipedia"})
+
+
+def test_text_that_is_trained_on_and_held_out_is_refused(tmp_path: Path) -> None:
+    path = bad(tmp_path, "a.txt", b"text")
+    with pytest.raises(ConfigError, match=r"is in both data.files and data.heldOut.files"):
+        data.open_corpus({"files": [str(path)], "heldOut": {"files": [str(path)]}})
+
+
+def test_a_file_too_small_to_hold_out_a_part_says_so(tmp_path: Path) -> None:
+    path = bad(tmp_path, "a.txt", b"text")
+    with pytest.raises(ConfigError, match=r"too small to hold out"):
+        data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}})

@@ -1,0 +1,155 @@
+"""From a run config to what Ray and MaxText are asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import checks
+from launcher.plan import plan_launch
+from launcher.values import Values, chart_defaults, load
+from trainer import config as trainer_config
+from trainer.errors import ConfigError
+from trainer.ray_driver import scaling_config
+
+
+@pytest.fixture(scope="module")
+def defaults() -> Values:
+    return chart_defaults("run")
+
+
+def run_config(tmp_path: Path, defaults: Values, *sets: str) -> trainer_config.RunConfig:
+    """The run config as the launcher writes it, read as the trainer reads it."""
+    user = load([], ["run.name=test", "data.corpus=python", "train.steps=3", "storage.bucket=b", *sets])
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(plan_launch(user, defaults).config))
+    return trainer_config.read(path)
+
+
+TPU = [
+    # accelerator, topology, machine type; Ray's name; hosts, chips a host
+    ("v4", "2x2x2", "", "TPU-V4", 2, 4),
+    ("v4", "4x4x8", "", "TPU-V4", 32, 4),
+    ("v5e", "2x4", "ct5lp-hightpu-4t", "TPU-V5LITEPOD", 2, 4),
+    ("v5e", "2x4", "ct5lp-hightpu-8t", "TPU-V5LITEPOD", 1, 8),
+    ("v5e", "4x4", "", "TPU-V5LITEPOD", 4, 4),
+    ("v5p", "4x4x4", "", "TPU-V5P", 16, 4),
+    ("v6e", "4x4", "", "TPU-V6E", 4, 4),
+    ("v6e", "16x16", "", "TPU-V6E", 64, 4),
+    ("tpu7x", "2x2x2", "", "TPU-V7X", 2, 4),
+]
+
+
+@pytest.mark.parametrize(("accelerator", "topology", "machine", "ray_name", "hosts", "chips"), TPU)
+def test_a_tpu_slice_asks_for_whole_slices_of_its_topology(
+    tmp_path: Path, defaults: Values, accelerator: str, topology: str, machine: str, ray_name: str, hosts: int, chips: int
+) -> None:
+    sets = [f"slice.accelerator={accelerator}", f"slice.topology={topology}", f"slice.machineType={machine}"]
+    for slices in (1, 2):
+        config = run_config(tmp_path, defaults, "run.kind=ray-job", *sets, f"slice.count={slices}")
+        asked = scaling_config(config)
+        assert (asked.use_tpu, asked.use_gpu) == (True, False)
+        assert (asked.topology, asked.accelerator_type) == (topology, ray_name)
+        assert asked.num_workers == hosts * slices
+        assert asked.resources_per_worker == {"TPU": chips}
+
+
+def test_rays_own_rules_agree_on_the_hosts_of_a_tpu_slice() -> None:
+    from ray.util.tpu import get_tpu_worker_resources
+
+    for _, topology, _, ray_name, hosts, chips in TPU:
+        workers, resources = get_tpu_worker_resources(
+            topology=topology, accelerator_type=ray_name, resources_per_worker={"TPU": chips}, num_slices=1
+        )
+        assert (workers, resources["TPU"]) == (hosts, chips)
+
+
+def test_every_gpu_of_the_table_asks_for_all_chips_of_a_host(tmp_path: Path, defaults: Values) -> None:
+    table = defaults.tree["common"]["accelerators"]
+    gpus = {name: row for name, row in table.items() if row["kind"] == "gpu"}
+    assert gpus
+    for name in gpus:
+        config = run_config(tmp_path, defaults, "run.kind=ray-job", f"slice.accelerator={name}", "slice.hosts=2")
+        asked = scaling_config(config)
+        assert (asked.use_tpu, asked.use_gpu, asked.num_workers) == (False, True, 2)
+        assert asked.resources_per_worker == {"GPU": config.accelerator["chipsPerHost"]}
+
+
+def test_cpu_hosts_ask_for_one_cpu_each(tmp_path: Path, defaults: Values) -> None:
+    config = run_config(
+        tmp_path, defaults, "run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "slice.hosts=3"
+    )
+    asked = scaling_config(config)
+    assert (asked.use_tpu, asked.use_gpu, asked.num_workers) == (False, False, 3)
+    assert asked.resources_per_worker == {"CPU": 1}
+
+
+LOCAL = ("run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "slice.hosts=2")
+
+
+def argv(config: trainer_config.RunConfig) -> dict[str, Any]:
+    return {key: json.loads(value) for key, _, value in (each.partition("=") for each in trainer_config.maxtext_argv(config)[2:])}
+
+
+def test_maxtext_keys_pass_through_untouched(tmp_path: Path, defaults: Values) -> None:
+    config = run_config(
+        tmp_path, defaults, *LOCAL, "train.learning_rate=3e-4", "train.remat_policy=full", "train.adamw_mask={a,b}"
+    )
+    keys = argv(config)
+    assert keys["learning_rate"] == 3e-4
+    assert keys["remat_policy"] == "full"
+    assert keys["adamw_mask"] == ["a", "b"]
+    assert keys["run_name"] == "test"
+    assert keys["steps"] == 3
+
+
+def test_the_held_out_part_is_evaluated_after_the_last_step_by_default(tmp_path: Path, defaults: Values) -> None:
+    keys = argv(run_config(tmp_path, defaults, *LOCAL))
+    assert (keys["eval_interval"], keys["eval_start_step"]) == (3, 2)
+    keys = argv(run_config(tmp_path, defaults, *LOCAL, "train.eval_interval=2"))
+    assert (keys["eval_interval"], keys["eval_start_step"]) == (2, 1)
+    keys = argv(run_config(tmp_path, defaults, *LOCAL, "data.heldOut.fraction=0"))
+    assert keys["eval_interval"] == -1
+
+
+def test_an_evaluation_without_an_end_is_refused(tmp_path: Path, defaults: Values) -> None:
+    with pytest.raises(ConfigError, match=r"train.eval_steps must be positive"):
+        argv(run_config(tmp_path, defaults, *LOCAL, "train.eval_steps=-1"))
+    with pytest.raises(ConfigError, match="nothing is held out"):
+        argv(run_config(tmp_path, defaults, *LOCAL, "train.eval_interval=2", "data.heldOut.fraction=0"))
+
+
+def test_the_launcher_and_the_trainer_agree_on_the_keys_that_slipway_owns(tmp_path: Path, defaults: Values) -> None:
+    owned = set(trainer_config.owned_keys(run_config(tmp_path, defaults, *LOCAL)))
+    # The launcher also refuses a secret in values, which the trainer never sets.
+    assert set(checks.OWNED) | set(checks.OWNED_WITH_DATA) == owned | {"hf_access_token"}
+
+
+def test_a_key_that_slipway_owns_is_refused_without_the_launcher_too(tmp_path: Path, defaults: Values) -> None:
+    config = run_config(tmp_path, defaults, *LOCAL)
+    tree = json.loads(json.dumps(config.tree))
+    tree["train"]["run_name"] = "mine"
+    config.path.write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match=r"train.run_name is set by Slipway"):
+        trainer_config.check(trainer_config.read(config.path))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "holds no JSON object"),
+        ("{}", "the key run is missing"),
+        ('{"run": {}}', "the key run.name is missing"),
+    ],
+)
+def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        trainer_config.read(path)
+    with pytest.raises(ConfigError, match="Cannot read the run config"):
+        trainer_config.read(tmp_path / "none.json")
