@@ -247,8 +247,8 @@ _KINDS = {
 def takes(types: Sequence[str], value: Any) -> bool:
     """Whether MaxText takes `value` for a key of these kinds.
 
-    As MaxText does, an int does for a float, 1e3 for an int, 0 and 1 for a bool, and the text "none" is null. Stricter than
-    MaxText: text is no number and true is no number, since both are mistakes more often than not.
+    As MaxText does, an int does for a float, 1e3 for an int, 0 and 1 for a bool, and the text "none" is null.
+    Stricter than MaxText: text is no number and true is no number, since both are mistakes more often than not.
     """
     if "any" in types:
         return True
@@ -262,6 +262,26 @@ def takes(types: Sequence[str], value: Any) -> bool:
     if isinstance(value, str):
         return "str" in types
     return ("list" if isinstance(value, list) else "map") in types
+
+
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "ge": ("at least", lambda value, bound: value >= bound),
+    "gt": ("more than", lambda value, bound: value > bound),
+    "le": ("at most", lambda value, bound: value <= bound),
+    "lt": ("less than", lambda value, bound: value < bound),
+}
+
+
+def out_of_bounds(row: Mapping[str, Any], value: Any) -> str:
+    """The bound that MaxText sets for a number and that `value` breaks, as words; empty where it breaks none."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return ""
+    broken = (
+        f"{words} {row[name]}"
+        for name, (words, holds) in _BOUNDS.items()
+        if name in row and not holds(value, row[name])
+    )
+    return next(broken, "")
 
 
 def _train_keys(case: Case) -> Iterator[Problem]:
@@ -285,6 +305,8 @@ def _train_keys(case: Case) -> Iterator[Problem]:
             guess = f' Did you mean "{near[0]}"?' if near else ""
             listed = ", ".join(member or '""' for member in members)
             yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it is one of {listed}.{guess}")
+        elif bound := out_of_bounds(table[key], value):
+            yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
         else:
             yield from _train_value(case, path, value)
 

@@ -238,7 +238,7 @@ class LocalBackend:
         ended = "was interrupted" if found.interrupted else f"had {record.state}"
         if record.state == State.CANCELLED:
             ended = "was cancelled"
-        resumes = "goes on from its last checkpoint" if (found.folder / "checkpoints").is_dir() else "starts again"
+        resumes = "goes on from its last checkpoint" if _has_checkpoint(found.folder) else "starts again"
         return f'The run "{record.name}" {ended}; it {resumes} as attempt {attempt}.'
 
     def _spawn(self, folder: Path, record: Record, lock: int) -> None:
@@ -529,6 +529,12 @@ def _read_config(folder: Path) -> dict[str, Any]:
     except (ValueError, TypeError, FileNotFoundError) as error:
         raise LauncherError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
     return config
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Whether a step was saved: a folder named by its number (a draft of one has a longer name)."""
+    checkpoints = folder / "checkpoints"
+    return checkpoints.is_dir() and any(path.name.isdigit() for path in checkpoints.iterdir())
 
 
 def _lines(texts: Sequence[str]) -> str:

@@ -300,7 +300,7 @@ class Supervisor:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self) -> None:
-        self._note(pid=os.getpid(), host=platform.node(), state=self._first_state("starting"), started=now())
+        self._note(pid=os.getpid(), host=platform.node(), started=now())
         failures = 0
         while True:
             code, what = self._once()
@@ -324,11 +324,6 @@ class Supervisor:
             failures += 1
             if self.cancels:
                 return self._end("cancelled", code, "Cancelled.")
-            self._note(state=self._first_state("restarting"), reason="" if self.command else reason)
-
-    def _first_state(self, training: str) -> str:
-        """The state of a run whose processes were just started: the trainer's events tell the rest."""
-        return "running" if self.command else training
 
     def _once(self) -> tuple[int, str]:
         """Run all the processes to their end: the exit code that counts, and a sentence about it."""
@@ -338,6 +333,11 @@ class Supervisor:
         try:
             for index in range(total):
                 self._start(index, total)
+            # Said once it is true. Of a training, the trainer's events tell when it runs.
+            if self.command:
+                self._note(state="running", reason="")
+            elif self.record.state != "restarting":
+                self._note(state="starting")
             while self.alive and failed is None and not self.cancels:
                 self._wait(None)
                 failed = next((index for index, code in self.exits.items() if code != 0), None)

@@ -655,7 +655,7 @@ def _set_scalar(text: str, origin: Origin, option: str) -> Any:
     stripped = text.strip()
     if not stripped:
         return text
-    if stripped[0] in "\"'[" or stripped == "{}":
+    if stripped[0] in "\"'[":
         try:
             node = _Reader(SET, origin.line - 1).read(stripped)
         except LauncherError as error:
@@ -667,7 +667,7 @@ def _set_scalar(text: str, origin: Origin, option: str) -> Any:
 
 # --- Writing ----------------------------------------------------------------------------------------------------
 
-_PLAIN = re.compile(r"[A-Za-z_/](?:[A-Za-z0-9_./+=@%-]|[ :](?=[A-Za-z0-9_./+=@%-])(?<! ))*")
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+=@%-]*(?:[ :][A-Za-z0-9_./+=@%-]+)*")
 _ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 
 

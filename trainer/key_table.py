@@ -4,7 +4,8 @@ The launcher checks `train:` against that file, so that a typing error costs a f
 minute that importing MaxText takes. A test makes the table anew and fails where it differs from the file.
 
 MaxText takes what its pydantic config (maxtext.configs.types.MaxTextConfig) has as a field. For each key the file
-holds the kinds of value: int, float, bool, str, list, map, null, any; and the values of an enum.
+holds the kinds of value (int, float, bool, str, list, map, null, any), the values of an enum, and the bounds of a
+number: ge, gt, le, lt.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import os
 import sys
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).resolve().parent.parent / "launcher" / "maxtext_keys.json"
 
+_BOUNDS = ("ge", "gt", "le", "lt")
 # MaxText makes a list of one from text for these (pyconfig._prepare_for_pydantic).
 _LISTS_FROM_TEXT = ("adamw_mask", "eval_data_columns", "train_data_columns", "trainable_parameters_mask")
 
@@ -33,7 +36,7 @@ def key_table() -> dict[str, Any]:
     # MaxText lets the fields of its nested models (lora, dpo) pass its first check of names at the top level, too,
     # but its config then refuses them there: they are keys of the maps `lora` and `dpo` only.
     fields = config.MaxTextConfig.model_fields
-    keys = {name: describe(field.annotation) for name, field in sorted(fields.items())}
+    keys = {name: describe(field.annotation, field.metadata) for name, field in sorted(fields.items())}
     for name in _LISTS_FROM_TEXT:
         keys[name]["types"] = sorted({*keys[name]["types"], "str"})
     # A name is a model only if the wheel carries its architecture; without, MaxText trains its default one.
@@ -46,15 +49,21 @@ def key_table() -> dict[str, Any]:
     }
 
 
-def describe(annotation: Any) -> dict[str, Any]:
+def describe(annotation: Any, metadata: Iterable[Any] = ()) -> dict[str, Any]:
     """The kinds of value that a field takes, from its annotation; `values` where it is an enum or a Literal."""
     kinds: set[str] = set()
     values: list[Any] = []
+    bounds: dict[str, Any] = {}
+
+    def bound(constraints: Iterable[Any]) -> None:
+        for constraint in constraints:
+            bounds.update({name: getattr(constraint, name) for name in _BOUNDS if hasattr(constraint, name)})
 
     def add(kind: Any) -> None:
         origin = typing.get_origin(kind)
         if origin is typing.Annotated:
             add(typing.get_args(kind)[0])
+            bound(typing.get_args(kind)[1:])
         elif origin in (typing.Union, types.UnionType):
             for member in typing.get_args(kind):
                 add(member)
@@ -66,11 +75,12 @@ def describe(annotation: Any) -> dict[str, Any]:
             kinds.add(_kind(origin or kind))
 
     add(annotation)
+    bound(metadata)
     kinds |= {_kind(type(value)) for value in values}
     described: dict[str, Any] = {"types": sorted(kinds)}
     if values:
         described["values"] = [value for value in values if value is not None]
-    return described
+    return described | bounds
 
 
 def _kind(kind: Any) -> str:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,27 @@ def refused(result: Result, *words: str, code: int = 1) -> str:
 )
 def test_values_that_cannot_be(launcher: Launcher, text: str, words: list[str]) -> None:
     refused(launcher("submit", "-f", launcher.write("run.yaml", text)), *words)
+    assert not launcher.home.exists()
+
+
+@pytest.mark.skipif(find_spec("maxtext") is None, reason="the trainer's packages are not installed")
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("missing.txt", None, ["missing.txt"]),
+        ("empty.txt", b"", ["empty.txt"]),
+        ("latin.txt", b"caf\xe9 " * 1000, ["latin.txt"]),
+        ("picture.png", b"\x89PNG", ["picture.png"]),
+    ],
+)
+def test_data_that_cannot_be_trained_on(launcher: Launcher, name: str, content: bytes | None, words: list[str]) -> None:
+    if content is not None:
+        (launcher.folder / name).write_bytes(content)
+    text = "run: {name: demo, kind: local}\nslice: {accelerator: cpu}\nstorage: {kind: local}\n"
+    text += f"data: {{files: [{name}]}}\n"
+    file = launcher.write("run.yaml", text)
+    refused(launcher("submit", "-f", file), *words)
+    refused(launcher("submit", "-f", file, "--dry-run"), *words)
     assert not launcher.home.exists()
 
 

@@ -188,7 +188,9 @@ def test_another_config_under_a_used_name(launcher: Launcher) -> None:
 
 
 def test_a_checkpoint_is_what_it_goes_on_from(launcher: Launcher) -> None:
-    file = launcher.write("run.yaml", SHORT.replace("echo hello", "mkdir $SLIPWAY_RUN_FOLDER/checkpoints; exit 1"))
+    file = launcher.write(
+        "run.yaml", SHORT.replace("echo hello", "mkdir -p $SLIPWAY_RUN_FOLDER/checkpoints/20; exit 1")
+    )
     launcher("submit", "-f", file)
     again = launcher("submit", "-f", file, "--dry-run")
     assert again.err.splitlines()[-1] == 'Would resume the run "demo" as attempt 2.'

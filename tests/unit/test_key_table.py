@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from launcher.checks import OWNED, OWNED_WITH_DATA, maxtext, takes
+from launcher.checks import OWNED, OWNED_WITH_DATA, maxtext, out_of_bounds, takes
 
 pytest.importorskip("maxtext", reason="MaxText is not installed (pip install slipway[train])")
 
-SAMPLES: list[Any] = [None, True, 1, 0, 7, 1.5, "x", "none", [], ["a"], {}]
+SAMPLES: list[Any] = [None, True, 1, 0, -1, 7, 1.5, "x", "none", [], ["a"], {}]
 
 
 @pytest.fixture(scope="module")
 def from_maxtext() -> dict[str, Any]:
     """What a fresh process, which may import MaxText, makes of it: the table's text, and what pydantic takes."""
     program = f"""
-import json, sys
+import json
+from typing import Annotated
 from trainer.key_table import as_text, key_table
 from maxtext.configs import pyconfig, types
 from pydantic import TypeAdapter, ValidationError
@@ -39,7 +40,9 @@ def accepts(adapter, key, value):
 
 samples = json.loads({json.dumps(json.dumps(SAMPLES))})
 fields = types.MaxTextConfig.model_fields
-adapters = {{key: TypeAdapter(field.annotation) for key, field in fields.items()}}
+adapters = {{
+    key: TypeAdapter(Annotated[(field.annotation, *field.metadata, None)]) for key, field in fields.items()
+}}
 print(json.dumps({{
     "text": as_text(key_table()),
     "takes": {{key: [accepts(adapter, key, value) for value in samples] for key, adapter in adapters.items()}},
@@ -59,6 +62,7 @@ def test_values_are_taken_where_maxtext_takes_them(from_maxtext: dict[str, Any])
     for key, row in maxtext()["keys"].items():
         for value, theirs in zip(SAMPLES, from_maxtext["takes"][key], strict=True):
             mine = takes(row["types"], value) and ("values" not in row or value in (None, "none", *row["values"]))
+            mine = mine and not out_of_bounds(row, value)
             if key == "model_name":  # checked against the models, not as text
                 continue
             if isinstance(value, list) and value and "list" in row["types"]:

@@ -1,0 +1,164 @@
+"""What following a run shows, from scripted statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher import follow, output
+from launcher.errors import Detached, LauncherError
+from launcher.runs import Preview, RunStatus, State, Submission
+
+RUN = RunStatus("llama", "default", "local", State.STARTING, reason="starting Ray", folder="/runs/llama")
+AT_3 = replace(
+    RUN, state=State.RUNNING, reason="", step=3, steps=40, loss=9.5, tokens_per_second=1234.5, seconds_left=88.2
+)
+DONE = replace(
+    *(AT_3,),
+    **{
+        "state": State.SUCCEEDED,
+        "step": 40,
+        "loss": 7.0,
+        "loss_first": 10.9,
+        "eval_loss_first": 10.8,
+        "eval_loss": 7.1,
+    },
+    **{"started": "2026-11-01T10:00:00.000Z", "ended": "2026-11-01T10:01:28.200Z", "seconds_left": None},
+)
+
+
+class Script:
+    """A backend whose run goes through these statuses, one at each look."""
+
+    poll_seconds = 0.0
+
+    def __init__(self, *statuses: RunStatus | None | BaseException) -> None:
+        self._statuses = iter(statuses)
+
+    def status(self, name: str) -> RunStatus | None:
+        status = next(self._statuses)
+        if isinstance(status, BaseException):
+            raise status
+        return status
+
+    def preview(self, plan: Any, *, accept_changes: bool) -> Preview:
+        raise NotImplementedError
+
+    def submit(self, plan: Any, *, accept_changes: bool) -> Submission:
+        raise NotImplementedError
+
+    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
+        raise NotImplementedError
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        raise NotImplementedError
+
+    def cancel(self, name: str) -> RunStatus:
+        raise NotImplementedError
+
+    def delete(self, name: str) -> None:
+        raise NotImplementedError
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = replace(AT_3, state=State.RESTARTING, reason="A worker died.", restarts=1)
+    backend = Script(RUN, AT_3, replace(AT_3, step=4), failed, replace(AT_3, step=5, restarts=1), DONE)
+    assert follow.follow(backend, RUN) == DONE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "llama: starting: starting Ray",
+        "llama: running",
+        "llama: step 3/40, loss 9.500, 1,234 tokens/s, 1 min 28 s left",
+        "Restart 1: A worker died.",
+        "llama: restarting",
+        "llama: running",
+        "llama: step 40/40, loss 7.000, 1,234 tokens/s",
+    ]
+
+
+def test_ctrl_c_says_how_to_come_back() -> None:
+    with pytest.raises(Detached) as caught:
+        follow.follow(Script(AT_3, KeyboardInterrupt()), RUN)
+    assert caught.value.message.splitlines()[0] == 'The run "llama" goes on.'
+    assert caught.value.exit_code == 130
+
+
+def test_a_run_that_is_deleted_while_it_is_followed() -> None:
+    with pytest.raises(LauncherError, match='The run "llama" was deleted meanwhile'):
+        follow.follow(Script(None), AT_3)
+
+
+def test_the_summary_of_a_success() -> None:
+    assert follow.summary(DONE).splitlines() == [
+        "succeeded  llama after 1 min 28 s",
+        "steps      40 of 40",
+        "loss       10.900 -> 7.000",
+        "held-out   10.800 -> 7.100",
+        "speed      1,234 tokens/s",
+        "metrics    /runs/llama/metrics.jsonl",
+        "next       submit it again with more train.steps and --continue, to train on",
+    ]
+    assert follow.exit_code(DONE) == 0
+
+
+def test_the_summary_of_a_failure() -> None:
+    failed = replace(DONE, state=State.FAILED, reason="The disk is full.", folder="gs://bucket/llama", restarts=2)
+    lines = follow.summary(failed).splitlines()
+    assert lines[:2] == ["failed       llama after 1 min 28 s", "reason       The disk is full."]
+    assert "restarts     2" in lines
+    assert "checkpoints  gs://bucket/llama/checkpoints" in lines
+    assert lines[-1] == "next         launcher logs llama, then submit it again to resume"
+    assert [follow.exit_code(replace(DONE, state=state)) for state in (State.FAILED, State.CANCELLED)] == [1, 1]
+
+
+@pytest.mark.parametrize("width", range(1, 160))
+def test_the_bars_line_fits_any_width(width: int) -> None:
+    text, bar = follow.fit(AT_3, width)
+    assert "3/40" in text
+    assert bar == 0 or (bar >= 8 and len(text) + 2 + bar <= width)
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (18, ("3/40", 12)),
+        (30, ("3/40  loss 9.500", 12)),
+        (39, ("3/40  loss 9.500  1:28 left", 10)),
+        (60, ("3/40  loss 9.500  1,234 tokens/s  1:28 left", 15)),
+        (99, ("3/40  loss 9.500  1,234 tokens/s  1:28 left  llama", 40)),
+    ],
+)
+def test_what_matters_least_is_left_out_first(width: int, expected: tuple[str, int]) -> None:
+    assert follow.fit(AT_3, width) == expected
+
+
+def test_a_run_without_a_known_end_has_no_bar() -> None:
+    assert follow.fit(replace(AT_3, steps=None, seconds_left=None), 60)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text", "clock"),
+    [
+        *((0, "0 s", "0:00"), (59.6, "1 min", "1:00"), (88.2, "1 min 28 s", "1:28"), (3600, "1 h", "1:00:00")),
+        *((3725, "1 h 2 min", "1:02:05"), (90061, "1 d 1 h", "25:01:01"), (86405, "1 d", "24:00:05")),
+    ],
+)
+def test_spans_of_time(seconds: float, text: str, clock: str) -> None:
+    assert (output.duration(seconds), output.clock(seconds)) == (text, clock)
+
+
+def test_plain_data_is_what_json_can_hold() -> None:
+    data = {"a": float("nan"), 1: (State.FAILED, float("inf")), "b": 2.5}
+    assert output.plain(data) == {"a": None, "1": ["failed", None], "b": 2.5}
+    assert type(output.plain(State.FAILED)) is str
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1234.5, "1,234"), (99.94, "99.9"), (0.1234, "0.123"), (1e7, "10,000,000")]
+)
+def test_counts(number: float, text: str) -> None:
+    assert output.count(number) == text

@@ -1,0 +1,158 @@
+"""Reading a local run's folder, and the supervisor's small functions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher import runner
+from launcher.local import LocalBackend
+from launcher.runner import Record
+from launcher.runs import RunStatus, State
+
+NOW = "2026-11-01T10:00:00.000Z"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a run whose supervisor lives: this process holds its lock."""
+    folder = tmp_path / "runs" / "demo"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"run": {"name": "demo"}, "train": {"steps": 40}}))
+    runner.write_record(folder, Record("demo", "default", "id", 1, "starting", NOW, started=NOW, pid=1))
+    return folder
+
+
+def look(folder: Path) -> RunStatus:
+    status = LocalBackend(folder.parent.parent).status("demo")
+    assert status is not None
+    return status
+
+
+def locked(folder: Path) -> subprocess.Popen[str]:
+    """A process that holds the run's lock until its standard input closes."""
+    code = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    process.stdout.readline()
+    return process
+
+
+def lines(path: Path, *entries: object) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in entries)
+
+
+def test_the_states_of_a_training(folder: Path) -> None:
+    supervisor = locked(folder)
+    events, seen = folder / "events.jsonl", []
+    loop = {"event": "loop_started", "step": 0, "steps": 60, "devices": 2}
+    for event in (None, loop, {"event": "worker_failed", "message": "It died."}, loop, loop):
+        if event:
+            lines(events, event)
+        status = look(folder)
+        seen.append((status.state, status.reason, status.restarts, status.steps))
+    supervisor.communicate("")
+    assert seen == [
+        (State.STARTING, "starting Ray, then loading and compiling the model", 0, 40),
+        (State.RUNNING, "", 0, 60),
+        (State.RESTARTING, "It died.", 0, 60),
+        (State.RUNNING, "", 1, 60),
+        (State.RUNNING, "", 2, 60),
+    ]
+    status = look(folder)
+    assert (status.state, status.reason.partition(":")[0]) == (State.FAILED, "Interrupted")
+    assert status.ended is not None and status.ended > NOW
+
+
+def test_events_before_the_attempt_do_not_count(folder: Path) -> None:
+    lines(folder / "events.jsonl", {"event": "loop_started"}, {"event": "loop_started"})
+    size = (folder / "events.jsonl").stat().st_size
+    assert runner.read_events(folder, 0).restarts == 1
+    assert runner.read_events(folder, size).loops == 0
+
+
+def test_metrics(folder: Path) -> None:
+    lines(folder / "events.jsonl", {"event": "loop_started", "devices": 4})
+    train = [
+        {"step": step, "loss": 10 - step, "step_seconds": 0.5, "tokens_per_second_per_device": 100} for step in range(4)
+    ]
+    lines(folder / "metrics.jsonl", {"step": 0, "eval_loss": 11.0}, *train, {"step": 4, "eval_loss": 6.5})
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "loss": 1')  # the line that is being written
+    supervisor = locked(folder)
+    status = look(folder)
+    supervisor.communicate("")
+    assert (status.step, status.loss_first, status.loss) == (4, 10, 7)
+    assert (status.eval_loss_first, status.eval_loss) == (11.0, 6.5)
+    assert status.tokens_per_second == pytest.approx(400)
+    assert status.seconds_left == pytest.approx(36 * 0.5)
+    assert look(folder).seconds_left is None  # nothing is left of what has ended
+
+
+def test_a_large_metrics_file_is_read_at_its_ends(folder: Path) -> None:
+    entry = {"loss": 1.0, "step_seconds": 1.0, "padding": "x" * 200}
+    with (folder / "metrics.jsonl").open("w") as file:
+        file.write('{"step": 0, "eval_loss": 11.0}\n{"step": 0, "loss": 10.0}\n')
+        file.writelines(json.dumps({"step": step, **entry}) + "\n" for step in range(1, 5000))
+    status = look(folder)
+    assert (status.step, status.loss_first, status.loss, status.eval_loss_first) == (5000, 10.0, 1.0, 11.0)
+    assert status.eval_loss is None or status.eval_loss == 11.0
+
+
+def test_a_loss_that_is_no_number(folder: Path) -> None:
+    lines(folder / "metrics.jsonl", {"step": 0, "loss": None}, {"step": 1, "loss": None})
+    status = look(folder)
+    assert (status.step, status.loss, status.loss_first) == (2, None, None)
+
+
+def test_a_record_keeps_what_it_says(folder: Path) -> None:
+    record = runner.read_record(folder)
+    assert (record.name, record.state, record.started, record.attempt) == ("demo", "starting", NOW, 1)
+    assert json.loads((folder / "record.json").read_text())["format"] == 1
+    assert os.listdir(folder) == ["run.json", "record.json"] or {"run.json", "record.json"} == set(os.listdir(folder))
+
+
+def test_a_later_field_of_the_same_format_is_passed_over(folder: Path) -> None:
+    tree = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps({**tree, "colour": "blue"}))
+    assert runner.read_record(folder).name == "demo"
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        ({}, 1),
+        ({"slice": {"hosts": 3, "count": 2}}, 6),
+        ({"slice": {"hosts": None, "count": 2}, "accelerator": {"hosts": 4}}, 8),
+    ],
+)
+def test_hosts(config: dict[str, object], count: int) -> None:
+    assert runner.hosts(config) == count
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".new-1", "a/b", "../demo", "demo\0"])
+def test_what_can_be_no_name(folder: Path, name: str) -> None:
+    assert LocalBackend(folder.parent.parent).status(name) is None
+
+
+def test_descendants_and_marks() -> None:
+    code = "import subprocess, sys; subprocess.run(['sh', '-c', 'echo; exec sleep 60'])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "SLIPWAY_RUN_ID": "unit-test"}, stdout=subprocess.PIPE
+    )
+    assert process.stdout
+    process.stdout.readline()
+    assert len(runner.descendants(process.pid)) == 1
+    assert sorted(runner.marked("unit-test")) == sorted([process.pid, *runner.descendants(process.pid)])
+    assert process.pid in runner.descendants(os.getpid())
+    assert runner.kill_all(lambda: runner.marked("unit-test"), process.poll)
+    assert runner.marked("unit-test") == []
+    process.communicate()
