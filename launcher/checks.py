@@ -155,7 +155,9 @@ def maxtext() -> dict[str, Any]:
 
 def _schema_violations(case: Case) -> Iterator[Violation]:
     yield from violations(schema("run"), case.tree)
-    if case.user.origin(("common",)) is not None and isinstance(case.tree.get("common"), dict):
+    if "common" not in case.tree:
+        yield Violation(("common",), "missing-key", "is not there; a null removed it. Give it a value.")
+    elif case.user.origin(("common",)) is not None and isinstance(case.tree["common"], dict):
         yield from violations(schema("common"), case.tree["common"], ("common",))
 
 
@@ -295,11 +297,13 @@ def _train_keys(case: Case) -> Iterator[Problem]:
                 yield case.problem("owned-key", path, f"{name} is set by Slipway: {owned[key]}")
         elif key not in table:
             yield case.problem("unknown-key", path, f"MaxText has no key {key}{_train_belongs(key)}")
+        elif value is None:
+            pass  # a layer took the key back; the trainer leaves it to MaxText
         elif not takes(table[key]["types"], value):
             kinds = [kind for kind in _KINDS if kind in table[key]["types"]]
             wanted = _either([_KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
             yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}.")
-        elif "values" in table[key] and value is not None and value not in table[key]["values"]:
+        elif "values" in table[key] and value not in table[key]["values"]:
             members = [str(member) for member in table[key]["values"]]
             near = _near(str(value), members)
             guess = f' Did you mean "{near[0]}"?' if near else ""

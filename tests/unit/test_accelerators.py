@@ -39,7 +39,12 @@ def test_hosts_and_chips_follow_from_the_topology(
     accelerator: str, topology: str, machine: str, hosts: int, chips_per_host: int, chips: int
 ) -> None:
     found = resolve(accelerator, topology)
-    assert (found.machine_type, found.hosts, found.chips_per_host, found.chips) == (machine, hosts, chips_per_host, chips)
+    assert (found.machine_type, found.hosts, found.chips_per_host, found.chips) == (
+        machine,
+        hosts,
+        chips_per_host,
+        chips,
+    )
 
 
 def test_a_machine_type_may_be_chosen() -> None:
@@ -89,7 +94,9 @@ def test_what_cannot_be_had_is_a_sentence(accelerator: str, topology: str, key: 
     assert (raised.value.key, raised.value.message) == (key, sentence)
 
 
-@pytest.mark.parametrize(("word", "guess"), [("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")])
+@pytest.mark.parametrize(
+    ("word", "guess"), [("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")]
+)
 def test_an_unknown_accelerator_gets_a_guess(word: str, guess: str) -> None:
     with pytest.raises(SliceError, match=f"did you mean {guess}\\?$"):
         resolve(word)

@@ -14,7 +14,9 @@ from launcher.schema import leaves, violations
 KEYS = st.sampled_from(["a", "b", "c"])
 TYPES = ["object", "array", "string", "integer", "number", "boolean", "null"]
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.5]), st.sampled_from(["", "x"])),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.5]), st.sampled_from(["", "x"])
+    ),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=8,
 )

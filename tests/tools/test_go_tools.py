@@ -1,0 +1,68 @@
+"""The builder of Go tools: one build for two askers, and a sentence where Go is missing or too old."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tools import go_tools
+from tests.tools.go_tools import TOOLS, tool
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def fake_go(folder: Path, version: str) -> Path:
+    """A `go` that builds at once, and counts."""
+    folder.mkdir()
+    go = folder / "go"
+    go.write_text(
+        f'#!/bin/sh\nif [ "$1" = env ]; then echo {version}; exit; fi\n'
+        f'echo built >> {folder}/builds\nwhile [ "$1" != -o ]; do shift; done\necho binary > "$2"\n'
+    )
+    go.chmod(0o755)
+    return folder
+
+
+def test_a_tool_is_built_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fake_go(tmp_path / "bin", "go1.26.1")
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    made = tool("helm")
+    assert made == tool("helm")
+    assert made.is_relative_to(cache / "tools")
+    assert made.read_text() == "binary\n"
+    assert (folder / "builds").read_text() == "built\n"
+    assert sorted(path.name for path in made.parent.iterdir()) == [".lock", "helm"]  # nothing half-made beside it
+
+
+def test_two_processes_share_one_build(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fake_go(tmp_path / "bin", "go1.26.1")
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    asked = [sys.executable, "-m", "tests.tools", "helm"]
+    root = Path(__file__).parents[2]
+    both = [subprocess.Popen(asked, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]
+    printed = {process.communicate()[0] for process in both}
+    assert len(printed) == 1
+    assert (folder / "builds").read_text() == "built\n"
+
+
+@pytest.mark.parametrize("version", [None, "go1.25.3"])
+def test_without_the_right_go_there_is_a_sentence(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    folder = fake_go(tmp_path / "bin", version) if version else tmp_path
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin" if version else str(folder))
+    with pytest.raises(RuntimeError, match=r"Go 1\.26.*; install it from"):
+        tool("helm")
+
+
+def test_every_tool_has_its_pins() -> None:
+    for name in TOOLS:
+        assert (go_tools.HERE / name / "go.mod").is_file()
+        assert (go_tools.HERE / name / "go.sum").is_file()

@@ -1,0 +1,197 @@
+"""Every rule has a values file that breaks it, with the whole sentence, and the quickstart that breaks none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import checks, values
+from launcher.checks import Problem
+from launcher.plan import check_launch
+from launcher.values import chart_defaults
+
+DEFAULTS = chart_defaults("run")
+GOOD: dict[str, Any] = {
+    "run": {"name": "llama", "kind": "ray-job"},
+    "team": {"name": "research"},
+    "slice": {"accelerator": "v6e", "topology": "4x4"},
+    "storage": {"bucket": "b"},
+    "train": {"model_name": "llama3-8b", "steps": 10, "dataset_type": "synthetic"},
+}
+
+
+def problems(text: str, *, over: dict[str, Any] | None = None, name: str | None = None) -> list[Problem]:
+    """The problems of a values file, over the tree `over` (GOOD), which is another file."""
+    base = values.read_text(values.dumps(GOOD if over is None else over).encode(), "good.yaml")
+    return check_launch(values.merge(base, values.read_text(text.encode(), "v.yaml")), DEFAULTS, name=name)
+
+
+def test_what_is_good_has_no_problem() -> None:
+    assert problems("") == []
+    assert check_launch(values.load(["quickstart"]), DEFAULTS) == []
+
+
+CASES = [
+    # Unknown keys, and where they belong.
+    ("run: {nmae: x}\n", "there is no key run.nmae; did you mean run.name?"),
+    ("run: {max_restarts: 1}\n", "there is no key run.max_restarts; did you mean run.maxRestarts?"),
+    ("slise: {}\n", "there is no key slise; did you mean slice?"),
+    ("steps: 10\n", "there is no key steps; did you mean train.steps?"),
+    ("topology: 4x4\n", "there is no key topology; did you mean slice.topology?"),
+    ("name: x\n", "there is no key name; did you mean run.name, team.name or queue.name?"),
+    ("run_name: x\n", "there is no key run_name; did you mean run.name?"),
+    ("foo: null\n", "there is no key foo; the top level has run, team, queue, slice, storage, data, worker"),
+    ("data: {tokenizer: {pth: x}}\n", "there is no key data.tokenizer.pth; did you mean data.tokenizer.path?"),
+    ("common: {accelerators: {v6e: {kid: 1}}}\n", "there is no key common.accelerators.v6e.kid; did you mean"),
+    # Kinds of values.
+    ("run: {maxRestarts: four}\n", 'run.maxRestarts is text ("four"); it takes a whole number.'),
+    ("run: {maxRestarts: -1}\n", "run.maxRestarts is -1; it must be at least 0."),
+    ("run: {maxRestarts: 1.5}\n", "run.maxRestarts is the number 1.5; it takes a whole number."),
+    ("data: {files: a.txt}\n", 'data.files is text ("a.txt"); it takes a list.'),
+    ("worker: {env: {A: 1}}\n", "worker.env.A is the number 1; it takes text."),
+    ("slice: null\n", "slice is not there; a null removed it. Give it a value."),
+    ("slice: {count: null}\n", "slice.count is not there; a null removed it. Give it a value."),
+    ("train: []\n", "train is a list; it takes a map of keys to values."),
+    ("common: null\n", "common is not there; a null removed it."),
+    (
+        "run: {kind: rayjob}\n",
+        'run.kind is "rayjob"; it is one of local, ray-cluster, ray-job, job-set. Did you mean "ray-job"?',
+    ),
+    ("data: {heldOut: {fraction: 0.6}}\n", "data.heldOut.fraction is 0.6; it must be at least 0 and at most 0.5."),
+    # MaxText's keys.
+    ("train: {learning_rte: 1}\n", "MaxText has no key learning_rte; did you mean train.learning_rate?"),
+    ("train: {learningRate: 1}\n", "MaxText has no key learningRate; did you mean train.learning_rate?"),
+    ("train: {name: x}\n", "MaxText has no key name; did you mean run.name, team.name or queue.name?"),
+    ("train: {topology: x}\n", "MaxText has no key topology; did you mean slice.topology?"),
+    ("train: {steps: many}\n", 'train.steps is text ("many"); MaxText takes a whole number.'),
+    ("train: {steps: 1.5}\n", "train.steps is the number 1.5; MaxText takes a whole number."),
+    ("train: {steps: yes}\n", "train.steps is true; MaxText takes a whole number."),
+    ("train: {steps: 0}\n", "train.steps is 0; a run takes at least one step."),
+    ("train: {learning_rate: -1}\n", "train.learning_rate is -1; it must be at least 0."),
+    ("train: {dropout_rate: 1.5}\n", "train.dropout_rate is 1.5; it must be at most 1.0."),
+    ("train: {opt_type: adam}\n", 'train.opt_type is "adam"; it is one of adamw, adam_pax, sgd, muon.'),
+    ("train: {dtype: bf16}\n", 'train.dtype is "bf16"; it is one of bfloat16, float32, float16'),
+    ("train: {model_name: llama3-8}\n", 'train.model_name: MaxText 0.2.5 has no model "llama3-8"; did you mean'),
+    ("train: {run_name: x}\n", "train.run_name is set by Slipway: use run.name."),
+    ("train: {hardware: gpu}\n", "train.hardware is set by Slipway: use slice.accelerator."),
+    ("train: {num_slices: 2}\n", "train.num_slices is set by Slipway: use slice.count."),
+    ("train: {hf_access_token: x}\n", "train.hf_access_token is set by Slipway: set HF_TOKEN in the environment"),
+    # Rules across keys.
+    ("run: {name: My_Run}\n", 'run.name: "My_Run" is no name; use small letters, digits and hyphens, with a'
+     ' letter first and no hyphen last. For example "my-run".'),
+    ("run: {name: 1st}\n", 'run.name: "1st" is no name;'),
+    ("run: {name: x-}\n", 'run.name: "x-" is no name;'),
+    (f"run: {{name: {'x' * 36}}}\n", f'run.name: "{"x" * 36}" has 36 characters; the name of a ray-job run may'
+     " have 35."),
+    ("run: {kind: ray-cluster}\n", "run.kind is ray-cluster; run.cluster must name the standing RayCluster."),
+    (f"run: {{kind: ray-cluster, cluster: {'c' * 42}}}\n", f'run.cluster: "{"c" * 42}" has 42 characters;'),
+    ("slice: {topology: 4x6}\n", "slice.topology: no v6e slice has 24 chips; nearest are 4x4 (16) and 4x8 (32)."),
+    ("slice: {hosts: 4}\n", "the hosts of a v6e slice follow from its topology; remove slice.hosts."),
+    ("slice: {reservation: r}\n", "slice.reservation needs slice.provisioning: reservation, which is on-demand."),
+    ("slice: {provisioning: reservation}\n", "slice.provisioning is reservation; slice.reservation must name it."),
+    ("storage: {bucket: ''}\n", "storage.kind is gcsfuse; storage.bucket must name the bucket."),
+    ("storage: {mountPath: data}\n", 'storage.mountPath is "data"; it must begin with "/".'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), CASES, ids=[text.strip()[:40] for text, _ in CASES])
+def test_each_mistake_is_one_sentence(text: str, sentence: str) -> None:
+    (found,) = problems(text)
+    assert sentence in str(found)
+    assert (found.file, found.line, found.severity) == ("v.yaml", 1, "error")
+
+
+def test_nothing_to_train_on_has_no_line_of_its_own() -> None:
+    assert [str(problem) for problem in problems("", over={**GOOD, "train": {}})] == [
+        "there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type (synthetic needs"
+        " no text)."
+    ]
+
+
+def test_a_problem_shows_the_line_that_makes_it_one() -> None:
+    (found,) = problems("data: {corpus: python}\n")
+    assert str(found) == (
+        "good.yaml:14: train.dataset_type is set by Slipway: data.files or data.corpus is set, and the text comes from"
+        " there; remove one of the two."
+    )
+
+
+def test_a_null_takes_a_key_of_maxtexts_back() -> None:
+    assert problems("train: {steps: null, model_name: null}\n") == []
+
+
+def test_a_run_needs_a_name_and_the_option_gives_one() -> None:
+    text = 'run: {name: ""}\n'
+    (found,) = problems(text)
+    assert str(found) == "v.yaml:1: the run has no name; give it one with --name NAME or run.name."
+    assert problems(text, name="x") == []
+    assert str(problems(text, name="X!")[0]).startswith('--name: run.name: "X!" is no name;')
+
+
+def test_a_local_run_wants_local_storage_and_the_cpu() -> None:
+    found = [str(problem) for problem in problems("run: {kind: local}\n")]
+    assert found == [
+        "good.yaml:7: a local run uses this machine's CPU: slice.accelerator must be cpu, not v6e.",
+        "good.yaml:9: a local run keeps its files on this machine: storage.kind must be local, not gcsfuse.",
+    ]
+
+
+def test_files_and_corpus_exclude_each_other() -> None:
+    found = problems("train: {dataset_type: null}\ndata:\n  files: [a.txt]\n  corpus: python\n")
+    assert [str(problem) for problem in found] == [
+        "v.yaml:4: data.files and data.corpus are both set; keep one of the two."
+    ]
+
+
+def test_a_command_needs_nothing_to_train_on_and_says_what_it_ignores() -> None:
+    over = {**GOOD, "train": {}}
+    assert problems("run: {command: [sleep, infinity]}\n", over=over) == []
+    (found,) = problems("run: {command: [sleep, infinity]}\n")
+    assert (found.severity, found.key) == ("warning", "run.command")
+
+
+def test_all_mistakes_come_at_once_sorted_by_file_and_line() -> None:
+    found = problems("train:\n  stps: 1\nrun:\n  kind: lokal\n  nmae: x\nslice: {topology: 5x5}\n")
+    assert [(problem.file, problem.line) for problem in found] == [("v.yaml", n) for n in (2, 4, 5, 6)]
+
+
+def test_a_row_of_ones_own_can_be_added_to_the_table() -> None:
+    row = "{kind: gpu, label: x, rayAcceleratorType: X, dimensions: 0, machineTypes: {m: 2}, defaultMachineType: m,"
+    text = f"common: {{accelerators: {{mine: {row} hbmGiB: 1, peakTflops: 1}}}}}}\n"
+    assert problems(text + "slice: {accelerator: mine, topology: ''}\n") == []
+
+
+def test_a_problem_as_json() -> None:
+    (found,) = problems("run: {maxRestarts: -1}\n")
+    assert json.loads(json.dumps(found.as_json())) == {
+        "rule": "minimum",
+        "severity": "error",
+        "message": "run.maxRestarts is -1; it must be at least 0.",
+        "file": "v.yaml",
+        "line": 1,
+        "key": "run.maxRestarts",
+    }
+
+
+def test_a_check_imports_nothing_heavy(tmp_path: Path) -> None:
+    """A typing error is to be told in a fifth of a second; jsonschema alone would take a third of that."""
+    file = tmp_path / "v.yaml"
+    file.write_text("run: {nmae: x}\ntrain: {stps: 1}\n")
+    program = f"""
+import sys
+from launcher import values, plan
+assert len(plan.check_launch(values.load([{str(file)!r}]), values.chart_defaults("run"))) >= 2
+print([name for name in ("jsonschema", "kubernetes", "pydantic", "ray", "jax", "click", "rich") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_rule_reads_keys_that_exist() -> None:
+    known = {".".join(path) for path in checks.leaves(checks.schema("run"))}
+    assert {key for reads, _ in checks.RULES for key in reads} <= known

@@ -1,0 +1,97 @@
+"""The plan: what the run config holds, and what differs between two of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from launcher import values
+from launcher.plan import CheckFailed, config_difference, plan_launch
+from launcher.values import chart_defaults
+
+DEFAULTS = chart_defaults("run")
+
+
+def user(text: str) -> values.Values:
+    return values.read_text(text.encode(), "v.yaml")
+
+
+def test_the_run_config_is_the_values_and_the_accelerators_row() -> None:
+    plan = plan_launch(
+        user(
+            "run: {kind: job-set}\nteam: {name: research}\n"
+            "slice: {topology: 2x4, count: 2, machineType: ct6e-standard-8t}\n"
+            "storage: {bucket: b}\ntrain: {steps: 1e3, learning_rate: 3e-4, dataset_type: synthetic}\n"
+        ),
+        DEFAULTS,
+        name="llama",
+    )
+    assert (plan.name, plan.kind, plan.namespace, plan.warnings) == ("llama", "job-set", "research", ())
+    assert set(plan.config) == {"run", "team", "queue", "slice", "storage", "data", "worker", "train", "accelerator"}
+    assert plan.config["accelerator"] == {
+        "name": "v6e",
+        "kind": "tpu",
+        "label": "tpu-v6e-slice",
+        "rayAcceleratorType": "TPU-V6E",
+        "hbmGiB": 32,
+        "peakTflops": 918,
+        "machineType": "ct6e-standard-8t",
+        "topology": "2x4",
+        "chipsPerHost": 8,
+        "chips": 8,
+        "hosts": 1,
+    }
+    assert plan.config["train"] == {"steps": 1000, "learning_rate": 0.0003, "dataset_type": "synthetic"}
+    assert plan.config["run"]["maxRestarts"] == 4
+    assert json.loads(json.dumps(plan.config)) == plan.config
+
+
+def test_two_local_workers() -> None:
+    plan = plan_launch(values.load(["quickstart"]), DEFAULTS)
+    assert (plan.name, plan.kind, plan.namespace) == ("quickstart", "local", "default")
+    assert (plan.config["accelerator"]["hosts"], plan.config["accelerator"]["chips"]) == (2, 2)
+
+
+def test_warnings_do_not_stop_a_plan() -> None:
+    text = "run: {name: x, command: [true-ish]}\nslice: {topology: 4x4}\nstorage: {bucket: b}\ntrain: {steps: 1}\n"
+    assert plan_launch(user(text), DEFAULTS).warnings == (
+        "v.yaml:1: run.command replaces the trainer; data and train are ignored.",
+    )
+
+
+def test_all_problems_are_in_the_error() -> None:
+    with pytest.raises(CheckFailed) as raised:
+        plan_launch(user("run:\n  nmae: x\ntrain:\n  stps: 1\n"), DEFAULTS)
+    assert raised.value.message.splitlines() == [
+        "v.yaml:1: the run has no name; give it one with --name NAME or run.name.",
+        "v.yaml:2: there is no key run.nmae; did you mean run.name?",
+        "v.yaml:4: train.stps: MaxText has no key stps; did you mean train.steps?",
+        "there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type (synthetic"
+        " needs no text).",
+        "slice.topology: a v6e slice needs a topology: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16.",
+        "storage.kind is gcsfuse; storage.bucket must name the bucket.",
+    ]
+    assert len(raised.value.problems) == 6
+
+
+def test_what_differs_between_two_configs() -> None:
+    old = {
+        "run": {"name": "x"},
+        "train": {"steps": 30, "packing": True},
+        "accelerator": {"hosts": 1},
+        "slice": {"hosts": 1},
+    }
+    new = {
+        "run": {"name": "x"},
+        "train": {"steps": 60, "packing": 1, "a.b": "z"},
+        "accelerator": {"hosts": 2},
+        "data": {},
+    }
+    assert config_difference(old, new) == [
+        "train.steps: 30 -> 60",
+        "train.packing: true -> 1",
+        "slice.hosts: 1 -> (not set)",
+        'train."a.b": (not set) -> "z"',
+    ]
+    assert config_difference(old, old) == []
