@@ -17,16 +17,16 @@ AT_3 = replace(
     RUN, state=State.RUNNING, reason="", step=3, steps=40, loss=9.5, tokens_per_second=1234.5, seconds_left=88.2
 )
 DONE = replace(
-    *(AT_3,),
-    **{
-        "state": State.SUCCEEDED,
-        "step": 40,
-        "loss": 7.0,
-        "loss_first": 10.9,
-        "eval_loss_first": 10.8,
-        "eval_loss": 7.1,
-    },
-    **{"started": "2026-11-01T10:00:00.000Z", "ended": "2026-11-01T10:01:28.200Z", "seconds_left": None},
+    AT_3,
+    state=State.SUCCEEDED,
+    step=40,
+    loss=7.0,
+    loss_first=10.9,
+    eval_loss_first=10.8,
+    eval_loss=7.1,
+    started="2026-11-01T10:00:00.000Z",
+    ended="2026-11-01T10:01:28.200Z",
+    seconds_left=None,
 )
 
 
@@ -35,7 +35,7 @@ class Script:
 
     poll_seconds = 0.0
 
-    def __init__(self, *statuses: RunStatus | None | BaseException) -> None:
+    def __init__(self, *statuses: RunStatus | BaseException | None) -> None:
         self._statuses = iter(statuses)
 
     def status(self, name: str) -> RunStatus | None:
@@ -128,7 +128,7 @@ def test_the_bars_line_fits_any_width(width: int) -> None:
         (18, ("3/40", 12)),
         (30, ("3/40  loss 9.500", 12)),
         (39, ("3/40  loss 9.500  1:28 left", 10)),
-        (60, ("3/40  loss 9.500  1,234 tokens/s  1:28 left", 15)),
+        (54, ("3/40  loss 9.500  1,234 tokens/s  1:28 left", 9)),
         (99, ("3/40  loss 9.500  1,234 tokens/s  1:28 left  llama", 40)),
     ],
 )
