@@ -45,8 +45,11 @@ def find_values_file(name: str) -> Path:
     where there is neither.
     """
     path = Path(name).expanduser()
-    if path.exists():
-        return path
+    try:
+        if path.exists():
+            return path
+    except OSError as error:  # a folder without permission, a name that is too long
+        raise LauncherError(f'The values file "{name}" cannot be read: {error.strerror}.') from error
     wanted = name.removeprefix("./").removeprefix("values/").removesuffix(".yaml")
     known = presets()
     if wanted in known:

@@ -14,7 +14,6 @@ import base64
 import binascii
 import io
 import math
-import os
 import re
 import struct
 import sys
@@ -95,10 +94,6 @@ class Values:
     def leaves(self) -> Iterator[tuple[Path_, Any, Origin]]:
         """Every leaf in the order of the files: its path, its value, its origin. An empty map is a leaf."""
         return _walk_leaves((), self._root)
-
-    def without(self, *keys: str) -> Values:
-        """The same tree without these top-level keys."""
-        return Values(_Node({k: n for k, n in self._root.value.items() if k not in keys}, self._root.origin))
 
 
 def _plain(node: _Node) -> Any:
@@ -722,9 +717,3 @@ def _dump_scalar(value: Any) -> str:
 def spell(path: Iterable[str]) -> str:
     """A path as people write it: run.name; a key with a dot in it is quoted."""
     return ".".join(f'"{part}"' if "." in part or not part else part for part in path)
-
-
-def display(path: str | os.PathLike[str]) -> str:
-    """A path as messages show it: relative to the current folder where it lies below."""
-    text = os.path.relpath(path)
-    return os.fspath(path) if text.startswith("..") else text

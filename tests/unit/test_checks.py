@@ -13,6 +13,7 @@ import pytest
 from launcher import checks, values
 from launcher.checks import Problem
 from launcher.plan import check_launch
+from launcher.schema import leaves
 from launcher.values import chart_defaults
 
 DEFAULTS = chart_defaults("run")
@@ -193,5 +194,5 @@ print([name for name in ("jsonschema", "kubernetes", "pydantic", "ray", "jax", "
 
 
 def test_every_rule_reads_keys_that_exist() -> None:
-    known = {".".join(path) for path in checks.leaves(checks.schema("run"))}
+    known = {".".join(path) for path in leaves(checks.schema("run"))}
     assert {key for reads, _ in checks.RULES for key in reads} <= known

@@ -38,6 +38,11 @@ def test_a_typing_error_gets_a_guess() -> None:
         paths.find_values_file("quikstart.yaml")
 
 
+def test_a_name_that_no_file_can_have_is_a_sentence() -> None:
+    with pytest.raises(LauncherError, match="cannot be read: File name too long"):
+        paths.find_values_file("x" * 5000)
+
+
 def test_home_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLIPWAY_HOME", "there")

@@ -73,5 +73,5 @@ def test_what_is_wrong_is_said(schema: dict[str, Any], value: Any, path: tuple[s
 
 
 def test_leaves_names_every_key() -> None:
-    schema = {"properties": {"a": {"properties": {"b": {}}}, "c": {}}}
+    schema: dict[str, Any] = {"properties": {"a": {"properties": {"b": {}}}, "c": {}}}
     assert list(leaves(schema)) == [("a",), ("a", "b"), ("c",)]
