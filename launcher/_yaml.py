@@ -113,9 +113,17 @@ class Events(Reader, Scanner, Parser):
         self.scan_line_break()
 
     def scan_block_scalar_indentation(self) -> Any:
-        found = super().scan_block_scalar_indentation()
+        # Not ruamel.yaml's own: it refuses an empty line with fewer blanks than the text has.
+        breaks, widest, end = [], 0, self.get_mark()
+        while (char := self.buffer[self.pointer]) in " \r\n":
+            if char == " ":
+                self.forward()
+                widest = max(widest, self.column)
+            else:
+                breaks.append(self.scan_line_break())
+                end = self.get_mark()
         self.refuse_tab()
-        return found
+        return breaks, widest, end
 
     def scan_block_scalar_breaks(self, indent: int) -> Any:
         found = super().scan_block_scalar_breaks(indent)

@@ -418,8 +418,6 @@ def _local(case: Case) -> Iterator[Problem]:
             f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {tree['slice']['accelerator']}."
         )
         yield case.problem("local", ("slice", "accelerator"), message)
-    if tree["run"]["command"]:
-        yield case.problem("local", ("run", "command"), "a local run is the trainer's; run.command is for clusters.")
 
 
 def _storage(case: Case) -> Iterator[Problem]:
@@ -439,7 +437,7 @@ RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("data", "run.command", "train"), _data),
     (("data.files", "data.corpus", "train"), _train_keys),
     (("slice", "common"), _slice),
-    (("run.kind", "run.command", "storage", "slice.accelerator"), _local),
+    (("run.kind", "storage", "slice.accelerator"), _local),
     (("run.kind", "storage"), _storage),
 )
 """Each rule with the keys that it reads."""
