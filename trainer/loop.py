@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -79,18 +80,28 @@ def train(config: RunConfig) -> Outcome:
                     "lower train.learning_rate, or raise train.warmup_steps_fraction."
                 ) from stop
             raise
+        except _REFUSALS as error:
+            if hooks.stepped:
+                raise
+            traceback.print_exc()
+            raise ConfigError(_sentence(error)) from error
     if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
         return Outcome(hooks.steps_done, hooks.target_reached)
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
 
 
+# What MaxText, Flax and Orbax raise for a config, a mesh or a checkpoint that cannot be; a machine that
+# fails raises others (JaxRuntimeError, OSError). Raised before the first step they would be raised again.
+_REFUSALS = (ValueError, TypeError, AssertionError, KeyError, NotImplementedError)
+
+
 def _initialize(maxtext_train: Any, argv: list[str]) -> tuple[Any, Any]:
-    """MaxText's own start; its way to refuse a config (log, exit code 2) becomes a ConfigError."""
+    """MaxText's own start; its ways to refuse a config (exit code 2, and several errors) become a ConfigError."""
     try:
         return maxtext_train.initialize(argv)  # type: ignore[no-any-return]
     except SystemExit as stop:
         raise ConfigError(_sentence(stop.__context__ or stop)) from stop
-    except AssertionError as error:
+    except _REFUSALS as error:
         raise ConfigError(_sentence(error)) from error
 
 
@@ -105,7 +116,7 @@ def _sentence(error: BaseException) -> str:
             for problem in details()
         ]
         return "MaxText refuses the config: " + "; ".join(problems)
-    return f"MaxText refuses the config: {error}"
+    return f"MaxText refuses the config: {' '.join(str(error).split()) or type(error).__name__}"
 
 
 class _Hooks:
@@ -115,6 +126,7 @@ class _Hooks:
         self.config = config
         self.steps_done = 0
         self.loss = 0.0
+        self.stepped = False
         self.target_reached = False
         self._train = maxtext_train
         self._maxtext_config = maxtext_config
@@ -174,6 +186,7 @@ class _Hooks:
         finally:
             self._in_iteration = False
         self.steps_done = step + 1
+        self.stepped = True
         if step == last and evaluates and self._logger.evaluated_after != step:
             self._evaluate(device_state, variables, constants, after_step=step)
         if self._pending is not None:

@@ -49,6 +49,12 @@ def test_a_process_that_does_not_know_its_place_says_so(lab: Lab) -> None:
     assert "0 to 1" in run.output().splitlines()[-1]
 
 
+def test_a_batch_that_does_not_divide_over_the_hosts_is_refused_at_once(lab: Lab) -> None:
+    run = lab.train(lab.config("indivisible", hosts=1, per_device_batch_size=0.3), "--no-ray")
+    assert run.process.returncode == 2, run.output()[-3000:]
+    assert run.events("error")[-1]["message"].startswith("MaxText refuses the config: ")
+
+
 def test_synthetic_data_of_maxtext_trains_with_nothing_to_read(lab: Lab) -> None:
     run = lab.train(
         lab.config("synthetic", hosts=1, data={}, dataset_type="synthetic", steps=4, eval_interval=None), "--no-ray"
@@ -59,12 +65,14 @@ def test_synthetic_data_of_maxtext_trains_with_nothing_to_read(lab: Lab) -> None
 
 def test_pretrained_weights_are_where_training_starts(lab: Lab, undisturbed: Run) -> None:
     weights = undisturbed.folder / "checkpoints" / str(STEPS - 1) / "items"
-    run = lab.train(lab.config("pretrained", hosts=1, steps=2, load_parameters_path=str(weights)), "--no-ray")
-    assert run.process.returncode == 0, run.output()[-4000:]
-    [before, after] = [line["eval_loss"] for line in run.metrics() if "eval_loss" in line]
-    trained = [line["eval_loss"] for line in undisturbed.metrics() if "eval_loss" in line]
-    assert abs(before - trained[-1]) < 0.1
-    assert before < trained[0] - 0.3
+    config = lab.config("pretrained", steps=1, load_parameters_path=str(weights))
+    place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
+    first = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="0", **place)
+    second = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="1", **place)
+    assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:]
+    before = next(line for line in first.metrics() if "eval_loss" in line)
+    trained = [line for line in undisturbed.metrics() if "eval_loss" in line][-1]
+    assert (before["step"], before["eval_loss"]) == (0, trained["eval_loss"])
 
 
 def test_more_steps_go_on_from_the_last_checkpoint(lab: Lab) -> None:

@@ -42,9 +42,7 @@ def test_units_of_text_join_to_the_file(tmp_path_factory: pytest.TempPathFactory
 
 
 @settings(deadline=None, max_examples=100)
-@given(
-    rows=st.lists(st.text(max_size=30), min_size=1, max_size=30), length=st.integers(min_value=1, max_value=80)
-)
+@given(rows=st.lists(st.text(max_size=30), min_size=1, max_size=30), length=st.integers(min_value=1, max_value=80))
 def test_units_of_json_lines_hold_each_line_once(
     tmp_path_factory: pytest.TempPathFactory, rows: list[str], length: int
 ) -> None:

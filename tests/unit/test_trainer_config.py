@@ -45,7 +45,14 @@ TPU = [
 
 @pytest.mark.parametrize(("accelerator", "topology", "machine", "ray_name", "hosts", "chips"), TPU)
 def test_a_tpu_slice_asks_for_whole_slices_of_its_topology(
-    tmp_path: Path, defaults: Values, accelerator: str, topology: str, machine: str, ray_name: str, hosts: int, chips: int
+    tmp_path: Path,
+    defaults: Values,
+    accelerator: str,
+    topology: str,
+    machine: str,
+    ray_name: str,
+    hosts: int,
+    chips: int,
 ) -> None:
     sets = [f"slice.accelerator={accelerator}", f"slice.topology={topology}", f"slice.machineType={machine}"]
     for slices in (1, 2):
@@ -91,7 +98,10 @@ LOCAL = ("run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "slice
 
 
 def argv(config: trainer_config.RunConfig) -> dict[str, Any]:
-    return {key: json.loads(value) for key, _, value in (each.partition("=") for each in trainer_config.maxtext_argv(config)[2:])}
+    return {
+        key: json.loads(value)
+        for key, _, value in (each.partition("=") for each in trainer_config.maxtext_argv(config)[2:])
+    }
 
 
 def test_maxtext_keys_pass_through_untouched(tmp_path: Path, defaults: Values) -> None:
