@@ -30,7 +30,7 @@ def main() -> int:
             return 0
         return _train(config, summary, ray=not arguments.no_ray)
     except ConfigError as error:
-        _report(config, str(error))
+        _report(None if arguments.check else config, str(error))
         return 2
 
 
@@ -66,7 +66,9 @@ def _make_folder(config: RunConfig) -> None:
     try:
         config.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"Cannot make the run's folder {config.folder} (storage.mountPath): {error.strerror}.") from error
+        raise ConfigError(
+            f"Cannot make the run's folder {config.folder} (storage.mountPath): {error.strerror}."
+        ) from error
 
 
 def _same_data(config: RunConfig, summary: dict[str, object]) -> None:

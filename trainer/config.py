@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trainer import data
+from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
 
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
@@ -52,7 +53,10 @@ class RunConfig:
 
     @property
     def max_restarts(self) -> int:
-        return int(self.tree["run"].get("maxRestarts", 0))
+        """How often workers that failed are restarted, in this process's life."""
+        # A supervisor that has restarted the whole run has spent some of them.
+        left = os.environ.get("SLIPWAY_RESTARTS_LEFT")
+        return int(left if left is not None else self.tree["run"].get("maxRestarts", 0))
 
     @property
     def accelerator(self) -> Mapping[str, Any]:
@@ -85,9 +89,9 @@ class RunConfig:
         return keys
 
     @cached_property
-    def corpus(self) -> data.Corpus | None:
+    def corpus(self) -> Corpus | None:
         """The text that `data` names, or None where MaxText's own dataset keys apply."""
-        return data.open_corpus(self.data) if data.is_given(self.data) else None
+        return open_corpus(self.data) if is_given(self.data) else None
 
     @cached_property
     def digest(self) -> str:
@@ -113,7 +117,9 @@ def read(path: Path) -> RunConfig:
     }.items():
         section = tree.get(key)
         if not isinstance(section, dict):
-            raise ConfigError(f"{path}: the key {key} is missing; `launcher submit --dry-run -o json` writes a whole one.")
+            raise ConfigError(
+                f"{path}: the key {key} is missing; `launcher submit --dry-run -o json` writes a whole one."
+            )
         for name in names:
             if not section.get(name):
                 raise ConfigError(f"{path}: the key {key}.{name} is missing or empty.")
@@ -129,7 +135,9 @@ def check(config: RunConfig) -> dict[str, Any]:
     """
     for module in ("maxtext", "jax", "grain"):
         if importlib.util.find_spec(module) is None:
-            raise ConfigError(f'The Python package {module} is not installed; install the trainer: pip install "slipway[train]".')
+            raise ConfigError(
+                f'The Python package {module} is not installed; install the trainer: pip install "slipway[train]".'
+            )
     derived = _derived(config)
     if config.corpus is None:
         return {}
@@ -142,7 +150,7 @@ def check(config: RunConfig) -> dict[str, Any]:
     tokenizer = str(derived["tokenizer_path"])
     if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
         raise ConfigError(f"data.tokenizer.path: {tokenizer} does not exist; name a tokenizer file, or leave it empty.")
-    data.check_corpus(config.corpus)
+    check_corpus(config.corpus)
     return config.corpus.summary()
 
 
@@ -240,5 +248,7 @@ def _tokenizer(values: Mapping[str, Any]) -> dict[str, str]:
 def _maxtext_folder() -> Path:
     spec = importlib.util.find_spec("maxtext")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError('The Python package maxtext is not installed; install the trainer: pip install "slipway[train]".')
+        raise ConfigError(
+            'The Python package maxtext is not installed; install the trainer: pip install "slipway[train]".'
+        )
     return Path(spec.submodule_search_locations[0])

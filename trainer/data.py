@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import codecs
 import functools
-import glob
 import hashlib
 import json
 import sysconfig
@@ -85,10 +84,8 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
     """
     field = str(data.get("field") or "text")
     held_out = data.get("heldOut") or {}
-    if data.get("corpus"):
-        files = _standard_library(str(data["corpus"]))
-    else:
-        files = _expand(data["files"], key="data.files")
+    corpus = data.get("corpus")
+    files = _standard_library(str(corpus)) if corpus else _expand(data["files"], key="data.files")
     units = _cut(files)
     if held_out.get("files"):
         eval_files = _expand(held_out["files"], key="data.heldOut.files")
@@ -223,8 +220,8 @@ def _expand(entries: Sequence[str], *, key: str) -> list[str]:
     for entry in entries:
         path = Path(entry).expanduser()
         if any(character in entry for character in "*?[") and not path.exists():
-            matches = sorted(glob.glob(str(path), recursive=True))
-            files = [match for match in matches if Path(match).is_file()]
+            anchor = Path(path.anchor or ".")
+            files = sorted(str(match) for match in anchor.glob(str(path.relative_to(anchor))) if match.is_file())
             if not files:
                 raise ConfigError(f'{key}: no file matches "{entry}"; check the pattern and the working directory.')
         elif _is_dir(path, key):
@@ -278,7 +275,7 @@ def _cut(files: Sequence[str]) -> list[Unit]:
     total = sum(sizes.values())
     floor = min(_USUAL_UNIT, max(_MIN_UNIT, total // 64))
     length = min(_MAX_UNIT, max(floor, total // 65536))
-    units = []
+    units: list[Unit] = []
     for path in files:
         if path.endswith(".parquet"):
             units.extend(_parquet_units(path, len(files)))
@@ -357,9 +354,7 @@ def _field_of(line: str, at: int, path: str, field: str) -> str:
         raise ConfigError(f"{path}: the line at byte {at} is no JSON ({error.msg}).") from error
     if not isinstance(row, dict) or not isinstance(row.get(field), str):
         have = ", ".join(sorted(row)) if isinstance(row, dict) else "no fields"
-        raise ConfigError(
-            f'{path}: the line at byte {at} has no text field "{field}" (it has {have}); set data.field.'
-        )
+        raise ConfigError(f'{path}: the line at byte {at} has no text field "{field}" (it has {have}); set data.field.')
     return str(row[field])
 
 
@@ -377,7 +372,7 @@ def _parquet_units(path: str, files: int) -> list[Unit]:
     # A row group is decoded as a whole; it is cut into runs of rows only where a small corpus would
     # else be too few units to split.
     pieces = max(1, 64 // max(1, files * len(groups)))
-    units = []
+    units: list[Unit] = []
     for index, rows in enumerate(groups):
         length = max(1, -(-rows // pieces))
         units.extend(Unit(path, at, min(at + length, rows), index) for at in range(0, rows, length))

@@ -9,6 +9,7 @@ included, is untouched, so a step costs what it costs in bare MaxText.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import time
@@ -59,6 +60,7 @@ def train(config: RunConfig) -> Outcome:
     import jax
     from maxtext.trainers.pre_train import train as maxtext_train
 
+    _quieten(first=jax.process_index() == 0)
     if config.accelerator["kind"] == "cpu":
         # A small model compiles in many pieces, each under the second that the cache asks for by default.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -88,6 +90,15 @@ def train(config: RunConfig) -> Outcome:
     if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
         return Outcome(hooks.steps_done, hooks.target_reached)
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
+
+
+def _quieten(*, first: bool) -> None:
+    """Leave out of the log what Orbax tells of each of its threads, and what other hosts say as the first does."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING or (first and f"{os.sep}orbax{os.sep}" not in record.pathname)
+
+    logging.getLogger("absl").addFilter(wanted)
 
 
 # What MaxText, Flax and Orbax raise for a config, a mesh or a checkpoint that cannot be; a machine that
@@ -260,9 +271,7 @@ class _Hooks:
                 if jax.process_index() == 0:
                     folder = hooks.config.folder
                     self._file = MetricsFile(folder, start_step=start_step)
-                    write_event(
-                        folder, "loop_started", step=start_step, steps=config.steps, devices=jax.device_count()
-                    )
+                    write_event(folder, "loop_started", step=start_step, steps=config.steps, devices=jax.device_count())
                     if config.enable_tensorboard:
                         _purge(self.writer, start_step)
 

@@ -94,7 +94,8 @@ def run(config: RunConfig) -> loop.Outcome:
 
 
 def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
-    from ray.train import FailureConfig, RunConfig as RayRunConfig
+    from ray.train import FailureConfig
+    from ray.train import RunConfig as RayRunConfig
 
     verdict = _Verdict(config.name)
     trainer = _trainer_class(local=local)(
@@ -239,7 +240,9 @@ def _worker_environment(config: RunConfig, *, local: bool) -> dict[str, str]:
     variables = loop.environment(config)
     # Ray starts workers with the driver's import path, not with its working directory's packages.
     variables["PYTHONPATH"] = os.pathsep.join(
-        dict.fromkeys([str(Path(__file__).parent.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+        dict.fromkeys(
+            [str(Path(__file__).parent.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        )
     )
     return variables
 

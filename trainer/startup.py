@@ -62,7 +62,9 @@ class _Later:
     __ror__ = __or__
 
     def __bool__(self) -> Never:
-        raise TypeError(f"{self.__module}.{'.'.join(self.__path)} is a deferred import; trainer/startup.py must not defer it")
+        raise TypeError(
+            f"{self.__module}.{'.'.join(self.__path)} is a deferred import; trainer/startup.py must not defer it"
+        )
 
 
 class _DeferredModule(ModuleType):
@@ -119,15 +121,17 @@ def defer_unused_imports() -> None:
         if name not in sys.modules:
             sys.modules[name] = _DeferredModule(name)
     pathways: Any = sys.modules["pathwaysutils"]
-    if isinstance(pathways, _DeferredModule):
+    if type(pathways) is _DeferredModule:
         # Asked on every start and every step; without the proxy platform these are the real answers.
-        pathways.initialize = lambda: None
-        pathways.is_pathways_backend_used = lambda: False
-        pathways.elastic = sys.modules["pathwaysutils.elastic"]
+        vars(pathways).update(
+            initialize=lambda: None,
+            is_pathways_backend_used=lambda: False,
+            elastic=sys.modules["pathwaysutils.elastic"],
+        )
     if "maxtext.common.vertex_tensorboard" not in sys.modules:
         vertex: Any = _DeferredModule("maxtext.common.vertex_tensorboard")
         vertex.VertexTensorboardManager = _VertexTensorboardManager
-        sys.modules[vertex.__name__] = vertex
+        sys.modules["maxtext.common.vertex_tensorboard"] = vertex
 
 
 def main() -> None:

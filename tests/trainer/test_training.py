@@ -51,7 +51,7 @@ def test_ray_and_jax_listen_on_loopback_only(lab: Lab) -> None:
             for connection in psutil.net_connections("tcp")
             if connection.status == psutil.CONN_LISTEN
             and connection.pid in ours
-            and not is_loopback(connection.laddr.ip)
+            and not is_loopback(str(next(iter(connection.laddr))))
         ]
     finally:
         run.process.terminate()

@@ -167,14 +167,14 @@ def test_a_parquet_column_that_is_missing_or_no_text_is_named(tmp_path: Path) ->
     pq.write_table(pa.table({"id": [1, 2]}), path)
     with pytest.raises(ConfigError, match=r'has no column "text" \(it has id\)'):
         data.check_corpus(corpus(path))
-    with pytest.raises(ConfigError, match='the column "id" holds int64, not text'):
+    with pytest.raises(ConfigError, match=r'the column "id" holds int64, not text'):
         data.check_corpus(corpus(path, field="id"))
 
 
 def test_missing_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere does not exist"):
         corpus(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match='no file matches ".*/\\*.txt"'):
+    with pytest.raises(ConfigError, match=r'no file matches ".*/\*.txt"'):
         corpus(tmp_path / "*.txt")
     with pytest.raises(ConfigError, match=r"holds no \.txt, \.md, \.jsonl or \.parquet file"):
         corpus(tmp_path)
