@@ -64,6 +64,8 @@ def train(config: RunConfig) -> Outcome:
     if config.accelerator["kind"] == "cpu":
         # A small model compiles in many pieces, each under the second that the cache asks for by default.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        if jax.process_index() > 0:
+            _write_own_cache_entries()
     maxtext_config, recorder = _initialize(maxtext_train, maxtext_argv(config))
     hooks = _Hooks(config, maxtext_train, maxtext_config)
     with hooks.installed():
@@ -99,6 +101,17 @@ def _quieten(*, first: bool) -> None:
         return record.levelno >= logging.WARNING or (first and f"{os.sep}orbax{os.sep}" not in record.pathname)
 
     logging.getLogger("absl").addFilter(wanted)
+
+
+def _write_own_cache_entries() -> None:
+    """JAX writes compiled programs from process 0 only, for all to read; on CPU each process's differ in their
+    key, so that the others would compile everything anew at every restart."""
+    from jax._src import compilation_cache, compiler
+
+    def write(cache_key: str, seconds: float, module_name: str, backend: Any, executable: Any) -> None:
+        compilation_cache.put_executable_and_time(cache_key, module_name, executable, backend, int(seconds))
+
+    compiler._cache_write = write
 
 
 # What MaxText, Flax and Orbax raise for a config, a mesh or a checkpoint that cannot be; a machine that

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections.abc import Mapping
@@ -37,9 +38,8 @@ def prepare_environment() -> bool:
         # Ray binds to the machine's own address, open to its network, unless it believes that clusters
         # are not supported here; then it stays on loopback.
         defaults["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        # Nodes of one machine are not preempted, and nobody scrapes their metrics.
+        # Nodes of one machine are not preempted.
         defaults["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
-        defaults["RAY_TRAIN_METRICS_ENABLED"] = "0"
         # Ray waits a minute for its control plane to come back, which on one machine nobody restarts;
         # the sooner this process ends, the sooner whoever supervises it starts it again.
         defaults["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
@@ -79,12 +79,20 @@ def run(config: RunConfig) -> loop.Outcome:
     import ray
 
     if local:
+        # Inherited by all of Ray's processes. Given as a runtime environment it would keep the workers that
+        # Ray starts ahead from being used.
+        os.environ.update(_worker_environment(config))
+        # While Ray's processes start there is time for an import that takes a second.
+        threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True).start()
         ray.init(
-            num_cpus=max(config.hosts, os.cpu_count() or 1),
+            # One for the controller, and one for each host: as many processes are started ahead.
+            num_cpus=config.hosts + 1,
             include_dashboard=False,
             logging_level="WARNING",
             _node_ip_address=_LOOPBACK,
         )
+        for name in [name for name in os.environ if name.startswith("RAY_TRAIN_")]:
+            del os.environ[name]  # inherited by now; here Ray Train would make a runtime environment of them
     else:
         ray.init(logging_level="WARNING")
     try:
@@ -107,7 +115,7 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
             name=config.name,
             storage_path=str(config.folder.parent / ".ray"),
             failure_config=FailureConfig(max_failures=config.max_restarts),
-            worker_runtime_env={"env_vars": _worker_environment(config, local=local)},
+            worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},
         ),
     )
     failure: list[BaseException] = []
@@ -194,10 +202,10 @@ def _trainer_class(*, local: bool) -> Any:
 
     class LocalJaxTrainer(JaxTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:
-            # It outlives a driver to give its resources back, and asks Ray's dashboard every second; here
-            # all of Ray ends with the driver, and there is no dashboard.
-            callbacks = super()._create_default_callbacks()
-            return [each for each in callbacks if type(each).__name__ != "PlacementGroupCleanerCallback"]
+            # The cleaner outlives a driver to give its resources back, and asks Ray's dashboard every second;
+            # here all of Ray ends with the driver, and there is no dashboard, nor anybody who reads metrics.
+            unwanted = {"PlacementGroupCleanerCallback", "ControllerMetricsCallback", "WorkerMetricsCallback"}
+            return [each for each in super()._create_default_callbacks() if type(each).__name__ not in unwanted]
 
     return LocalJaxTrainer
 
@@ -236,7 +244,7 @@ def _listen_narrowly() -> None:
     jax.distributed.initialize = narrow
 
 
-def _worker_environment(config: RunConfig, *, local: bool) -> dict[str, str]:
+def _worker_environment(config: RunConfig) -> dict[str, str]:
     variables = loop.environment(config)
     # Ray starts workers with the driver's import path, not with its working directory's packages.
     variables["PYTHONPATH"] = os.pathsep.join(
