@@ -1,7 +1,8 @@
 """Every rule about values that can be told without a cluster and without chips; all that is wrong is told at once.
 
-A rule is a generator that takes a `Case` and yields problems. Rules across keys run only where the keys that they
-read are sound by themselves, so one mistake gives one message.
+A rule is a generator that takes a `Case` and yields problems. Each key is looked at by itself first. Rules across keys
+run only where the keys that they read are sound, and while there is an unknown key, nothing that follows from a key
+being absent is told: the unknown one may be it, mistyped. So one mistake gives one message.
 """
 
 from __future__ import annotations
@@ -36,23 +37,10 @@ OWNED: dict[str, str] = {
 """MaxText keys that Slipway sets, and what to do instead."""
 
 _DATA = "data.files or data.corpus is set, and the text comes from there; remove one of the two."
-OWNED_WITH_DATA: dict[str, str] = dict.fromkeys(
-    (
-        "dataset_type",
-        "grain_file_type",
-        "grain_train_files",
-        "grain_eval_files",
-        "grain_train_mixture_config_path",
-        "hf_path",
-        "hf_train_files",
-        "hf_eval_files",
-        "train_data_columns",
-        "eval_data_columns",
-        "tokenize_train_data",
-        "tokenize_eval_data",
-        "grain_use_elastic_iterator",
-    ),
-    _DATA,
+OWNED_WITH_DATA = (
+    *("dataset_type", "grain_file_type", "grain_train_files", "grain_eval_files", "grain_train_mixture_config_path"),
+    *("hf_path", "hf_train_files", "hf_eval_files", "train_data_columns", "eval_data_columns"),
+    *("tokenize_train_data", "tokenize_eval_data", "grain_use_elastic_iterator"),
 )
 """MaxText keys that Slipway sets where the text comes from `data`."""
 
@@ -97,19 +85,25 @@ class Case:
     def __init__(self, user: Values, effective: Values) -> None:
         self.user = user
         self.effective = effective
+        self.mistyped = False
+        """Whether there is an unknown key, which may be one that seems to be absent."""
 
     @cached_property
     def tree(self) -> dict[str, Any]:
         return self.effective.tree
 
-    @property
-    def has_data(self) -> bool:
-        return bool(self.tree["data"]["files"] or self.tree["data"]["corpus"])
-
     def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
         origin = self.user.origin(path)
         file, line = (origin.file, origin.line) if origin else (None, None)
         return Problem(rule, severity, message, file, line, spell(path))
+
+    def across(
+        self, rule: str, path: Sequence[str], message: str, *others: str, severity: str = ERROR
+    ) -> Iterator[Problem]:
+        """A problem that `path` makes with the keys `others` (dotted); none where one of them may be mistyped."""
+        keys = [tuple(path), *(tuple(other.split(".")) for other in others)]
+        if not (self.mistyped and any(key not in self.user.origins for key in keys)):
+            yield self.problem(rule, path, message, severity)
 
 
 Rule = Callable[[Case], Iterator[Problem]]
@@ -118,11 +112,12 @@ Rule = Callable[[Case], Iterator[Problem]]
 def check(user: Values, effective: Values) -> list[Problem]:
     """All problems, sorted by file and line; those that nobody's line shows come last."""
     case = Case(user, effective)
-    problems = []
-    broken: set[tuple[str, ...]] = set()
-    for violation in _schema_violations(case):
-        broken.add(violation.path)
-        problems.append(_explain(case, violation))
+    violations_ = list(_schema_violations(case))
+    problems = [_explain(case, violation) for violation in violations_]
+    broken = {violation.path for violation in violations_}
+    if isinstance(case.tree.get("train"), dict):
+        problems += _train_keys(case)
+    case.mistyped = any(problem.rule == "unknown-key" for problem in problems)
     for reads, rule in RULES:
         if not any(_overlap(path, read) for path in broken for read in reads):
             problems += rule(case)
@@ -202,7 +197,19 @@ def _near(word: str, words: Iterable[str], count: int = 1) -> list[str]:
         plain.setdefault(_plain(known), known)
     if _plain(word) in plain:
         return [plain[_plain(word)]]
-    return [plain[match] for match in get_close_matches(_plain(word), plain, n=count, cutoff=0.7)]
+    found = [plain[known] for known in plain if _one_slip(_plain(word), known)]
+    found += [plain[match] for match in get_close_matches(_plain(word), plain, n=count, cutoff=0.7)]
+    return list(dict.fromkeys(found))[:count]
+
+
+def _one_slip(word: str, known: str) -> bool:
+    """Whether one slip of a finger makes `known` to `word`: a letter too many, too few, or wrong, or two swapped."""
+    if len(known) < 2 or abs(len(word) - len(known)) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), min(len(word), len(known)))
+    mine, right = word[start:], known[start:]
+    swapped = len(right) > 1 and mine == right[1] + right[0] + right[2:]
+    return swapped or mine[1:] == right[1:] or mine[1:] == right or mine == right[1:]
 
 
 def _belongs(path: tuple[str, ...]) -> str:
@@ -288,13 +295,12 @@ def out_of_bounds(row: Mapping[str, Any], value: Any) -> str:
 
 def _train_keys(case: Case) -> Iterator[Problem]:
     table = maxtext()["keys"]
-    owned = OWNED | (OWNED_WITH_DATA if case.has_data else {})
     for key, value in case.tree["train"].items():
         path = ("train", key)
         name = spell(path)
-        if key in owned:
+        if key in OWNED:
             if value is not None:
-                yield case.problem("owned-key", path, f"{name} is set by Slipway: {owned[key]}")
+                yield case.problem("owned-key", path, f"{name} is set by Slipway: {OWNED[key]}")
         elif key not in table:
             yield case.problem("unknown-key", path, f"MaxText has no key {key}{_train_belongs(key)}")
         elif value is None:
@@ -341,9 +347,9 @@ def _name(case: Case) -> Iterator[Problem]:
     path = ("run", "name")
     name, kind = case.tree["run"]["name"], case.tree["run"]["kind"]
     if not name:
-        yield case.problem("name", path, "the run has no name; give it one with --name NAME or run.name.")
+        yield from case.across("name", path, "the run has no name; give it one with --name NAME or run.name.")
     else:
-        yield from _label(case, path, name, NAME_LIMITS[kind], f"a {kind} run")
+        yield from _label(case, path, name, NAME_LIMITS[kind], f"a {kind} run", "run.kind")
 
 
 def _cluster(case: Case) -> Iterator[Problem]:
@@ -352,37 +358,44 @@ def _cluster(case: Case) -> Iterator[Problem]:
     if kind != "ray-cluster":
         return
     if not name:
-        yield case.problem("cluster", path, "run.kind is ray-cluster; run.cluster must name the standing RayCluster.")
+        message = "run.kind is ray-cluster; run.cluster must name the standing RayCluster."
+        yield from case.across("cluster", path, message)
     else:
         yield from _label(case, path, name, CLUSTER_LIMIT, "a RayCluster on TPUs")
 
 
-def _label(case: Case, path: tuple[str, str], name: str, limit: int, what: str) -> Iterator[Problem]:
+def _label(case: Case, path: tuple[str, str], name: str, limit: int, what: str, *others: str) -> Iterator[Problem]:
     if not _NAME.fullmatch(name):
         message = f'"{name}" is no name; use small letters, digits and hyphens, with a letter first and no hyphen last.'
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:limit].rstrip("-")
         guess = f' For example "{plain}".' if _NAME.fullmatch(plain) else ""
         yield case.problem("name", path, message + guess)
     elif len(name) > limit:
-        yield case.problem("name", path, f'"{name}" has {len(name)} characters; the name of {what} may have {limit}.')
+        message = f'"{name}" has {len(name)} characters; the name of {what} may have {limit}.'
+        yield from case.across("name", path, message, *others)
 
 
 def _data(case: Case) -> Iterator[Problem]:
     tree = case.tree
     data = tree["data"]
+    has_data = bool(data["files"] or data["corpus"])
+    for key in OWNED_WITH_DATA if has_data else ():
+        if tree["train"].get(key) is not None:
+            yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {_DATA}")
     if data["files"] and data["corpus"]:
         yield case.problem("data", ("data", "corpus"), "data.files and data.corpus are both set; keep one of the two.")
     if tree["run"]["command"]:
-        if case.has_data or tree["train"]:
+        if has_data or tree["train"]:
             yield case.problem(
                 "command", ("run", "command"), "run.command replaces the trainer; data and train are ignored.", WARNING
             )
-    elif not case.has_data and not tree["train"].get("dataset_type"):
-        yield case.problem(
+    elif not has_data and not tree["train"].get("dataset_type"):
+        yield from case.across(
             "data",
             ("data",),
             "there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type"
             " (synthetic needs no text).",
+            *("data.files", "data.corpus", "train.dataset_type"),
         )
 
 
@@ -390,34 +403,32 @@ def _slice(case: Case) -> Iterator[Problem]:
     table = case.tree.get("common", {}).get("accelerators", {})
     part = case.tree["slice"]
     if part["provisioning"] == "reservation" and not part["reservation"]:
-        yield case.problem(
-            "reservation",
-            ("slice", "reservation"),
-            "slice.provisioning is reservation; slice.reservation must name it.",
-        )
+        message = "slice.provisioning is reservation; slice.reservation must name it."
+        yield from case.across("reservation", ("slice", "reservation"), message)
     if part["reservation"] and part["provisioning"] != "reservation":
         message = f"slice.reservation needs slice.provisioning: reservation, which is {part['provisioning']}."
-        yield case.problem("reservation", ("slice", "reservation"), message)
+        yield from case.across("reservation", ("slice", "reservation"), message, "slice.provisioning")
     try:
         accelerators.resolve(part, table)
     except accelerators.SliceError as error:
-        yield case.problem("slice", ("slice", error.key), error.message)
+        others = ("slice.accelerator", "slice.topology") if error.key == "machineType" else ("slice.accelerator",)
+        yield from case.across("slice", ("slice", error.key), error.message, *others)
 
 
 def _local(case: Case) -> Iterator[Problem]:
-    tree = case.tree
-    if tree["run"]["kind"] != "local":
+    kind, storage, accelerator = (
+        case.tree["run"]["kind"],
+        case.tree["storage"]["kind"],
+        case.tree["slice"]["accelerator"],
+    )
+    if kind != "local":
         return
-    if tree["storage"]["kind"] != "local":
-        message = (
-            f"a local run keeps its files on this machine: storage.kind must be local, not {tree['storage']['kind']}."
-        )
-        yield case.problem("local", ("storage", "kind"), message)
-    if tree["slice"]["accelerator"] != "cpu":
-        message = (
-            f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {tree['slice']['accelerator']}."
-        )
-        yield case.problem("local", ("slice", "accelerator"), message)
+    if storage != "local":
+        message = f"a local run keeps its files on this machine: storage.kind must be local, not {storage}."
+        yield from case.across("local", ("storage", "kind"), message)
+    if accelerator != "cpu" and accelerator in case.tree["common"]["accelerators"]:
+        message = f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {accelerator}."
+        yield from case.across("local", ("slice", "accelerator"), message)
 
 
 def _storage(case: Case) -> Iterator[Problem]:
@@ -425,19 +436,18 @@ def _storage(case: Case) -> Iterator[Problem]:
     storage = tree["storage"]
     if not storage["mountPath"].startswith("/") and tree["run"]["kind"] != "local":
         message = f'storage.mountPath is "{storage["mountPath"]}"; it must begin with "/".'
-        yield case.problem("storage", ("storage", "mountPath"), message)
+        yield from case.across("storage", ("storage", "mountPath"), message, "run.kind")
     if tree["run"]["kind"] != "local" and storage["kind"] == "gcsfuse" and not storage["bucket"]:
         message = "storage.kind is gcsfuse; storage.bucket must name the bucket."
-        yield case.problem("storage", ("storage", "bucket"), message)
+        yield from case.across("storage", ("storage", "bucket"), message, "run.kind")
 
 
 RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.name", "run.kind"), _name),
     (("run.cluster", "run.kind"), _cluster),
     (("data", "run.command", "train"), _data),
-    (("data.files", "data.corpus", "train"), _train_keys),
     (("slice", "common"), _slice),
-    (("run.kind", "storage", "slice.accelerator"), _local),
+    (("run.kind", "storage", "slice.accelerator", "common"), _local),
     (("run.kind", "storage"), _storage),
 )
 """Each rule with the keys that it reads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from launcher import checks, values
 from launcher.checks import Problem
+from launcher.paths import presets_dir
 from launcher.plan import check_launch
 from launcher.schema import leaves
 from launcher.values import chart_defaults
@@ -196,3 +198,84 @@ print([name for name in ("jsonschema", "kubernetes", "pydantic", "ray", "jax", "
 def test_every_rule_reads_keys_that_exist() -> None:
     known = {".".join(path) for path in leaves(checks.schema("run"))}
     assert {key for reads, _ in checks.RULES for key in reads} <= known
+
+
+# --- First mistakes: a copy of the quickstart with one slip in it -------------------------------------------------
+
+QUICKSTART = (presets_dir() / "quickstart.yaml").read_text()
+
+
+def keys_of_the_quickstart() -> list[tuple[str, int]]:
+    """Each key of the file, dotted, and its line."""
+    return [(".".join(path), origin.line) for path, origin in values.load(["quickstart"]).origins.items()]
+
+
+SLIPS: dict[str, Callable[[str], str]] = {
+    "two letters swapped": lambda key: key[:-2] + key[-1] + key[-2],
+    "a letter twice": lambda key: key[:2] + key[1:],
+    "a letter left out": lambda key: key[:1] + key[2:],
+    "a wrong letter": lambda key: key[:-1] + "x",
+    "in capitals": str.upper,
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+@pytest.mark.parametrize(("key", "line"), keys_of_the_quickstart())
+def test_a_mistyped_key_is_one_problem_with_its_line_and_the_right_key(key: str, line: int, slip: str) -> None:
+    lines = QUICKSTART.splitlines()
+    *above, name = key.split(".")
+    wrong = SLIPS[slip](name)
+    lines[line - 1] = lines[line - 1].replace(name, wrong, 1)
+    found = check_launch(values.read_text("\n".join(lines).encode(), "mine.yaml"), DEFAULTS)
+    spelled = ".".join([*above, wrong])
+    what = f"{spelled}: MaxText has no key {wrong}" if above == ["train"] else f"there is no key {spelled}"
+    assert [str(problem) for problem in found] == [f"mine.yaml:{line}: {what}; did you mean {key}?"]
+
+
+@pytest.mark.parametrize(("key", "line"), [row for row in keys_of_the_quickstart() if "." in row[0]])
+def test_a_value_of_a_wrong_kind_is_one_problem_with_its_line(key: str, line: int) -> None:
+    user = values.set_value(values.load(["quickstart"]), key.split("."), [["what"]], values.Origin("mine.yaml", line))
+    found = check_launch(user, DEFAULTS)
+    assert [(problem.file, problem.line, problem.key, problem.rule) for problem in found] == [
+        ("mine.yaml", line, key, "type")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "run: {name: x, kind: local, maxRestart: 1}\n",
+            "v.yaml:1: there is no key run.maxRestart; did you mean run.maxRestarts?",
+        ),
+        (
+            "run: {name: x, kind: local}\nslice: {acelerator: cpu}\n",
+            "v.yaml:2: there is no key slice.acelerator; did you mean slice.accelerator?",
+        ),
+        (
+            "run: {kind: ray-job}\nslice: {accelerator: v6e, topolgy: 4x4}\n",
+            "v.yaml:2: there is no key slice.topolgy; did you mean slice.topology?",
+        ),
+        (
+            "run: {name: x, kind: local}\nslice: {accelerator: cpuu}\nstorage: {kind: local}\ndata: {corpus: python}\n",
+            'v.yaml:2: slice.accelerator: there is no accelerator "cpuu"',
+        ),
+        (
+            "run: {name: x, kind: local}\nslice: {accelerator: cpu}\nstorage: {kind: local}\n"
+            "train: {datset_type: synthetic}\n",
+            "v.yaml:4: train.datset_type: MaxText has no key datset_type; did you mean train.dataset_type?",
+        ),
+        (
+            "run: {name: x, kind: local}\nslice: {accelerator: cpu}\nstorage: {kind: local}\ndata: {corpus: pyhton}\n",
+            'v.yaml:4: data.corpus is "pyhton"; it is one of "", python. Did you mean "python"?',
+        ),
+    ],
+)
+def test_a_first_mistake_is_one_sentence(text: str, sentence: str) -> None:
+    (found,) = check_launch(values.read_text(text.encode(), "v.yaml"), DEFAULTS)
+    assert str(found).startswith(sentence)
+
+
+def test_what_is_wrong_besides_a_mistyped_key_is_told_too() -> None:
+    found = problems("run: {nmae: x, kind: local}\nstorage: {kind: pvc}\nslice: {accelerator: v6e, topology: 4x5}\n")
+    assert [problem.key for problem in found] == ["run.nmae", "storage.kind", "slice.accelerator", "slice.topology"]
