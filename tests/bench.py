@@ -144,7 +144,7 @@ class Bench:
             errors="replace",
         ) as process:
             assert process.stdout is not None
-            tail = []
+            tail: list[str] = []
             for line in process.stdout:
                 tail = [*tail[-30:], line]
                 if match := _STEP.search(line):
