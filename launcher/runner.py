@@ -4,7 +4,7 @@ It starts the run's processes, restarts them when they fail, and ends with nothi
 It holds the lock of the run's folder for as long as it lives: that, and not a process id, is how others
 know that the run goes on, so a reused id or a restarted machine never deceives them.
 
-Only the standard library is imported here, and nothing else of Slipway: it stands beside training for
+Only the standard library is imported here, and of Slipway what needs no more: it stands beside training for
 days, and must start at once.
 """
 
@@ -22,226 +22,21 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
-"""The version of record.json, and with it of the folder; a newer one is left alone."""
+if __name__ == "__main__":  # started as a file, where the package may not be installed
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-RECORD, CONFIG, LOCK, LOG, EVENTS, METRICS = (
-    "record.json",
-    "run.json",
-    "lock",
-    "log.txt",
-    "events.jsonl",
-    "metrics.jsonl",
-)
-ENDED = ("succeeded", "failed", "cancelled")
+from launcher.processes import MARK, descendants, kill_all, marked
+from launcher.record import CONFIG, EVENTS, LOCK, LOG, now, read_events, read_record, write_record
 
 # How long a process may take to end after SIGTERM: enough to write a checkpoint, as Kubernetes gives a pod.
 GRACE_SECONDS = 30.0
-# What has been sent SIGKILL and still lives after this hangs in the kernel; nothing more can be done then.
-_KILL_SECONDS = 10.0
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
-# Every process of a run carries this in its environment, so that it is found when its parents are dead.
-_MARK = "SLIPWAY_RUN_ID"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-
-
-class RecordError(Exception):
-    """record.json cannot be used; the text is a sentence for the user."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is known of a run's current attempt, as record.json holds it.
-
-    `restarts` counts those up to the start of the processes that run now, and `events_from` is the size
-    that events.jsonl had then: what the trainer restarted by itself since stands behind it.
-    """
-
-    name: str
-    namespace: str
-    id: str
-    attempt: int
-    state: str
-    submitted: str
-    started: str | None = None
-    ended: str | None = None
-    exit_code: int | None = None
-    reason: str = ""
-    restarts: int = 0
-    events_from: int = 0
-    pid: int | None = None
-    host: str = ""
-
-
-def now() -> str:
-    """The time now, RFC 3339 in UTC."""
-    return timestamp(time.time())
-
-
-def timestamp(seconds: float) -> str:
-    """Seconds since 1970 as RFC 3339 in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace the file in one step: whoever reads sees the old text or the new. Raises OSError naming it."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def write_record(folder: Path, record: Record) -> None:
-    write_json(folder / RECORD, {"format": FORMAT, "kind": "local", **asdict(record)})
-
-
-def read_record(folder: Path) -> Record:
-    """The record of the run in `folder`; FileNotFoundError where the folder is none of ours."""
-    path = folder / RECORD
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-        version = tree["format"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise RecordError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
-    if not isinstance(version, int) or version > FORMAT:
-        raise RecordError(
-            f"The run in {folder} was made by a newer Slipway (record format {version}, this one knows {FORMAT}); "
-            "upgrade Slipway to use it."
-        )
-    known = {field.name for field in fields(Record)}
-    try:
-        return Record(**{key: value for key, value in tree.items() if key in known})
-    except TypeError as error:
-        raise RecordError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
-
-
-def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file of lines, from byte `start` on; none where there is no file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            data = file.read()
-    except FileNotFoundError:
-        return
-    yield from parse_lines(data)
-
-
-def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects, one a line; what is no whole line is passed over."""
-    for line in data.split(b"\n"):
-        with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            if isinstance(entry, dict):
-                yield entry
-
-
-@dataclass(frozen=True)
-class Events:
-    """What events.jsonl says since the processes that run now were started."""
-
-    loops: int = 0  # times that the training loop was entered
-    failing: bool = False  # a worker failed and the loop was not entered again yet
-    failure: str = ""  # why the last worker failed
-    error: str = ""  # the sentence that the trainer ended with
-    steps: int | None = None
-    devices: int | None = None
-
-    @property
-    def restarts(self) -> int:
-        return max(0, self.loops - 1)
-
-
-def read_events(folder: Path, start: int) -> Events:
-    events = Events()
-    for entry in read_lines(folder / EVENTS, start):
-        match entry.get("event"):
-            case "loop_started":
-                events = replace(
-                    events,
-                    loops=events.loops + 1,
-                    failing=False,
-                    steps=entry.get("steps", events.steps),
-                    devices=entry.get("devices", events.devices),
-                )
-            case "worker_failed":
-                events = replace(events, failing=True, failure=str(entry.get("message", "")))
-            case "error":
-                events = replace(events, error=str(entry.get("message", "")))
-    return events
-
-
-# --- Processes --------------------------------------------------------------------------------------------------
-
-
-def descendants(root: int) -> list[int]:
-    """Every living process that `root` started, directly or not (Linux; elsewhere none is known)."""
-    children: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                # "pid (name) state ppid …"; the name may hold anything, brackets too.
-                stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace")
-                children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found: list[int] = []
-    queue = [root]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def marked(run_id: str) -> list[int]:
-    """Every living process that belongs to the run, whoever its parent is now (Linux; elsewhere none is known)."""
-    mark = f"{_MARK}={run_id}".encode()
-    found: list[int] = []
-    for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):  # ended meanwhile, or another user's
-                if mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
-
-
-def kill_all(find: Callable[[], Iterable[int]], reap: Callable[[], object] = lambda: None) -> bool:
-    """SIGKILL what `find` finds until it finds nothing; False where something outlives even that."""
-    deadline = time.monotonic() + _KILL_SECONDS
-    while True:
-        pids = list(find())
-        if not pids:
-            return True
-        if time.monotonic() > deadline:
-            return False
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        reap()
-        time.sleep(0.01)
-
-
-def kill_leftovers(run_id: str) -> bool:
-    """End what a supervisor that was killed has left behind; False where something outlives SIGKILL."""
-    return kill_all(lambda: marked(run_id))
-
-
-def _prctl() -> Callable[[int, int], int] | None:
-    if sys.platform != "linux":
-        return None
-    function = ctypes.CDLL(None, use_errno=True).prctl
-    return lambda option, value: int(function(option, value, 0, 0, 0))
 
 
 # --- What a run consists of -------------------------------------------------------------------------------------
@@ -356,7 +151,7 @@ class Supervisor:
         env = dict(os.environ)
         env |= {key: str(value) for key, value in ((self.config.get("worker") or {}).get("env") or {}).items()}
         env |= {
-            _MARK: self.record.id,
+            MARK: self.record.id,
             # Without it a process that sets its own title (Ray's workers) wipes the mark out of /proc.
             "SPT_NOENV": "1",
             "SLIPWAY_RUN_FOLDER": str(self.folder),
@@ -464,6 +259,13 @@ class Supervisor:
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(f"[launcher] {text}\n")
+
+
+def _prctl() -> Callable[[int, int], int] | None:
+    if sys.platform != "linux":
+        return None
+    function = ctypes.CDLL(None, use_errno=True).prctl
+    return lambda option, value: int(function(option, value, 0, 0, 0))
 
 
 def _how_it_ended(code: int) -> str:

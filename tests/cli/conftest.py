@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from launcher import runner
 from launcher.local import LocalBackend
+from launcher.processes import marked
+from launcher.record import Record, read_record
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,9 +64,9 @@ class Launcher:
     home: Path
     folder: Path
 
-    def __call__(self, *arguments: str, **options: Any) -> Result:
+    def __call__(self, *arguments: str, seconds: float = 60, **options: Any) -> Result:
         process = self.start(*arguments, **options)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=seconds)
         return Result(process.returncode, out, err)
 
     def start(
@@ -105,12 +106,12 @@ class Launcher:
         (self.folder / name).write_text(text, encoding="utf-8")
         return name
 
-    def record(self, name: str = "demo") -> runner.Record:
-        return runner.read_record(self.home / "runs" / name)
+    def record(self, name: str = "demo") -> Record:
+        return read_record(self.home / "runs" / name)
 
     def processes(self, name: str = "demo") -> list[int]:
         """The living processes of a run; its supervisor is none of them."""
-        return runner.marked(self.record(name).id)
+        return marked(self.record(name).id)
 
 
 @pytest.fixture
@@ -118,6 +119,11 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
     (tmp_path / "here").mkdir()
     command = Launcher(tmp_path / "home", tmp_path / "here")
     yield command
+    end_all(command)
+
+
+def end_all(command: Launcher) -> None:
+    """Cancel what a test has left running."""
     backend = LocalBackend(command.home)
     for status in backend.list(lambda _: None) if command.home.is_dir() else ():
         if not status.state.ended:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import runner
+from launcher import processes, runner
 from launcher.local import LocalBackend
-from launcher.runner import Record
+from launcher.record import Record, read_events, read_record, write_record
 from launcher.runs import RunStatus, State
 
 NOW = "2026-11-01T10:00:00.000Z"
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "runs" / "demo"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"run": {"name": "demo"}, "train": {"steps": 40}}))
-    runner.write_record(folder, Record("demo", "default", "id", 1, "starting", NOW, started=NOW, pid=1))
+    write_record(folder, Record("demo", "default", "id", 1, "starting", NOW, started=NOW, pid=1))
     return folder
 
 
@@ -75,8 +75,8 @@ def test_the_states_of_a_training(folder: Path) -> None:
 def test_events_before_the_attempt_do_not_count(folder: Path) -> None:
     lines(folder / "events.jsonl", {"event": "loop_started"}, {"event": "loop_started"})
     size = (folder / "events.jsonl").stat().st_size
-    assert runner.read_events(folder, 0).restarts == 1
-    assert runner.read_events(folder, size).loops == 0
+    assert read_events(folder, 0).restarts == 1
+    assert read_events(folder, size).loops == 0
 
 
 def test_metrics(folder: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_loss_that_is_no_number(folder: Path) -> None:
 
 
 def test_a_record_keeps_what_it_says(folder: Path) -> None:
-    record = runner.read_record(folder)
+    record = read_record(folder)
     assert (record.name, record.state, record.started, record.attempt) == ("demo", "starting", NOW, 1)
     assert json.loads((folder / "record.json").read_text())["format"] == 1
     assert {path.name for path in folder.iterdir()} == {"run.json", "record.json"}  # and no draft
@@ -123,7 +123,7 @@ def test_a_record_keeps_what_it_says(folder: Path) -> None:
 def test_a_later_field_of_the_same_format_is_passed_over(folder: Path) -> None:
     tree = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**tree, "colour": "blue"}))
-    assert runner.read_record(folder).name == "demo"
+    assert read_record(folder).name == "demo"
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,16 @@ def test_descendants_and_marks() -> None:
     )
     assert process.stdout
     process.stdout.readline()
-    assert len(runner.descendants(process.pid)) == 1
-    assert sorted(runner.marked("unit-test")) == sorted([process.pid, *runner.descendants(process.pid)])
-    assert process.pid in runner.descendants(os.getpid())
-    assert runner.kill_all(lambda: runner.marked("unit-test"), process.poll)
-    assert runner.marked("unit-test") == []
+    assert len(processes.descendants(process.pid)) == 1
+    assert sorted(processes.marked("unit-test")) == sorted([process.pid, *processes.descendants(process.pid)])
+    assert process.pid in processes.descendants(os.getpid())
+    assert processes.kill_all(lambda: processes.marked("unit-test"), process.poll)
+    assert processes.marked("unit-test") == []
     process.communicate()
+
+
+def test_the_supervisor_needs_nothing_but_the_standard_library(folder: Path) -> None:
+    (folder / "run.json").write_text(json.dumps({"run": {"name": "demo", "command": ["true"]}}))
+    done = subprocess.run([sys.executable, "-I", "-S", runner.__file__, str(folder)], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert read_record(folder).state == "succeeded"

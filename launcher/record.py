@@ -1,0 +1,161 @@
+"""The files of a local run's folder that say how it goes: record.json, events.jsonl, metrics.jsonl.
+
+Only the standard library: the supervisor, which stands beside training for days, reads and writes them too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+"""The version of record.json, and with it of the folder; a newer one is left alone."""
+
+RECORD, CONFIG, LOCK, LOG, EVENTS, METRICS = (
+    "record.json",
+    "run.json",
+    "lock",
+    "log.txt",
+    "events.jsonl",
+    "metrics.jsonl",
+)
+ENDED = ("succeeded", "failed", "cancelled")
+
+
+class RecordError(Exception):
+    """record.json cannot be used; the text is a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a run's current attempt, as record.json holds it.
+
+    `restarts` counts those up to the start of the processes that run now, and `events_from` is the size
+    that events.jsonl had then: what the trainer restarted by itself since stands behind it.
+    """
+
+    name: str
+    namespace: str
+    id: str
+    attempt: int
+    state: str
+    submitted: str
+    started: str | None = None
+    ended: str | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    restarts: int = 0
+    events_from: int = 0
+    pid: int | None = None
+    host: str = ""
+
+
+def now() -> str:
+    """The time now, RFC 3339 in UTC."""
+    return timestamp(time.time())
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since 1970 as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Replace the file in one step: whoever reads sees the old text or the new. Raises OSError naming it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_record(folder: Path, record: Record) -> None:
+    write_json(folder / RECORD, {"format": FORMAT, "kind": "local", **asdict(record)})
+
+
+def read_record(folder: Path) -> Record:
+    """The record of the run in `folder`; FileNotFoundError where the folder is none of ours."""
+    path = folder / RECORD
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        version = tree["format"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise RecordError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
+    if not isinstance(version, int) or version > FORMAT:
+        raise RecordError(
+            f"The run in {folder} was made by a newer Slipway (record format {version}, this one knows {FORMAT}); "
+            "upgrade Slipway to use it."
+        )
+    known = {field.name for field in fields(Record)}
+    try:
+        return Record(**{key: value for key, value in tree.items() if key in known})
+    except TypeError as error:
+        raise RecordError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
+
+
+def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file of lines, from byte `start` on; none where there is no file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read()
+    except FileNotFoundError:
+        return
+    yield from parse_lines(data)
+
+
+def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects, one a line; what is no whole line is passed over."""
+    for line in data.split(b"\n"):
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict):
+                yield entry
+
+
+@dataclass(frozen=True)
+class Events:
+    """What events.jsonl says since the processes that run now were started."""
+
+    loops: int = 0  # times that the training loop was entered
+    failing: bool = False  # a worker failed and the loop was not entered again yet
+    failure: str = ""  # why the last worker failed
+    error: str = ""  # the sentence that the trainer ended with
+    steps: int | None = None
+    devices: int | None = None
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.loops - 1)
+
+
+def read_events(folder: Path, start: int) -> Events:
+    events = Events()
+    for entry in read_lines(folder / EVENTS, start):
+        match entry.get("event"):
+            case "loop_started":
+                events = replace(
+                    events,
+                    loops=events.loops + 1,
+                    failing=False,
+                    steps=entry.get("steps", events.steps),
+                    devices=entry.get("devices", events.devices),
+                )
+            case "worker_failed":
+                events = replace(events, failing=True, failure=str(entry.get("message", "")))
+            case "error":
+                events = replace(events, error=str(entry.get("message", "")))
+    return events
