@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from launcher.checks import Problem
     from launcher.plan import LaunchPlan
     from launcher.runs import Backend, Preview, RunStatus, Submission
-    from launcher.values import Values
+    from launcher.tree import Values
 
 # The chart that holds the defaults of every kind of run.
 _CHART = "run"
@@ -39,7 +39,8 @@ class WaitTimeout(LauncherError):  # noqa: N818 - what happened is no error of t
 
 def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = False) -> Values:
     """The values files and `--set`s merged by Helm's rule, not validated; with `defaults`, over the chart's."""
-    from launcher.values import chart_defaults, load, with_defaults
+    from launcher.tree import with_defaults
+    from launcher.values import chart_defaults, load
 
     user = load(files, sets)
     return with_defaults(user, chart_defaults(_CHART)) if defaults else user

@@ -18,7 +18,7 @@ from typing import Any
 from launcher import accelerators
 from launcher.paths import charts_dir
 from launcher.schema import Violation, leaves, spell_value, violations
-from launcher.values import Origin, Values, spell
+from launcher.tree import Origin, Values, spell
 
 ERROR, WARNING = "error", "warning"
 

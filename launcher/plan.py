@@ -10,7 +10,7 @@ from launcher import accelerators, checks
 from launcher.checks import Problem
 from launcher.errors import LauncherError
 from launcher.schema import spell_value
-from launcher.values import Origin, Values, set_value, spell, with_defaults
+from launcher.tree import Origin, Values, set_value, spell, with_defaults
 
 
 class CheckFailed(LauncherError):  # noqa: N818 (a sentence reads better: the check failed)

@@ -7,7 +7,7 @@ import click
 from launcher.commands._options import format_option, values_options
 
 if TYPE_CHECKING:
-    from launcher.values import Values
+    from launcher.tree import Values
 
 
 @click.command()
@@ -33,7 +33,7 @@ def _print_origins(merged: Values, form: str) -> None:
     import json
 
     from launcher import output
-    from launcher.values import spell
+    from launcher.tree import spell
 
     rows = [(spell(path), value, origin) for path, value, origin in merged.leaves()]
     data = [{"key": key, "value": value, "file": origin.file, "line": origin.line} for key, value, origin in rows]
