@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
@@ -17,6 +19,7 @@ from typing import Any
 
 from launcher import accelerators
 from launcher.paths import charts_dir
+from launcher.reader import resolve
 from launcher.schema import Violation, leaves, spell_value, violations
 from launcher.tree import Origin, Values, spell
 
@@ -112,6 +115,8 @@ Rule = Callable[[Case], Iterator[Problem]]
 def check(user: Values, effective: Values) -> list[Problem]:
     """All problems, sorted by file and line; those that nobody's line shows come last."""
     case = Case(user, effective)
+    if set(user.origins) <= {("run",), ("run", "name")}:
+        return [case.problem("empty", (), "there are no values; name a file with -f, such as the preset quickstart.")]
     violations_ = list(_schema_violations(case))
     problems = [_explain(case, violation) for violation in violations_]
     broken = {violation.path for violation in violations_}
@@ -151,7 +156,7 @@ def maxtext() -> dict[str, Any]:
 def _schema_violations(case: Case) -> Iterator[Violation]:
     yield from violations(schema("run"), case.tree)
     if "common" not in case.tree:
-        yield Violation(("common",), "missing-key", "is not there; a null removed it. Give it a value.")
+        yield Violation(("common",), "missing-key", "has no value (null); give it one, or remove the key.")
     elif case.user.origin(("common",)) is not None and isinstance(case.tree["common"], dict):
         yield from violations(schema("common"), case.tree["common"], ("common",))
 
@@ -160,14 +165,31 @@ def _explain(case: Case, violation: Violation) -> Problem:
     path, says = violation.path, violation.says
     key = spell(path)
     if violation.rule == "unknown-key":
-        says = f"there is no key {key}{_belongs(path)}"
-        return case.problem("unknown-key", path, says)
+        return case.problem("unknown-key", path, f"there is no key {key}{_unseen(path[-1]) or _belongs(path)}")
+    if violation.rule == "type":
+        value = _value_at(case.tree, path)
+        if isinstance(value, str) and _schema_at(path).get("type") == "array":
+            words = shlex.split(value) if path == ("run", "command") and _balanced(value) else [value]
+            says = says.removesuffix(".") + f", such as [{', '.join(map(json.dumps, words))}]."
     if violation.rule == "enum":
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = _value_at(case.tree, path)
         near = _near(value, members) if isinstance(value, str) else []
         says = says + (f' Did you mean "{near[0]}"?' if near else "")
     return case.problem(violation.rule, path, f"{key} {says}")
+
+
+def _balanced(text: str) -> bool:
+    try:
+        return bool(shlex.split(text))
+    except ValueError:
+        return False
+
+
+def _unseen(key: str) -> str:
+    """The end of the sentence on a key with a character in it that looks like a space, or like nothing."""
+    strange = next((char for char in key if char != " " and unicodedata.category(char) in ("Zs", "Cf")), "")
+    return f"; it holds the invisible character U+{ord(strange):04X}, type it anew." if strange else ""
 
 
 def _schema_at(path: Sequence[str]) -> dict[str, Any]:
@@ -273,6 +295,18 @@ def takes(types: Sequence[str], value: Any) -> bool:
     return ("list" if isinstance(value, list) else "map") in types
 
 
+POSITIVE: dict[str, dict[str, int]] = {
+    "per_device_batch_size": {"gt": 0},
+    **{
+        key: {"ge": 1}
+        for key in (
+            *("base_emb_dim", "base_mlp_dim", "base_num_decoder_layers", "base_num_query_heads", "base_num_kv_heads"),
+            *("head_dim", "vocab_size", "max_target_length", "checkpoint_period"),
+        )
+    },
+}
+"""Numbers for which MaxText sets no bound, or none that holds, and divides by them or makes arrays of their size."""
+
 _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "ge": ("at least", lambda value, bound: value >= bound),
     "gt": ("more than", lambda value, bound: value > bound),
@@ -308,22 +342,24 @@ def _train_keys(case: Case) -> Iterator[Problem]:
         elif not takes(table[key]["types"], value):
             kinds = [kind for kind in _KINDS if kind in table[key]["types"]]
             wanted = _either([_KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
-            yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}.")
+            unquoted = isinstance(value, str) and takes(table[key]["types"], resolve(value))
+            hint = "; remove the quotes" if unquoted else ""
+            yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}{hint}.")
         elif "values" in table[key] and value not in table[key]["values"]:
             members = [str(member) for member in table[key]["values"]]
             near = _near(str(value), members)
             guess = f' Did you mean "{near[0]}"?' if near else ""
             listed = ", ".join(member or '""' for member in members)
             yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it is one of {listed}.{guess}")
-        elif bound := out_of_bounds(table[key], value):
+        elif key == "steps" and value < 1:
+            yield case.problem("steps", path, f"train.steps is {value}; a run takes at least one step.")
+        elif bound := out_of_bounds(POSITIVE.get(key) or table[key], value):
             yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
         else:
             yield from _train_value(case, path, value)
 
 
 def _train_value(case: Case, path: tuple[str, str], value: Any) -> Iterator[Problem]:
-    if path[1] == "steps" and value < 1:
-        yield case.problem("steps", path, f"train.steps is {value}; a run takes at least one step.")
     if path[1] == "model_name" and value not in ("default", *maxtext()["models"]):
         near = _near(value, maxtext()["models"], 3)
         guess = f"; did you mean {_either(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
@@ -367,7 +403,9 @@ def _cluster(case: Case) -> Iterator[Problem]:
 def _label(case: Case, path: tuple[str, str], name: str, limit: int, what: str, *others: str) -> Iterator[Problem]:
     if not _NAME.fullmatch(name):
         message = f'"{name}" is no name; use small letters, digits and hyphens, with a letter first and no hyphen last.'
-        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:limit].rstrip("-")
+        ascii_ = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+        plain = re.sub(r"[^a-z0-9]+", "-", ascii_.lower()).strip("-")[:limit].rstrip("-")
+        plain = f"run-{plain}"[:limit] if plain[:1].isdigit() else plain
         guess = f' For example "{plain}".' if _NAME.fullmatch(plain) else ""
         yield case.problem("name", path, message + guess)
     elif len(name) > limit:
@@ -389,7 +427,10 @@ def _data(case: Case) -> Iterator[Problem]:
             yield case.problem(
                 "command", ("run", "command"), "run.command replaces the trainer; data and train are ignored.", WARNING
             )
-    elif not has_data and not tree["train"].get("dataset_type"):
+        return
+    yield from _files(case, ("data", "files"), data["files"])
+    yield from _files(case, ("data", "heldOut", "files"), data["heldOut"]["files"])
+    if not has_data and not tree["train"].get("dataset_type"):
         yield from case.across(
             "data",
             ("data",),
@@ -399,8 +440,19 @@ def _data(case: Case) -> Iterator[Problem]:
         )
 
 
+def _files(case: Case, path: tuple[str, ...], files: Sequence[str]) -> Iterator[Problem]:
+    for file in files:
+        if not file.strip():
+            yield case.problem("data", path, f"{spell(path)} has an empty item; remove it, or name a file.")
+        elif "://" in file:
+            message = f'{spell(path)}: "{file}" is a URL; text is read from files: copy it, or mount its bucket.'
+            yield case.problem("data", path, message)
+
+
 def _slice(case: Case) -> Iterator[Problem]:
     table = case.tree.get("common", {}).get("accelerators", {})
+    if _is_elsewhere(case):
+        return
     part = case.tree["slice"]
     if part["provisioning"] == "reservation" and not part["reservation"]:
         message = "slice.provisioning is reservation; slice.reservation must name it."
@@ -426,9 +478,16 @@ def _local(case: Case) -> Iterator[Problem]:
     if storage != "local":
         message = f"a local run keeps its files on this machine: storage.kind must be local, not {storage}."
         yield from case.across("local", ("storage", "kind"), message)
-    if accelerator != "cpu" and accelerator in case.tree["common"]["accelerators"]:
+    if _is_elsewhere(case):
         message = f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {accelerator}."
         yield from case.across("local", ("slice", "accelerator"), message)
+
+
+def _is_elsewhere(case: Case) -> bool:
+    """Whether a local run asks for an accelerator that this machine is not; what its slice lacks is of no matter."""
+    run, accelerator = case.tree.get("run"), case.tree["slice"]["accelerator"]
+    kind = run.get("kind") if isinstance(run, dict) else ""
+    return kind == "local" and accelerator != "cpu" and accelerator in case.tree["common"]["accelerators"]
 
 
 def _storage(case: Case) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ import fcntl
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 # How long to wait for another process that is about to finish with the run's lock.
 _LOCK_SECONDS = 20.0
 _START_SECONDS = 10.0
+# Workers of a local run are processes of a gigabyte each; more than this many for a processor is a mistake.
+_WORKERS_PER_PROCESSOR = 8
 _DRAFT, _DELETED = ".new-", ".deleted-"
 
 
@@ -59,14 +62,14 @@ class LocalBackend:
             config = self.config(plan)
             found = folder.find(self.runs, plan.name)
             if found is None:
-                self._preflight(config)
+                self._preflight(plan, config)
                 return Preview(
                     config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.'
                 )
             verdict = self._verdict(found, config, accept_changes)
             if isinstance(verdict, str):
                 return Preview(config, f"{verdict} Would start nothing.")
-            self._preflight(config)
+            self._preflight(plan, config)
             return Preview(config, f'Would resume the run "{plan.name}" as attempt {found.record.attempt + 1}.')
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
@@ -81,7 +84,7 @@ class LocalBackend:
                     if isinstance(verdict, str):
                         return Submission(found.status(), verdict, created=False)
                 if not checked:
-                    self._preflight(config)
+                    self._preflight(plan, config)
                     checked = True
                 said = self._create(plan, config) if found is None else self._resume(found, config, accept_changes)
                 if said:
@@ -136,13 +139,22 @@ class LocalBackend:
             return f'The run "{name}" has succeeded already, with the same config; there is nothing left to do.'
         return None
 
-    def _preflight(self, config: Mapping[str, Any]) -> None:
+    def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
         """Refuse what cannot work, before anything is there that would have to be removed."""
         command = runner.command_of(config)
         if command:
             if shutil.which(command[0]) is None:
-                raise LauncherError(f'run.command: there is no program "{command[0]}" on this machine.')
+                raise LauncherError(_located(plan, f'run.command: there is no program "{command[0]}" on this machine.'))
             return
+        most = _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
+        if runner.hosts(config) > most:
+            raise LauncherError(
+                _located(
+                    plan,
+                    f"slice.hosts: {runner.hosts(config)} workers are too many for this machine's"
+                    f" {os.cpu_count()} processors; a local run may have {most}.",
+                )
+            )
         for module in ("ray", "maxtext"):
             if importlib.util.find_spec(module) is None:
                 raise LauncherError(
@@ -166,7 +178,7 @@ class LocalBackend:
         said = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
         if not said:
             raise RuntimeError(f"the trainer's check ended with exit code {done.returncode}:\n{done.stderr}")
-        raise LauncherError(said[-1])
+        raise LauncherError(_located(plan, said[-1]))
 
     def _create(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
         """Make the run; "" where somebody else was faster."""
@@ -384,6 +396,15 @@ _MARKS = (
 )
 
 
+def _located(plan: LaunchPlan, sentence: str) -> str:
+    """The sentence behind file and line of the first key that it names, where the user wrote that."""
+    for match in re.finditer(r"\b[a-z]+(?:\.\w+)+", sentence):
+        origin = plan.values.origins.get(tuple(match[0].split(".")))
+        if origin is not None and not Path(origin.file).is_relative_to(paths.charts_dir()):
+            return f"{origin}: {sentence}"
+    return sentence
+
+
 @contextlib.contextmanager
 def _sentences(what: str) -> Iterator[None]:
     """Turn what the file system refuses (full, read-only, forbidden) into a sentence."""
@@ -391,7 +412,8 @@ def _sentences(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise LauncherError(f"{what}: {error.strerror or error}{where}.") from error
+        hint = f"Runs are kept in {paths.home()}; SLIPWAY_HOME names another folder."
+        raise LauncherError(f"{what}: {error.strerror or error}{where}.", hint) from error
 
 
 def _absolute(path: str) -> str:

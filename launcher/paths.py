@@ -44,6 +44,8 @@ def find_values_file(name: str) -> Path:
     `quickstart`, `quickstart.yaml` and `values/quickstart.yaml` all find the preset. Raises LauncherError
     where there is neither.
     """
+    if not name.strip():
+        raise LauncherError('-f "" names no file; give a values file, or the name of a preset such as quickstart.')
     path = Path(name).expanduser()
     try:
         if path.exists():

@@ -187,7 +187,7 @@ class Reader:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = self.first_line + (mark.line if mark else 0) + 1
-            raise self.fail(line, f"this is not valid YAML: {_problem(error)}.") from error
+            raise self.fail(line, f"this is not valid YAML: {_problem(error, self.first_line)}.") from error
         except YAMLError as error:
             raise self.fail(self.first_line + 1, f"this is not valid YAML: {error}.") from error
         if node is None:
@@ -352,9 +352,21 @@ def json_number(value: Any, origin: Origin) -> Any:
     return number
 
 
-def _problem(error: Any) -> str:
-    """ruamel's words for what is wrong, on one line; a tab is the one that needs better words."""
+def _problem(error: Any, first_line: int) -> str:
+    """What is wrong, on one line: in words for people where ruamel's are those of its scanner."""
     problem = str(error.problem or error.context or "it cannot be read").strip().replace("\n", " ")
+    context, opened = str(error.context or ""), first_line + (error.context_mark.line if error.context_mark else 0) + 1
+    if "quoted scalar" in context and "end of stream" in problem:
+        return f"the quote that opens on line {opened} is not closed"
+    if problem.startswith("expected ',' or"):
+        bracket = "{" if "mapping" in context else "["
+        return f'the "{bracket}" that opens on line {opened} is not closed here; a "," or its end is missing'
+    if match := re.fullmatch(r"found character '(.)' that cannot start any token", problem):
+        return f"{match[1]} cannot begin a key or a value; put the text in quotes"
+    if match := re.search(r"expected <block end>, but found '([]}])'", problem):
+        return f'there is a "{match[1]}" too many'
+    if problem.startswith("expected <block end>"):
+        return f"this does not fit what begins on line {opened}; mend the indentation"
     if "'\\t'" in problem:
         return "there is a tab; indent with spaces"
     if "expected '<document start>'" in problem:

@@ -49,7 +49,8 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
         wanted = [kinds] if isinstance(kinds, str) else kinds
         if not any(_is(value, kind) for kind in wanted):
             takes = " or ".join(_NAMES[kind] for kind in wanted)
-            yield Violation(path, "type", f"is {spell_value(value)}; it takes {takes}.")
+            quotes = "; put it in quotes" if wanted == ["string"] and isinstance(value, (int, float)) else ""
+            yield Violation(path, "type", f"is {spell_value(value)}; it takes {takes}{quotes}.")
             return
     if "enum" in schema and not any(_equal(value, member) for member in schema["enum"]):
         members = ", ".join(str(member) or '""' for member in schema["enum"])
@@ -77,7 +78,7 @@ def _map(schema: Mapping[str, Any], value: dict[str, Any], path: tuple[str, ...]
     others = schema.get("additionalProperties", True)
     for key in schema.get("required", ()):
         if key not in value:
-            yield Violation((*path, key), "missing-key", "is not there; a null removed it. Give it a value.")
+            yield Violation((*path, key), "missing-key", "has no value (null); give it one, or remove the key.")
     for key, child in value.items():
         if key in properties:
             yield from violations(properties[key], child, (*path, key))

@@ -63,8 +63,14 @@ def test_a_keyword_that_is_not_checked_is_refused() -> None:
         ({"enum": ["a", ""]}, "b", (), "enum", 'is "b"; it is one of a, "".'),
         ({"minimum": 0, "maximum": 0.5}, 2, (), "minimum", "is 2; it must be at least 0 and at most 0.5."),
         ({"additionalProperties": False}, {"x": 1}, ("x",), "unknown-key", "is not a key of Slipway's values."),
-        ({"required": ["x"]}, {}, ("x",), "missing-key", "is not there; a null removed it. Give it a value."),
-        ({"items": {"type": "string"}}, ["a", 1], (), "type", "has an item that is the number 1; it takes text."),
+        ({"required": ["x"]}, {}, ("x",), "missing-key", "has no value (null); give it one, or remove the key."),
+        (
+            {"items": {"type": "string"}},
+            ["a", 1],
+            (),
+            "type",
+            "has an item that is the number 1; it takes text; put it in quotes.",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(schema: dict[str, Any], value: Any, path: tuple[str, ...], rule: str, says: str) -> None:
