@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -93,7 +94,9 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
 def _report(config: RunConfig | None, sentence: str) -> None:
     print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message
     if config is not None and config.folder.is_dir():
-        write_event(config.folder, "error", message=sentence)
+        # On a full disk the sentence on stderr has to do.
+        with contextlib.suppress(OSError):
+            write_event(config.folder, "error", message=sentence)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import threading
@@ -154,7 +155,8 @@ def _worker(settings: Mapping[str, str]) -> None:
         threading.Event().wait()  # until the driver ends the run; leaving would count as a failure and restart it
         return
     except Exception as error:
-        write_event(config.folder, "worker_failed", message=f"{type(error).__name__}: {_first_line(error)}")
+        with contextlib.suppress(OSError):  # a full disk may be what failed
+            write_event(config.folder, "worker_failed", message=f"{type(error).__name__}: {_first_line(error)}")
         raise
     verdict.finish(outcome)
 
@@ -194,18 +196,31 @@ class _Verdict:
 
 
 def _trainer_class(*, local: bool) -> Any:
-    """JaxTrainer; for one machine, without the actor that watches for controllers whose driver was lost."""
+    """JaxTrainer; on one machine without the actors that nothing there needs, which cost seconds of a start."""
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
     from ray.train.v2.jax import JaxTrainer
 
     if not local:
         return JaxTrainer
 
+    class NoDatasets(WorkerGroupCallback):  # type: ignore[misc]
+        """In place of Ray Train's manager of Ray Datasets; text comes by MaxText's own pipeline."""
+
+        def before_init_train_context(self, workers: list[Any]) -> dict[str, list[Any]]:
+            return {"dataset_shard_provider": [None] * len(workers)}
+
     class LocalJaxTrainer(JaxTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:
             # The cleaner outlives a driver to give its resources back, and asks Ray's dashboard every second;
             # here all of Ray ends with the driver, and there is no dashboard, nor anybody who reads metrics.
-            unwanted = {"PlacementGroupCleanerCallback", "ControllerMetricsCallback", "WorkerMetricsCallback"}
-            return [each for each in super()._create_default_callbacks() if type(each).__name__ not in unwanted]
+            unwanted = {
+                "DatasetsCallback",
+                "PlacementGroupCleanerCallback",
+                "ControllerMetricsCallback",
+                "WorkerMetricsCallback",
+            }
+            callbacks = [each for each in super()._create_default_callbacks() if type(each).__name__ not in unwanted]
+            return [*callbacks, NoDatasets()]
 
     return LocalJaxTrainer
 

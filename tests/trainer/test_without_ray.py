@@ -6,6 +6,8 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.trainer.runs import STEPS, Lab, Run, numbers
 
 
@@ -61,6 +63,17 @@ def test_synthetic_data_of_maxtext_trains_with_nothing_to_read(lab: Lab) -> None
     )
     assert run.process.returncode == 0, run.output()[-4000:]
     assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3]
+
+
+def test_mfu_is_the_share_of_the_chips_peak(lab: Lab) -> None:
+    config = lab.config("mfu", hosts=1, data={}, dataset_type="synthetic", steps=3, eval_interval=None)
+    tree = json.loads(config.read_text())
+    tree["accelerator"]["peakTflops"] = 0.5
+    config.write_text(json.dumps(tree))
+    run = lab.train(config, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-4000:]
+    for line in run.metrics():
+        assert line["mfu"] == pytest.approx(line["tflops_per_second_per_device"] / 0.5, abs=2e-6)
 
 
 def test_pretrained_weights_are_where_training_starts(lab: Lab, undisturbed: Run) -> None:
