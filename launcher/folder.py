@@ -36,7 +36,7 @@ _INTERRUPTED = "Interrupted: its supervisor was killed, or the machine restarted
 _STARTING = "starting Ray, then loading and compiling the model"
 # Of metrics.jsonl, which may be large, the ends are read: enough for the first losses and the last 20 steps.
 _METRICS_END = 128 << 10
-_RECENT_STEPS = 20
+_RECENT_STEPS = 20  # while it goes on; of a run that has ended, the speed is that of all steps that are read
 
 
 class ForeignFolderError(LauncherError):
@@ -193,8 +193,9 @@ def _with_metrics(status: RunStatus, path: Path, devices: int) -> RunStatus:
     train, held_out = [line for line in last if "loss" in line], [line for line in last if "eval_loss" in line]
     if not train and not held_out:
         return status
-    recent = [seconds for line in train[-_RECENT_STEPS:] if (seconds := _number(line.get("step_seconds")))]
-    rates = [rate for line in train[-_RECENT_STEPS:] if (rate := _number(line.get("tokens_per_second_per_device")))]
+    timed = train if status.state.ended else train[-_RECENT_STEPS:]
+    recent = [seconds for line in timed if (seconds := _number(line.get("step_seconds")))]
+    rates = [rate for line in timed if (rate := _number(line.get("tokens_per_second_per_device")))]
     step = train[-1]["step"] + 1 if train else None
     left = None
     if recent and step is not None and status.steps is not None and not status.state.ended:

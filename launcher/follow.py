@@ -89,12 +89,24 @@ def summary(status: RunStatus) -> str:
         if "://" in status.folder or Path(checkpoints).is_dir():
             rows.append(("checkpoints", checkpoints))
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
-    if status.state is State.SUCCEEDED:
-        more = "submit it again with more train.steps and --continue, to train on"
-        rows.append(("next", f"launcher logs {status.name}" if status.step is None else more))
-    else:
-        rows.append(("next", f"launcher logs {status.name}, then submit it again to resume"))
+    rows += [("" if number else "next", line) for number, line in enumerate(output.table(_next(status)).splitlines())]
     return output.table(rows)
+
+
+def _next(status: RunStatus) -> list[tuple[str, str]]:
+    """Commands for what may come after the end, and what they do; FILE is what the run was submitted with."""
+    logs = f"launcher logs {status.name}"
+    submit = f"launcher submit -f FILE --name {status.name}"
+    if status.state is State.SUCCEEDED:
+        if status.step is None:
+            return [(logs, "its output")]
+        more = f"{submit} --set train.steps={2 * (status.steps or status.step)} --continue"
+        return [(logs, "its output"), (more, "trains on")]
+    if status.state is State.CANCELLED:
+        return [(submit, "resumes it")]
+    if status.step is None:
+        return [(logs, "says more"), (submit, "starts it again; add --continue if the values have changed")]
+    return [(logs, "says more"), (submit, "resumes it")]
 
 
 def _took(status: RunStatus) -> str:

@@ -41,8 +41,9 @@ class RunStatus:
     `steps`; `loss` is the last step's, `eval_loss` the last held-out evaluation's, and those with `_first`
     the first ones; times are RFC 3339 in UTC and belong to the current attempt; `restarts` counts the
     times that training started again within it; `folder` is a local path or a URL and holds
-    metrics.jsonl. `tokens_per_second` is of all devices together over the last steps, `seconds_left` an
-    estimate from the same steps. What is not known (yet) is None.
+    metrics.jsonl. `tokens_per_second` is of all devices together, over the last steps while the run goes on and
+    over all of them (of a long run, the last thousand or so) after its end; `seconds_left` is an estimate from the
+    last steps. What is not known (yet) is None.
     """
 
     name: str

@@ -67,6 +67,112 @@ def test_data_that_cannot_be_trained_on(launcher: Launcher, name: str, content: 
     assert not launcher.home.exists()
 
 
+# Over the quickstart, as a new user writes them: the whole of stderr.
+BAD_LUCK = [
+    ("train:\n", "mine.yaml:1: train has no value (null); give it one, or remove the key."),
+    ("run: null\n", "mine.yaml:1: run has no value (null); give it one, or remove the key."),
+    ("train: [steps: 3]\n", "mine.yaml:1: train is a list; it takes a map of keys to values."),
+    ("storage: local\n", 'mine.yaml:1: storage is text ("local"); it takes a map of keys to values.'),
+    ("data: {files: a.txt}\n", 'mine.yaml:1: data.files is text ("a.txt"); it takes a list, such as ["a.txt"].'),
+    ("run:\n  name: a\n  name: b\n", 'mine.yaml:3: the key "name" is there already, on line 2; keep one of the two.'),
+    ("run:\n\tname: a\n", "mine.yaml:2: this is not valid YAML: there is a tab; indent with spaces."),
+    ("run: {name: a\n", 'mine.yaml:2: this is not valid YAML: the "{" that opens on line 1 is not closed here;'
+     ' a "," or its end is missing.'),
+    ("run: 'a\n", "mine.yaml:2: this is not valid YAML: the quote that opens on line 1 is not closed."),
+    ("run: {name: a}}\n", 'mine.yaml:1: this is not valid YAML: there is a "}" too many.'),
+    ("run:\n  name: a\n kind: local\n", "mine.yaml:3: this is not valid YAML: this does not fit what begins on line 1;"
+     " mend the indentation."),
+    ("run: {name: a}\n---\nrun: {name: b}\n", "mine.yaml:3: a second document begins here, which Helm 3 drops and"
+     " Helm 4 merges; put it into a file of its own."),
+    ("run: {name: Modèle.2}\n", 'mine.yaml:1: run.name: "Modèle.2" is no name; use small letters, digits and hyphens,'
+     ' with a letter first and no hyphen last. For example "modele-2".'),
+    ("run: {name: 7b}\n", 'mine.yaml:1: run.name: "7b" is no name; use small letters, digits and hyphens,'
+     ' with a letter first and no hyphen last. For example "run-7b".'),
+    ("run: {maxRestarts: -1}\n", "mine.yaml:1: run.maxRestarts is -1; it must be at least 0."),
+    ("run: {command: echo hi}\n", 'mine.yaml:1: run.command is text ("echo hi"); it takes a list, such as'
+     ' ["echo", "hi"].'),
+    ("train: {steps: 0}\n", "mine.yaml:1: train.steps is 0; a run takes at least one step."),
+    ("train: {steps: -5}\n", "mine.yaml:1: train.steps is -5; a run takes at least one step."),
+    ('train: {learning_rate: "3e-4"}\n', 'mine.yaml:1: train.learning_rate is text ("3e-4"); MaxText takes a number;'
+     " remove the quotes."),
+    ("train: {checkpoint_period: 0}\n", "mine.yaml:1: train.checkpoint_period is 0; it must be at least 1."),
+    ("slice: {hosts: -1}\n", "mine.yaml:1: slice.hosts is -1; it must be at least 0."),
+    ("slice: {accelerator: v6e}\n", "mine.yaml:1: a local run uses this machine's CPU: slice.accelerator must be cpu,"
+     " not v6e."),
+    ("storage: {kind: }\n", "mine.yaml:1: storage.kind has no value (null); give it one, or remove the key."),
+    ("data: {heldOut: {fraction: 2}}\n", "mine.yaml:1: data.heldOut.fraction is 2; it must be at least 0 and at most"
+     " 0.5."),
+    ("data: {corpus: '', files: ['gs://bucket/a.txt']}\n", 'mine.yaml:1: data.files: "gs://bucket/a.txt" is a URL; text'
+     " is read from files: copy it, or mount its bucket."),
+    ("worker: {env: {LEVEL: 1}}\n", "mine.yaml:1: worker.env.LEVEL is the number 1; it takes text; put it in quotes."),
+    ("run:\u00a0{name: a}\n", "mine.yaml:1: there is no key run:\u00a0{name; it holds the invisible character U+00A0,"
+     " type it anew."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), BAD_LUCK, ids=[text.strip()[:30] for text, _ in BAD_LUCK])
+def test_bad_luck_with_values(launcher: Launcher, text: str, sentence: str) -> None:
+    result = launcher("submit", "-f", "quickstart", "-f", launcher.write("mine.yaml", text))
+    assert (result.code, result.out, result.err) == (1, "", f"Error: {sentence}\n")
+    assert not launcher.home.exists()
+
+
+@pytest.mark.skipif(find_spec("maxtext") is None, reason="the trainer's packages are not installed")
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("slice: {hosts: 1000}\n", "mine.yaml:1: slice.hosts: 1000 workers are too many for this machine's "),
+        ("data: {tokenizer: {path: no.model}}\n", "mine.yaml:1: data.tokenizer.path: "),
+        ("data: {corpus: '', files: ['*.txt']}\n", "mine.yaml:1: data.files: no file matches "),
+        ("data: {corpus: '', files: [closed]}\n", "mine.yaml:1: data.files: "),
+        ("data: {tokenizer: {kind: huggingface}}\n", "mine.yaml:1: data.tokenizer.kind is huggingface, so"),
+    ],
+)
+def test_bad_luck_with_what_values_name(launcher: Launcher, text: str, sentence: str) -> None:
+    closed = launcher.folder / "closed"
+    closed.mkdir(mode=0)
+    file = launcher.write("mine.yaml", text)
+    result = launcher("submit", "-f", "quickstart", "-f", file, before=as_anybody)
+    closed.chmod(0o755)
+    assert refused(result).startswith(f"Error: {sentence}")
+    assert not launcher.home.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["submit"], "there are no values; name a file with -f, such as the preset quickstart."),
+        (["submit", "-f", "empty.yaml"], "there are no values; name a file with -f, such as the preset quickstart."),
+        (["submit", "-f", ""], '-f "" names no file; give a values file, or the name of a preset such as quickstart.'),
+        (["submit", "-f", "quickstart", "--name", ""], "--name: the run has no name; give it one with --name NAME"),
+        (
+            ["submit", "-f", "quickstart", "--set", "steps=3"],
+            "--set 1: there is no key steps; did you mean train.steps?",
+        ),
+        (["submit", "-f", "quickstart", "--set", "train.steps"], '--set "train.steps": the key "steps" has no value.'),
+        (["submit", "-f", "quickstart", "--set", "train.steps="], '--set 1: train.steps is text ("")'),
+        (["submit", "-f", "utf-16.yaml"], "utf-16.yaml:1: the file is not UTF-8 text; save it as UTF-8."),
+        (["submit", "-f", "cp1252.yaml"], "cp1252.yaml:2: the file is not UTF-8 text; save it as UTF-8."),
+        (["submit", "-f", "windows.yaml"], "windows.yaml:2: there is no key run.nmae; did you mean run.name?"),
+    ],
+)
+def test_bad_luck_on_the_command_line(launcher: Launcher, arguments: list[str], sentence: str) -> None:
+    for name, content in {
+        "empty.yaml": b"# nothing yet\n",
+        "utf-16.yaml": "run:\r\n  name: a\r\n".encode("utf-16"),
+        "cp1252.yaml": b"run:\r\n  name: \x93a\x94\r\n",
+        "windows.yaml": b"\xef\xbb\xbfrun:\r\n  nmae: a\r\n",
+    }.items():
+        (launcher.folder / name).write_bytes(content)
+    assert refused(launcher(*arguments)).startswith(f"Error: {sentence}")
+    assert not launcher.home.exists()
+
+
+def test_the_same_file_twice_is_that_file(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT)
+    assert launcher("values", "-f", file, "-f", file).out == launcher("values", "-f", file).out
+
+
 def test_a_kind_that_is_still_to_come(launcher: Launcher) -> None:
     text = """\
 run: {name: demo, kind: job-set, command: [hostname]}

@@ -18,7 +18,7 @@ def test_a_run_is_followed_to_its_end(launcher: Launcher) -> None:
     result = launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     assert result.code == 0
     assert result.out.splitlines()[0].startswith("succeeded  demo after ")
-    assert result.out.splitlines()[1:] == ["next       launcher logs demo"]
+    assert result.out.splitlines()[1:] == ["next       launcher logs demo  its output"]
     assert result.err.splitlines()[0] == 'The run "demo" was started on this machine.'
     assert launcher("logs", "demo").out == "hello\n"
     assert not launcher.processes()
@@ -47,7 +47,8 @@ def test_the_exit_code_is_the_runs(launcher: Launcher) -> None:
     assert result.out.splitlines()[0].startswith("failed  demo after ")
     assert result.out.splitlines()[1:] == [
         "reason  The command ended with exit code 7.",
-        "next    launcher logs demo, then submit it again to resume",
+        "next    launcher logs demo                   says more",
+        "        launcher submit -f FILE --name demo  starts it again; add --continue if the values have changed",
     ]
     assert launcher("logs", "demo").out == "no\n[launcher] The command ended with exit code 7.\n"
 

@@ -146,7 +146,10 @@ def test_a_training_from_submit_to_its_end(trained: Launcher, plain: Plain) -> N
     ]
     assert re.fullmatch(r"speed        [0-9,]+ tokens/s", summary[4])
     assert summary[5:7] == [f"checkpoints  {folder}/checkpoints", f"metrics      {folder}/metrics.jsonl"]
-    assert [line.split()[0] for line in summary[7:]] == ["next"]
+    assert [re.sub(" +", " ", line) for line in summary[7:]] == [
+        "next launcher logs plain its output",
+        f" launcher submit -f FILE --name plain --set train.steps={2 * STEPS} --continue trains on",
+    ]
     assert plain.checkpoints == ["0", "12", "4", "8"]
     assert [line[0] for line in plain.numbers if line[1] is not None] == list(range(STEPS))
     assert trained.processes("plain") == []

@@ -100,7 +100,8 @@ def test_the_summary_of_a_success() -> None:
         "held-out   10.800 -> 7.100",
         "speed      1,234 tokens/s",
         "metrics    /runs/llama/metrics.jsonl",
-        "next       submit it again with more train.steps and --continue, to train on",
+        "next       launcher logs llama                                                   its output",
+        "           launcher submit -f FILE --name llama --set train.steps=80 --continue  trains on",
     ]
     assert follow.exit_code(DONE) == 0
 
@@ -111,7 +112,10 @@ def test_the_summary_of_a_failure() -> None:
     assert lines[:2] == ["failed       llama after 1 min 28 s", "reason       The disk is full."]
     assert "restarts     2" in lines
     assert "checkpoints  gs://bucket/llama/checkpoints" in lines
-    assert lines[-1] == "next         launcher logs llama, then submit it again to resume"
+    assert lines[-2:] == [
+        "next         launcher logs llama                   says more",
+        "             launcher submit -f FILE --name llama  resumes it",
+    ]
     assert [follow.exit_code(replace(DONE, state=state)) for state in (State.FAILED, State.CANCELLED)] == [1, 1]
 
 
