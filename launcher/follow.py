@@ -195,7 +195,8 @@ class _Bar:
         if status is None:
             return
         if status.state is not State.RUNNING or status.step is None:
-            text = f"{status.name}  {_state(status)}  {output.clock(time.monotonic() - self._since)}"
+            state, _, busy = _state(status).partition(": ")
+            text = f"{status.name}  {state} {output.clock(time.monotonic() - self._since)}  {busy}".rstrip()
             yield Text(text, no_wrap=True, overflow="ellipsis")
             return
         # One column less than there are: a full line makes some terminals wrap.
