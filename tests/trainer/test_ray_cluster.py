@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.trainer.runs import Lab, Run, numbers
@@ -47,7 +49,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         stderr=subprocess.DEVNULL,
     )
     yield {**environment, "RAY_ADDRESS": f"127.0.0.1:{port}"}
-    head.terminate()
+    # Asked politely it takes a minute, and its agents another.
+    processes = [*psutil.Process(head.pid).children(recursive=True), psutil.Process(head.pid)]
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     head.wait(30)
 
 
