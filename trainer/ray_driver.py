@@ -84,7 +84,8 @@ def run(config: RunConfig) -> loop.Outcome:
         # Ray starts ahead from being used.
         os.environ.update(_worker_environment(config))
         # While Ray's processes start there is time for an import that takes a second.
-        threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True).start()
+        importing = threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True)
+        importing.start()
         ray.init(
             # One for the controller, and one for each host: as many processes are started ahead.
             num_cpus=config.hosts + 1,
@@ -92,6 +93,7 @@ def run(config: RunConfig) -> loop.Outcome:
             logging_level="WARNING",
             _node_ip_address=_LOOPBACK,
         )
+        importing.join()
         for name in [name for name in os.environ if name.startswith("RAY_TRAIN_")]:
             del os.environ[name]  # inherited by now; here Ray Train would make a runtime environment of them
     else:
@@ -114,7 +116,8 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
         scaling_config=scaling_config(config),
         run_config=RayRunConfig(
             name=config.name,
-            storage_path=str(config.folder.parent / ".ray"),
+            # Ray Train keeps a note of itself here; checkpoints are MaxText's.
+            storage_path=str(config.folder / ".ray"),
             failure_config=FailureConfig(max_failures=config.max_restarts),
             worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},
         ),
