@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from launcher.errors import LauncherError
+from launcher.guess import either
 
 _SHAPE = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*)+")
 _PRODUCT = re.compile(r"(?P<name>[a-z0-9]+)-(?P<count>[1-9][0-9]*)")
@@ -71,7 +72,7 @@ def resolve(slice: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:  # noq
     if row["kind"] == "cpu":
         return Slice(name, "cpu", "", machine, machines.get(machine, 1), slice["hosts"] or 1)
     if machine not in machines:
-        raise SliceError("machineType", f"{name} has no machine type {machine}; it comes as {_either(machines)}.")
+        raise SliceError("machineType", f"{name} has no machine type {machine}; it comes as {either(machines)}.")
     return Slice(name, row["kind"], "", machine, machines[machine], slice["hosts"] or 1)
 
 
@@ -84,7 +85,7 @@ def _tpu(name: str, row: Mapping[str, Any], slice: Mapping[str, Any]) -> Slice: 
         raise SliceError("topology", _no_topology(name, row, topology))
     machine = slice["machineType"] or machines[0]
     if machine not in machines:
-        raise SliceError("machineType", f"a {name} slice of {topology} comes on {_either(machines)}, not on {machine}.")
+        raise SliceError("machineType", f"a {name} slice of {topology} comes on {either(machines)}, not on {machine}.")
     per_host = row["machineTypes"][machine]
     return Slice(name, "tpu", topology, machine, per_host, chips(topology) // per_host)
 
@@ -189,8 +190,3 @@ def _no_count(name: str, row: Mapping[str, Any], wanted: int) -> str:
     near = [f"{best[count]} ({count})" for count in below[-1:] + above[:1]]
     are = "nearest are" if len(near) > 1 else "nearest is"
     return f"no {name} slice has {wanted} chip{'s' if wanted != 1 else ''}; {are} {' and '.join(near)}."
-
-
-def _either(names: Any) -> str:
-    words = list(names)
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -14,38 +14,46 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 from launcher import accelerators
+from launcher.guess import bare, either, nearest
+from launcher.maxtext_keys import (
+    KINDS,
+    OWNED,
+    OWNED_WITH_DATA,
+    POSITIVE,
+    TEXT_IS_GIVEN,
+    maxtext,
+    out_of_bounds,
+    takes,
+)
 from launcher.paths import charts_dir
 from launcher.reader import resolve
 from launcher.schema import Violation, leaves, spell_value, violations
 from launcher.tree import Origin, Values, spell
 
+__all__ = [
+    "CLUSTER_LIMIT",
+    "ERROR",
+    "NAME_LIMITS",
+    "OWNED",
+    "OWNED_WITH_DATA",
+    "RULES",
+    "WARNING",
+    "Case",
+    "Problem",
+    "check",
+    "has_errors",
+    "maxtext",
+    "out_of_bounds",
+    "schema",
+    "spelled",
+    "table_of",
+    "takes",
+]
+
 ERROR, WARNING = "error", "warning"
-
-OWNED: dict[str, str] = {
-    "run_name": "use run.name.",
-    "base_output_directory": "use storage.mountPath (checkpoints and metrics go below it).",
-    "hardware": "use slice.accelerator.",
-    "tokenizer_path": "use data.tokenizer.path.",
-    "tokenizer_type": "use data.tokenizer.kind.",
-    "skip_jax_distributed_system": "slice.hosts and slice.count say how many processes there are.",
-    "enable_single_controller": "run.kind says how the run is made.",
-    "metrics_file": "metrics.jsonl in the run's folder holds the metrics.",
-    "num_slices": "use slice.count.",
-    "hf_access_token": "set HF_TOKEN in the environment, where it stays out of the run's record.",
-}
-"""MaxText keys that Slipway sets, and what to do instead."""
-
-_DATA = "data.files or data.corpus is set, and the text comes from there; remove one of the two."
-OWNED_WITH_DATA = (
-    *("dataset_type", "grain_file_type", "grain_train_files", "grain_eval_files", "grain_train_mixture_config_path"),
-    *("hf_path", "hf_train_files", "hf_eval_files", "train_data_columns", "eval_data_columns"),
-    *("tokenize_train_data", "tokenize_eval_data", "grain_use_elastic_iterator"),
-)
-"""MaxText keys that Slipway sets where the text comes from `data`."""
 
 NAME_LIMITS = {
     "local": 63,  # a folder; the limit of a DNS label keeps names usable on a cluster later
@@ -146,13 +154,6 @@ def schema(chart: str) -> dict[str, Any]:
     return text
 
 
-@cache
-def maxtext() -> dict[str, Any]:
-    """The table of MaxText's keys, made by `python -m trainer.key_table`."""
-    table: dict[str, Any] = json.loads((Path(__file__).parent / "maxtext_keys.json").read_bytes())
-    return table
-
-
 def _schema_violations(case: Case) -> Iterator[Violation]:
     yield from violations(schema("run"), case.tree)
     if "common" not in case.tree:
@@ -174,7 +175,7 @@ def _explain(case: Case, violation: Violation) -> Problem:
     if violation.rule == "enum":
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = _value_at(case.tree, path)
-        near = _near(value, members) if isinstance(value, str) else []
+        near = nearest(value, members) if isinstance(value, str) else []
         says = says + (f' Did you mean "{near[0]}"?' if near else "")
     return case.problem(violation.rule, path, f"{key} {says}")
 
@@ -205,126 +206,31 @@ def _value_at(tree: Any, path: Sequence[str]) -> Any:
     return tree
 
 
-def _plain(key: str) -> str:
-    """A key without what spellings differ in: max_restarts, max-restarts and maxRestarts are one."""
-    return key.replace("_", "").replace("-", "").lower()
-
-
-def _near(word: str, words: Iterable[str], count: int = 1) -> list[str]:
-    """The words nearest to `word`; the same but for case, hyphens and underscores comes first."""
-    from difflib import get_close_matches
-
-    plain: dict[str, str] = {}
-    for known in words:
-        plain.setdefault(_plain(known), known)
-    if _plain(word) in plain:
-        return [plain[_plain(word)]]
-    found = [plain[known] for known in plain if _one_slip(_plain(word), known)]
-    found += [plain[match] for match in get_close_matches(_plain(word), plain, n=count, cutoff=0.7)]
-    return list(dict.fromkeys(found))[:count]
-
-
-def _one_slip(word: str, known: str) -> bool:
-    """Whether one slip of a finger makes `known` to `word`: a letter too many, too few, or wrong, or two swapped."""
-    if len(known) < 2 or abs(len(word) - len(known)) > 1:
-        return False
-    start = next((i for i, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), min(len(word), len(known)))
-    mine, right = word[start:], known[start:]
-    swapped = len(right) > 1 and mine == right[1] + right[0] + right[2:]
-    return swapped or mine[1:] == right[1:] or mine[1:] == right or mine == right[1:]
-
-
 def _belongs(path: tuple[str, ...]) -> str:
     """The end of the sentence on an unknown key: what was meant, as far as that can be guessed."""
     *above, key = path
     paths = [p for p in leaves(schema("run")) if p[0] not in ("common", "global")]
     siblings = [p[-1] for p in paths if list(p[:-1]) == above]
-    near = _near(key, siblings)
-    if near and _plain(near[0]) == _plain(key):
+    near = nearest(key, siblings)
+    if near and bare(near[0]) == bare(key):
         return f"; did you mean {spell([*above, near[0]])}?"
     elsewhere = [spell(p) for p in paths if p[-1] == key]
     if key in maxtext()["keys"]:
         owned = OWNED.get(key)
         elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
     if elsewhere:
-        return f"; did you mean {_either(elsewhere[:4])}?"
+        return f"; did you mean {either(elsewhere[:4])}?"
     if near:
         return f"; did you mean {spell([*above, near[0]])}?"
     by_name = {p[-1]: spell(p) for p in reversed(paths)}
     by_name |= {name: f"train.{name}" for name in maxtext()["keys"] if name not in by_name and name not in OWNED}
-    far = _near(key, by_name)
+    far = nearest(key, by_name)
     if far:
         return f"; did you mean {by_name[far[0]]}?"
-    return f"; {spell(above) if above else 'the top level'} has {_either(siblings, 'and')}." if siblings else "."
-
-
-def _either(words: Sequence[str], joint: str = "or") -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"
+    return f"; {spell(above) if above else 'the top level'} has {either(siblings, 'and')}." if siblings else "."
 
 
 # --- MaxText's keys ---------------------------------------------------------------------------------------------
-
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "text",
-    "list": "a list",
-    "map": "a map of keys to values",
-    "null": "null",
-}
-
-
-def takes(types: Sequence[str], value: Any) -> bool:
-    """Whether MaxText takes `value` for a key of these kinds.
-
-    As MaxText does, an int does for a float, 1e3 for an int, 0 and 1 for a bool, and the text "none" is null.
-    Stricter than MaxText: text is no number and true is no number, since both are mistakes more often than not.
-    """
-    if "any" in types:
-        return True
-    if value is None or (isinstance(value, str) and value.lower() == "none"):
-        return "null" in types
-    if isinstance(value, bool):
-        return "bool" in types
-    if isinstance(value, (int, float)):
-        whole = float(value).is_integer()
-        return "float" in types or ("int" in types and whole) or ("bool" in types and value in (0, 1))
-    if isinstance(value, str):
-        return "str" in types
-    return ("list" if isinstance(value, list) else "map") in types
-
-
-POSITIVE: dict[str, dict[str, int]] = {
-    "per_device_batch_size": {"gt": 0},
-    **{
-        key: {"ge": 1}
-        for key in (
-            *("base_emb_dim", "base_mlp_dim", "base_num_decoder_layers", "base_num_query_heads", "base_num_kv_heads"),
-            *("head_dim", "vocab_size", "max_target_length", "checkpoint_period"),
-        )
-    },
-}
-"""Numbers for which MaxText sets no bound, or none that holds, and divides by them or makes arrays of their size."""
-
-_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "ge": ("at least", lambda value, bound: value >= bound),
-    "gt": ("more than", lambda value, bound: value > bound),
-    "le": ("at most", lambda value, bound: value <= bound),
-    "lt": ("less than", lambda value, bound: value < bound),
-}
-
-
-def out_of_bounds(row: Mapping[str, Any], value: Any) -> str:
-    """The bound that MaxText sets for a number and that `value` breaks, as words; empty where it breaks none."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return ""
-    broken = (
-        f"{words} {row[name]}"
-        for name, (words, holds) in _BOUNDS.items()
-        if name in row and not holds(value, row[name])
-    )
-    return next(broken, "")
 
 
 def _train_keys(case: Case) -> Iterator[Problem]:
@@ -340,14 +246,14 @@ def _train_keys(case: Case) -> Iterator[Problem]:
         elif value is None:
             pass  # a layer took the key back; the trainer leaves it to MaxText
         elif not takes(table[key]["types"], value):
-            kinds = [kind for kind in _KINDS if kind in table[key]["types"]]
-            wanted = _either([_KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
+            kinds = [kind for kind in KINDS if kind in table[key]["types"]]
+            wanted = either([KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
             unquoted = isinstance(value, str) and takes(table[key]["types"], resolve(value))
             hint = "; remove the quotes" if unquoted else ""
             yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}{hint}.")
         elif "values" in table[key] and value not in table[key]["values"]:
             members = [str(member) for member in table[key]["values"]]
-            near = _near(str(value), members)
+            near = nearest(str(value), members)
             guess = f' Did you mean "{near[0]}"?' if near else ""
             listed = ", ".join(member or '""' for member in members)
             yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it is one of {listed}.{guess}")
@@ -361,18 +267,18 @@ def _train_keys(case: Case) -> Iterator[Problem]:
 
 def _train_value(case: Case, path: tuple[str, str], value: Any) -> Iterator[Problem]:
     if path[1] == "model_name" and value not in ("default", *maxtext()["models"]):
-        near = _near(value, maxtext()["models"], 3)
-        guess = f"; did you mean {_either(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
+        near = nearest(value, maxtext()["models"], 3)
+        guess = f"; did you mean {either(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
         yield case.problem("model-name", path, f'MaxText {maxtext()["maxtext"]} has no model "{value}"{guess}')
 
 
 def _train_belongs(key: str) -> str:
-    near = _near(key, maxtext()["keys"])
-    if near and _plain(near[0]) == _plain(key):
+    near = nearest(key, maxtext()["keys"])
+    if near and bare(near[0]) == bare(key):
         return f"; did you mean train.{near[0]}?"
     elsewhere = [spell(p) for p in leaves(schema("run")) if p[-1] == key and p[0] not in ("common", "global", "train")]
     if elsewhere:
-        return f"; did you mean {_either(elsewhere)}?"
+        return f"; did you mean {either(elsewhere)}?"
     return f"; did you mean train.{near[0]}?" if near else "."
 
 
@@ -419,7 +325,7 @@ def _data(case: Case) -> Iterator[Problem]:
     has_data = bool(data["files"] or data["corpus"])
     for key in OWNED_WITH_DATA if has_data else ():
         if tree["train"].get(key) is not None:
-            yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {_DATA}")
+            yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {TEXT_IS_GIVEN}")
     if data["files"] and data["corpus"]:
         yield case.problem("data", ("data", "corpus"), "data.files and data.corpus are both set; keep one of the two.")
     if tree["run"]["command"]:
