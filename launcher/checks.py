@@ -39,6 +39,7 @@ __all__ = [
     "NAME_LIMITS",
     "OWNED",
     "OWNED_WITH_DATA",
+    "POSITIVE",
     "RULES",
     "WARNING",
     "Case",

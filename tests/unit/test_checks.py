@@ -291,3 +291,22 @@ def test_a_first_mistake_is_one_sentence(text: str, sentence: str) -> None:
 def test_what_is_wrong_besides_a_mistyped_key_is_told_too() -> None:
     found = problems("run: {nmae: x, kind: local}\nstorage: {kind: pvc}\nslice: {accelerator: cpu, topology: 4x5}\n")
     assert [problem.key for problem in found] == ["run.nmae", "storage.kind", "slice.topology"]
+
+
+SAMPLES: list[Any] = [None, True, -1, 0, 1.5, 1e30, "", "x", "no/such", [], [""], [None], [[1]], {}, {"x": None}]
+
+
+@pytest.mark.parametrize("base", ["quickstart", "good"])
+@pytest.mark.parametrize("path", [path for path in leaves(checks.schema("run")) if path[0] != "global"], ids=".".join)
+def test_no_value_of_any_kind_breaks_the_check(path: tuple[str, ...], base: str) -> None:
+    user = values.load(["quickstart"]) if base == "quickstart" else values.read_text(json.dumps(GOOD).encode(), "g")
+    for sample in SAMPLES:
+        for problem in check_launch(values.set_value(user, path, sample, values.Origin("v.yaml", 1)), DEFAULTS):
+            assert problem.message.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("key", checks.POSITIVE)
+def test_no_train_value_of_any_kind_breaks_the_check(key: str) -> None:
+    user = values.load(["quickstart"])
+    for sample in SAMPLES:
+        check_launch(values.set_value(user, ("train", key), sample, values.Origin("v.yaml", 1)), DEFAULTS)
