@@ -97,6 +97,19 @@ def test_metrics(folder: Path) -> None:
     assert look(folder).seconds_left is None  # nothing is left of what has ended
 
 
+def test_the_speed_is_the_last_steps_while_a_run_goes_on_and_all_steps_after_it(folder: Path) -> None:
+    rates = [100] * 20 + [300] * 20
+    steps = [
+        {"step": step, "loss": 1.0, "step_seconds": 1.0, "tokens_per_second_per_device": rate}
+        for step, rate in enumerate(rates)
+    ]
+    lines(folder / "metrics.jsonl", *steps)
+    supervisor = locked(folder)
+    assert look(folder).tokens_per_second == pytest.approx(300)
+    supervisor.communicate("")
+    assert look(folder).tokens_per_second == pytest.approx(150)  # as many tokens at 100 as at 300
+
+
 def test_a_large_metrics_file_is_read_at_its_ends(folder: Path) -> None:
     entry = {"loss": 1.0, "step_seconds": 1.0, "padding": "x" * 200}
     with (folder / "metrics.jsonl").open("w") as file:
