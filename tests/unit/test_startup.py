@@ -1,0 +1,65 @@
+"""The stand-ins of trainer/startup.py: what training never uses is not imported, and what is used is real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+IMPORT = """
+import sys
+from trainer.startup import defer_unused_imports
+defer_unused_imports()
+import maxtext.trainers.pre_train.train
+from maxtext.input_pipeline import input_pipeline_interface, tokenizer
+from maxtext.utils import elastic_utils
+from maxtext.layers import engram
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_that_is_deferred_is_imported_by_maxtext() -> None:
+    listing = (
+        "from trainer import startup\n"
+        "print([name for name in startup._DEFERRED if type(sys.modules[name]) is not startup._DeferredModule])"
+    )
+    assert run(IMPORT + listing).strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("use", "answer"),
+    [
+        ("print(engram.sympy.isprime(7))", "True"),
+        ("print(tokenizer.transformers.AutoTokenizer.__class__.__name__)", "_Later"),
+        (
+            "try:\n    tokenizer.transformers.AutoTokenizer.from_pretrained('/no/such/folder')\n"
+            "except Exception as error:\n    print(type(sys.modules['transformers']).__module__, type(error).__name__)",
+            "transformers.utils.import_utils",
+        ),
+        ("print(elastic_utils.pathwaysutils.is_pathways_backend_used())", "False"),
+        (
+            "try:\n    sys.modules['cloud_accelerator_diagnostics'].tensorboard.create_instance()\n"
+            "except Exception as error:\n    print(error)",
+            "needs the Python package cloud_accelerator_diagnostics, which is not installed",
+        ),
+    ],
+)
+def test_what_is_used_after_all_is_the_real_thing(use: str, answer: str) -> None:
+    assert answer in run(IMPORT + use, HF_HUB_OFFLINE="1")
+
+
+def test_where_pathways_is_the_platform_nothing_is_deferred() -> None:
+    code = "import sys\nfrom trainer.startup import defer_unused_imports\ndefer_unused_imports()\n"
+    assert run(code + "print('transformers' in sys.modules)", JAX_PLATFORMS="proxy,cpu").strip() == "False"
