@@ -110,8 +110,16 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
             continue
         was = _spell(before[path]) if path in before else "(not set)"
         now = _spell(after[path]) if path in after else "(not set)"
-        lines.append(f"{spell(path)}: {was} -> {now}")
+        lines.append(f"{spell(path)}: {was} -> {now}{_consequence(path, after)}")
     return lines
+
+
+def _consequence(path: tuple[str, ...], after: Mapping[tuple[str, ...], Any]) -> str:
+    """What a change does that its line does not show."""
+    if path == ("train", "steps") and ("train", "learning_rate_schedule_steps") not in after:
+        # MaxText's schedule is as long as the run unless it is told.
+        return " (every step's learning rate changes with it, unless train.learning_rate_schedule_steps is set)"
+    return ""
 
 
 def _flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -58,7 +58,9 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         raise
     except Exception as error:
         traceback.print_exc()
-        _report(config, f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}")
+        from trainer.ray_driver import describe
+
+        _report(config, describe(error))
         return 1
     return 0
 

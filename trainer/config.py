@@ -149,7 +149,7 @@ def check(config: RunConfig) -> dict[str, Any]:
             )
     tokenizer = str(derived["tokenizer_path"])
     if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
-        raise ConfigError(f"data.tokenizer.path: {tokenizer} does not exist; name a tokenizer file, or leave it empty.")
+        raise ConfigError(f"data.tokenizer.path: {tokenizer} is no file; name a tokenizer file, or leave it empty.")
     check_corpus(config.corpus)
     return config.corpus.summary()
 

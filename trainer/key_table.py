@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from trainer.startup import defer_unused_imports
+
 TABLE = Path(__file__).resolve().parent.parent / "launcher" / "maxtext_keys.json"
 
 _BOUNDS = ("ge", "gt", "le", "lt")
@@ -31,6 +33,7 @@ _LISTS_FROM_TEXT = ("adamw_mask", "eval_data_columns", "train_data_columns", "tr
 def key_table() -> dict[str, Any]:
     """The table as JSON data: {"maxtext": version, "keys": {key: {"types": […], "values": […]}}, "models": […]}."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    defer_unused_imports()
     from maxtext.configs import types as config
 
     # MaxText lets the fields of its nested models (lora, dpo) pass its first check of names at the top level, too,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -79,6 +80,8 @@ def run(config: RunConfig) -> loop.Outcome:
     local = prepare_environment()
     import ray
 
+    # That tokens are on, said at every start.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     if local:
         # Inherited by all of Ray's processes. Given as a runtime environment it would keep the workers that
         # Ray starts ahead from being used.
@@ -271,6 +274,17 @@ def _worker_environment(config: RunConfig) -> dict[str, str]:
         )
     )
     return variables
+
+
+def describe(error: BaseException) -> str:
+    """One sentence for what ended the training: which workers failed, and how."""
+    failures: dict[int, BaseException] = getattr(error, "worker_failures", None) or {}
+    if not failures:
+        return f"{type(error).__name__}: {_first_line(error)}"
+    # Ray wraps what a worker raised; a worker that was killed has nothing but Ray's word.
+    causes = {rank: getattr(failure, "cause", None) or failure for rank, failure in failures.items()}
+    told = "; ".join(f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}" for rank, cause in causes.items())
+    return f"Workers failed and no restart was left ({told})."
 
 
 def _first_line(error: BaseException) -> str:

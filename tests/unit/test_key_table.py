@@ -12,8 +12,6 @@ import pytest
 
 from launcher.checks import OWNED, OWNED_WITH_DATA, maxtext, out_of_bounds, takes
 
-pytest.importorskip("maxtext", reason="MaxText is not installed (pip install slipway[train])")
-
 SAMPLES: list[Any] = [None, True, 1, 0, -1, 7, 1.5, "x", "none", [], ["a"], {}]
 
 
@@ -24,6 +22,9 @@ def from_maxtext() -> dict[str, Any]:
 import json
 from typing import Annotated
 from trainer.key_table import as_text, key_table
+from trainer.startup import defer_unused_imports
+
+defer_unused_imports()
 from maxtext.configs import pyconfig, types
 from pydantic import TypeAdapter, ValidationError
 

@@ -84,9 +84,16 @@ def test_what_differs_between_two_configs() -> None:
         "data": {},
     }
     assert config_difference(old, new) == [
-        "train.steps: 30 -> 60",
+        "train.steps: 30 -> 60 (every step's learning rate changes with it, "
+        "unless train.learning_rate_schedule_steps is set)",
         "train.packing: true -> 1",
         "slice.hosts: 1 -> (not set)",
         'train."a.b": (not set) -> "z"',
     ]
     assert config_difference(old, old) == []
+
+
+def test_more_steps_on_a_schedule_of_its_own_change_nothing_else() -> None:
+    schedule = {"learning_rate_schedule_steps": 100}
+    old, new = ({"train": {"steps": steps, **schedule}} for steps in (30, 60))
+    assert config_difference(old, new) == ["train.steps: 30 -> 60"]
