@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.tools import tool
+from tests.trainer.runs import Lab
 
 # The same examples on every machine: a failure that a colleague cannot repeat helps nobody. `--hypothesis-seed`
 # and `--hypothesis-profile=search` look further.
@@ -25,3 +27,27 @@ def helm(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def helm4() -> Path:
     return tool("helm")
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A folder for runs, and a tokenizer of 512 pieces made from the standard library's own text."""
+    import sentencepiece
+
+    root = tmp_path_factory.mktemp("lab")
+    text = root / "tokenizer.txt"
+    modules = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-h]*.py"))
+    text.write_text("\n".join(path.read_text(encoding="utf-8") for path in modules))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(root / "tokenizer"),
+        vocab_size=512,
+        model_type="bpe",
+        byte_fallback=True,
+        input_sentence_size=4000,
+        max_sentence_length=8192,
+        minloglevel=2,
+    )
+    runs = root / "runs"
+    runs.mkdir()
+    return Lab(runs, root / "tokenizer.model")

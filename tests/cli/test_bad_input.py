@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,6 @@ def test_values_that_cannot_be(launcher: Launcher, text: str, words: list[str]) 
     assert not launcher.home.exists()
 
 
-@pytest.mark.skipif(find_spec("maxtext") is None, reason="the trainer's packages are not installed")
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -117,7 +115,6 @@ def test_bad_luck_with_values(launcher: Launcher, text: str, sentence: str) -> N
     assert not launcher.home.exists()
 
 
-@pytest.mark.skipif(find_spec("maxtext") is None, reason="the trainer's packages are not installed")
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

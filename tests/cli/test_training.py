@@ -11,7 +11,6 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,7 @@ import pytest
 from launcher import values
 from launcher.record import ENDED, read_events
 from tests.cli.conftest import Launcher, Result, end_all, eventually
-from tests.trainer.conftest import lab  # noqa: F401 - a fixture
 from tests.trainer.runs import STEPS, TRAIN, Lab, lines, numbers
-
-pytestmark = pytest.mark.skipif(find_spec("maxtext") is None, reason="the trainer's packages are not installed")
 
 # The learning rate at a step must not depend on how many steps there are, so that a run can be continued.
 SCHEDULE = {"learning_rate_schedule_steps": 40}
@@ -52,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
 
 
 @pytest.fixture(scope="module")
-def submit(trained: Launcher, lab: Lab) -> Start:  # noqa: F811 - the fixture
+def submit(trained: Launcher, lab: Lab) -> Start:
     """Writes the values of a run; the arguments that submit it."""
 
     def arguments(name: str, *, restarts: int = 2, **train: Any) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,21 +111,21 @@ def test_hosts_share_the_documents_and_the_position_can_be_restored(tmp_path: Pa
         (tmp_path / f"{index:02}.txt").write_text(f"text {index}")
     found = corpus(tmp_path)
 
-    def stream(host: int, epochs: int | None = 1) -> object:
+    def stream(host: int, epochs: int | None = 1) -> Any:
         return data.train_dataset(
             found, held_out=False, host_index=host, host_count=2, shuffle=True, seed=7, epochs=epochs
         )
 
-    shares = [[element["text"] for element in stream(host)] for host in (0, 1)]  # type: ignore[attr-defined]
+    shares = [[element["text"] for element in stream(host)] for host in (0, 1)]
     assert sorted(shares[0] + shares[1]) == sorted(f"text {index}" for index in range(20))
     assert shares[0] != sorted(shares[0])
 
-    first = iter(stream(0, epochs=None))  # type: ignore[call-overload]
+    first = iter(stream(0, epochs=None))
     for _ in range(13):
         next(first)
     state = first.get_state()
     expected = [next(first)["text"] for _ in range(9)]
-    again = iter(stream(0, epochs=None))  # type: ignore[call-overload]
+    again = iter(stream(0, epochs=None))
     again.set_state(json.loads(json.dumps(state)))
     assert [next(again)["text"] for _ in range(9)] == expected
 
