@@ -67,8 +67,8 @@ def train(config: RunConfig) -> Outcome:
         if jax.process_index() > 0:
             _write_own_cache_entries()
     maxtext_config, recorder = _initialize(maxtext_train, maxtext_argv(config))
-    hooks = _Hooks(config, maxtext_train, maxtext_config)
-    with hooks.installed():
+    hooks = _Hooks(config)
+    with hooks.installed(maxtext_train):
         from maxtext.common import goodput
 
         goodput.record_goodput(recorder, goodput.RECORD_JOB_START_TIME)
@@ -156,19 +156,21 @@ def _sentence(error: BaseException) -> str:
 class _Hooks:
     """What is replaced in MaxText while it trains, and what was seen meanwhile."""
 
-    def __init__(self, config: RunConfig, maxtext_train: Any, maxtext_config: Any) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.steps_done = 0
         self.loss = 0.0
         self.stepped = False
         self.target_reached = False
-        self._train = maxtext_train
-        self._maxtext_config = maxtext_config
         self._logger: Any = None
         self._last_loss: Any = None
+        # A checkpoint that MaxText wanted to write before it handed over the step's metrics.
+        self._pending: tuple[Any, ...] | None = None
+        self._in_iteration = False
 
     @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
+    def installed(self, maxtext_train: Any) -> Iterator[None]:
+        """Replace the seams for as long as the context lasts; what was there before is called from the new."""
         from maxtext.common import checkpointing, data_loader, metric_logger
         from maxtext.input_pipeline import grain_data_processing
 
@@ -176,14 +178,9 @@ class _Hooks:
             replace = _replacer(stack)
             replace(metric_logger, "MetricLogger", self._logger_class(metric_logger))
             replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
-            save = replace(checkpointing, "save_checkpoint", self._save_after_metrics)
-            self._save = save
-            maybe_save = replace(checkpointing, "maybe_save_checkpoint", self._defer_save)
-            self._maybe_save = maybe_save
-            self._pending: tuple[Any, ...] | None = None
-            self._in_iteration = False
-            iterate = replace(self._train, "training_loop_iteration", self._iterate)
-            self._iteration = iterate
+            self._save = replace(checkpointing, "save_checkpoint", self._save_after_metrics)
+            self._maybe_save = replace(checkpointing, "maybe_save_checkpoint", self._defer_save)
+            self._iteration = replace(maxtext_train, "training_loop_iteration", self._iterate)
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
             yield
@@ -224,9 +221,9 @@ class _Hooks:
         if step == last and evaluates and self._logger.evaluated_after != step:
             self._evaluate(device_state, variables, constants, after_step=step)
         if self._pending is not None:
-            manager, _, maxtext_config, iterator, saved_step = self._pending
+            manager, maxtext_config, iterator = self._pending
             self._pending = None
-            self._maybe_save(manager, device_state["state"], maxtext_config, iterator, saved_step)
+            self._maybe_save(manager, device_state["state"], maxtext_config, iterator, step)
         return metrics
 
     def _watched(self, train_step: Any) -> Any:
@@ -267,7 +264,7 @@ class _Hooks:
     def _defer_save(self, manager: Any, state: Any, config: Any, iterator: Any, step: int | None = None) -> None:
         """Within an iteration MaxText saves before it hands over the step's metrics; save after that instead."""
         if self._in_iteration and step is not None:
-            self._pending = (manager, state, config, iterator, step)
+            self._pending = (manager, config, iterator)
         else:
             self._maybe_save(manager, state, config, iterator, step)
 
