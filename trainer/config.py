@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,6 +151,8 @@ def check(config: RunConfig) -> dict[str, Any]:
     tokenizer = str(derived["tokenizer_path"])
     if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
         raise ConfigError(f"data.tokenizer.path: {tokenizer} is no file; name a tokenizer file, or leave it empty.")
+    if derived["tokenizer_type"] == "sentencepiece":
+        _check_vocabulary(config, tokenizer)
     check_corpus(config.corpus)
     return config.corpus.summary()
 
@@ -243,6 +246,39 @@ def _tokenizer(values: Mapping[str, Any]) -> dict[str, str]:
             raise ConfigError(f"data.tokenizer.kind is {kind}, so data.tokenizer.path must name the tokenizer.")
         path = str(_maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
     return {"tokenizer_type": kind, "tokenizer_path": path}
+
+
+def _check_vocabulary(config: RunConfig, tokenizer: str) -> None:
+    """A piece that the model has no row for would train it on nothing, without a word."""
+    import sentencepiece
+
+    try:
+        pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer).vocab_size()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"data.tokenizer.path: {tokenizer} is no sentencepiece model; name one, or set the kind."
+        ) from error
+    rows = _vocabulary(config)
+    if pieces > rows:
+        raise ConfigError(
+            f"data.tokenizer.path: {tokenizer} has {pieces:,} pieces, but the model has room for {rows:,}; "
+            f"set train.vocab_size: {pieces}, or name the model's own tokenizer."
+        )
+
+
+def _vocabulary(config: RunConfig) -> int:
+    """The model's vocabulary: train.vocab_size, else the model's, else MaxText's default."""
+    given = config.train.get("vocab_size")
+    if given is not None:
+        return int(given)
+    configs = _maxtext_folder() / "configs"
+    for path in (configs / "models" / f"{config.train.get('model_name', 'default')}.yml", configs / "base.yml"):
+        found = (
+            re.search(r"^vocab_size:\s*([0-9_]+)", path.read_text(encoding="utf-8"), re.M) if path.exists() else None
+        )
+        if found:
+            return int(found[1])
+    raise ConfigError("MaxText's base.yml names no vocab_size; set train.vocab_size.")
 
 
 def _maxtext_folder() -> Path:

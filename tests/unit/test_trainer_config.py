@@ -147,6 +147,25 @@ def test_a_key_that_slipway_owns_is_refused_without_the_launcher_too(tmp_path: P
         trainer_config.check(trainer_config.read(config.path))
 
 
+def test_a_tokenizer_with_more_pieces_than_the_model_is_refused(tmp_path: Path, defaults: Values) -> None:
+    with pytest.raises(
+        ConfigError, match=r"has 32,000 pieces, but the model has room for 512; set train.vocab_size: 32000"
+    ):
+        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, "train.vocab_size=512"))
+    # gpt3's embedding is larger than the tokenizer of llama2, and MaxText's default is just as large.
+    for more in ("train.model_name=gpt3-175b", "train.vocab_size=32000", "train.steps=4"):
+        assert trainer_config.check(run_config(tmp_path, defaults, *LOCAL, more))["files"] > 100
+
+
+def test_a_tokenizer_that_is_none_is_named(tmp_path: Path, defaults: Values) -> None:
+    text = tmp_path / "tokenizer.model"
+    text.write_text("no model")
+    with pytest.raises(ConfigError, match=r"tokenizer.model is no sentencepiece model"):
+        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={text}"))
+    with pytest.raises(ConfigError, match=r"is no file"):
+        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={tmp_path}"))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
