@@ -68,11 +68,13 @@ def is_loopback(text: str) -> bool:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_worker_changes_no_number(lab: Lab, undisturbed: Run, rank: int) -> None:
     run = lab.start(lab.config(f"killed-rank-{rank}"))
-    run.until(lambda: run.step() >= 6)
+    # Steps take a fraction of what it takes to write a checkpoint.
+    run.until(lambda: (run.folder / "checkpoints" / "4").is_dir() and run.step() >= 5)
     run.descendants("ray::RayTrainWorker")[rank].kill()
     assert run.wait() == 0, run.output()[-4000:]
 
-    assert [event["step"] for event in run.events()] == [0, 5]
+    starts = [event["step"] for event in run.events()]
+    assert starts in ([0, 5], [0, 9])
     assert run.events("worker_failed") or rank == 0
     assert numbers(run.metrics()) == numbers(undisturbed.metrics())
 
