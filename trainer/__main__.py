@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 import traceback
+import uuid
 from pathlib import Path
 
 from trainer.config import RunConfig, check, read
@@ -43,7 +43,6 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
     if loop.completed(config):
         print(f"{config.name} is trained already: the last step's checkpoint is in {config.folder}.")  # noqa: T201
         return 0
-    os.environ.update(loop.environment(config))
     try:
         if ray:
             from trainer import ray_driver
@@ -52,6 +51,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         else:
             from trainer import distributed
 
+            loop.set_environment(config)
             distributed.initialize(config)
             loop.train(config)
     except ConfigError:
@@ -88,7 +88,8 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
             f"The text files of {config.name} are not those it was started with (their names or sizes changed), so it "
             f"cannot go on where it was; restore them, or submit under a new name."
         )
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    # Without Ray every host writes it, and in pods they all have the same process id.
+    draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.tmp")
     draft.write_text(json.dumps({**summary, "config": config.digest, "time": now()}), encoding="utf-8")
     draft.replace(path)
 

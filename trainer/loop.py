@@ -400,10 +400,18 @@ def _replacer(stack: contextlib.ExitStack) -> Any:
 
 
 def environment(config: RunConfig) -> dict[str, str]:
-    """The environment that a training process needs before JAX is imported."""
+    """The environment that a training process needs before JAX is imported, with the values' worker.env on top."""
     kind = config.accelerator["kind"]
-    variables = {"JAX_PLATFORMS": {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}[kind]}
+    # The CPU beside the chips: offloading to the host and Orbax use it.
+    variables = {"JAX_PLATFORMS": {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}[kind]}
     if kind == "cpu":
         # Without this the CPU client of several processes has no collectives.
         variables["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
-    return {key: value for key, value in variables.items() if key not in os.environ}
+    own = (config.tree.get("worker") or {}).get("env") or {}
+    return {**variables, **{name: str(value) for name, value in own.items() if value is not None}}
+
+
+def set_environment(config: RunConfig) -> None:
+    """Set it in this process; what is set already (in the pod, in the shell) stays."""
+    for name, value in environment(config).items():
+        os.environ.setdefault(name, value)

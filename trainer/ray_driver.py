@@ -85,7 +85,8 @@ def run(config: RunConfig) -> loop.Outcome:
     if local:
         # Inherited by all of Ray's processes. Given as a runtime environment it would keep the workers that
         # Ray starts ahead from being used.
-        os.environ.update(_worker_environment(config))
+        loop.set_environment(config)
+        os.environ["PYTHONPATH"] = _import_path()
         # While Ray's processes start there is time for an import that takes a second.
         importing = threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True)
         importing.start()
@@ -266,14 +267,13 @@ def _listen_narrowly() -> None:
 
 
 def _worker_environment(config: RunConfig) -> dict[str, str]:
-    variables = loop.environment(config)
-    # Ray starts workers with the driver's import path, not with its working directory's packages.
-    variables["PYTHONPATH"] = os.pathsep.join(
-        dict.fromkeys(
-            [str(Path(__file__).parent.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        )
-    )
-    return variables
+    return {**loop.environment(config), "PYTHONPATH": _import_path()}
+
+
+def _import_path() -> str:
+    """Ray starts workers with the driver's PYTHONPATH, not with its working directory's packages."""
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join(dict.fromkeys([str(Path(__file__).parent.parent), *given]))
 
 
 def describe(error: BaseException) -> str:

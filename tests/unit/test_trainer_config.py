@@ -13,6 +13,7 @@ from launcher.plan import plan_launch
 from launcher.values import Values, chart_defaults, load
 from trainer import config as trainer_config
 from trainer.errors import ConfigError
+from trainer.loop import environment
 from trainer.ray_driver import scaling_config
 
 
@@ -92,6 +93,23 @@ def test_cpu_hosts_ask_for_one_cpu_each(tmp_path: Path, defaults: Values) -> Non
     asked = scaling_config(config)
     assert (asked.use_tpu, asked.use_gpu, asked.num_workers) == (False, False, 3)
     assert asked.resources_per_worker == {"CPU": 1}
+
+
+@pytest.mark.parametrize(("accelerator", "platforms"), [("v6e", "tpu,cpu"), ("h100-80gb", "cuda,cpu"), ("cpu", "cpu")])
+def test_each_kind_of_chip_has_its_jax_platform(
+    tmp_path: Path, defaults: Values, accelerator: str, platforms: str
+) -> None:
+    topology = "4x4" if accelerator == "v6e" else ""
+    config = run_config(
+        tmp_path, defaults, "run.kind=ray-job", f"slice.accelerator={accelerator}", f"slice.topology={topology}"
+    )
+    assert environment(config)["JAX_PLATFORMS"] == platforms
+
+
+def test_the_values_environment_wins(tmp_path: Path, defaults: Values) -> None:
+    config = run_config(tmp_path, defaults, *LOCAL, "worker.env.JAX_PLATFORMS=mine", "worker.env.LEVEL='3'")
+    assert environment(config)["JAX_PLATFORMS"] == "mine"
+    assert environment(config)["LEVEL"] == "3"
 
 
 LOCAL = ("run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "slice.hosts=2")
