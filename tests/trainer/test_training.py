@@ -147,6 +147,7 @@ def test_a_killed_driver_leaves_nothing_running_and_the_next_goes_on(lab: Lab, u
     children = psutil.Process(run.process.pid).children(recursive=True)
     run_agents = [*run.descendants("ray::DashboardAgent"), *run.descendants("ray::RuntimeEnvAgent")]
     run.process.kill()
+    run.wait(30)
     # Ray's two agents, which hold no resources, notice after a minute of their own.
     agents = {process.pid for process in run_agents}
     _, alive = psutil.wait_procs([process for process in children if process.pid not in agents], timeout=30)
