@@ -37,6 +37,7 @@ TOOLS = {
         "helm.sh/helm/v3/cmd/helm",
         "-s -w -X helm.sh/helm/v3/internal/version.version=v3.21.4",
     ),
+    "helm-docs": GoTool("github.com/norwoodj/helm-docs/cmd/helm-docs", "-s -w -X main.version=1.14.2"),
 }
 
 
@@ -89,7 +90,7 @@ def _go() -> str:
     wanted = ".".join(map(str, GO))
     go = shutil.which("go")
     if go is None:
-        raise RuntimeError(f"The tests build Helm from source and need Go {wanted}; install it from https://go.dev/dl.")
+        raise RuntimeError(f"The tests build their tools from source and need Go {wanted}; install it from https://go.dev/dl.")
     # Asked outside the module: inside, an older Go only complains about go.mod.
     said = subprocess.run([go, "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
     match = re.match(r"go(\d+)\.(\d+)", said)
