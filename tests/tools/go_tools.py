@@ -38,6 +38,7 @@ TOOLS = {
         "-s -w -X helm.sh/helm/v3/internal/version.version=v3.21.4",
     ),
     "helm-docs": GoTool("github.com/norwoodj/helm-docs/cmd/helm-docs", "-s -w -X main.version=1.14.2"),
+    "kube-score": GoTool("github.com/zegl/kube-score/cmd/kube-score"),
 }
 
 
@@ -67,7 +68,7 @@ def tool(name: str) -> Path:
 
 
 def _build(spec: GoTool, source: Path, binary: Path) -> None:
-    go = _go()
+    go = find_go()
     print(f"Building {spec.package} once, into {binary.parent} …", file=sys.stderr, flush=True)
     # GOTOOLCHAIN=local: a build must not fetch another Go. GOWORK=off: a workspace above the checkout is not ours.
     environment = {
@@ -86,11 +87,14 @@ def _build(spec: GoTool, source: Path, binary: Path) -> None:
         made.rename(binary)
 
 
-def _go() -> str:
+def find_go() -> str:
+    """The path of a Go that is new enough. Raises RuntimeError with a sentence."""
     wanted = ".".join(map(str, GO))
     go = shutil.which("go")
     if go is None:
-        raise RuntimeError(f"The tests build their tools from source and need Go {wanted}; install it from https://go.dev/dl.")
+        raise RuntimeError(
+            f"The tests build their tools from source and need Go {wanted}; install it from https://go.dev/dl."
+        )
     # Asked outside the module: inside, an older Go only complains about go.mod.
     said = subprocess.run([go, "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
     match = re.match(r"go(\d+)\.(\d+)", said)

@@ -1,0 +1,429 @@
+"""What an API server would say to a rendered object, without one.
+
+`validate` asks the CRDs of every supported version of KubeRay, Kueue and JobSet (../shared/crds, or the folder in
+SLIPWAY_SHARED) and Kubernetes' own schemas of every supported minor version. As an API server that is told to be
+strict, it refuses unknown fields, fills in defaults before it evaluates CEL rules, and checks metadata and pod
+templates against ObjectMeta and PodTemplateSpec. Rules about changes (oldSelf) need a change and are left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cel
+import jsonschema
+import pytest
+import yaml
+
+from tests.tools import openapi
+
+CHECKOUT = Path(__file__).parents[2]
+PROJECTS = {"ray.io": "KubeRay", "kueue.x-k8s.io": "Kueue", "jobset.x-k8s.io": "JobSet"}
+"""Whose CRDs these are, by API group."""
+
+POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
+META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+# Kubernetes' published schemas name these sets of values in prose only.
+ENUMS: dict[tuple[str, str], set[str]] = {
+    ("Container", "imagePullPolicy"): {"Always", "IfNotPresent", "Never"},
+    ("Container", "terminationMessagePolicy"): {"File", "FallbackToLogsOnError"},
+    ("Container", "restartPolicy"): {"Always", "Never", "OnFailure"},
+    ("ContainerPort", "protocol"): {"TCP", "UDP", "SCTP"},
+    ("PodSpec", "dnsPolicy"): {"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"},
+    ("PodSpec", "preemptionPolicy"): {"PreemptLowerPriority", "Never"},
+    ("PodSpec", "restartPolicy"): {"Always", "OnFailure", "Never"},
+    ("Toleration", "effect"): {"NoSchedule", "PreferNoSchedule", "NoExecute"},
+    ("Toleration", "operator"): {"Exists", "Equal"},
+    ("NodeSelectorRequirement", "operator"): {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
+    ("LabelSelectorRequirement", "operator"): {"In", "NotIn", "Exists", "DoesNotExist"},
+    ("SeccompProfile", "type"): {"RuntimeDefault", "Localhost", "Unconfined"},
+    ("EmptyDirVolumeSource", "medium"): {"", "Memory"},
+    ("NetworkPolicyPort", "protocol"): {"TCP", "UDP", "SCTP"},
+    ("ServicePort", "protocol"): {"TCP", "UDP", "SCTP"},
+    ("ServiceSpec", "type"): {"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"},
+    ("PriorityClass", "preemptionPolicy"): {"PreemptLowerPriority", "Never"},
+    ("RoleRef", "kind"): {"Role", "ClusterRole"},
+    ("RoleRef", "apiGroup"): {"rbac.authorization.k8s.io"},
+    ("Subject", "kind"): {"User", "Group", "ServiceAccount"},
+}
+QUANTITY = r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.:]{0,251}[a-z0-9])?")
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+Schema = dict[str, Any]
+
+
+def validate(obj: Any) -> list[str]:
+    """What the supported versions have against one rendered object, in sentences; empty where all accept it."""
+    if not isinstance(obj, dict) or not all(isinstance(obj.get(key), str) for key in ("apiVersion", "kind")):
+        return ["An object has no apiVersion and kind."]
+    kind = obj["kind"]
+    group = obj["apiVersion"].rpartition("/")[0]
+    name = obj.get("metadata", {}).get("name") if isinstance(obj.get("metadata"), dict) else None
+    who: dict[str, list[str]] = {}
+    if group in PROJECTS:
+        for version in sorted(crd_folders()[group]):
+            schema = _crd(group, version, kind, obj["apiVersion"].rpartition("/")[2])
+            said = [f"is no kind that it serves as {obj['apiVersion']}."] if schema is None else _against(schema, obj)
+            for sentence in said:
+                who.setdefault(sentence, []).append(f"{PROJECTS[group]} {version}")
+    for minor in openapi.VERSIONS:
+        for sentence in _kubernetes(minor, obj, embedded=group in PROJECTS):
+            who.setdefault(sentence, []).append(f"Kubernetes {minor}")
+    for fault in _sense(obj):
+        who.setdefault(str(fault), []).append("Kubernetes")
+    return [f"{kind} {name or '(no name)'}: {sentence} ({', '.join(by)})" for sentence, by in who.items()]
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """The objects in rendered manifests, read as Kubernetes reads them. Raises yaml.YAMLError, for a key given twice
+    too.
+    """
+    return [obj for obj in yaml.load_all(text, _Loader) if obj is not None]
+
+
+def supported() -> dict[str, tuple[str, str]]:
+    """The lowest and the highest version that everything is checked against, by project: KubeRay, Kueue …"""
+    ranges = {}
+    for group, project in PROJECTS.items():
+        versions = sorted(crd_folders()[group], key=lambda version: [int(part) for part in version.split(".")])
+        ranges[project] = (versions[0], versions[-1])
+    minors = list(openapi.VERSIONS)
+    return {**ranges, "Kubernetes": (minors[0], minors[-1])}
+
+
+def shared() -> Path:
+    """The folder ../shared, or the one that SLIPWAY_SHARED names. Without it CI fails, and a user's test is skipped."""
+    given = os.environ.get("SLIPWAY_SHARED")
+    folder = Path(given).expanduser() if given else CHECKOUT.parent / "shared"
+    if (folder / "crds").is_dir():
+        return folder
+    says = f"There is no {folder}/crds, the CRDs of every supported version; SLIPWAY_SHARED may name another folder."
+    if given or os.environ.get("CI"):
+        pytest.fail(says)
+    pytest.skip(says)
+
+
+@functools.cache
+def crd_folders() -> dict[str, dict[str, Path]]:
+    """The folder of each version's CRDs, by API group and version: {"ray.io": {"1.5.2": …}}."""
+    folders: dict[str, dict[str, Path]] = {}
+    for group, project in PROJECTS.items():
+        found = sorted((shared() / "crds").glob(f"{project.lower()}-v*"))
+        assert found, f"no CRDs of {project} in {shared()}"
+        folders[group] = {folder.name.partition("-v")[2]: folder for folder in found}
+    return folders
+
+
+def pod_templates(obj: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every pod template inside `obj`, with its path: a map whose spec has containers."""
+    if isinstance(obj, dict):
+        spec = obj.get("spec")
+        if path and isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+            yield path, obj
+            return
+        for key, value in obj.items():
+            yield from pod_templates(value, f"{path}.{key}" if path else key)
+    elif isinstance(obj, list):
+        for number, value in enumerate(obj):
+            yield from pod_templates(value, f"{path}[{number}]")
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as Kubernetes reads it: dates stay strings, and a key given twice is an error."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - yaml's own attribute
+        letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        made = super().construct_mapping(node, deep)
+        if len(made) != len(node.value):
+            raise yaml.constructor.ConstructorError(None, None, "a key is given twice", node.start_mark)
+        return made
+
+
+class _Fault(NamedTuple):
+    path: str
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.path or 'it'} {self.says}"
+
+
+@functools.cache
+def _crd(group: str, version: str, kind: str, served: str) -> Schema | None:
+    """The schema of a kind in one version of its project, with all of ObjectMeta in it; None where it is not served."""
+    for file in sorted(crd_folders()[group][version].glob(f"{group}_*.yaml")):
+        text = file.read_text()
+        if f"\n    kind: {kind}\n" not in text:
+            continue
+        crd = yaml.load(text, yaml.CSafeLoader)
+        for entry in crd["spec"]["versions"]:
+            if entry["name"] == served and entry["served"]:
+                schema: Schema = _readable(entry["schema"]["openAPIV3Schema"])
+                schema["properties"] |= _type_meta() | {"metadata": _definition(list(openapi.VERSIONS)[-1], META)}
+                return schema
+    return None
+
+
+def _type_meta() -> Schema:
+    return {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+
+
+def _kubernetes(minor: str, obj: dict[str, Any], *, embedded: bool) -> list[str]:
+    if not embedded:
+        group, _, version = obj["apiVersion"].rpartition("/")
+        name = _kinds(minor).get((group, version, obj["kind"]))
+        if name is None:
+            return [f"is no kind that it serves as {obj['apiVersion']}."]
+        return _against(_definition(minor, name), obj)
+    template = _definition(minor, POD_TEMPLATE)
+    return [said for path, found in pod_templates(obj) for said in _against(template, found, path)]
+
+
+@functools.cache
+def _definitions(minor: str) -> dict[str, Schema]:
+    return openapi.definitions(minor)
+
+
+@functools.cache
+def _kinds(minor: str) -> dict[tuple[str, str, str], str]:
+    return {
+        (kind["group"], kind["version"], kind["kind"]): name
+        for name, schema in _definitions(minor).items()
+        for kind in schema.get("x-kubernetes-group-version-kind", [])
+    }
+
+
+@functools.cache
+def _definition(minor: str, name: str) -> Schema:
+    """A schema with the ones that it refers to in place; only CRDs' own refer to themselves, and we render none."""
+    return _expanded(minor, name, _definitions(minor)[name])
+
+
+def _expanded(minor: str, name: str, schema: Schema) -> Schema:
+    if "$ref" in schema:
+        return _definition(minor, schema["$ref"].removeprefix("#/definitions/"))
+    made = {key: value for key, value in schema.items() if key not in ("description", "format")}
+    short = name.rpartition(".")[2]
+    if short == "Quantity":
+        return {"anyOf": [{"type": "number"}, {"type": "string", "pattern": QUANTITY}]}
+    if schema.get("format") == "int-or-string":
+        return {"x-kubernetes-int-or-string": True, "type": ["integer", "string"]}
+    if "properties" in schema:
+        made["properties"] = {key: _expanded(minor, name, child) for key, child in schema["properties"].items()}
+        for key, child in made["properties"].items():
+            if (short, key) in ENUMS:
+                made["properties"][key] = {**child, "enum": sorted(ENUMS[short, key])}
+    elif schema.get("type") == "object" and "additionalProperties" not in schema:
+        made["x-kubernetes-preserve-unknown-fields"] = True
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            made[key] = _expanded(minor, name, schema[key])
+    if schema.get("format") in ("int32", "int64"):
+        bits = int(schema["format"][3:])
+        made |= {"minimum": -(2 ** (bits - 1)), "maximum": 2 ** (bits - 1) - 1}
+    return made
+
+
+def _readable(node: Any) -> Any:
+    """A CRD's schema as jsonschema reads it: nullable and int-or-string as lists of types, no prose."""
+    if not isinstance(node, dict):
+        return [_readable(item) for item in node] if isinstance(node, list) else node
+    made: dict[str, Any] = {}
+    for key, value in node.items():
+        if key in ("properties", "patternProperties"):
+            made[key] = {name: _readable(child) for name, child in value.items()}
+        elif key in ("default", "enum", "x-kubernetes-validations"):
+            made[key] = value
+        elif key != "description":
+            made[key] = _readable(value)
+    if "pattern" in made:
+        # Go takes flags anywhere, Python at the start only.
+        made["pattern"] = re.sub(r"^\^\(\?i\)", "(?i)^", made["pattern"])
+    if made.get("x-kubernetes-int-or-string"):
+        made["type"] = ["integer", "string"]
+    if made.pop("nullable", False):
+        made["type"] = [*([made["type"]] if isinstance(made["type"], str) else made["type"]), "null"]
+        if "enum" in made:
+            made["enum"] = [*made["enum"], None]
+    if made.get("format") in ("int32", "int64"):
+        bits = int(made["format"][3:])
+        made["minimum"] = max(made.get("minimum", -(2 ** (bits - 1))), -(2 ** (bits - 1)))
+        made["maximum"] = min(made.get("maximum", 2 ** (bits - 1) - 1), 2 ** (bits - 1) - 1)
+    return made
+
+
+def _against(schema: Schema, value: Any, path: str = "") -> list[str]:
+    faults = [
+        _Fault(_join(path, *error.absolute_path), _says(error))
+        for error in jsonschema.Draft4Validator(schema).iter_errors(value)
+    ]
+    # CEL and the rest look into the value, so its types come first.
+    faults += _unknown(schema, value, path)
+    if not faults:
+        faults += _rules(schema, _defaulted(schema, value), path)
+    return [str(fault) for fault in faults]
+
+
+def _says(error: jsonschema.ValidationError) -> str:
+    instance: Any = error.instance
+    wanted: Any = error.validator_value
+    shown = repr(instance) if len(repr(instance)) <= 60 else f"{repr(instance)[:57]}..."
+    match error.validator:
+        case "required":
+            return f"lacks {', '.join(key for key in wanted if key not in instance)}."
+        case "type":
+            return f"is {shown}, not of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}."
+        case "enum":
+            return f"is {shown}, not one of {', '.join(map(str, wanted))}."
+        case "anyOf" if any("pattern" in way for way in wanted):
+            return f"is {shown}, no quantity."
+    return f"is {shown}; its {error.validator} is {wanted}."
+
+
+def _join(path: str, *parts: str | int) -> str:
+    for part in parts:
+        path = f"{path}[{part}]" if isinstance(part, int) else f"{path}.{part}".removeprefix(".")
+    return path
+
+
+def _unknown(schema: Schema, value: Any, path: str) -> Iterator[_Fault]:
+    """Fields that an API server would drop, and lists that hold the same key twice."""
+    if isinstance(value, dict) and not schema.get("x-kubernetes-int-or-string"):
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties", schema.get("x-kubernetes-preserve-unknown-fields", False))
+        for key, child in value.items():
+            if key in properties:
+                yield from _unknown(properties[key], child, _join(path, key))
+            elif isinstance(others, dict):
+                yield from _unknown(others, child, _join(path, key))
+            elif not others:
+                near = difflib.get_close_matches(str(key), properties, n=1)
+                yield _Fault(_join(path, key), f"is an unknown field{f'; near: {near[0]}' if near else ''}.")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _unknown(schema.get("items", {}), item, _join(path, number))
+        listed = [_identity(schema, item) for item in value]
+        if twice := [item for item in listed if item is not None and listed.count(item) > 1]:
+            yield _Fault(path, f"holds the same item twice: {twice[0]}.")
+
+
+def _identity(schema: Schema, item: Any) -> Any:
+    """What may occur only once in this list, where there is such a thing."""
+    kind = schema.get("x-kubernetes-list-type")
+    if kind == "map" and isinstance(item, dict):
+        return {key: item.get(key) for key in schema["x-kubernetes-list-map-keys"]}
+    return item if kind == "set" else None
+
+
+def _defaulted(schema: Schema, value: Any) -> Any:
+    """A copy of `value` with the schema's defaults filled in."""
+    if isinstance(value, list):
+        return [_defaulted(schema.get("items", {}), item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties")
+    made = {}
+    for key, child in value.items():
+        below = properties.get(key, others)
+        made[key] = _defaulted(below, child) if isinstance(below, dict) else child
+    for key, below in properties.items():
+        if key not in made and "default" in below:
+            made[key] = _defaulted(below, copy.deepcopy(below["default"]))
+    return made
+
+
+def _rules(schema: Schema, value: Any, path: str) -> Iterator[_Fault]:
+    """CEL rules that `value`, defaults included, does not meet."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        if not re.search(r"\boldSelf\b", rule["rule"]):
+            try:
+                held = _program(rule["rule"]).execute({"self": value})
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                held = None  # the API server refuses what it cannot evaluate
+                yield _Fault(path, f"breaks the rule {rule['rule']} ({error}).")
+            if held is False:
+                yield _Fault(path, f"breaks a rule: {rule.get('message', rule['rule']).strip().rstrip('.')}.")
+    if isinstance(value, dict):
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+        for key, child in value.items():
+            below = properties.get(key, others)
+            if isinstance(below, dict):
+                yield from _rules(below, child, _join(path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _rules(schema.get("items", {}), item, _join(path, number))
+
+
+@functools.cache
+def _program(rule: str) -> Any:
+    return cel.compile(rule)
+
+
+def _sense(obj: dict[str, Any]) -> Iterator[_Fault]:
+    """What an API server checks in code: names, labels, and that a pod's volumes are there and of one kind."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        yield _Fault("metadata", "is missing.")
+        return
+    name = metadata.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        yield _Fault("metadata.name", f"is {name!r}, not a name of lower-case letters, digits, - and . .")
+    yield from _labels(metadata, "metadata")
+    if obj["kind"] == "Pod" and isinstance(obj.get("spec"), dict):
+        yield from _pod(obj["spec"], "spec")
+    for path, template in pod_templates(obj):
+        yield from _labels(template.get("metadata"), f"{path}.metadata")
+        yield from _pod(template["spec"], f"{path}.spec")
+
+
+def _labels(metadata: Any, path: str) -> Iterator[_Fault]:
+    for field in ("labels", "annotations"):
+        found = metadata.get(field) if isinstance(metadata, dict) else None
+        for key, value in (found if isinstance(found, dict) else {}).items():
+            if not LABEL_KEY.fullmatch(str(key)):
+                yield _Fault(f"{path}.{field}", f"has the key {key!r}, which is no label's key.")
+            if field == "labels" and isinstance(value, str) and not LABEL_VALUE.fullmatch(value):
+                yield _Fault(f"{path}.labels.{key}", f"is {value!r}, which is no label's value.")
+
+
+def _pod(spec: dict[str, Any], path: str) -> Iterator[_Fault]:
+    volumes = _maps(spec.get("volumes"))
+    for volume in volumes:
+        if len(volume) != 2:
+            yield _Fault(f"{path}.volumes", f"has {volume.get('name')} with {len(volume) - 1} sources; it takes one.")
+    names = {volume.get("name") for volume in volumes}
+    for field in ("initContainers", "containers"):
+        for container in _maps(spec.get(field)):
+            here = f"{path}.{field} {container.get('name')}"
+            if not DNS_LABEL.fullmatch(str(container.get("name"))):
+                yield _Fault(here, "needs a name of lower-case letters, digits and -, 63 at most.")
+            if not container.get("image"):
+                yield _Fault(here, "has no image.")
+            for mount in _maps(container.get("volumeMounts")):
+                if mount.get("name") not in names:
+                    yield _Fault(here, f"mounts {mount.get('name')}, which is no volume of the pod.")
+            resources = container.get("resources") or {}
+            requests, limits = (resources.get(key) or {} for key in ("requests", "limits"))
+            for name in sorted({*requests, *limits}):
+                # Devices cannot be overcommitted: google.com/tpu, nvidia.com/gpu.
+                if "/" in name and requests.get(name, limits.get(name)) != limits.get(name):
+                    yield _Fault(here, f"requests {requests.get(name)} of {name} and limits it to {limits.get(name)}.")
+
+
+def _maps(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
