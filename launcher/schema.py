@@ -7,13 +7,14 @@ same files with its own validator; a test compares this one with jsonschema on r
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 KEYWORDS = {
     *("type", "enum", "minimum", "maximum", "minLength", "minItems", "items"),
-    *("required", "properties", "additionalProperties", "$schema", "title", "description"),
+    *("required", "properties", "additionalProperties", "$schema", "title", "description", "default", "pattern"),
 }
 """All that a schema may use. Another keyword raises ValueError: better than a rule that is never checked."""
 
@@ -63,6 +64,8 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
             yield Violation(path, "minimum", f"is {value}; it must be {' and '.join(bounds)}.")
     if isinstance(value, str) and len(value) < schema.get("minLength", 0):
         yield Violation(path, "minLength", "is empty; it needs a value.")
+    if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
+        yield Violation(path, "pattern", f'is "{value}"; it must match {schema["pattern"]}.')
     if isinstance(value, list):
         if len(value) < schema.get("minItems", 0):
             yield Violation(path, "minItems", f"has {len(value)} items; it needs {schema['minItems']}.")

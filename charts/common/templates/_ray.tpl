@@ -1,0 +1,89 @@
+{{- /*
+The spec of a Ray cluster, a standing one's (charts/ray-cluster) and a RayJob's own (charts/run).
+
+common.ray.spec takes: values; slices, a list of groups as common.slices gives them; labels and annotations of the
+pods (dicts); autoscaling (bool).
+*/ -}}
+{{- define "common.ray.spec" -}}
+{{- $in := . }}
+{{- $values := .values -}}
+rayVersion: {{ $values.image.rayVersion | quote }}
+authOptions:
+  mode: {{ ternary "token" "disabled" $values.security.tokenAuth }}
+{{- if .autoscaling }}
+enableInTreeAutoscaling: true
+autoscalerOptions:
+  version: v2
+  idleTimeoutSeconds: {{ int64 $values.cluster.idleSeconds }}
+  # What the operator gives the autoscaler by default; the queue's quota has to cover it.
+  resources:
+    requests: {cpu: 500m, memory: 512Mi}
+    limits: {cpu: 500m, memory: 512Mi}
+  securityContext:
+    {{- include "common.containerSecurity" . | nindent 4 }}
+{{- end }}
+headGroupSpec:
+  # No tasks: the head is not one of the hosts.
+  rayStartParams:
+    num-cpus: "0"
+  template:
+    {{- $ports := dict "gcs-server" 6379 "dashboard" 8265 "client" 10001 }}
+    {{- $container := dict "name" "ray-head" "ports" $ports "probes" (include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml) }}
+    {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" .autoscaling) | nindent 4 }}
+workerGroupSpecs:
+  {{- range .slices }}
+  - groupName: {{ .group }}
+    {{- if $in.autoscaling }}
+    replicas: {{ int64 $values.cluster.minSlices }}
+    minReplicas: {{ int64 $values.cluster.minSlices }}
+    maxReplicas: {{ int64 $values.cluster.maxSlices }}
+    {{- else }}
+    replicas: {{ int64 .slice.count }}
+    minReplicas: {{ int64 .slice.count }}
+    maxReplicas: {{ int64 .slice.count }}
+    {{- end }}
+    numOfHosts: {{ int64 .slice.resolved.hosts }}
+    rayStartParams: {}
+    template:
+      {{- $container := dict "name" "ray-worker" "probes" (include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml) }}
+      {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
+      {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" false) | nindent 6 }}
+  {{- end }}
+{{- end -}}
+
+{{- /*
+Ready once Ray answers; killed only after ten minutes without an answer (KubeRay's own figure), for a host that is
+busy compiling answers late. The paths need no token.
+*/ -}}
+{{- define "common.ray.probes" -}}
+readinessProbe:
+  httpGet: {path: {{ .path }}, port: {{ .port }}}
+  initialDelaySeconds: 10
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 10
+livenessProbe:
+  httpGet: {path: {{ .path }}, port: {{ .port }}}
+  initialDelaySeconds: 30
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 120
+{{- end -}}
+
+{{- /*
+common.topologyRequest: JSON of the annotations that ask Kueue to keep a slice's pods on one node pool, where
+slice.placement is topology; `sliced`: the pod set holds several slices, each of which is kept together.
+*/ -}}
+{{- define "common.topologyRequest" -}}
+  {{- $annotations := dict -}}
+  {{- if eq .slice.placement "topology" -}}
+    {{- $level := "cloud.google.com/gke-nodepool" -}}
+    {{- if .sliced -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-size" (.slice.resolved.hosts | int64 | toString) -}}
+    {{- else -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-required-topology" $level -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $annotations | toJson -}}
+{{- end -}}

@@ -1,0 +1,75 @@
+{{- /* Parts of common.rules, each a JSON list of sentences. */ -}}
+
+{{- /* A group of hosts, as common.slices gives it. */ -}}
+{{- define "common.rules.slice" -}}
+  {{- $wrong := list -}}
+  {{- $resolved := .slice.resolved -}}
+  {{- if $resolved.error -}}
+    {{- $wrong = append $wrong $resolved.error -}}
+  {{- else if and (eq $resolved.kind "cpu") (not (and .cpu .memory)) -}}
+    {{- $of := ternary "worker" .key (eq .key "slice") -}}
+    {{- $wrong = append $wrong (printf "%s.cpu and %s.memory must say what a host is: %s.accelerator is %s, which has no chips to ask for." $of $of .key .slice.accelerator) -}}
+  {{- end -}}
+  {{- if and (eq .slice.provisioning "reservation") (not .slice.reservation) -}}
+    {{- $wrong = append $wrong (printf "%s.provisioning is reservation; %s.reservation must name it." .key .key) -}}
+  {{- else if and .slice.reservation (ne .slice.provisioning "reservation") -}}
+    {{- $wrong = append $wrong (printf "%s.reservation needs %s.provisioning: reservation, which is %s." .key .key .slice.provisioning) -}}
+  {{- end -}}
+  {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice") (has .group (list "slice" "head" "headgroup"))) -}}
+    {{- $wrong = append $wrong (printf "%s: %q cannot be a group's name; use small letters, digits and hyphens, and not slice, head or headgroup, which are taken." .key .group) -}}
+  {{- end -}}
+  {{- $wrong | toJson -}}
+{{- end -}}
+
+{{- define "common.rules.pods" -}}
+  {{- $v := .values -}}
+  {{- $wrong := list -}}
+  {{- range $name, $_ := merge (dict) $v.worker.env $v.worker.secretEnv -}}
+    {{- if not (regexMatch "^[A-Za-z_][A-Za-z0-9_]*$" $name) -}}
+      {{- $key := ternary "worker.env" "worker.secretEnv" (hasKey $v.worker.env $name) -}}
+      {{- $wrong = append $wrong (printf "%s: %q is no name of a variable; use letters, digits and underscores." $key $name) -}}
+    {{- else if and (hasKey $v.worker.env $name) (hasKey $v.worker.secretEnv $name) -}}
+      {{- $wrong = append $wrong (printf "worker.env.%s and worker.secretEnv.%s are both set; keep one of the two." $name $name) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $at, $tolerations := dict "head" $v.head.tolerations "worker" $v.worker.tolerations -}}
+    {{- range $name, $toleration := $tolerations -}}
+      {{- if and $toleration.value (eq ($toleration.operator | default "Equal") "Exists") -}}
+        {{- $wrong = append $wrong (printf "%s.tolerations.%s: operator Exists takes no value; remove one of the two." $at $name) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $resource, $limit := $v.storage.sidecarLimits -}}
+    {{- if not (has $resource (list "cpu" "memory" "ephemeral-storage")) -}}
+      {{- $wrong = append $wrong (printf "storage.sidecarLimits: there is no limit %q; there are cpu, memory and ephemeral-storage." $resource) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $max := int64 $v.cluster.maxSlices -}}
+  {{- if and .standing (not $max) (int64 $v.cluster.minSlices) -}}
+    {{- $wrong = append $wrong "cluster.minSlices needs cluster.maxSlices, the most that a group may grow to." -}}
+  {{- else if and .standing $max (gt (int64 $v.cluster.minSlices) $max) -}}
+    {{- $wrong = append $wrong (printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d." (int64 $v.cluster.minSlices) $max) -}}
+  {{- end -}}
+  {{- $wrong | toJson -}}
+{{- end -}}
+
+{{- /* The text to train on; of the values. */ -}}
+{{- define "common.rules.data" -}}
+  {{- $wrong := list -}}
+  {{- $data := .data -}}
+  {{- if and $data.files $data.corpus -}}
+    {{- $wrong = append $wrong "data.files and data.corpus are both set; keep one of the two." -}}
+  {{- else if not (or $data.files $data.corpus .train.dataset_type) -}}
+    {{- $wrong = append $wrong "data: there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type (synthetic needs no text)." -}}
+  {{- end -}}
+  {{- range $key, $files := dict "data.files" $data.files "data.heldOut.files" $data.heldOut.files -}}
+    {{- range $files -}}
+      {{- if not (trim .) -}}
+        {{- $wrong = append $wrong (printf "%s has an empty item; remove it, or name a file." $key) -}}
+      {{- else if contains "://" . -}}
+        {{- $wrong = append $wrong (printf "%s: %q is a URL; text is read from files: copy it, or mount its bucket." $key .) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $wrong | toJson -}}
+{{- end -}}

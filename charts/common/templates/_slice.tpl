@@ -1,0 +1,114 @@
+{{- /*
+What a slice is: chips, hosts and machine type, from the table of accelerators. launcher/accelerators.py tells the
+same; tests/charts/test_presets_slices.py compares the two on every shape.
+*/ -}}
+
+{{- /*
+common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) asks for: what the table's row
+says of one chip (kind, label, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost and,
+per slice, chips and hosts. Or {"error": sentence}, where the sentence begins with a key below `key`.
+*/ -}}
+{{- define "common.slice" -}}
+  {{- $name := .slice.accelerator -}}
+  {{- $row := get .accelerators $name | default dict -}}
+  {{- $machines := $row.machineTypes | default dict -}}
+  {{- $topology := .slice.topology | default "" -}}
+  {{- $machine := .slice.machineType | default "" -}}
+  {{- $hosts := .slice.hosts | default 0 | int64 -}}
+  {{- $error := "" -}}
+  {{- if not $row -}}
+    {{- $error = printf "accelerator: there is no accelerator %q; there are %s." $name (keys .accelerators | sortAlpha | join ", ") -}}
+  {{- else if eq $row.kind "tpu" -}}
+    {{- $fitting := include "common.slice.machineTypes" (dict "row" $row "topology" $topology) | splitList "," | compact -}}
+    {{- if $hosts -}}
+      {{- $error = printf "hosts: the hosts of a %s slice follow from its topology; remove it." $name -}}
+    {{- else if not $fitting -}}
+      {{- $error = include "common.slice.noTopology" (dict "name" $name "row" $row "topology" $topology) -}}
+    {{- else if and $machine (not (has $machine $fitting)) -}}
+      {{- $error = printf "machineType: a %s slice of %s comes on %s, not on %s." $name $topology (join " or " $fitting) $machine -}}
+    {{- else -}}
+      {{- $machine = $machine | default (first $fitting) -}}
+      {{- $chips := 1 -}}
+      {{- range splitList "x" $topology }}{{ $chips = mul $chips (int64 .) }}{{ end -}}
+      {{- $hosts = div $chips (get $machines $machine | int64) -}}
+    {{- end -}}
+  {{- else -}}
+    {{- $machine = $machine | default ($row.defaultMachineType | default "") -}}
+    {{- $hosts = $hosts | default 1 -}}
+    {{- if $topology -}}
+      {{- $error = printf "topology: only TPU slices have a topology; %s takes hosts." $name -}}
+    {{- else if and (eq $row.kind "gpu") (not (hasKey $machines $machine)) -}}
+      {{- $error = printf "machineType: %s has no machine type %s; it comes as %s." $name $machine (keys $machines | sortAlpha | join " or ") -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if $error -}}
+    {{- dict "error" (printf "%s.%s" .key $error) | toJson -}}
+  {{- else -}}
+    {{- $perHost := get $machines $machine | default 1 | int64 -}}
+    {{- $of := dict "name" $name "machineType" $machine "topology" $topology "chipsPerHost" $perHost "hosts" $hosts "chips" (mul $perHost $hosts) -}}
+    {{- omit $row "topologies" "larger" "machineTypes" "defaultMachineType" "dimensions" "coresPerChip" | mergeOverwrite $of | toJson -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* The machine types that a TPU's row has for a shape, the default first, joined by commas; "" where it has no such shape. */ -}}
+{{- define "common.slice.machineTypes" -}}
+  {{- $listed := get (.row.topologies | default dict) .topology -}}
+  {{- $larger := .row.larger -}}
+  {{- if $listed -}}
+    {{- join "," $listed -}}
+  {{- else if and $larger (regexMatch "^[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})+$" .topology) -}}
+    {{- $fits := eq (len (splitList "x" .topology)) (int .row.dimensions) -}}
+    {{- $chips := 1 -}}
+    {{- $before := 0 -}}
+    {{- range splitList "x" .topology -}}
+      {{- $side := int64 . -}}
+      {{- if or (mod $side 4) (gt $side (int64 $larger.maxSide)) (and $larger.ordered (lt $side $before)) }}{{ $fits = false }}{{ end -}}
+      {{- $chips = mul $chips $side -}}
+      {{- $before = $side -}}
+    {{- end -}}
+    {{- if and $fits (le $chips (mul 64 (int64 $larger.maxCubes))) }}{{ join "," $larger.machineTypes }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+
+{{- define "common.slice.noTopology" -}}
+  {{- $shapes := list -}}
+  {{- range $shape := keys (.row.topologies | default dict) | sortAlpha -}}
+    {{- $chips := 1 -}}
+    {{- range splitList "x" $shape }}{{ $chips = mul $chips (int64 .) }}{{ end -}}
+    {{- $shapes = append $shapes (printf "%05d %s" $chips $shape) -}}
+  {{- end -}}
+  {{- $known := list -}}
+  {{- range $shapes | sortAlpha }}{{ $known = append $known (last (splitList " " .)) }}{{ end -}}
+  {{- $larger := ternary " and larger ones whose sides are multiples of 4" "" (not (not .row.larger)) -}}
+  {{- if .topology -}}
+    {{- printf "topology: %s has no topology %q; it has %s%s." .name .topology (join ", " $known) $larger -}}
+  {{- else -}}
+    {{- printf "topology: a %s slice needs a topology: %s%s." .name (join ", " $known) $larger -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* common.resource: the extended resource of a resolved slice's chips; "" for cpu. */ -}}
+{{- define "common.resource" -}}
+  {{- get (dict "tpu" "google.com/tpu" "gpu" "nvidia.com/gpu") .kind -}}
+{{- end -}}
+
+{{- /*
+common.nodeLabels: JSON of the labels that nodes with such machines carry on GKE. Pods select by them, and flavors
+match them. The plain `cpu` accelerator has none: any machine will do.
+*/ -}}
+{{- define "common.nodeLabels" -}}
+  {{- $labels := dict -}}
+  {{- if eq .accelerator.kind "tpu" -}}
+    {{- $labels = dict "cloud.google.com/gke-tpu-accelerator" .accelerator.label "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
+  {{- else if eq .accelerator.kind "gpu" -}}
+    {{- $labels = dict "cloud.google.com/gke-accelerator" .accelerator.label -}}
+  {{- end -}}
+  {{- if eq .provisioning "spot" -}}
+    {{- $_ := set $labels "cloud.google.com/gke-spot" "true" -}}
+  {{- else if eq .provisioning "reservation" -}}
+    {{- $_ := set $labels "cloud.google.com/reservation-name" .reservation -}}
+  {{- else if eq .provisioning "flex-start" -}}
+    {{- $_ := set $labels "cloud.google.com/gke-flex-start" "true" -}}
+  {{- end -}}
+  {{- $labels | toJson -}}
+{{- end -}}

@@ -1,0 +1,6 @@
+{{- define "ray-cluster.validate" -}}
+  {{- $wrong := include "common.rules" (dict "values" .Values "kind" "cluster" "name" .Release.Name "named" "the release's name") | fromJsonArray -}}
+  {{- if $wrong -}}
+    {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
+  {{- end -}}
+{{- end -}}

@@ -1,0 +1,73 @@
+{{- define "run.name" -}}
+  {{- .Values.run.name | default .Release.Name -}}
+{{- end -}}
+
+{{- /* Fails with all that is wrong, a sentence a line; on the first line of each manifest, so that it comes first. */ -}}
+{{- define "run.validate" -}}
+  {{- $kind := .Values.run.kind -}}
+  {{- $wrong := list -}}
+  {{- if eq $kind "local" -}}
+    {{- $wrong = list "run.kind local runs on your machine: use launcher submit." -}}
+  {{- else if eq $kind "ray-cluster" -}}
+    {{- $wrong = list "run.kind ray-cluster makes nothing in Kubernetes: launcher submit hands the run to the standing cluster run.cluster, which charts/ray-cluster makes." -}}
+  {{- else -}}
+    {{- $named := ternary "run.name" "the release's name (run.name is empty)" (not (empty .Values.run.name)) -}}
+    {{- $wrong = include "common.rules" (dict "values" .Values "kind" $kind "name" (include "run.name" .) "named" $named) | fromJsonArray -}}
+    {{- if not $wrong -}}
+      {{- $size := include "run.config" . | len -}}
+      {{- if gt $size 120000 -}}
+        {{- $wrong = list (printf "train, data: the run config has %d bytes, and an object in Kubernetes takes 256 KiB of annotations; name files by folders and globs." $size) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if $wrong -}}
+    {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* The hosts of the run: its slice, as common.slices gives it. */ -}}
+{{- define "run.slice" -}}
+  {{- include "common.slices" (dict "values" .Values "standing" false "split" false) | fromJsonArray | first | toJson -}}
+{{- end -}}
+
+{{- /* What the trainer reads: the effective values, keys unchanged, and what the table says of the slice. */ -}}
+{{- define "run.config" -}}
+  {{- $slice := (include "run.slice" . | fromJson).slice -}}
+  {{- set (omit .Values "common" "global") "accelerator" $slice.resolved | toJson -}}
+{{- end -}}
+
+{{- define "run.podLabels" -}}
+  {{- $labels := dict "slipway.dev/run" (include "run.name" .) -}}
+  {{- with .Values.team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end -}}
+  {{- $labels | toJson -}}
+{{- end -}}
+
+{{- define "run.metadata" -}}
+name: {{ include "run.name" . }}
+namespace: {{ include "common.namespace" (dict "values" .Values "release" .Release) }}
+labels:
+  {{- include "common.labels" (dict "chart" .Chart "release" .Release "name" (include "run.name" .) "component" "run") | nindent 2 }}
+  slipway.dev/run: {{ include "run.name" . }}
+  {{- range $key, $value := include "common.objectLabels" .Values | fromJson }}
+  {{ $key }}: {{ $value | quote }}
+  {{- end }}
+  {{- if and .Values.run.deadlineSeconds (include "common.queue" .Values) }}
+  # Kueue adds up the time over preemptions and restarts.
+  kueue.x-k8s.io/max-exec-time-seconds: {{ int64 .Values.run.deadlineSeconds | quote }}
+  {{- end }}
+{{- $annotations := dict }}
+{{- with (include "run.slice" . | fromJson).slice }}
+{{- if and (eq $.Values.run.kind "job-set") (eq .placement "exclusive") (eq .resolved.kind "tpu") (gt (int64 .resolved.hosts) 1) }}
+{{- $_ := set $annotations "alpha.jobset.sigs.k8s.io/exclusive-topology" "cloud.google.com/gke-nodepool" }}
+{{- end }}
+{{- if and (eq .provisioning "flex-start") $.Values.run.deadlineSeconds }}
+{{- $_ := set $annotations "provreq.kueue.x-k8s.io/maxRunDurationSeconds" (int64 $.Values.run.deadlineSeconds | toString) }}
+{{- end }}
+{{- end }}
+{{- with $annotations }}
+annotations:
+  {{- range $key, $value := . }}
+  {{ $key }}: {{ $value | quote }}
+  {{- end }}
+{{- end }}
+{{- end -}}
