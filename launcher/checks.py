@@ -399,13 +399,136 @@ def _is_elsewhere(case: Case) -> bool:
 
 def _storage(case: Case) -> Iterator[Problem]:
     tree = case.tree
-    storage = tree["storage"]
-    if not storage["mountPath"].startswith("/") and tree["run"]["kind"] != "local":
-        message = f'storage.mountPath is "{storage["mountPath"]}"; it must begin with "/".'
+    storage, kind = tree["storage"], tree["run"]["kind"]
+    if kind == "local":
+        return
+    path, bucket = storage["mountPath"], storage["bucket"]
+    if not re.fullmatch(r"/[^:]*[^:/]", path):
+        message = f'storage.mountPath is "{path}"; it must begin with "/" and name a folder below it.'
         yield from case.across("storage", ("storage", "mountPath"), message, "run.kind")
-    if tree["run"]["kind"] != "local" and storage["kind"] == "gcsfuse" and not storage["bucket"]:
+    elif re.match(r"/(etc/slipway|dev|proc|sys|tmp/ray)(/|$)", path):
+        message = (
+            f'storage.mountPath is "{path}", which the pods need for themselves; use another folder, such as /data.'
+        )
+        yield from case.across("storage", ("storage", "mountPath"), message, "run.kind")
+    if storage["kind"] == "gcsfuse" and not bucket:
         message = "storage.kind is gcsfuse; storage.bucket must name the bucket."
         yield from case.across("storage", ("storage", "bucket"), message, "run.kind")
+    elif bucket and not re.fullmatch(r"[a-z0-9][-a-z0-9._]{1,220}[a-z0-9]", bucket):
+        message = f'storage.bucket: "{bucket}" is no bucket\'s name; write it without gs:// and without a folder.'
+        yield case.problem("storage", ("storage", "bucket"), message)
+    if storage["kind"] == "pvc" and not storage["claim"]:
+        message = "storage.kind is pvc; storage.claim must name the PersistentVolumeClaim."
+        yield from case.across("storage", ("storage", "claim"), message)
+    if storage["kind"] == "local" and kind != "ray-cluster" and not tree["run"]["command"]:
+        message = (
+            "storage.kind is local, which on a cluster ends with each pod, checkpoints and all; "
+            "the trainer needs gcsfuse or pvc."
+        )
+        yield from case.across("storage", ("storage", "kind"), message, "run.kind", "run.command")
+    for name in storage["sidecarLimits"]:
+        if name not in ("cpu", "memory", "ephemeral-storage"):
+            message = f'storage.sidecarLimits: there is no limit "{name}"; there are cpu, memory and ephemeral-storage.'
+            yield case.problem("storage", ("storage", "sidecarLimits", name), message)
+
+
+# --- Rules for what the charts make of the values: charts/common/templates/_rules.tpl has the same ------------------
+
+_MAKES_PODS = ("ray-job", "job-set")
+_KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAMED = (
+    *(("team", "name"), ("team", "namespace"), ("team", "serviceAccount"), ("queue", "name"), ("queue", "priority")),
+    *(("queue", "podPriority"), ("slice", "reservation"), ("storage", "claim")),
+)
+_CPU = re.compile(r"[1-9][0-9]*m?|[0-9]+\.[0-9]*[1-9][0-9]*")
+_MEMORY = re.compile(r"[0-9]*\.?[0-9]*[1-9][0-9]*(\.0)?(Ki|Mi|Gi|Ti|k|M|G|T)")
+
+
+def _names(case: Case) -> Iterator[Problem]:
+    for section, key in _NAMED:
+        name = case.tree[section][key]
+        if name and not _KUBERNETES_NAME.fullmatch(name):
+            message = (
+                f'{section}.{key}: "{name}" is no name in Kubernetes; '
+                "use at most 63 small letters, digits and hyphens, no hyphen first or last."
+            )
+            yield case.problem("name", (section, key), message)
+
+
+def _image(case: Case) -> Iterator[Problem]:
+    if case.tree["run"]["kind"] not in _MAKES_PODS:
+        return
+    image = case.tree["image"]
+    repository, tag, digest = image["repository"], image["tag"], image["digest"]
+    if not repository:
+        message = "image.repository is empty; it must name the image with the trainer and Ray in it."
+        yield from case.across("image", ("image", "repository"), message, "run.kind")
+    elif re.search(r"@|:[^/]*$", repository):
+        message = f'image.repository: "{repository}" carries a tag or a digest; they go into image.tag or image.digest.'
+        yield case.problem("image", ("image", "repository"), message)
+    if not tag and not digest:
+        message = "image.tag is empty; give the image's tag, or its digest in image.digest."
+        yield from case.across("image", ("image", "tag"), message, "run.kind", "image.digest")
+    elif tag and digest:
+        message = "image.tag and image.digest are both set; keep one of the two."
+        yield case.problem("image", ("image", "tag"), message)
+    elif tag == "latest":
+        yield case.problem("image", ("image", "tag"), "image.tag is latest, which changes under a run; name a version.")
+    elif tag and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", tag):
+        message = f'image.tag: "{tag}" is no tag; use letters, digits, dots, hyphens and underscores.'
+        yield case.problem("image", ("image", "tag"), message)
+    elif digest and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        message = f'image.digest: "{digest}" is no digest; it is sha256: and 64 hexadecimal digits.'
+        yield case.problem("image", ("image", "digest"), message)
+    if not re.match(r"[0-9]+\.[0-9]+\.[0-9]+", image["rayVersion"]):
+        message = f'image.rayVersion: "{image["rayVersion"]}" is no version of Ray; it is like 2.60.0.'
+        yield case.problem("image", ("image", "rayVersion"), message)
+
+
+def _pods(case: Case) -> Iterator[Problem]:
+    tree = case.tree
+    kind, worker, slice_ = tree["run"]["kind"], tree["worker"], tree["slice"]
+    if kind not in _MAKES_PODS:
+        return
+    sections = ("worker",) if kind == "job-set" else ("worker", "head")
+    for path in ((section, key) for section in sections for key in ("cpu", "memory")):
+        amount = tree[path[0]][path[1]]
+        if amount and not (_CPU if path[1] == "cpu" else _MEMORY).fullmatch(amount):
+            like = "8 or 500m" if path[1] == "cpu" else "16Gi"
+            message = f'{spell(path)}: "{amount}" is no amount of {path[1]}; write it like {like}.'
+            yield case.problem("amount", path, message)
+    row = table_of(tree).get(slice_["accelerator"])
+    if row is not None and row["kind"] == "cpu" and not (worker["cpu"] and worker["memory"]):
+        message = (
+            "worker.cpu and worker.memory must say what a host is: "
+            f"slice.accelerator is {slice_['accelerator']}, which has no chips to ask for."
+        )
+        missing = "cpu" if not worker["cpu"] else "memory"
+        yield from case.across("amount", ("worker", missing), message, "run.kind", "slice.accelerator")
+    groups = slice_["count"] if slice_["placement"] == "topology" and slice_["count"] > 1 else 1
+    if kind == "ray-job" and groups > 7:
+        message = (
+            f"slice.count: with its head the Ray cluster has {min(groups, 99) + 1} pod sets, and Kueue takes "
+            "at most 8; use fewer groups, or slice.placement: exclusive."
+        )
+        yield case.problem("pod-sets", ("slice", "count"), message)
+
+
+def _environment(case: Case) -> Iterator[Problem]:
+    worker = case.tree["worker"]
+    for section in ("env", "secretEnv"):
+        for name in worker[section]:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                message = f'worker.{section}: "{name}" is no name of a variable; use letters, digits and underscores.'
+                yield case.problem("environment", ("worker", section, name), message)
+            elif section == "secretEnv" and name in worker["env"]:
+                message = f"worker.env.{name} and worker.secretEnv.{name} are both set; keep one of the two."
+                yield case.problem("environment", ("worker", "secretEnv", name), message)
+    for at in ("head", "worker"):
+        for name, toleration in case.tree[at]["tolerations"].items():
+            if toleration.get("value") and toleration.get("operator", "Equal") == "Exists":
+                message = f"{at}.tolerations.{name}: operator Exists takes no value; remove one of the two."
+                yield case.problem("toleration", (at, "tolerations", name), message)
 
 
 RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
@@ -414,7 +537,11 @@ RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("data", "run.command", "train"), _data),
     (("slice", "common"), _slice),
     (("run.kind", "storage", "slice.accelerator", "common"), _local),
-    (("run.kind", "storage"), _storage),
+    (("run.kind", "storage", "run.command"), _storage),
+    (("team", "queue", "slice.reservation", "storage.claim"), _names),
+    (("run.kind", "image"), _image),
+    (("run.kind", "worker", "head", "slice", "common"), _pods),
+    (("worker", "head"), _environment),
 )
 """Each rule with the keys that it reads."""
 

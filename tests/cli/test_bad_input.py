@@ -175,7 +175,8 @@ def test_a_kind_that_is_still_to_come(launcher: Launcher) -> None:
 run: {name: demo, kind: job-set, command: [hostname]}
 team: {name: research}
 slice: {accelerator: v6e, topology: 4x4}
-storage: {bucket: b}
+storage: {bucket: bucket}
+image: {repository: i, tag: v1}
 """
     result = launcher("submit", "-f", launcher.write("run.yaml", text))
     refused(result, "this machine only", "job-set")

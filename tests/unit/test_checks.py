@@ -23,7 +23,8 @@ GOOD: dict[str, Any] = {
     "run": {"name": "llama", "kind": "ray-job"},
     "team": {"name": "research"},
     "slice": {"accelerator": "v6e", "topology": "4x4"},
-    "storage": {"bucket": "b"},
+    "image": {"repository": "example.com/trainer", "tag": "1"},
+    "storage": {"bucket": "bucket"},
     "train": {"model_name": "llama3-8b", "steps": 10, "dataset_type": "synthetic"},
 }
 
@@ -48,7 +49,7 @@ CASES = [
     ("topology: 4x4\n", "there is no key topology; did you mean slice.topology?"),
     ("name: x\n", "there is no key name; did you mean run.name, team.name or queue.name?"),
     ("run_name: x\n", "there is no key run_name; did you mean run.name?"),
-    ("foo: null\n", "there is no key foo; the top level has run, team, queue, slice, storage, data, worker"),
+    ("foo: null\n", "there is no key foo; the top level has run, team, queue, slice, image, storage"),
     ("data: {tokenizer: {pth: x}}\n", "there is no key data.tokenizer.pth; did you mean data.tokenizer.path?"),
     ("common: {accelerators: {v6e: {kid: 1}}}\n", "there is no key common.accelerators.v6e.kid; did you mean"),
     # Kinds of values.
@@ -110,7 +111,7 @@ CASES = [
     ("slice: {reservation: r}\n", "slice.reservation needs slice.provisioning: reservation, which is on-demand."),
     ("slice: {provisioning: reservation}\n", "slice.provisioning is reservation; slice.reservation must name it."),
     ("storage: {bucket: ''}\n", "storage.kind is gcsfuse; storage.bucket must name the bucket."),
-    ("storage: {mountPath: data}\n", 'storage.mountPath is "data"; it must begin with "/".'),
+    ("storage: {mountPath: data}\n", 'storage.mountPath is "data"; it must begin with "/" and name'),
 ]  # fmt: skip
 
 
@@ -131,7 +132,7 @@ def test_nothing_to_train_on_has_no_line_of_its_own() -> None:
 def test_a_problem_shows_the_line_that_makes_it_one() -> None:
     (found,) = problems("data: {corpus: python}\n")
     assert str(found) == (
-        "good.yaml:14: train.dataset_type is set by Slipway: data.files or data.corpus is set, and the text comes from"
+        "good.yaml:17: train.dataset_type is set by Slipway: data.files or data.corpus is set, and the text comes from"
         " there; remove one of the two."
     )
 
@@ -152,7 +153,7 @@ def test_a_local_run_wants_local_storage_and_the_cpu() -> None:
     found = [str(problem) for problem in problems("run: {kind: local}\n")]
     assert found == [
         "good.yaml:7: a local run uses this machine's CPU: slice.accelerator must be cpu, not v6e.",
-        "good.yaml:9: a local run keeps its files on this machine: storage.kind must be local, not gcsfuse.",
+        "good.yaml:12: a local run keeps its files on this machine: storage.kind must be local, not gcsfuse.",
     ]
 
 

@@ -22,13 +22,14 @@ def test_the_run_config_is_the_values_and_the_accelerators_row() -> None:
         user(
             "run: {kind: job-set}\nteam: {name: research}\n"
             "slice: {topology: 2x4, count: 2, machineType: ct6e-standard-8t}\n"
-            "storage: {bucket: b}\ntrain: {steps: 1e3, learning_rate: 3e-4, dataset_type: synthetic}\n"
+            "image: {repository: i, tag: v1}\nstorage: {bucket: bucket}\n"
+            "train: {steps: 1e3, learning_rate: 3e-4, dataset_type: synthetic}\n"
         ),
         DEFAULTS,
         name="llama",
     )
     assert (plan.name, plan.kind, plan.namespace, plan.warnings) == ("llama", "job-set", "research", ())
-    assert set(plan.config) == {"run", "team", "queue", "slice", "storage", "data", "worker", "train", "accelerator"}
+    assert set(plan.config) == {*DEFAULTS.tree, "accelerator"} - {"common", "global"}
     assert plan.config["accelerator"] == {
         "name": "v6e",
         "kind": "tpu",
@@ -54,7 +55,10 @@ def test_two_local_workers() -> None:
 
 
 def test_warnings_do_not_stop_a_plan() -> None:
-    text = "run: {name: x, command: [true-ish]}\nslice: {topology: 4x4}\nstorage: {bucket: b}\ntrain: {steps: 1}\n"
+    text = (
+        "run: {name: x, command: [true-ish]}\nslice: {topology: 4x4}\nimage: {repository: i, tag: v1}\n"
+        "storage: {bucket: bucket}\ntrain: {steps: 1}\n"
+    )
     assert plan_launch(user(text), DEFAULTS).warnings == (
         "v.yaml:1: run.command replaces the trainer; data and train are ignored.",
     )

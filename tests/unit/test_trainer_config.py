@@ -24,7 +24,9 @@ def defaults() -> Values:
 
 def run_config(tmp_path: Path, defaults: Values, *sets: str) -> trainer_config.RunConfig:
     """The run config as the launcher writes it, read as the trainer reads it."""
-    user = load([], ["run.name=test", "data.corpus=python", "train.steps=3", "storage.bucket=b", *sets])
+    given = ["run.name=test", "data.corpus=python", "train.steps=3", "storage.bucket=bucket"]
+    given += ["image.repository=i", "image.tag=v1", "worker.cpu='8'", "worker.memory=8Gi"]
+    user = load([], [*given, *sets])
     path = tmp_path / "run.json"
     path.write_text(json.dumps(plan_launch(user, defaults).config))
     return trainer_config.read(path)
