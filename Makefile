@@ -3,7 +3,7 @@
 # ~/.cache/slipway; Python packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint bench pins keys clean
+.PHONY: help setup quickstart test lint docs bench pins keys clean
 
 UV_VERSION := 0.13.8
 # Bytecode is written once, here, so that no later start pays for it.
@@ -33,10 +33,14 @@ quickstart: setup ## Train a small model on real text, here, on the CPU
 test: setup ## Run every test that needs no cluster of your own
 	@.venv/bin/python -m pytest
 
-lint: setup ## Check style and types
+lint: setup ## Check style and types, and the charts as chart-testing does
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/python -m tests.charts.lint
+
+docs: setup ## Write the charts' README.md files anew (helm-docs)
+	@.venv/bin/python -m tests.charts.docs
 
 bench: setup ## Measure what the README promises, as ratios in one run
 	@.venv/bin/python -m tests.bench

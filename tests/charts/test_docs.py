@@ -1,0 +1,165 @@
+"""values.yaml, values.schema.json, Chart.yaml and README.md of every chart say the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from launcher import schema, values
+from launcher.values import Values
+from tests.charts import docs, schemas
+from tests.charts.helm import template
+
+CHARTS = docs.CHECKOUT / "charts"
+PARENTS = [chart.name for chart in docs.parents(CHARTS)]
+LIBRARY_KEYS = {"common", "global"}
+Path_ = tuple[str, ...]
+
+
+def load_schema(chart: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((CHARTS / chart / "values.schema.json").read_text())
+    return found
+
+
+def form(chart: str) -> Values:
+    return values.read_file(str(CHARTS / chart / "values.yaml"))
+
+
+def leaves(node: dict[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, dict[str, Any]]]:
+    """Every key that stands in the form, with its schema: those that have no keys of their own to stand there."""
+    for key, child in node["properties"].items():
+        if not path and key in LIBRARY_KEYS:
+            continue
+        if "properties" in child:
+            yield from leaves(child, (*path, key))
+        else:
+            yield (*path, key), child
+
+
+def maps(node: Any, path: Path_ = (), *, form: bool = True) -> Iterator[tuple[Path_, dict[str, Any], bool]]:
+    """Every map with named keys, and whether it stands in the form or in what users add (an item, an entry)."""
+    if "properties" in node:
+        yield path, node, form
+        for key, child in node["properties"].items():
+            yield from maps(child, (*path, key), form=form)
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            yield from maps(node[key], (*path, key), form=False)
+
+
+def at(tree: Any, path: Path_) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_the_schema_is_sound_and_takes_the_defaults(chart: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(load_schema(chart))
+    jsonschema.Draft202012Validator(load_schema(chart)).validate(form(chart).tree)
+    assert list(schema.violations(load_schema(chart), form(chart).tree)) == []
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_form_and_schema_have_the_same_keys_in_the_same_order(chart: str) -> None:
+    keys = [path for path, _ in leaves(load_schema(chart))]
+    named = {path[:length] for path in keys for length in range(1, len(path) + 1)}
+    below = [path for path in form(chart).origins if any(path[:length] in keys for length in range(1, len(path)))]
+    in_form = [path for path in form(chart).origins if path not in below]
+    assert set(in_form) == named
+    assert [path for path in in_form if path in keys] == keys
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_the_form_describes_every_key_in_the_schemas_words(chart: str) -> None:
+    lines = (CHARTS / chart / "values.yaml").read_text().splitlines()
+    origins = form(chart).origins
+    for path, node in leaves(load_schema(chart)):
+        assert lines[origins[path].line - 2].strip() == f"# -- {node['description']}", ".".join(path)
+    described = [line for line in lines if line.strip().startswith("# --")]
+    assert len(described) == len(list(leaves(load_schema(chart)))), "a description stands above no key"
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_the_schemas_defaults_are_the_forms(chart: str) -> None:
+    tree = form(chart).tree
+    for path, node in leaves(load_schema(chart)):
+        value = at(tree, path)
+        assert value is not None, f"{'.'.join(path)} is null: Helm 3 keeps it, Helm 4 drops it"
+        if "default" in node or not isinstance(value, dict):
+            # As JSON: 1 is not true, and 1.0 is not 1.
+            assert json.dumps(node.get("default", "none")) == json.dumps(value), ".".join(path)
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_every_level_is_closed_described_and_there(chart: str) -> None:
+    for path, node, in_form in maps(load_schema(chart)):
+        assert node["additionalProperties"] is False, path
+        assert all("description" in child for key, child in node["properties"].items()), path
+        if in_form:  # or else `slice: null` ends in a nil pointer
+            assert {*node["required"], *LIBRARY_KEYS} >= set(node["properties"]), path
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_the_readme_is_what_helm_docs_writes(chart: str, tmp_path: Path) -> None:
+    assert (CHARTS / chart / "README.md.gotmpl").is_file()
+    written = (CHARTS / chart / "README.md").read_text()
+    shutil.copytree(CHARTS, tmp_path / "charts", symlinks=True)
+    docs.write(tmp_path / "charts")
+    assert (tmp_path / "charts" / chart / "README.md").read_text() == written, "run `make docs`"
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_the_readme_has_every_key_in_the_forms_order(chart: str) -> None:
+    rows = re.findall(r"^\| (\S+) \| \w+ \| (.*) \| (.*) \|$", (CHARTS / chart / "README.md").read_text(), re.M)
+    rows = rows[1:]  # the first is the table's head
+    told = [key for key, _, description in rows if description]
+    assert told == [".".join(path) for path, _ in leaves(load_schema(chart))]
+    assert len(rows) == len(told), "a key has no description"
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_the_supported_versions_are_those_that_are_checked(chart: str, helm4: Path) -> None:
+    about = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text())
+    readme = (CHARTS / chart / "README.md").read_text()
+    stated = {key.removeprefix("slipway.dev/"): said for key, said in about["annotations"].items()}
+    ranges = {}
+    for project, versions in schemas.supported().items():
+        low, high = (".".join(version.split(".")[:2]) for version in versions)
+        ranges[project] = f"{low} - {high}"
+        if project.lower() in stated:
+            assert stated[project.lower()] == ranges[project]
+            assert f"| {project} | {ranges[project]} |" in readme
+    assert set(stated) <= {project.lower() for project in ranges}
+    assert about["kubeVersion"] == f">={schemas.supported()['Kubernetes'][0]}.0-0"
+    rendered = "".join(template(helm4, CHARTS / chart, [file]) for file in (CHARTS / chart / "ci").glob("*.yaml"))
+    needed = {"Kubernetes", *(project for group, project in schemas.PROJECTS.items() if f"{group}/" in rendered)}
+    assert {project.lower() for project in needed} <= set(stated)
+
+
+@pytest.mark.parametrize("chart", [*PARENTS, "common"])
+def test_files_are_short_enough_to_read(chart: str) -> None:
+    for file in (CHARTS / chart / "templates").rglob("*.*"):
+        assert len(file.read_text().splitlines()) <= 150, file
+    if chart in PARENTS:
+        assert len((CHARTS / chart / "values.yaml").read_text().splitlines()) < 150
+
+
+@pytest.mark.parametrize("chart", PARENTS)
+def test_the_readmes_examples_render(chart: str, helm: Path, tmp_path: Path) -> None:
+    """Every YAML block in a chart's README is a values file by itself."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (CHARTS / chart / "README.md").read_text(), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        (tmp_path / "values.yaml").write_text(block)
+        for obj in (rendered := schemas.objects(template(helm, CHARTS / chart, [tmp_path / "values.yaml"]))):
+            assert schemas.validate(obj) == []
+        assert rendered
