@@ -10,8 +10,9 @@ import traceback
 import uuid
 from pathlib import Path
 
+from trainer import command, ray_job
 from trainer.config import RunConfig, check, read
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, GaveUp
 from trainer.metrics import now, write_event
 
 
@@ -20,11 +21,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the run config, JSON")
     parser.add_argument("--check", action="store_true", help="check config and data, print a summary, train nothing")
+    parser.add_argument(
+        "--stop-ray-job",
+        action="store_true",
+        help="where no restart helps, stop the Ray job that this is, instead of failing (KubeRay restarts failed ones)",
+    )
     parser.add_argument("--no-ray", action="store_true", help="this process is one host of the run (as in a JobSet)")
     arguments = parser.parse_args()
     config: RunConfig | None = None
     try:
         config = read(arguments.config.absolute())
+        if config.command and not arguments.check:
+            return _run_command(config, ray=not arguments.no_ray)
         summary = check(config)
         if arguments.check:
             print(json.dumps(summary))  # noqa: T201 - data for whoever called
@@ -32,7 +40,21 @@ def main() -> int:
         return _train(config, summary, ray=not arguments.no_ray)
     except ConfigError as error:
         _report(None if arguments.check else config, str(error))
-        return 2
+        code = 2
+    except GaveUp as error:
+        traceback.print_exc()
+        _report(config, str(error))
+        code = 1
+    if arguments.stop_ray_job:
+        ray_job.stop()
+    return code
+
+
+def _run_command(config: RunConfig, *, ray: bool) -> int:
+    if not ray:
+        command.replace_process(config)
+    command.run(config)
+    return 0
 
 
 def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
@@ -54,7 +76,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
             loop.set_environment(config)
             distributed.initialize(config)
             loop.train(config)
-    except ConfigError:
+    except (ConfigError, GaveUp):
         raise
     except Exception as error:
         traceback.print_exc()

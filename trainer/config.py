@@ -48,6 +48,11 @@ class RunConfig:
         return str(self.tree["run"]["name"])
 
     @property
+    def command(self) -> list[str]:
+        """The user's own program, or [] where the run trains."""
+        return [str(word) for word in self.tree["run"].get("command") or []]
+
+    @property
     def folder(self) -> Path:
         """Where the run keeps all that it writes: checkpoints/, tensorboard/, metrics.jsonl, events.jsonl."""
         return Path(self.tree["storage"]["mountPath"]) / self.name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import loop
 from trainer.config import RunConfig, read
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, GaveUp
 from trainer.metrics import write_event
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ def prepare_environment() -> bool:
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+    if not local:
+        # A pod that is told to end is held back for a few seconds, in which Ray Train must have seen it.
+        defaults["RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S"] = "1"
     if local:
         # Ray binds to the machine's own address, open to its network, unless it believes that clusters
         # are not supported here; then it stays on loopback.
@@ -122,7 +125,8 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
             name=config.name,
             # Ray Train keeps a note of itself here; checkpoints are MaxText's.
             storage_path=str(config.folder / ".ray"),
-            failure_config=FailureConfig(max_failures=config.max_restarts),
+            # A node that was told to go is counted apart (charts/common/templates/_ray.tpl says who tells Ray).
+            failure_config=FailureConfig(max_failures=config.max_restarts, max_preemption_failures=-1),
             worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},
         ),
     )
@@ -145,6 +149,8 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
     if verdict.refusal is not None:
         raise ConfigError(verdict.refusal)
     if failure:
+        if getattr(failure[0], "worker_failures", None):
+            raise GaveUp(describe(failure[0])) from failure[0]
         raise failure[0]
     if verdict.outcome is None:
         raise RuntimeError("Ray Train says that the run is done, but no worker finished its loop.")

@@ -5,7 +5,8 @@ values       the chart's values
 head         whether this is a Ray cluster's head
 slice        of a host: its slice's values, with `accelerator`, the resolved slice, under the key "resolved"
 cpu, memory  what the container asks for; "" for nothing
-container    dict of name, command (list), ports (name: number), env (list of Kubernetes' own), probes (dict)
+container    dict of name, command (list), ports (name: number), env (list of Kubernetes' own), more (dict of its
+             other fields: probes, lifecycle)
 labels       dict
 annotations  dict; the run config among them is mounted as a file
 restart      restart policy; "" for the owner's default
@@ -100,7 +101,7 @@ spec:
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with .container.probes }}
+      {{- with .container.more }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
       securityContext:

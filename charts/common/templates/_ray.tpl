@@ -28,7 +28,7 @@ headGroupSpec:
     num-cpus: "0"
   template:
     {{- $ports := dict "gcs-server" 6379 "dashboard" 8265 "client" 10001 }}
-    {{- $container := dict "name" "ray-head" "ports" $ports "probes" (include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml) }}
+    {{- $container := dict "name" "ray-head" "ports" $ports "more" (include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml) }}
     {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" .autoscaling) | nindent 4 }}
 workerGroupSpecs:
   {{- range .slices }}
@@ -45,7 +45,9 @@ workerGroupSpecs:
     numOfHosts: {{ int64 .slice.resolved.hosts }}
     rayStartParams: {}
     template:
-      {{- $container := dict "name" "ray-worker" "probes" (include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml) }}
+      {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
+      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" $values | fromYaml) }}
+      {{- $container := dict "name" "ray-worker" "more" $more }}
       {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
       {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" false) | nindent 6 }}
   {{- end }}
@@ -68,6 +70,20 @@ livenessProbe:
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 120
+{{- end -}}
+
+{{- /*
+A pod that is told to end (a spot machine taken back, a drained node) tells Ray, and stays for as long as Ray Train
+takes to see it: then the restart is a preemption to Ray Train, and not one of run.maxRestarts. Of the values.
+*/ -}}
+{{- define "common.ray.lifecycle" -}}
+preStop:
+  exec:
+    command:
+      - bash
+      - -c
+      - timeout 15 ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message "The pod was told to end."
+        --deadline-remaining-seconds {{ int64 .run.graceSeconds }} && sleep 5
 {{- end -}}
 
 {{- /*
