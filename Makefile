@@ -45,8 +45,11 @@ docs: setup ## Write the charts' README.md files anew (helm-docs)
 bench: setup ## Measure what the README promises, as ratios in one run
 	@.venv/bin/python -m tests.bench
 
-pins: setup ## Choose the versions in docker/constraints.txt anew
+pins: setup ## Choose the versions in docker/constraints.txt and tests/charts/checkov.txt anew
 	@docker/pin
+	@out=tests/charts/checkov.txt && sed -n '/^#/p' $$out >$$out.new && \
+	    echo checkov | .venv/bin/uv pip compile --quiet --python-version 3.12 --no-emit-index-url --no-emit-find-links \
+	    --no-header --no-annotate - >>$$out.new && mv $$out.new $$out
 
 keys: setup ## Write launcher/maxtext_keys.json from the installed MaxText
 	@.venv/bin/python -m trainer.key_table

@@ -1,0 +1,156 @@
+"""Two scanners that know nothing of Slipway look at what the charts render: checkov and kube-score.
+
+Neither understands RayCluster, RayJob or JobSet, so the pod templates inside are shown to them as plain Pods, beside
+the NetworkPolicy that charts/queues renders for their team. checkov tells no severities without its platform, so every
+failed check counts as high; of kube-score's, those that it calls critical.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.charts.schemas import PROJECTS, pod_templates
+from tests.tools import tool
+from tests.tools.go_tools import cache_dir
+
+CHECKOUT = Path(__file__).parents[2]
+REQUIREMENTS = Path(__file__).with_name("checkov.txt")
+CRITICAL = 1
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """What a scanner has against an object, which is "Kind/name"."""
+
+    scanner: str
+    check: str
+    object: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A finding that stays, and why. `objects` is a pattern for "Kind/name"."""
+
+    scanner: str
+    check: str
+    objects: str
+    reason: str
+
+    def covers(self, finding: Finding) -> bool:
+        return (self.scanner, self.check) == (finding.scanner, finding.check) and fnmatch.fnmatch(
+            finding.object, self.objects
+        )
+
+
+def scan(objects: Iterable[dict[str, Any]], folder: Path) -> list[Finding]:
+    """What both scanners have against these objects; they are written into `folder` for them."""
+    file = folder / "objects.yaml"
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
+    return sorted({*_checkov(folder), *_kube_score(file)})
+
+
+def scannable(sources: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """Objects by what they come from, as scanners understand them: Kubernetes' own as they are, pod templates as Pods
+    named after source, kind and first container (Pod/kind-rayjob-ray-head). Of alike ones the first stands for all.
+    """
+    everything = [(source, obj) for source, objects in sources for obj in objects]
+    namespace = next((_namespace(obj) for _, obj in everything if obj["kind"] == "NetworkPolicy"), "default")
+    found: dict[str, dict[str, Any]] = {}
+    names: Counter[str] = Counter()
+    for source, obj in everything:
+        if obj["apiVersion"].partition("/")[0] not in PROJECTS:
+            found.setdefault(json.dumps(obj, sort_keys=True), obj)
+        for _, template in pod_templates(obj):
+            kind, container = obj["kind"].lower(), template["spec"]["containers"][0]["name"]
+            metadata = {**(template.get("metadata") or {}), "namespace": namespace}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+            key = json.dumps([kind, container, _shape(pod)], sort_keys=True)
+            if key not in found:
+                name = f"{source}-{kind}-{container}"
+                names[name] += 1
+                metadata["name"] = name if names[name] == 1 else f"{name}-{names[name]}"
+                found[key] = pod
+    return list(found.values())
+
+
+def _namespace(obj: dict[str, Any]) -> str:
+    """The namespace of an object."""
+    return str(obj["metadata"].get("namespace", "default"))
+
+
+def _shape(pod: dict[str, Any]) -> Any:
+    """A pod without what no scanner judges: how much of a resource, which node, which arguments and values."""
+    shape = copy.deepcopy(pod)
+    shape["metadata"].pop("annotations", None)
+    shape["metadata"].pop("labels", None)
+    shape["spec"]["nodeSelector"] = sorted(shape["spec"].get("nodeSelector", {}))
+    for container in (*shape["spec"]["containers"], *shape["spec"].get("initContainers", [])):
+        container.pop("args", None)
+        container["env"] = sorted(env["name"] for env in container.get("env", []) if "value" in env)
+        resources = container.get("resources", {})
+        container["resources"] = {key: sorted(amounts) for key, amounts in resources.items()}
+    return shape
+
+
+def _checkov(folder: Path) -> Iterator[Finding]:
+    command = [str(checkov()), "--directory", str(folder), "--framework", "kubernetes", "--output", "json"]
+    options = ["--quiet", "--compact", "--skip-download", "--soft-fail"]
+    # Nothing of the user's own settings, and no calls to its platform.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("BC_", "PRISMA_", "CKV_"))}
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0:
+        raise RuntimeError(f"checkov failed:\n{done.stderr.strip()}")
+    said = json.loads(done.stdout)
+    if said["summary"]["parsing_errors"]:
+        raise RuntimeError("checkov cannot read what it is to scan.")
+    for failed in said["results"]["failed_checks"]:
+        kind, *_, name = failed["resource"].split(".")
+        yield Finding("checkov", failed["check_id"], f"{kind}/{name}", failed["check_name"])
+
+
+def _kube_score(file: Path) -> Iterator[Finding]:
+    command = [str(tool("kube-score")), "score", "--kubernetes-version=v1.35", "--output-format=json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout.startswith("["):
+        raise RuntimeError(f"kube-score failed:\n{done.stderr.strip()}")
+    for obj in json.loads(done.stdout):
+        name = f"{obj['type_meta']['kind']}/{obj['object_meta']['name']}"
+        for check in obj["checks"]:
+            if check["grade"] <= CRITICAL and not check["skipped"]:
+                for comment in check["comments"] or []:
+                    yield Finding("kube-score", check["check"]["id"], name, comment["summary"])
+
+
+def checkov() -> Path:
+    """checkov in an environment of its own outside the checkout, made once (a quarter of a minute)."""
+    folder = cache_dir() / f"checkov-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it
+        if not (folder / ".done").exists():
+            print(f"Installing checkov once, into {folder} …", file=sys.stderr, flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+            uv = Path(sys.prefix) / "bin" / "uv"
+            install = [str(uv), "pip", "install", "--quiet", "--python", str(folder / "bin/python")]
+            done = subprocess.run([*install, "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise RuntimeError(f"Installing checkov failed:\n{done.stderr.strip()}")
+            (folder / ".done").touch()
+    return folder / "bin" / "checkov"

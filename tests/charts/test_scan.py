@@ -1,0 +1,145 @@
+"""Independent scanners find nothing in what the charts render, but for what is accepted here with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.charts import docs, scan, schemas
+from tests.charts.helm import template
+from tests.charts.scan import Accepted, Finding
+
+CHARTS = docs.CHECKOUT / "charts"
+VALUES = docs.CHECKOUT / "values"
+
+CPU_LIMIT = "a CPU limit throttles the host's input pipeline while the chips wait; the node is the pod's own"
+CHIPS = "the pod asks for all chips of its host, so it has the machine's CPU and memory to itself"
+TAG = "the image may be named by digest (image.digest); a tag other than latest is the user's choice"
+PULL = "tags are versions, never latest; a pull at every restart would cost minutes for an image of gigabytes"
+USER = "the image's user is 1000, as is Ray's; security.runAsUser sets another"
+ROOT = "Ray, JAX and MaxText write caches, sockets and logs below / and the home folder; the user is not root"
+PROBES = "a run has no traffic to be ready for, and a hung step is told by its log; restarts are the JobSet's"
+ALIKE = "KubeRay sets the probes; readiness and liveness of Ray are the same question"
+SCRATCH = "scratch space is the node's own, which the pod has to itself; checkpoints go to the storage"
+PIP = "this tutorial installs JAX into a stock image when it starts, which takes root; its pods keep nothing"
+
+ACCEPTED = [
+    Accepted("checkov", "CKV_K8S_11", "Pod/*", CPU_LIMIT),
+    Accepted("checkov", "CKV_K8S_10", "Pod/*-ray-worker", CHIPS),
+    Accepted("checkov", "CKV_K8S_10", "Pod/*-jobset-*", CHIPS),
+    Accepted("checkov", "CKV_K8S_12", "Pod/*-ray-worker", CHIPS),
+    Accepted("checkov", "CKV_K8S_12", "Pod/*-jobset-*", CHIPS),
+    Accepted("checkov", "CKV_K8S_13", "Pod/*-ray-worker", CHIPS),
+    Accepted("checkov", "CKV_K8S_13", "Pod/*-jobset-*", CHIPS),
+    Accepted("checkov", "CKV_K8S_43", "Pod/*", TAG),
+    Accepted("checkov", "CKV_K8S_15", "Pod/*", PULL),
+    Accepted("checkov", "CKV_K8S_40", "Pod/*", USER),
+    Accepted("checkov", "CKV_K8S_22", "Pod/*", ROOT),
+    Accepted("checkov", "CKV_K8S_8", "Pod/*-jobset-*", PROBES),
+    Accepted("checkov", "CKV_K8S_9", "Pod/*-jobset-*", PROBES),
+    Accepted("checkov", "CKV_K8S_23", "Pod/multislice-v5e-*", PIP),
+    Accepted("kube-score", "container-resources", "Pod/*", f"{CPU_LIMIT}; {CHIPS}"),
+    Accepted("kube-score", "pod-probes-identical", "Pod/*-ray-*", ALIKE),
+    Accepted("kube-score", "container-image-pull-policy", "Pod/*", PULL),
+    Accepted("kube-score", "container-ephemeral-storage-request-and-limit", "Pod/*", SCRATCH),
+    Accepted("kube-score", "container-security-context-readonlyrootfilesystem", "Pod/*", ROOT),
+    Accepted("kube-score", "container-security-context-user-group-id", "Pod/*", USER),
+]
+
+# What a run needs before a preset says the rest.
+RUN: dict[str, Any] = {
+    "team": {"name": "research"},
+    "slice": {"accelerator": "v6e", "topology": "4x4"},
+    "image": {"repository": "registry.example.com/slipway", "tag": "0.1.0"},
+    "storage": {"bucket": "research"},
+    "data": {"corpus": "python"},
+}
+
+
+def rendered(helm: Path, folder: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """All that the charts render: from their own ci values, the presets of queues, and the presets of runs over RUN."""
+    base = folder / "run.yaml"
+    base.write_text(yaml.safe_dump(RUN))
+    for chart in docs.parents(CHARTS):
+        for file in sorted((chart / "ci").glob("*.yaml")):
+            yield label(file), schemas.objects(template(helm, chart, [file]))
+    for file in sorted((VALUES / "queues").glob("*.yaml")):
+        yield label(file), schemas.objects(template(helm, CHARTS / "queues", [file]))
+    # Slices of one accelerator differ in numbers only.
+    slices = {file.stem.partition("-")[0]: file for file in sorted((VALUES / "slices").glob("*.yaml"))}
+    others = [file for name in ("models", "clusters", "tutorials") for file in sorted((VALUES / name).glob("*.yaml"))]
+    for file in (base, *slices.values(), *others):
+        for kind in ("ray-job", "job-set"):
+            options = ("--set", f"run.kind={kind}")
+            yield label(file), schemas.objects(template(helm, CHARTS / "run", [base, file], *options))
+        yield label(file), schemas.objects(template(helm, CHARTS / "ray-cluster", [base, file]))
+
+
+def label(file: Path) -> str:
+    return file.stem.replace(".", "-")
+
+
+def test_nothing_is_found_but_what_is_accepted(helm4: Path, tmp_path: Path) -> None:
+    shown = scan.scannable(rendered(helm4, tmp_path))
+    (tmp_path / "scan").mkdir()
+    found = scan.scan(shown, tmp_path / "scan")
+    assert [finding for finding in found if not any(accepted.covers(finding) for accepted in ACCEPTED)] == []
+    stale = [accepted for accepted in ACCEPTED if not any(accepted.covers(finding) for finding in found)]
+    assert stale == [], "no scanner says this any more"
+
+
+def test_every_acceptance_has_its_reason() -> None:
+    assert all(len(accepted.reason) > 30 for accepted in ACCEPTED)
+
+
+BAD = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: bad}
+spec:
+  headGroupSpec:
+    template:
+      spec:
+        hostNetwork: true
+        containers:
+          - {name: head, image: "example.com/image:latest", securityContext: {privileged: true}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: all}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+"""
+
+
+def test_the_scanners_see_into_our_objects(tmp_path: Path) -> None:
+    found = scan.scan(scan.scannable([("bad", schemas.objects(BAD))]), tmp_path)
+    told = {(finding.scanner, finding.check, finding.object) for finding in found}
+    assert told >= {
+        ("checkov", "CKV_K8S_16", "Pod/bad-raycluster-head"),  # privileged
+        ("checkov", "CKV_K8S_19", "Pod/bad-raycluster-head"),  # host network
+        ("checkov", "CKV_K8S_49", "ClusterRole/all"),  # wildcards
+        ("checkov", "CKV2_K8S_6", "Pod/bad-raycluster-head"),  # no network policy
+        ("kube-score", "container-image-tag", "Pod/bad-raycluster-head"),
+        ("kube-score", "container-security-context-privileged", "Pod/bad-raycluster-head"),
+        ("kube-score", "pod-networkpolicy", "Pod/bad-raycluster-head"),
+    }
+
+
+def test_an_acceptance_covers_its_own_check_and_objects_only() -> None:
+    accepted = Accepted("checkov", "A", "Pod/jobset-*", "because")
+    assert accepted.covers(Finding("checkov", "A", "Pod/jobset-main-1", "x"))
+    assert not accepted.covers(Finding("checkov", "B", "Pod/jobset-main-1", "x"))
+    assert not accepted.covers(Finding("kube-score", "A", "Pod/jobset-main-1", "x"))
+    assert not accepted.covers(Finding("checkov", "A", "Pod/rayjob-main-1", "x"))
+
+
+def test_pods_that_scanners_judge_alike_are_shown_once() -> None:
+    (one, _), (other, _) = schemas.objects(BAD), schemas.objects(BAD)
+    other["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["args"] = ["x"]
+    assert len(scan.scannable([("a", [one]), ("b", [other])])) == 1
+    other["spec"]["headGroupSpec"]["template"]["spec"]["hostNetwork"] = False
+    names = [obj["metadata"]["name"] for obj in scan.scannable([("a", [one]), ("b", [other]), ("b", [one])])]
+    assert names == ["a-raycluster-head", "b-raycluster-head"]
