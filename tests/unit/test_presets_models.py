@@ -1,0 +1,314 @@
+"""The presets in values/models: what they say of themselves, and what the launcher and MaxText say of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import accelerators, values
+from launcher.paths import presets_dir
+from launcher.plan import check_launch, plan_launch
+from launcher.values import Values, chart_defaults
+from trainer.config import maxtext_argv, read
+
+DEFAULTS = chart_defaults("run")
+TABLE: dict[str, Any] = DEFAULTS.tree["common"]["accelerators"]
+MODELS = sorted(path.stem for path in (presets_dir() / "models").glob("*.yaml"))
+SLICES = sorted(path.stem for path in (presets_dir() / "slices").glob("*.yaml"))
+
+# What is left to say beside a model and a slice.
+REST = b"""
+run: {name: test}
+team: {name: research}
+image: {repository: example.invalid/trainer, tag: v1}
+storage: {bucket: research-runs}
+train: {dataset_type: synthetic}
+"""
+
+# Ironwood's chips are two devices each to JAX, and so to train.per_device_batch_size.
+DEVICES_PER_CHIP = {"tpu7x": 2}
+
+
+@cache
+def model(name: str) -> Values:
+    return values.load([f"models/{name}"])
+
+
+@cache
+def comment(name: str) -> str:
+    """The comment at the head of a preset, as one line."""
+    lines = (presets_dir() / "models" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
+    return " ".join(line.removeprefix("#").strip() for line in head)
+
+
+@cache
+def run_values(model_name: str, slice_name: str) -> Values:
+    return values.merge(
+        values.read_text(REST, "rest.yaml"), values.load([f"models/{model_name}", f"slices/{slice_name}"])
+    )
+
+
+@cache
+def one_slice(name: str) -> accelerators.Slice:
+    return accelerators.resolve({"machineType": "", "hosts": 0} | values.load([f"slices/{name}"]).tree["slice"], TABLE)
+
+
+def devices(slice_name: str) -> int:
+    """What JAX sees of a slice."""
+    found = one_slice(slice_name)
+    return found.chips * DEVICES_PER_CHIP.get(found.accelerator, 1)
+
+
+# --- Sizes ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def maxtext_folder() -> Path:
+    import importlib.util
+
+    spec = importlib.util.find_spec("maxtext")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0])
+
+
+@cache
+def architecture(name: str) -> Mapping[str, Any]:
+    """MaxText's keys that shape the model: its own file's, then the preset's."""
+    train: dict[str, Any] = model(name).tree["train"]
+    shape: dict[str, Any] = {"num_experts": 1, "logits_via_embedding": False, "vocab_size": 32_000}
+    if "model_name" in train:
+        file = maxtext_folder() / "configs" / "models" / f"{train['model_name']}.yml"
+        shape |= values.read_file(str(file)).tree
+    return shape | train
+
+
+def parameters(name: str) -> int:
+    """The number of a model's parameters, norms left out."""
+    keys = architecture(name)
+    width, head = keys["base_emb_dim"], keys["head_dim"]
+    attention = 2 * width * head * (keys["base_num_query_heads"] + keys["base_num_kv_heads"])
+    mlp = keys["num_experts"] * 3 * width * keys["base_mlp_dim"]
+    embeddings = keys["vocab_size"] * width * (1 if keys["logits_via_embedding"] else 2)
+    return int(keys["base_num_decoder_layers"] * (attention + mlp) + embeddings)
+
+
+def state_bytes(name: str) -> int:
+    """Weights and AdamW's two moments, all in float32."""
+    return 12 * parameters(name)
+
+
+def kept_bytes(name: str) -> int:
+    """What a device keeps of a forward pass at the least: each layer's input, unless it waits in the host."""
+    keys = architecture(name)
+    if keys.get("decoder_layer_input") == "offload":
+        return 0
+    tokens = keys["per_device_batch_size"] * keys["max_target_length"]
+    return int(2 * tokens * keys["base_emb_dim"] * keys["base_num_decoder_layers"])
+
+
+def fits(name: str, slice_name: str) -> bool:
+    """Whether a model may fit a slice: nine tenths of the memory for its state, gradients, and what is kept."""
+    found = one_slice(slice_name)
+    if found.kind == "cpu":
+        return name == "tiny"
+    room = int(TABLE[found.accelerator]["hbmGiB"]) * 2**30 * found.chips
+    return state_bytes(name) + 4 * parameters(name) + kept_bytes(name) * devices(slice_name) < 0.9 * room
+
+
+def divides(name: str, slice_name: str) -> bool:
+    """Whether JAX can share out the weights evenly: it refuses an array whose sides its mesh does not divide."""
+    keys = architecture(name)
+    tensor = int(keys.get("ici_tensor_parallelism", 1))
+    fsdp, rest = divmod(devices(slice_name), tensor)
+    if keys.get("ici_fsdp_parallelism") == 1:
+        fsdp = 1
+    return rest == 0 and int(keys["base_emb_dim"]) % fsdp == 0 and int(keys["base_num_kv_heads"]) % tensor == 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_comment_says_what_the_model_is_and_how_large(name: str) -> None:
+    count, state = parameters(name), state_bytes(name)
+    said = re.search(r"([\d.]+) (b|m)illion parameters", comment(name))
+    assert said is not None
+    assert float(said[1]) == round(count / (1e9 if said[2] == "b" else 1e6), 1 if said[2] == "b" else 0)
+    if said[2] == "b":
+        assert f"{round(state / 1e9)} GB with their optimizer" in comment(name)
+
+
+def test_every_model_that_people_ask_for_has_a_preset() -> None:
+    assert set(MODELS) >= {"llama3-8b", "llama3.1-8b", "llama3.1-70b", "mistral-7b", "mixtral-8x7b", "tiny"}
+    assert any(name.startswith("gemma3-") for name in MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_preset_holds_only_what_belongs_to_the_model(name: str) -> None:
+    tree = model(name).tree
+    assert set(tree) <= {"data", "worker", "train"}
+    assert set(tree.get("data", {})) <= {"tokenizer"}
+    assert set(tree.get("worker", {})) <= {"env"}
+    assert tree["train"].get("model_name", "tiny") == name
+    assert not set(tree["train"]) & {"dataset_type", "checkpoint_period", "learning_rate", "eval_interval", "profiler"}
+
+
+# --- Tokenizers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_tokenizer_has_as_many_pieces_as_the_model(name: str) -> None:
+    tokenizer = model(name).tree.get("data", {}).get("tokenizer")
+    rows = architecture(name)["vocab_size"]
+    if tokenizer is None:
+        assert name == "tiny"  # the chart's default, Llama 2's
+        tokenizer = {"kind": "sentencepiece", "path": "tokenizer.llama2"}
+    file = maxtext_folder() / "assets" / "tokenizers" / tokenizer["path"]
+    if tokenizer["kind"] == "sentencepiece":
+        import sentencepiece
+
+        assert sentencepiece.SentencePieceProcessor(model_file=str(file)).vocab_size() == rows
+    else:
+        # A line for each piece; MaxText adds Llama 3's 256 special ones.
+        assert len(file.read_bytes().splitlines()) + 256 == rows
+
+
+# --- Pairs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_launcher_has_nothing_against_a_model_on_any_slice(name: str) -> None:
+    for slice_name in SLICES:
+        assert check_launch(run_values(name, slice_name), DEFAULTS) == [], slice_name
+
+
+def test_where_a_model_fits_its_weights_can_be_shared_out() -> None:
+    uneven = {(name, one) for name in MODELS for one in SLICES if fits(name, one) and not divides(name, one)}
+    # Two widths are no multiples of 512, and one model wants four devices; the presets say so.
+    large = {(name, one) for name in ("gemma3-12b", "gemma3-27b") for one in ("v5p-8x8x8", "tpu7x-4x8x8")}
+    assert uneven == large | {("llama3-8b", "tpu7x-1x1x1")}
+    assert "tensor parallelism of 4" in comment("llama3-8b")
+    for name in ("gemma3-12b", "gemma3-27b"):
+        assert f"not 512: the model's width of {architecture(name)['base_emb_dim']:,}" in comment(name)
+
+
+PUBLISHED = {
+    "llama3-8b": ("v6e-4x4",),
+    "llama3.1-8b": ("v6e-2x4", "v6e-4x4"),
+    "llama3.1-70b": ("v6e-8x8", "v6e-8x16", "v6e-16x16"),
+    "mistral-7b": ("v6e-2x4",),
+    "mixtral-8x7b": ("v6e-16x16",),
+    "gemma3-12b": ("v6e-16x16",),
+    "gemma3-27b": ("v6e-16x16",),
+}
+"""The slices for which a model's recipe was published."""
+
+
+def test_a_model_fits_where_its_recipe_was_measured() -> None:
+    for name, slices in PUBLISHED.items():
+        for slice_name in slices:
+            assert fits(name, slice_name), (name, slice_name)
+            # Cloud TPU's name, as people know the recipe; two-dimensional generations count chips.
+            product = f"{one_slice(slice_name).accelerator}-{one_slice(slice_name).chips}"
+            assert product in (presets_dir() / "models" / f"{name}.yaml").read_text(), (name, product)
+    # The measure is one: what is known not to fit does not.
+    assert not fits("llama3.1-70b", "v6e-4x8")
+    assert not fits("llama3.1-8b", "v5e-2x2")
+
+
+def maxtext_name(slice_name: str) -> str:
+    """A slice as MaxText names it when it is told for which devices to plan; a3 is one host with 8 GPUs."""
+    found = one_slice(slice_name)
+    if found.kind == "gpu":
+        return "a3"
+    return f"{found.accelerator}-{found.chips * TABLE[found.accelerator]['coresPerChip']}"
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Each model with its smallest and its largest TPU slice, since nothing of a slice but its number of devices
+    matters to MaxText's arithmetic; and with one GPU host."""
+    for name in MODELS:
+        tpus = [one for one in SLICES if one_slice(one).kind == "tpu" and fits(name, one) and divides(name, one)]
+        yield name, min(tpus, key=devices)
+        yield name, max(tpus, key=devices)
+        yield name, "h100-80gb-8"
+    yield "tiny", "cpu"
+
+
+def test_maxtext_takes_every_model_with_a_slice(tmp_path: Path) -> None:
+    asked = []
+    for name, slice_name in pairs():
+        plan = plan_launch(run_values(name, slice_name), DEFAULTS)
+        file = tmp_path / "run.json"
+        file.write_text(json.dumps(plan.config))
+        argv = [argument for argument in maxtext_argv(read(file)) if not argument.startswith("base_output_directory=")]
+        argv += [f"base_output_directory={tmp_path}"]
+        if one_slice(slice_name).kind != "cpu":
+            argv += [f"compile_topology={maxtext_name(slice_name)}", "compile_topology_num_slices=1"]
+        asked.append(argv)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.test_presets_models"],
+        input=json.dumps(asked),
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers = [json.loads(line[len(_ANSWER) :]) for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
+    assert len(answers) == len(asked) == 3 * len(MODELS) + 1
+    for (name, slice_name), answer in zip(pairs(), answers, strict=True):
+        assert "error" not in answer, (name, slice_name, answer["error"])
+        assert answer["devices"] == devices(slice_name), (name, slice_name)
+        # Every device has work: the axes over which the batch is cut take a whole number of sequences each.
+        assert answer["batch"] % answer["data_axes"] == 0, (name, slice_name, answer)
+        assert answer["batch"] == model(name).tree["train"]["per_device_batch_size"] * devices(slice_name)
+        assert answer["model"] == model(name).tree["train"].get("model_name", "default")
+
+
+_ANSWER = "answer: "
+
+
+def _answer(argv: list[str]) -> dict[str, Any]:
+    """What MaxText makes of an argument list: its sizes, with the mesh filled in by its own rule."""
+    from maxtext.configs import pyconfig
+    from maxtext.utils import max_utils
+
+    config = pyconfig.initialize(argv)
+    mesh = max_utils.fill_unspecified_mesh_axes(list(config.ici_parallelism), config.num_target_devices, "ICI")
+    for slices in (1, 2, 3):
+        max_utils.fill_unspecified_mesh_axes(list(config.dcn_parallelism), slices, "DCN")
+    by_axis = dict(zip(config.mesh_axes, mesh, strict=True))
+    return {
+        "model": config.model_name,
+        "devices": config.num_target_devices,
+        "batch": config.global_batch_size_to_train_on,
+        "data_axes": by_axis["data"] * by_axis["fsdp"],
+        "mesh": {axis: size for axis, size in by_axis.items() if size > 1},
+    }
+
+
+def _main() -> None:
+    """Answer for each argument list on standard input, in one process: MaxText takes seconds to import."""
+    from trainer import startup
+
+    startup.defer_unused_imports()
+    for argv in json.load(sys.stdin):
+        try:
+            answer = _answer(argv)
+        except (Exception, SystemExit) as error:  # whatever MaxText has against it is the answer
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(f"{_ANSWER}{json.dumps(answer)}\n")
+
+
+if __name__ == "__main__":
+    _main()
