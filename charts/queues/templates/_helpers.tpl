@@ -1,0 +1,86 @@
+{{- /* What several manifests and rules share. The entries of maps come here for the keys that they leave out. */ -}}
+
+{{- /* queues.entries: JSON of a map of entries, each with all its keys; of `entries` and `defaults`. */ -}}
+{{- define "queues.entries" -}}
+  {{- $all := dict -}}
+  {{- $defaults := .defaults -}}
+  {{- range $name, $entry := .entries -}}
+    {{- $_ := set $all $name (mergeOverwrite (deepCopy $defaults) (deepCopy $entry)) -}}
+  {{- end -}}
+  {{- $all | toJson -}}
+{{- end -}}
+
+{{- define "queues.clusterQueues" -}}
+  {{- $preemption := dict "withinClusterQueue" "" "reclaimWithinCohort" "" "borrowWithinCohort" "" "maxPriorityThreshold" "" -}}
+  {{- $fungibility := dict "whenCanBorrow" "" "whenCanPreempt" "" -}}
+  {{- $defaults := dict "create" true "quota" (dict) "chipsAlone" false "cohort" "" "queueingStrategy" "BestEffortFIFO" "preemption" $preemption "flavorFungibility" $fungibility "admissionChecks" (dict) "namespaceSelector" (dict) "admissionFairSharing" false "stopPolicy" "None" -}}
+  {{- include "queues.entries" (dict "entries" .Values.clusterQueues "defaults" $defaults) -}}
+{{- end -}}
+
+{{- define "queues.cohorts" -}}
+  {{- include "queues.entries" (dict "entries" .Values.cohorts "defaults" (dict "create" true "parent" "" "quota" (dict))) -}}
+{{- end -}}
+
+{{- define "queues.priorities" -}}
+  {{- include "queues.entries" (dict "entries" .Values.priorities "defaults" (dict "create" true "value" 0 "description" "" "pods" false "globalDefault" false)) -}}
+{{- end -}}
+
+{{- define "queues.topologies" -}}
+  {{- include "queues.entries" (dict "entries" .Values.topologies "defaults" (dict "create" true "levels" (list))) -}}
+{{- end -}}
+
+{{- define "queues.admissionChecks" -}}
+  {{- include "queues.entries" (dict "entries" .Values.admissionChecks "defaults" (dict "create" true "controllerName" "" "parameters" (dict))) -}}
+{{- end -}}
+
+{{- /* The teams; namespace, queue and service account are filled in. */ -}}
+{{- define "queues.teams" -}}
+  {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" -}}
+  {{- $teams := include "queues.entries" (dict "entries" .Values.teams "defaults" $defaults) | fromJson -}}
+  {{- range $name, $team := $teams -}}
+    {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}
+    {{- $_ := set $team "queue" ($team.queue | default $name) -}}
+    {{- $_ := set $team.serviceAccount "name" ($team.serviceAccount.name | default $name) -}}
+    {{- $_ := set $team "podSecurity" ($team.podSecurity | default $.Values.podSecurity.enforce) -}}
+  {{- end -}}
+  {{- $teams | toJson -}}
+{{- end -}}
+
+{{- /* The flavors of a quota, those with a lower `order` first, then by name; JSON list; of the quota. */ -}}
+{{- define "queues.ordered" -}}
+  {{- $keys := list -}}
+  {{- range $name, $quota := . -}}
+    {{- $keys = append $keys (printf "%06d %s" (int64 $quota.order) $name) -}}
+  {{- end -}}
+  {{- $names := list -}}
+  {{- range $keys | sortAlpha }}{{ $names = append $names (last (splitList " " .)) }}{{ end -}}
+  {{- $names | toJson -}}
+{{- end -}}
+
+{{- /* A fair sharing weight as a quantity: 2, 0.5 as 500m. */ -}}
+{{- define "queues.weight" -}}
+  {{- $milli := round (mulf . 1000) 0 | int64 -}}
+  {{- if mod $milli 1000 }}{{ printf "%dm" $milli }}{{ else }}{{ div $milli 1000 }}{{ end -}}
+{{- end -}}
+
+{{- /* Labels of an object; of `root`, `name` and, for what belongs to a team, `team`. */ -}}
+{{- define "queues.labels" -}}
+{{- include "common.labels" (dict "chart" .root.Chart "release" .root.Release "name" .name "component" "queues") }}
+{{- with .team }}
+slipway.dev/team: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- /*
+"true" where the team's namespace is this release's to make: not default, kube-* or the release's own, and in a
+cluster none that somebody else made; of `root` and `team`.
+*/ -}}
+{{- define "queues.makesNamespace" -}}
+  {{- $name := .team.namespace -}}
+  {{- if and .team.createNamespace (not (regexMatch "^(default|kube-.*)$" $name)) (ne $name .root.Release.Namespace) -}}
+    {{- $live := lookup "v1" "Namespace" "" $name -}}
+    {{- $annotations := dig "metadata" "annotations" dict ($live | default dict) -}}
+    {{- if or (not $live) (eq (get $annotations "meta.helm.sh/release-name") .root.Release.Name) }}true{{ end -}}
+  {{- end -}}
+{{- end -}}

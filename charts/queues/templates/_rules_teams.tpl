@@ -1,0 +1,69 @@
+{{- define "queues.rules.teams" -}}
+  {{- $wrong := list -}}
+  {{- $queues := .Values.clusterQueues -}}
+  {{- $namespaces := dict -}}
+  {{- range $name, $team := include "queues.teams" . | fromJson -}}
+    {{- $key := printf "teams.%s" $name -}}
+    {{- range $field, $value := dict "" $name ".namespace" $team.namespace ".queue" $team.queue ".serviceAccount.name" $team.serviceAccount.name -}}
+      {{- if or (not $field) (ne $value $name) -}}
+        {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "%s%s" $key $field) "name" $value "max" 63)) -}}
+      {{- end -}}
+    {{- end -}}
+    {{- if not $team.clusterQueue -}}
+      {{- $wrong = append $wrong (printf "%s.clusterQueue is empty; it must be one of clusterQueues: %s." $key (keys $queues | sortAlpha | join ", " | default "none yet")) -}}
+    {{- else if not (hasKey $queues $team.clusterQueue) -}}
+      {{- $wrong = append $wrong (printf "%s.clusterQueue: there is no ClusterQueue %s; clusterQueues has %s." $key $team.clusterQueue (keys $queues | sortAlpha | join ", " | default "none")) -}}
+    {{- end -}}
+    {{- with get $namespaces $team.namespace -}}
+      {{- $wrong = append $wrong (printf "%s.namespace is %s, which teams.%s has already; a team has a namespace of its own." $key $team.namespace .) -}}
+    {{- end -}}
+    {{- $_ := set $namespaces $team.namespace $name -}}
+    {{- if and (regexMatch "^kube-" $team.namespace) -}}
+      {{- $wrong = append $wrong (printf "%s.namespace: %s is Kubernetes' own; give the team another." $key $team.namespace) -}}
+    {{- end -}}
+    {{- if and $team.serviceAccount.create (eq $team.serviceAccount.name "default") -}}
+      {{- $wrong = append $wrong (printf "%s.serviceAccount.name: every namespace has a service account default; choose another name, or set %s.serviceAccount.create: false." $key $key) -}}
+    {{- else if and $team.serviceAccount.annotations (not $team.serviceAccount.create) -}}
+      {{- $wrong = append $wrong (printf "%s.serviceAccount.annotations needs %s.serviceAccount.create: true." $key $key) -}}
+    {{- end -}}
+    {{- range $member, $kind := $team.members -}}
+      {{- if and (eq $kind "ServiceAccount") (not (regexMatch "^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $member)) -}}
+        {{- $wrong = append $wrong (printf "%s.members: %q is no service account; write its name, or NAMESPACE/NAME." $key $member) -}}
+      {{- else if or (eq $member "system:anonymous") (eq $member "system:unauthenticated") (eq $member "system:authenticated") -}}
+        {{- $wrong = append $wrong (printf "%s.members: %s is anybody; name the team's own users, groups and service accounts." $key $member) -}}
+      {{- end -}}
+    {{- end -}}
+    {{- range $team.clusters -}}
+      {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "%s.clusters" $key) "name" . "max" 41)) -}}
+    {{- end -}}
+    {{- range $resource, $amount := $team.resourceQuota -}}
+      {{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$" $amount) -}}
+        {{- $wrong = append $wrong (printf "%s.resourceQuota: %s: %q is no amount; write it like 500 or 256Gi." $key $resource $amount) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- compact $wrong | toJson -}}
+{{- end -}}
+
+{{- define "queues.rules.network" -}}
+  {{- $wrong := list -}}
+  {{- $network := .Values.network -}}
+  {{- range $field := list "operatorNamespaces" "fromNamespaces" -}}
+    {{- range get $network $field -}}
+      {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "network.%s" $field) "name" . "max" 63)) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $cidrs := dict -}}
+  {{- range $field := list "proxyCidrs" "httpsCidrs" }}{{ $_ := set $cidrs (printf "network.%s" $field) (get $network $field) }}{{ end -}}
+  {{- range $name, $egress := $network.egress }}{{ $_ := set $cidrs (printf "network.egress.%s.cidr" $name) (list $egress.cidr) }}{{ end -}}
+  {{- $byte := "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])" -}}
+  {{- $v4 := printf "^%s(\\.%s){3}/([12]?[0-9]|3[0-2])$" $byte $byte -}}
+  {{- range $key, $list := $cidrs -}}
+    {{- range $list -}}
+      {{- if not (or (regexMatch $v4 .) (regexMatch "^[0-9a-fA-F]*:[0-9a-fA-F:]*/([1-9]?[0-9]|1[01][0-9]|12[0-8])$" .)) -}}
+        {{- $wrong = append $wrong (printf "%s: %q is no CIDR; one is like 10.0.0.0/8." $key .) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- compact $wrong | toJson -}}
+{{- end -}}
