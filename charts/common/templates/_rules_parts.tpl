@@ -28,6 +28,10 @@
     {{- if not (regexMatch "^[A-Za-z_][A-Za-z0-9_]*$" $name) -}}
       {{- $key := ternary "worker.env" "worker.secretEnv" (hasKey $v.worker.env $name) -}}
       {{- $wrong = append $wrong (printf "%s: %q is no name of a variable; use letters, digits and underscores." $key $name) -}}
+    {{- else if and (eq $.kind "job-set") (has $name (list "JOB_INDEX" "SLIPWAY_COORDINATOR")) -}}
+      {{- $wrong = append $wrong (printf "%s.%s is set by Slipway; remove it." (ternary "worker.env" "worker.secretEnv" (hasKey $v.worker.env $name)) $name) -}}
+    {{- else if and (hasKey $v.worker.secretEnv $name) (has $name (list "JAX_PLATFORMS" "ENABLE_PJRT_COMPATIBILITY")) -}}
+      {{- $wrong = append $wrong (printf "worker.secretEnv.%s is set by Slipway; use worker.env.%s for another value." $name $name) -}}
     {{- else if and (hasKey $v.worker.env $name) (hasKey $v.worker.secretEnv $name) -}}
       {{- $wrong = append $wrong (printf "worker.env.%s and worker.secretEnv.%s are both set; keep one of the two." $name $name) -}}
     {{- end -}}
@@ -36,6 +40,8 @@
     {{- range $name, $toleration := $tolerations -}}
       {{- if and $toleration.value (eq ($toleration.operator | default "Equal") "Exists") -}}
         {{- $wrong = append $wrong (printf "%s.tolerations.%s: operator Exists takes no value; remove one of the two." $at $name) -}}
+      {{- else if and (not $toleration.key) (ne ($toleration.operator | default "Equal") "Exists") -}}
+        {{- $wrong = append $wrong (printf "%s.tolerations.%s: key is empty; name the taint's key, or give operator: Exists, for all." $at $name) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
@@ -69,6 +75,41 @@
       {{- else if contains "://" . -}}
         {{- $wrong = append $wrong (printf "%s: %q is a URL; text is read from files: copy it, or mount its bucket." $key .) -}}
       {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $wrong | toJson -}}
+{{- end -}}
+
+{{- /* Labels, and names of objects that are not Slipway's; of `values` and `kind`. */ -}}
+{{- define "common.rules.words" -}}
+  {{- $wrong := list -}}
+  {{- $v := .values -}}
+  {{- $labels := dict "worker.nodeSelector" $v.worker.nodeSelector -}}
+  {{- if ne .kind "job-set" }}{{ $_ := set $labels "head.nodeSelector" $v.head.nodeSelector }}{{ end -}}
+  {{- if eq .kind "cluster" }}{{ $_ := set $labels "cluster.labels" $v.cluster.labels }}{{ end -}}
+  {{- range $key, $map := $labels -}}
+    {{- range $label, $value := $map -}}
+      {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) -}}
+        {{- $wrong = append $wrong (printf "%s: %q is no key of a label; use letters, digits, hyphens, dots and underscores, such as example.com/pool." $key $label) -}}
+      {{- else if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value) -}}
+        {{- $wrong = append $wrong (printf "%s.%s: %q is no value of a label; use at most 63 letters, digits, hyphens, dots and underscores." $key $label $value) -}}
+      {{- else if and (eq $key "cluster.labels") (regexMatch "^(app\\.kubernetes\\.io/(name|component|part-of|managed-by)|helm\\.sh/chart)$" $label) -}}
+        {{- $wrong = append $wrong (printf "%s.%s is set by Slipway; remove it." $key $label) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $names := dict "image.pullSecrets" $v.image.pullSecrets "worker.envFrom" (keys $v.worker.envFrom | sortAlpha) -}}
+  {{- range $name, $secret := $v.worker.secretEnv }}{{ $_ := set $names (printf "worker.secretEnv.%s.name" $name) (list $secret.name) }}{{ end -}}
+  {{- range $key, $list := $names -}}
+    {{- range $list -}}
+      {{- if not (regexMatch "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$" .) -}}
+        {{- $wrong = append $wrong (printf "%s: %q is no name of an object; use small letters, digits, hyphens and dots." $key .) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $name, $secret := $v.worker.secretEnv -}}
+    {{- if not (regexMatch "^[-._A-Za-z0-9]{1,253}$" $secret.key) -}}
+      {{- $wrong = append $wrong (printf "worker.secretEnv.%s.key: %q is no key of a Secret; use letters, digits, hyphens, dots and underscores." $name $secret.key) -}}
     {{- end -}}
   {{- end -}}
   {{- $wrong | toJson -}}

@@ -14,9 +14,8 @@
     {{- $named := ternary "run.name" "the release's name (run.name is empty)" (not (empty .Values.run.name)) -}}
     {{- $wrong = include "common.rules" (dict "values" .Values "kind" $kind "name" (include "run.name" .) "named" $named) | fromJsonArray -}}
     {{- if not $wrong -}}
-      {{- $size := include "run.config" . | len -}}
-      {{- if gt $size 120000 -}}
-        {{- $wrong = list (printf "train, data: the run config has %d bytes, and an object in Kubernetes takes 256 KiB of annotations; name files by folders and globs." $size) -}}
+      {{- if gt (include "run.config" . | len) 120000 -}}
+        {{- $wrong = list "train, data: the run config is too large for an annotation, of which an object in Kubernetes takes 256 KiB; name files by folders and globs." -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
