@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.paths import charts_dir, presets_dir
+from launcher.paths import charts_dir, find_values_file, presets_dir
 from launcher.plan import check_launch
 from launcher.values import chart_defaults, load
 from tests.charts.helm import template
 from tests.charts.parity_compare import differences
-from tests.charts.schemas import objects, pod_templates, validate
+from tests.charts.schemas import CHECKOUT, objects, pod_templates, validate
 
 PRESETS = presets_dir()
 LLAMA = PRESETS / "tutorials" / "llama3-8b-v6e-16.yaml"
@@ -71,6 +73,38 @@ def test_and_so_it_is_on_every_cluster(helm4: Path, chart: str, file: Path, sets
 def test_launcher_check_has_nothing_against_it(file: Path, sets: list[str], cluster: Path | None) -> None:
     files = [str(path) for path in (file, cluster) if path]
     assert check_launch(load(files, sets), chart_defaults("run")) == []
+
+
+@pytest.mark.parametrize("file", [LLAMA, MULTISLICE], ids=lambda path: path.stem)
+def test_the_commands_above_a_tutorial_are_right(helm4: Path, file: Path) -> None:
+    told = [line.removeprefix("#   ") for line in file.read_text().splitlines() if line.startswith("#   ")]
+    assert told
+    for line in told:
+        program, *words = shlex.split(line)
+        if program == "helm":
+            release, chart, flag, values = words[1:]
+            assert (words[0], flag, CHECKOUT / values) == ("install", "-f", file)
+            (obj,) = objects(template(helm4, CHECKOUT / chart, [file]))
+            assert f"run.cluster={release}" in "".join(told)
+            assert obj["kind"] == "RayCluster"
+            continue
+        if program == "launcher":
+            assert words.pop(0) == "submit"
+            assert find_values_file(words[words.index("-f") + 1]).resolve() == file
+        else:  # options for the command above
+            words = [program, *words]
+        sets = [word for before, word in itertools.pairwise(words) if before == "--set"]
+        name = words[words.index("--name") + 1] if "--name" in words else None
+        assert set(words[::2]) <= {"-f", "--set", "--name"}
+        assert check_launch(load([str(file)], sets), chart_defaults("run"), name=name) == []
+
+
+def test_what_is_to_be_filled_in_is_marked() -> None:
+    lines = LLAMA.read_text().splitlines()
+    marked = [after.split(":")[0].strip() for line, after in itertools.pairwise(lines) if "# HERE:" in line]
+    assert marked == ["serviceAccount", "repository", "tag", "bucket"]
+    # And nothing else is an example.
+    assert sum("my-" in line for line in lines) == 3
 
 
 # --- Autopilot and Standard ---------------------------------------------------------------------------------------
