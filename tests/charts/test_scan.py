@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from tests.charts import docs, scan, schemas
-from tests.charts.helm import template
+from tests.charts import scan, schemas
+from tests.charts.presets import renders
 from tests.charts.scan import Accepted, Finding
-
-CHARTS = docs.CHECKOUT / "charts"
-VALUES = docs.CHECKOUT / "values"
 
 CPU_LIMIT = "a CPU limit throttles the host's input pipeline while the chips wait; the node is the pod's own"
 CHIPS = "the pod asks for all chips of its host, so it has the machine's CPU and memory to itself"
@@ -24,6 +17,7 @@ ROOT = "Ray, JAX and MaxText write caches, sockets and logs below / and the home
 PROBES = "a run has no traffic to be ready for, and a hung step is told by its log; restarts are the JobSet's"
 ALIKE = "KubeRay sets the probes; readiness and liveness of Ray are the same question"
 SCRATCH = "scratch space is the node's own, which the pod has to itself; checkpoints go to the storage"
+NO_RUNS = "a team's namespace has no pods until the team has runs; every run's pods are matched by such a policy"
 PIP = "this tutorial installs JAX into a stock image when it starts, which takes root; its pods keep nothing"
 
 ACCEPTED = [
@@ -47,45 +41,13 @@ ACCEPTED = [
     Accepted("kube-score", "container-ephemeral-storage-request-and-limit", "Pod/*", SCRATCH),
     Accepted("kube-score", "container-security-context-readonlyrootfilesystem", "Pod/*", ROOT),
     Accepted("kube-score", "container-security-context-user-group-id", "Pod/*", USER),
+    Accepted("kube-score", "networkpolicy-targets-pod", "NetworkPolicy/*", NO_RUNS),
 ]
-
-# What a run needs before a preset says the rest.
-RUN: dict[str, Any] = {
-    "team": {"name": "research"},
-    "slice": {"accelerator": "v6e", "topology": "4x4"},
-    "image": {"repository": "registry.example.com/slipway", "tag": "0.1.0"},
-    "storage": {"bucket": "research"},
-    "data": {"corpus": "python"},
-}
-
-
-def rendered(helm: Path, folder: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """All that the charts render: from their own ci values, the presets of queues, and the presets of runs over RUN."""
-    base = folder / "run.yaml"
-    base.write_text(yaml.safe_dump(RUN))
-    for chart in docs.parents(CHARTS):
-        for file in sorted((chart / "ci").glob("*.yaml")):
-            yield label(file), schemas.objects(template(helm, chart, [file]))
-    for file in sorted((VALUES / "queues").glob("*.yaml")):
-        yield label(file), schemas.objects(template(helm, CHARTS / "queues", [file]))
-    # Slices of one accelerator differ in numbers only.
-    slices = {file.stem.partition("-")[0]: file for file in sorted((VALUES / "slices").glob("*.yaml"))}
-    others = [file for name in ("models", "clusters", "tutorials") for file in sorted((VALUES / name).glob("*.yaml"))]
-    for file in (base, *slices.values(), *others):
-        for kind in ("ray-job", "job-set"):
-            options = ("--set", f"run.kind={kind}")
-            yield label(file), schemas.objects(template(helm, CHARTS / "run", [base, file], *options))
-        yield label(file), schemas.objects(template(helm, CHARTS / "ray-cluster", [base, file]))
-
-
-def label(file: Path) -> str:
-    return file.stem.replace(".", "-")
 
 
 def test_nothing_is_found_but_what_is_accepted(helm4: Path, tmp_path: Path) -> None:
-    shown = scan.scannable(rendered(helm4, tmp_path))
-    (tmp_path / "scan").mkdir()
-    found = scan.scan(shown, tmp_path / "scan")
+    shown = scan.scannable((render.label, render.objects()) for render in renders(helm4))
+    found = scan.scan(shown, tmp_path)
     assert [finding for finding in found if not any(accepted.covers(finding) for accepted in ACCEPTED)] == []
     stale = [accepted for accepted in ACCEPTED if not any(accepted.covers(finding) for finding in found)]
     assert stale == [], "no scanner says this any more"

@@ -1,0 +1,87 @@
+"""Every preset rendered with every chart that takes it, for the tests that look at all of them."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.charts.docs import CHECKOUT, parents
+from tests.charts.helm import template
+from tests.charts.schemas import objects
+
+CHARTS = CHECKOUT / "charts"
+VALUES = CHECKOUT / "values"
+LOCAL = {"quickstart"}
+"""Presets of runs on one's own machine, which no chart renders."""
+
+RUN: dict[str, Any] = {
+    "run": {"name": "demo"},
+    "team": {"name": "research"},
+    "slice": {"accelerator": "v6e", "topology": "4x4"},
+    "image": {"repository": "registry.example.com/slipway", "tag": "0.1.0"},
+    "storage": {"bucket": "research"},
+    "data": {"corpus": "python"},
+}
+"""What a run needs before the preset of a model, a slice or a cluster says the rest."""
+
+VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ray-job": ("run", ("--set", "run.kind=ray-job")),
+    "job-set": ("run", ("--set", "run.kind=job-set")),
+    "ray-cluster": ("ray-cluster", ()),
+}
+"""What a run's values can become: the chart and its options."""
+
+
+@dataclass(frozen=True)
+class Render:
+    """What a preset ("slices/v6e-4x4", or "charts/run/ci/small-values") became in one variant."""
+
+    preset: str
+    variant: str
+    text: str
+
+    @property
+    def group(self) -> str:
+        return self.preset.partition("/")[0]
+
+    @property
+    def label(self) -> str:
+        return self.preset.rpartition("/")[2].replace(".", "-")
+
+    def objects(self) -> list[dict[str, Any]]:
+        return objects(self.text)
+
+
+@functools.cache
+def renders(helm: Path) -> tuple[Render, ...]:
+    """All of them, by this Helm, once a session. Raises HelmError."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder) / "base.yaml"
+        base.write_text(yaml.safe_dump(RUN))
+        return tuple(_renders(helm, base))
+
+
+def _renders(helm: Path, base: Path) -> Iterator[Render]:
+    for chart in parents(CHARTS):
+        for file in sorted((chart / "ci").glob("*.yaml")):
+            yield Render(f"charts/{chart.name}/{file.stem}", chart.name, template(helm, chart, [file]))
+    yield from _run(helm, "base", [base])
+    for file in sorted(VALUES.rglob("*.yaml")):
+        preset = file.relative_to(VALUES).with_suffix("").as_posix()
+        group = preset.partition("/")[0]
+        if group == "queues":
+            yield Render(preset, "queues", template(helm, CHARTS / "queues", [file]))
+        elif preset not in LOCAL:
+            # A tutorial is whole; another preset says one thing.
+            yield from _run(helm, preset, [file] if group == "tutorials" else [base, file])
+
+
+def _run(helm: Path, preset: str, files: list[Path]) -> Iterator[Render]:
+    for variant, (chart, options) in VARIANTS.items():
+        yield Render(preset, variant, template(helm, CHARTS / chart, files, *options))
