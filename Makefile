@@ -3,7 +3,7 @@
 # ~/.cache/slipway; Python packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint docs bench pins keys clean
+.PHONY: help setup quickstart test lint docs goldens bench pins keys clean
 
 UV_VERSION := 0.13.8
 # Bytecode is written once, here, so that no later start pays for it.
@@ -30,6 +30,9 @@ setup: .venv/.done ## Make .venv, with .venv/bin/launcher and the trainer in it
 quickstart: setup ## Train a small model on real text, here, on the CPU
 	@.venv/bin/launcher submit -f values/quickstart.yaml --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
+goldens: setup ## Write what the presets render into tests/charts/goldens anew, to review
+	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/charts/test_goldens.py tests/cli/test_help.py
+
 test: setup ## Run every test that needs no cluster of your own
 	@.venv/bin/python -m pytest
 
@@ -41,6 +44,9 @@ lint: setup ## Check style and types, and the charts as chart-testing does
 
 docs: setup ## Write the charts' README.md files anew (helm-docs)
 	@.venv/bin/python -m tests.charts.docs
+
+goldens: setup ## Write the golden renders of the presets anew, for review
+	@.venv/bin/python -m tests.charts.goldens
 
 bench: setup ## Measure what the README promises, as ratios in one run
 	@.venv/bin/python -m tests.bench
