@@ -6,7 +6,7 @@ same; tests/charts/test_presets_slices.py compares the two on every shape.
 {{- /*
 common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) asks for: what the table's row
 says of one chip (kind, label, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost and,
-per slice, chips and hosts. Or {"error": sentence}, where the sentence begins with a key below `key`.
+per slice, chips and hosts. Where there is no such slice, `error` is a sentence that begins with a key below `key`.
 */ -}}
 {{- define "common.slice" -}}
   {{- $name := .slice.accelerator -}}
@@ -42,7 +42,8 @@ per slice, chips and hosts. Or {"error": sentence}, where the sentence begins wi
     {{- end -}}
   {{- end -}}
   {{- if $error -}}
-    {{- dict "error" (printf "%s.%s" .key $error) | toJson -}}
+    {{- /* With a slice's keys: `helm lint` goes on after a `fail`. */ -}}
+    {{- dict "error" (printf "%s.%s" .key $error) "name" $name "kind" "" "label" "" "topology" "" "chipsPerHost" 0 "hosts" 0 "chips" 0 | toJson -}}
   {{- else -}}
     {{- $perHost := get $machines $machine | default 1 | int64 -}}
     {{- $of := dict "name" $name "machineType" $machine "topology" $topology "chipsPerHost" $perHost "hosts" $hosts "chips" (mul $perHost $hosts) -}}
