@@ -234,26 +234,30 @@ def maxtext_name(slice_name: str) -> str:
 
 def pairs() -> Iterator[tuple[str, str]]:
     """Each model with its smallest and its largest TPU slice, since nothing of a slice but its number of devices
-    matters to MaxText's arithmetic; and with one GPU host."""
+    matters to MaxText's arithmetic; with one GPU host; and with a CPU, for which the model is traced."""
     for name in MODELS:
         tpus = [one for one in SLICES if one_slice(one).kind == "tpu" and fits(name, one) and divides(name, one)]
         yield name, min(tpus, key=devices)
         yield name, max(tpus, key=devices)
         yield name, "h100-80gb-8"
-    yield "tiny", "cpu"
+        yield name, "cpu"
+
+
+def argument_list(name: str, slice_name: str, folder: Path) -> list[str]:
+    """What the trainer gives to MaxText, which is told for how many devices to plan."""
+    file = folder / "run.json"
+    file.write_text(json.dumps(plan_launch(run_values(name, slice_name), DEFAULTS).config))
+    given = dict(argument.split("=", 1) for argument in maxtext_argv(read(file))[2:])
+    given["base_output_directory"] = str(folder)
+    if one_slice(slice_name).kind == "cpu":
+        given["ici_tensor_parallelism"] = "1"
+    else:
+        given |= {"compile_topology": maxtext_name(slice_name), "compile_topology_num_slices": "1"}
+    return [*maxtext_argv(read(file))[:2], *(f"{key}={value}" for key, value in given.items())]
 
 
 def test_maxtext_takes_every_model_with_a_slice(tmp_path: Path) -> None:
-    asked = []
-    for name, slice_name in pairs():
-        plan = plan_launch(run_values(name, slice_name), DEFAULTS)
-        file = tmp_path / "run.json"
-        file.write_text(json.dumps(plan.config))
-        argv = [argument for argument in maxtext_argv(read(file)) if not argument.startswith("base_output_directory=")]
-        argv += [f"base_output_directory={tmp_path}"]
-        if one_slice(slice_name).kind != "cpu":
-            argv += [f"compile_topology={maxtext_name(slice_name)}", "compile_topology_num_slices=1"]
-        asked.append(argv)
+    asked = [argument_list(name, slice_name, tmp_path) for name, slice_name in pairs()]
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.test_presets_models"],
         input=json.dumps(asked),
@@ -265,14 +269,17 @@ def test_maxtext_takes_every_model_with_a_slice(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     answers = [json.loads(line[len(_ANSWER) :]) for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
-    assert len(answers) == len(asked) == 3 * len(MODELS) + 1
+    assert len(answers) == len(asked) == 4 * len(MODELS)
     for (name, slice_name), answer in zip(pairs(), answers, strict=True):
         assert "error" not in answer, (name, slice_name, answer["error"])
+        assert answer["model"] == model(name).tree["train"].get("model_name", "default")
         assert answer["devices"] == devices(slice_name), (name, slice_name)
+        assert answer["batch"] == model(name).tree["train"]["per_device_batch_size"] * devices(slice_name)
         # Every device has work: the axes over which the batch is cut take a whole number of sequences each.
         assert answer["batch"] % answer["data_axes"] == 0, (name, slice_name, answer)
-        assert answer["batch"] == model(name).tree["train"]["per_device_batch_size"] * devices(slice_name)
-        assert answer["model"] == model(name).tree["train"].get("model_name", "default")
+        if slice_name == "cpu":
+            # Norms and biases are less than a part in a thousand.
+            assert answer["parameters"] == pytest.approx(parameters(name), rel=1e-3)
 
 
 _ANSWER = "answer: "
@@ -293,8 +300,31 @@ def _answer(argv: list[str]) -> dict[str, Any]:
         "devices": config.num_target_devices,
         "batch": config.global_batch_size_to_train_on,
         "data_axes": by_axis["data"] * by_axis["fsdp"],
-        "mesh": {axis: size for axis, size in by_axis.items() if size > 1},
+        "parameters": _trace(config) if not config.compile_topology else None,
     }
+
+
+def _trace(config: Any) -> int:
+    """The number of the model's parameters; it is built and its forward pass traced, with shapes alone."""
+    import jax
+    from flax import linen, nnx
+    from maxtext.utils import maxtext_utils, model_creation_utils
+
+    mesh = jax.sharding.Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
+    create, abstract = model_creation_utils.create_nnx_abstract_model(config, mesh)
+
+    def forward(tokens: Any) -> Any:
+        return create()(
+            decoder_input_tokens=tokens,
+            decoder_positions=tokens,
+            decoder_segment_ids=tokens,
+            enable_dropout=False,
+        )
+
+    shape = (config.micro_batch_size_to_train_on, config.max_target_length)
+    with jax.set_mesh(mesh), linen.partitioning.axis_rules(config.logical_axis_rules):
+        jax.eval_shape(forward, jax.ShapeDtypeStruct(shape, "int32"))
+    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(abstract, nnx.Param)))
 
 
 def _main() -> None:
