@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -61,27 +63,37 @@ class Render:
 @functools.cache
 def renders(helm: Path) -> tuple[Render, ...]:
     """All of them, by this Helm, once a session. Raises HelmError."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as threads:
         base = Path(folder) / "base.yaml"
         base.write_text(yaml.safe_dump(RUN))
-        return tuple(_renders(helm, base))
+        jobs = list(_jobs(base))
+        texts = threads.map(lambda job: template(helm, CHARTS / job.chart, job.files, *job.options), jobs)
+        return tuple(Render(job.preset, job.variant, text) for job, text in zip(jobs, texts, strict=True))
 
 
-def _renders(helm: Path, base: Path) -> Iterator[Render]:
+class _Job(NamedTuple):
+    preset: str
+    variant: str
+    chart: str
+    files: list[Path]
+    options: tuple[str, ...] = ()
+
+
+def _jobs(base: Path) -> Iterator[_Job]:
     for chart in parents(CHARTS):
         for file in sorted((chart / "ci").glob("*.yaml")):
-            yield Render(f"charts/{chart.name}/{file.stem}", chart.name, template(helm, chart, [file]))
-    yield from _run(helm, "base", [base])
+            yield _Job(f"charts/{chart.name}/{file.stem}", chart.name, chart.name, [file])
+    yield from _run("base", [base])
     for file in sorted(VALUES.rglob("*.yaml")):
         preset = file.relative_to(VALUES).with_suffix("").as_posix()
         group = preset.partition("/")[0]
         if group == "queues":
-            yield Render(preset, "queues", template(helm, CHARTS / "queues", [file]))
+            yield _Job(preset, "queues", "queues", [file])
         elif preset not in LOCAL:
             # A tutorial is whole; another preset says one thing.
-            yield from _run(helm, preset, [file] if group == "tutorials" else [base, file])
+            yield from _run(preset, [file] if group == "tutorials" else [base, file])
 
 
-def _run(helm: Path, preset: str, files: list[Path]) -> Iterator[Render]:
+def _run(preset: str, files: list[Path]) -> Iterator[_Job]:
     for variant, (chart, options) in VARIANTS.items():
-        yield Render(preset, variant, template(helm, CHARTS / chart, files, *options))
+        yield _Job(preset, variant, chart, files, options)

@@ -39,6 +39,7 @@ TOOLS = {
     ),
     "helm-docs": GoTool("github.com/norwoodj/helm-docs/cmd/helm-docs", "-s -w -X main.version=1.14.2"),
     "kube-score": GoTool("github.com/zegl/kube-score/cmd/kube-score"),
+    "pod-security": GoTool("slipway.example/tools/pod-security"),  # a main.go of our own
 }
 
 
@@ -54,6 +55,8 @@ def tool(name: str) -> Path:
     spec = TOOLS[name]
     source = HERE / name
     parts = [(source / "go.mod").read_bytes(), (source / "go.sum").read_bytes(), repr(spec).encode()]
+    if (source / "main.go").exists():
+        parts.append((source / "main.go").read_bytes())
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     folder = cache_dir() / key
     binary = folder / "helm" if name == "helm3" else folder / name
