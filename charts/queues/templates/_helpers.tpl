@@ -74,13 +74,14 @@ slipway.dev/team: {{ . | quote }}
 
 {{- /*
 "true" where the team's namespace is this release's to make: not default, kube-* or the release's own, and in a
-cluster none that somebody else made; of `root` and `team`.
+cluster none that somebody else made; of `root`, `team` and `live`, the namespace in the cluster, if any.
 */ -}}
 {{- define "queues.makesNamespace" -}}
+  {{- $release := .root.Release -}}
   {{- $name := .team.namespace -}}
-  {{- if and .team.createNamespace (not (regexMatch "^(default|kube-.*)$" $name)) (ne $name .root.Release.Namespace) -}}
-    {{- $live := lookup "v1" "Namespace" "" $name -}}
-    {{- $annotations := dig "metadata" "annotations" dict ($live | default dict) -}}
-    {{- if or (not $live) (eq (get $annotations "meta.helm.sh/release-name") .root.Release.Name) }}true{{ end -}}
+  {{- if and .team.createNamespace (not (regexMatch "^(default|kube-.*)$" $name)) (ne $name $release.Namespace) -}}
+    {{- $owner := dig "metadata" "annotations" dict (.live | default dict) -}}
+    {{- $ours := and (eq (get $owner "meta.helm.sh/release-name") $release.Name) (eq (get $owner "meta.helm.sh/release-namespace") $release.Namespace) -}}
+    {{- if or (not .live) $ours }}true{{ end -}}
   {{- end -}}
 {{- end -}}

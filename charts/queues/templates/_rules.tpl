@@ -1,8 +1,8 @@
 {{- /*
-queues.validate fails with all that is wrong across keys, a sentence a line; on the first line of each manifest, so
-that it comes before anything that the mistake would break.
+queues.valid is "true", or fails with all that is wrong across keys, a sentence a line. Every manifest is inside of it,
+so that it comes before anything that the mistake would break; `helm lint`, which goes on after a fail, gets nothing.
 */ -}}
-{{- define "queues.validate" -}}
+{{- define "queues.valid" -}}
   {{- $wrong := concat
     (include "queues.rules.flavors" . | fromJsonArray)
     (include "queues.rules.topologies" . | fromJsonArray)
@@ -17,6 +17,8 @@ that it comes before anything that the mistake would break.
   {{- end -}}
   {{- if $wrong -}}
     {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
+  {{- else -}}
+    true
   {{- end -}}
 {{- end -}}
 

@@ -5,9 +5,12 @@ A quota of a ClusterQueue or a cohort: JSON list of sentences; of `key` (…quot
 {{- define "queues.rules.quota" -}}
   {{- $wrong := list -}}
   {{- $kinds := dict "chips" (list) "cpu" (list) "whole" (list) "labelled" (list) -}}
+  {{- /* What a flavor is that is wrong nobody knows, so nothing is said of the quota as a whole. */ -}}
+  {{- $clear := true -}}
   {{- range $name, $quota := .quota -}}
     {{- $key := printf "%s.%s" $.key $name -}}
     {{- $flavor := get $.flavors $name -}}
+    {{- if or (not $flavor) (dig "resolved" "error" "" ($flavor | default dict)) }}{{ $clear = false }}{{ end -}}
     {{- if not $flavor -}}
       {{- $wrong = append $wrong (printf "%s: there is no flavor %s; flavors has %s." $key $name (keys $.flavors | sortAlpha | join ", " | default "none")) -}}
     {{- else if not $flavor.resolved.error -}}
@@ -20,14 +23,16 @@ A quota of a ClusterQueue or a cohort: JSON list of sentences; of `key` (…quot
       {{- if and (not $flavor.resource) (or $flavor.spec.nodeLabels $flavor.spec.nodeTaints) }}{{ $_ := set $kinds "labelled" (append $kinds.labelled $name) }}{{ end -}}
     {{- end -}}
   {{- end -}}
-  {{- if and $kinds.whole (ne (len $kinds.whole) (len $kinds.chips)) -}}
+  {{- if not $clear -}}
+  {{- else if and $kinds.whole (ne (len $kinds.whole) (len $kinds.chips)) -}}
     {{- $wrong = append $wrong (printf "%s: of its flavors only %s %s hostCpu and hostMemory; in one quota all flavors with chips have them, or none." .key (join ", " $kinds.whole) (ternary "has" "have" (eq (len $kinds.whole) 1))) -}}
   {{- else if and $kinds.chips $kinds.labelled (not $kinds.whole) -}}
     {{- $wrong = append $wrong (printf "%s.%s: hosts with chips take cpu and memory from this flavor too, and its node labels or taints would keep them off their nodes; remove those from flavors.%s, or give the flavors with chips hostCpu and hostMemory." .key (first $kinds.labelled) (first $kinds.labelled)) -}}
   {{- end -}}
-  {{- if and .queue $kinds.chips (not $kinds.cpu) (not .chipsAlone) -}}
+  {{- if not (and .queue $clear) -}}
+  {{- else if and $kinds.chips (not $kinds.cpu) (not .chipsAlone) -}}
     {{- $wrong = append $wrong (printf "%s has chips alone, so a run that asks for cpu or memory, as every Ray head does, would never start; add a flavor with accelerator: cpu, or set %s: true." .key (.key | replace ".quota" ".chipsAlone")) -}}
-  {{- else if and .queue $kinds.cpu .chipsAlone -}}
+  {{- else if and $kinds.cpu .chipsAlone -}}
     {{- $wrong = append $wrong (printf "%s is true, but %s has the cpu flavor %s; remove one of the two." (.key | replace ".quota" ".chipsAlone") .key (first $kinds.cpu)) -}}
   {{- end -}}
   {{- if gt (len .quota) 64 -}}

@@ -1,0 +1,630 @@
+"""What charts/queues makes: quota, flavors, sharing, teams, field by field."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.charts import schemas
+from tests.charts.helm import template
+from tests.charts.queues_chart import CHART, CHECKOUT, PRESETS, Tree, merged, names, one, quotas, render, tree
+from tests.charts.test_queues_rules import BASE
+
+FILES = [*sorted((CHART / "ci").glob("*.yaml")), *sorted(PRESETS.glob("*.yaml"))]
+EVERYTHING = tree((CHART / "ci" / "everything-values.yaml").read_text())
+THREE_TEAMS = tree((PRESETS / "three-teams.yaml").read_text())
+ONE_TEAM = tree((PRESETS / "one-team.yaml").read_text())
+RUN = tree((CHECKOUT / "charts" / "run" / "values.yaml").read_text())
+AMOUNTS = {"m": 0.001, "": 1, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+
+def amount(quantity: str) -> float:
+    number, unit = re.fullmatch(r"(\d+)(\D*)", quantity).groups()  # type: ignore[union-attr]
+    return int(number) * AMOUNTS[unit]
+
+
+# --- All files ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_supported_version_takes_what_is_rendered(helm: Path, file: Path) -> None:
+    objects = schemas.objects(template(helm, CHART, [file]))
+    assert objects
+    for obj in objects:
+        assert schemas.validate(obj) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_groups_are_as_kueue_asks(helm4: Path, file: Path) -> None:
+    """What Kueue's webhook asks beyond the CRD: a resource and a flavor in one group, quotas in the groups' order."""
+    for obj in schemas.objects(template(helm4, CHART, [file])):
+        groups = obj.get("spec", {}).get("resourceGroups", [])
+        resources = [name for group in groups for name in group["coveredResources"]]
+        flavors = [flavor["name"] for group in groups for flavor in group["flavors"]]
+        assert len(set(resources)) == len(resources)
+        assert len(set(flavors)) == len(flavors)
+        for group in groups:
+            for flavor in group["flavors"]:
+                assert [resource["name"] for resource in flavor["resources"]] == group["coveredResources"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_nothing_is_named_that_is_not_there(helm4: Path, file: Path) -> None:
+    objects = schemas.objects(template(helm4, CHART, [file]))
+    made = names(objects)
+    values = tree(file.read_text())
+    there = {name for key in ("flavors", "cohorts", "clusterQueues") for name, entry in values.get(key, {}).items()}
+    for obj in objects:
+        spec = obj.get("spec", {})
+        for field, kind in (("cohortName", "Cohort"), ("parentName", "Cohort"), ("clusterQueue", "ClusterQueue")):
+            assert field not in spec or (kind, spec[field]) in made or spec[field] in there
+        for group in spec.get("resourceGroups", []):
+            assert all(
+                ("ResourceFlavor", flavor["name"]) in made | {("ResourceFlavor", "elsewhere")}
+                for flavor in group["flavors"]
+            )
+        flavors = quotas(spec) if "resourceGroups" in spec else {}
+        for check in spec.get("admissionChecksStrategy", {}).get("admissionChecks", []):
+            assert ("AdmissionCheck", check["name"]) in made | {("AdmissionCheck", "audit")}
+            assert set(check.get("onFlavors", [])) <= set(flavors)
+
+
+def test_defaults_make_priorities_alone(helm: Path, tmp_path: Path) -> None:
+    assert names(render(helm, {}, tmp_path)) == {("WorkloadPriorityClass", name) for name in ("low", "normal", "high")}
+
+
+def test_every_key_of_an_entry_is_tried(tmp_path: Path) -> None:
+    """ci/everything-values.yaml has every key that the schema knows."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def missing(node: Any, given: list[Any], path: str) -> list[str]:
+        found = []
+        for key, child in node.get("properties", {}).items():
+            if key in ("common", "global"):
+                continue
+            below = [value[key] for value in given if isinstance(value, dict) and key in value]
+            found += [f"{path}.{key}"] * (not below) + missing(child, below, f"{path}.{key}")
+        entry = node.get("additionalProperties")
+        if isinstance(entry, dict):
+            found += missing(entry, [item for value in given for item in value.values()], f"{path}.NAME")
+        return found
+
+    entries = schema["properties"]
+    quota = entries["cohorts"]["additionalProperties"]["properties"]["quota"]["additionalProperties"]
+    assert quota == entries["clusterQueues"]["additionalProperties"]["properties"]["quota"]["additionalProperties"]
+    assert [key for key in missing(schema, [EVERYTHING], "") if not key.startswith(".cohorts.NAME.quota.")] == []
+
+
+# --- Quota --------------------------------------------------------------------------------------------------------
+
+
+def test_slices_become_chips_and_limits_too(helm: Path, tmp_path: Path) -> None:
+    over = tree("clusterQueues: {research: {quota: {v6e-4x4: {borrowing: 2, lending: 0}}}}")
+    queue = one(render(helm, merged(BASE, over), tmp_path), "ClusterQueue", "research")
+    assert queue["spec"]["resourceGroups"] == [
+        {
+            "coveredResources": ["google.com/tpu"],
+            "flavors": [
+                {
+                    "name": "v6e-4x4",
+                    "resources": [
+                        {"name": "google.com/tpu", "nominalQuota": 64, "borrowingLimit": 32, "lendingLimit": 0}
+                    ],
+                }
+            ],
+        },
+        {
+            "coveredResources": ["cpu", "memory"],
+            "flavors": [
+                {
+                    "name": "cpu",
+                    "resources": [{"name": "cpu", "nominalQuota": "40"}, {"name": "memory", "nominalQuota": "80Gi"}],
+                }
+            ],
+        },
+    ]
+
+
+def test_large_quotas_are_whole_numbers(helm: Path, tmp_path: Path) -> None:
+    over = tree("clusterQueues: {research: {quota: {v6e-4x4: {slices: 1000000}}}}")
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(merged(BASE, over)))
+    assert "nominalQuota: 16000000\n" in template(helm, CHART, [file])
+
+
+def test_chips_with_their_hosts_are_one_group(helm4: Path, tmp_path: Path) -> None:
+    """For topology-aware scheduling: 4 slices are 16 hosts of 180 cores; heads stay off them."""
+    over = tree("flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}, cpu: {nodeLabels: {pool: heads}}}")
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    spec = one(objects, "ClusterQueue", "research")["spec"]
+    assert [group["coveredResources"] for group in spec["resourceGroups"]] == [["google.com/tpu", "cpu", "memory"]]
+    assert quotas(spec) == {
+        "cpu": {
+            "google.com/tpu": {"nominalQuota": 0},
+            "cpu": {"nominalQuota": "40"},
+            "memory": {"nominalQuota": "80Gi"},
+        },
+        "v6e-4x4": {
+            "google.com/tpu": {"nominalQuota": 64},
+            "cpu": {"nominalQuota": "2880"},
+            "memory": {"nominalQuota": "11200Gi"},
+        },
+    }
+    taints = one(objects, "ResourceFlavor", "v6e-4x4")["spec"]["nodeTaints"]
+    assert taints == [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]
+
+
+def test_tpus_and_gpus_have_a_group_each(helm4: Path, tmp_path: Path) -> None:
+    over = tree(
+        "{flavors: {h100: {accelerator: h100-80gb, hosts: 2}},"
+        " clusterQueues: {research: {quota: {h100: {slices: 3, borrowing: 1}}}}}"
+    )
+    spec = one(render(helm4, merged(BASE, over), tmp_path), "ClusterQueue", "research")["spec"]
+    covered = [group["coveredResources"] for group in spec["resourceGroups"]]
+    assert covered == [["google.com/tpu"], ["nvidia.com/gpu"], ["cpu", "memory"]]
+    assert quotas(spec)["h100"] == {"nvidia.com/gpu": {"nominalQuota": 48, "borrowingLimit": 16}}
+
+
+def test_flavors_are_tried_in_order_then_by_name(helm4: Path, tmp_path: Path) -> None:
+    over = tree(
+        "{flavors: {a: {accelerator: v5e, topology: 2x4}, z: {accelerator: v5e, topology: 2x2}},"
+        " clusterQueues: {research: {quota: {a: {slices: 1, order: 10}, z: {slices: 1}, v6e-4x4: {order: 9}}}}}"
+    )
+    spec = one(render(helm4, merged(BASE, over), tmp_path), "ClusterQueue", "research")["spec"]
+    assert [flavor["name"] for flavor in spec["resourceGroups"][0]["flavors"]] == ["z", "v6e-4x4", "a"]
+
+
+def test_presets_have_room_for_heads_and_what_the_operator_adds() -> None:
+    """As many cores and as much memory as their comments count, with the heads of charts/run as they are now."""
+    cpu = amount(RUN["head"]["cpu"]) + amount("500m") + amount("500m")
+    memory = amount(RUN["head"]["memory"]) + amount("512Mi") + amount("200Mi")
+    for preset in (ONE_TEAM, THREE_TEAMS):
+        spot = sum(
+            entry["slices"] for cohort in preset.get("cohorts", {}).values() for entry in cohort["quota"].values()
+        )
+        for queue in preset["clusterQueues"].values():
+            chips = [entry for name, entry in queue["quota"].items() if name != "cpu"]
+            runs = sum(entry["slices"] or min(spot, entry.get("borrowing", spot)) for entry in chips)
+            assert runs * cpu <= amount(queue["quota"]["cpu"]["cpu"]) < (runs + 1) * cpu
+            assert runs * memory <= amount(queue["quota"]["cpu"]["memory"]) < (runs + 1) * memory
+
+
+# --- Flavors ------------------------------------------------------------------------------------------------------
+
+TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "4x4"}
+SPOT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
+QUEUED = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "spec"),
+    [
+        ("{}", {"nodeLabels": TPU}),
+        ("{provisioning: spot}", {"nodeLabels": {**TPU, "cloud.google.com/gke-spot": "true"}, "nodeTaints": [SPOT]}),
+        (
+            "{provisioning: spot, anyRun: true}",
+            {
+                "nodeLabels": {**TPU, "cloud.google.com/gke-spot": "true"},
+                "tolerations": [{**SPOT, "operator": "Equal"}],
+            },
+        ),
+        (
+            "{provisioning: reservation, reservation: spring}",
+            {"nodeLabels": {**TPU, "cloud.google.com/reservation-name": "spring"}},
+        ),
+        (
+            "{provisioning: flex-start}",
+            {"nodeLabels": {**TPU, "cloud.google.com/gke-flex-start": "true"}, "nodeTaints": [QUEUED]},
+        ),
+        ("{nodeLabels: {zone: a}}", {"nodeLabels": {**TPU, "zone": "a"}}),
+        (
+            "{taints: {team: {key: team, effect: NoExecute}}, tolerations: {all: {key: slow, operator: Exists}}}",
+            {
+                "nodeLabels": TPU,
+                "nodeTaints": [{"key": "team", "effect": "NoExecute"}],
+                "tolerations": [{"key": "slow", "operator": "Exists"}],
+            },
+        ),
+    ],
+)
+def test_a_flavor_is_what_its_machines_are(helm4: Path, tmp_path: Path, keys: str, spec: Tree) -> None:
+    objects = render(helm4, merged(BASE, {"flavors": {"v6e-4x4": tree(keys)}}), tmp_path)
+    assert one(objects, "ResourceFlavor", "v6e-4x4")["spec"] == spec
+    assert one(objects, "ResourceFlavor", "cpu")["spec"] == {}
+
+
+@pytest.mark.parametrize("kind", ["job-set", "ray-job"])
+@pytest.mark.parametrize("way", ["on-demand", "spot", "reservation", "flex-start"])
+def test_a_run_that_asks_for_such_machines_fits_the_flavor(helm4: Path, tmp_path: Path, kind: str, way: str) -> None:
+    """charts/run and this chart agree: the run selects all of the flavor's labels and tolerates all of its taints."""
+    keys = {"accelerator": "v6e", "topology": "4x4", "provisioning": way}
+    keys |= {"reservation": "spring"} if way == "reservation" else {}
+    flavor = one(render(helm4, merged(BASE, {"flavors": {"v6e-4x4": keys}}), tmp_path), "ResourceFlavor", "v6e-4x4")
+    run = {
+        "run": {"kind": kind, "name": "a", "command": ["true"]},
+        "slice": keys,
+        "image": {"repository": "example.com/image", "tag": "1"},
+        "storage": {"kind": "local"},
+    }
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    rendered = schemas.objects(template(helm4, CHECKOUT / "charts" / "run", [tmp_path / "run.json"]))
+    pods = [found["spec"] for obj in rendered for _, found in schemas.pod_templates(obj)]
+    hosts = [
+        pod for pod in pods if any("google.com/tpu" in c["resources"].get("limits", {}) for c in pod["containers"])
+    ]
+    assert len(hosts) == 1
+    assert flavor["spec"]["nodeLabels"].items() <= hosts[0]["nodeSelector"].items()
+    for taint in flavor["spec"].get("nodeTaints", []):
+        assert any(
+            toleration["key"] == taint["key"] and toleration.get("value", taint["value"]) == taint["value"]
+            for toleration in hosts[0]["tolerations"]
+        )
+
+
+def test_a_versioned_flavor_has_a_new_name_for_new_machines(helm: Path, tmp_path: Path) -> None:
+    def flavor(keys: str) -> str:
+        over = merged(tree("flavors: {v6e-4x4: {versioned: true}}"), {"flavors": {"v6e-4x4": tree(keys)}})
+        objects = render(helm, merged(BASE, over), tmp_path)
+        (name,) = (name for kind, name in names(objects) if kind == "ResourceFlavor" and name != "cpu")
+        assert list(quotas(one(objects, "ClusterQueue", "research")["spec"])) == [name, "cpu"]
+        return name
+
+    first = flavor("{}")
+    assert re.fullmatch(r"v6e-4x4-[0-9a-f]{8}", first)
+    assert flavor("{machineType: ct6e-standard-4t}") == first  # the same labels
+    assert len({first, flavor("{topology: 8x8}"), flavor("{provisioning: spot}"), flavor("{nodeLabels: {a: b}}")}) == 4
+
+
+def test_flex_start_brings_its_check(helm: Path, tmp_path: Path) -> None:
+    over = tree(
+        "{flavors: {flex: {accelerator: v6e, topology: 4x4, provisioning: flex-start, versioned: true}},"
+        " clusterQueues: {research: {quota: {flex: {slices: 8}}}}}"
+    )
+    objects = render(helm, merged(BASE, over), tmp_path)
+    (flavor,) = (name for kind, name in names(objects) if kind == "ResourceFlavor" and name.startswith("flex"))
+    spec = one(objects, "ClusterQueue", "research")["spec"]
+    assert spec["admissionChecksStrategy"] == {"admissionChecks": [{"name": "flex-start", "onFlavors": [flavor]}]}
+    assert "admissionChecksStrategy" not in one(objects, "ClusterQueue", "product")["spec"]
+    assert one(objects, "AdmissionCheck", "flex-start")["spec"] == {
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "flex-start"},
+    }
+    assert one(objects, "ProvisioningRequestConfig", "flex-start")["spec"] == {
+        "provisioningClassName": "queued-provisioning.gke.io",
+        "managedResources": ["google.com/tpu"],
+        "podSetUpdates": {
+            "nodeSelector": [
+                {
+                    "key": "autoscaling.gke.io/provisioning-request",
+                    "valueFromProvisioningClassDetail": "ResizeRequestName",
+                }
+            ]
+        },
+        "retryStrategy": {"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800},
+    }
+
+
+def test_without_flex_start_there_is_no_check(helm4: Path, tmp_path: Path) -> None:
+    kinds = {kind for kind, _ in names(render(helm4, BASE, tmp_path))}
+    assert not kinds & {"AdmissionCheck", "ProvisioningRequestConfig"}
+
+
+# --- Queues, cohorts, priorities ----------------------------------------------------------------------------------
+
+
+def test_a_queue_says_no_more_than_it_was_told(helm4: Path, tmp_path: Path) -> None:
+    spec = one(render(helm4, BASE, tmp_path), "ClusterQueue", "product")["spec"]
+    assert {key: value for key, value in spec.items() if key != "resourceGroups"} == {
+        "namespaceSelector": {},
+        "queueingStrategy": "BestEffortFIFO",
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "spec"),
+    [
+        ("{queueingStrategy: StrictFIFO}", {"queueingStrategy": "StrictFIFO"}),
+        ("{stopPolicy: HoldAndDrain}", {"stopPolicy": "HoldAndDrain"}),
+        ("{stopPolicy: None}", {"stopPolicy": None}),
+        ("{namespaceSelector: {a: b}}", {"namespaceSelector": {"matchLabels": {"a": "b"}}}),
+        ("{fairWeight: 2}", {"fairSharing": {"weight": "2"}}),
+        ("{fairWeight: 0}", {"fairSharing": {"weight": "0"}}),
+        ("{fairWeight: 0.25}", {"fairSharing": {"weight": "250m"}}),
+        ("{admissionFairSharing: true}", {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}),
+        (
+            "{flavorFungibility: {whenCanBorrow: TryNextFlavor}}",
+            {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}},
+        ),
+        ("{preemption: {withinClusterQueue: Never}}", {"preemption": {"withinClusterQueue": "Never"}}),
+        (
+            "{preemption: {reclaimWithinCohort: Any, borrowWithinCohort: LowerPriority, maxPriorityThreshold: normal}}",
+            {
+                "preemption": {
+                    "reclaimWithinCohort": "Any",
+                    "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 500},
+                }
+            },
+        ),
+    ],
+)
+def test_an_option_of_a_queue(helm4: Path, tmp_path: Path, keys: str, spec: Tree) -> None:
+    over = {"clusterQueues": {"research": tree(keys)}}
+    found = one(render(helm4, merged(BASE, over), tmp_path), "ClusterQueue", "research")["spec"]
+    assert {key: found.get(key) for key in spec} == spec
+
+
+def test_three_teams_lend_to_each_other(helm: Path) -> None:
+    objects = schemas.objects(template(helm, CHART, [PRESETS / "three-teams.yaml"]))
+    queues = {name: one(objects, "ClusterQueue", name)["spec"] for name in ("research", "product", "interns")}
+    assert {name: spec["cohortName"] for name, spec in queues.items()} == dict.fromkeys(queues, "tpu")
+    tpu = {
+        name: {flavor: of.get("google.com/tpu") for flavor, of in quotas(spec).items()} for name, spec in queues.items()
+    }
+    assert tpu == {
+        "research": {
+            "v6e-4x4": {"nominalQuota": 80, "borrowingLimit": 80, "lendingLimit": 48},
+            "v6e-4x4-spot": {"nominalQuota": 0},
+            "cpu": None,
+        },
+        "product": {
+            "v6e-4x4": {"nominalQuota": 48, "borrowingLimit": 32, "lendingLimit": 32},
+            "v6e-4x4-spot": {"nominalQuota": 0},
+            "cpu": None,
+        },
+        "interns": {
+            "v6e-4x4": {"nominalQuota": 32, "borrowingLimit": 0},
+            "v6e-4x4-spot": {"nominalQuota": 0, "borrowingLimit": 32},
+            "cpu": None,
+        },
+    }
+    assert quotas(one(objects, "Cohort", "tpu")["spec"]) == {"v6e-4x4-spot": {"google.com/tpu": {"nominalQuota": 64}}}
+    weights = {name: spec["fairSharing"]["weight"] for name, spec in queues.items()}
+    assert weights == {"research": "2", "product": "1", "interns": "500m"}
+    assert {name: spec["queueingStrategy"] for name, spec in queues.items()} == {
+        "research": "BestEffortFIFO",
+        "product": "BestEffortFIFO",
+        "interns": "StrictFIFO",
+    }
+    assert queues["research"]["preemption"] == {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+    assert {kind: one(objects, "LocalQueue", kind)["metadata"]["namespace"] for kind in queues} == {
+        n: n for n in queues
+    }
+
+
+def test_cohorts_nest(helm4: Path, tmp_path: Path) -> None:
+    over = tree(
+        "cohorts: {all: {parent: company, fairWeight: 2, quota: {v6e-4x4: {slices: 1, lending: 3}}}, company: {}}"
+    )
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    spec = one(objects, "Cohort", "all")["spec"]
+    assert (spec["parentName"], spec["fairSharing"]) == ("company", {"weight": "2"})
+    # A cohort may lend on what its queues lend to it.
+    assert quotas(spec) == {"v6e-4x4": {"google.com/tpu": {"nominalQuota": 16, "lendingLimit": 48}}}
+    assert one(objects, "Cohort", "company")["spec"] == {}
+
+
+def test_priorities(helm4: Path, tmp_path: Path) -> None:
+    over = tree("priorities: {low: null, high: {value: 7, pods: true}, normal: {pods: true, globalDefault: true}}")
+    objects = render(
+        helm4,
+        merged(merged(BASE, {"priorities": {"low": {"value": 1}}}), over),
+        tmp_path,
+        "--set",
+        "priorities.low=null",
+    )
+    assert {n for k, n in names(objects) if k == "WorkloadPriorityClass"} == {"normal", "high"}
+    high, normal = (one(objects, "PriorityClass", name) for name in ("high", "normal"))
+    assert (high["value"], high["globalDefault"], normal["globalDefault"]) == (7, False, True)
+    assert one(objects, "WorkloadPriorityClass", "high")["value"] == 7
+
+
+# --- Teams --------------------------------------------------------------------------------------------------------
+
+
+def test_a_team_has_all_it_needs(helm: Path, tmp_path: Path) -> None:
+    over = tree("teams: {product: null, research: {members: {alice@example.com: User}, resourceQuota: {pods: '9'}}}")
+    objects = render(helm, merged(BASE, over), tmp_path)
+    of_team = {
+        (obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace"))
+        for obj in objects
+        if obj["metadata"]["labels"].get("slipway.dev/team") == "research"
+    }
+    assert of_team == {
+        ("Namespace", "research", None),
+        ("LocalQueue", "research", "research"),
+        ("ServiceAccount", "research", "research"),
+        ("ResourceQuota", "research", "research"),
+        ("NetworkPolicy", "research", "research"),
+        ("Role", "research-member", "research"),
+        ("RoleBinding", "research-member", "research"),
+    }
+    labels = one(objects, "Namespace", "research")["metadata"]["labels"]
+    assert {key.partition("/")[2]: value for key, value in labels.items() if "pod-security" in key} == {
+        "enforce": "baseline",
+        "warn": "restricted",
+        "audit": "restricted",
+    }
+    assert one(objects, "ServiceAccount", "research")["automountServiceAccountToken"] is False
+    assert one(objects, "ResourceQuota", "research")["spec"] == {"hard": {"pods": "9"}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "made"),
+    [
+        ("{}", True),
+        ("{namespace: ml}", True),
+        ("{namespace: default}", False),
+        ("{namespace: platform}", False),  # the release's own
+        ("{createNamespace: false}", False),
+    ],
+)
+def test_namespaces_that_are_there_are_not_made(helm: Path, tmp_path: Path, keys: str, made: bool) -> None:
+    over = {"teams": {"product": None, "research": tree(keys)}}
+    objects = render(helm, merged(BASE, over), tmp_path, "--namespace", "platform")
+    assert any(obj["kind"] == "Namespace" for obj in objects) is made
+    queue = one(objects, "LocalQueue", "research")
+    assert queue["metadata"]["namespace"] == tree(keys).get("namespace", "research")
+
+
+def test_without_members_nobody_has_rights(helm4: Path, tmp_path: Path) -> None:
+    assert not {kind for kind, _ in names(render(helm4, BASE, tmp_path))} & {"Role", "RoleBinding", "ClusterRole"}
+
+
+def allowed(role: Tree) -> dict[str, set[str]]:
+    """The verbs that a role allows, by resource; of a rule with names, by resource/NAME."""
+    made: dict[str, set[str]] = {}
+    for rule in role["rules"]:
+        for resource in rule["resources"]:
+            for name in rule.get("resourceNames", [""]):
+                made.setdefault(f"{resource}:{name}".rstrip(":"), set()).update(rule["verbs"])
+    return made
+
+
+def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
+    over = tree("teams: {product: null, research: {members: {ml: Group}, clusters: [notebooks]}}")
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    may = allowed(one(objects, "Role", "research-member"))
+    everything = {"get", "list", "watch", "create", "patch", "delete"}
+    assert may["rayjobs"] == may["jobsets"] == everything
+    assert may["rayclusters"] == may["localqueues"] == may["pods"] == {"get", "list", "watch"}
+    assert may["workloads"] == {"get", "list", "watch", "patch"}
+    # Secrets: the tokens of standing clusters, by name, and no others; and nothing that would hand out rights.
+    assert may["secrets:notebooks"] == {"get"}
+    assert "secrets" not in may
+    assert not set(may) & {"*", "configmaps", "roles", "rolebindings", "pods/exec", "serviceaccounts/token"}
+    cluster = allowed(one(objects, "ClusterRole", "x-queue-reader"))
+    assert set.union(*cluster.values()) == {"get", "list", "watch"}
+    assert {"clusterqueues", "cohorts", "resourceflavors", "admissionchecks", "clusterqueues/pendingworkloads"} <= set(
+        cluster
+    )
+
+
+def test_rights_go_to_members_alone(helm4: Path, tmp_path: Path) -> None:
+    over = tree(
+        "{teams: {product: {members: {bob: User, research/ci: ServiceAccount}},"
+        " research: {members: {ci: ServiceAccount, bob: User}}}}"
+    )
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}
+    account = {"kind": "ServiceAccount", "name": "ci", "namespace": "research"}
+    for name, kind in (("x-queue-reader", "ClusterRoleBinding"), ("research-member", "RoleBinding")):
+        assert sorted(one(objects, kind, name)["subjects"], key=str) == [user, account]
+    assert one(objects, "RoleBinding", "research-member")["roleRef"]["name"] == "research-member"
+
+
+def test_create_clusters(helm4: Path, tmp_path: Path) -> None:
+    over = tree("teams: {research: {members: {ml: Group}, createClusters: true}}")
+    may = allowed(one(render(helm4, merged(BASE, over), tmp_path), "Role", "research-member"))
+    assert may["rayclusters"] == may["rayjobs"]
+
+
+def peers(rules: list[Tree], side: str) -> list[tuple[str, list[int]]]:
+    """Who is on the other side, in a word, with the ports; [] for all."""
+    found = []
+    for rule in rules:
+        ports = sorted({port["port"] for port in rule.get("ports", [])})
+        for peer in rule[side]:
+            word = json.dumps(peer.get("namespaceSelector", {})) + json.dumps(peer.get("podSelector", {}))
+            found.append((peer["ipBlock"]["cidr"] if "ipBlock" in peer else word, ports))
+    return found
+
+
+OWN = "{}{}"
+DNS = json.dumps({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}) + json.dumps(
+    {"matchExpressions": [{"key": "k8s-app", "operator": "In", "values": ["kube-dns", "node-local-dns"]}]}
+)
+KONNECTIVITY = json.dumps({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}) + json.dumps(
+    {"matchLabels": {"k8s-app": "konnectivity-agent"}}
+)
+
+
+def spaces(*found: str) -> str:
+    key = "kubernetes.io/metadata.name"
+    return json.dumps({"matchExpressions": [{"key": key, "operator": "In", "values": list(found)}]}) + "{}"
+
+
+def test_a_team_is_reached_by_nobody_else_and_reaches_what_training_needs(helm: Path, tmp_path: Path) -> None:
+    spec = one(render(helm, BASE, tmp_path), "NetworkPolicy", "research")["spec"]
+    assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
+    operators = spaces("gke-managed-ray-operator", "kuberay-operator", "kuberay-system", "ray-system")
+    assert peers(spec["ingress"], "from") == [(OWN, []), (operators, [8265]), (KONNECTIVITY, [8265])]
+    assert peers(spec["egress"], "to") == [
+        (OWN, []),
+        (DNS, [53]),
+        ("169.254.20.10/32", [53]),
+        ("169.254.169.254/32", [53]),
+        ("169.254.169.254/32", [80, 988]),
+        ("169.254.169.252/32", [80, 988]),
+        ("0.0.0.0/0", [443]),
+    ]
+    # A peer with both selectors empty is the team's own namespace only as a podSelector.
+    assert spec["ingress"][0]["from"] == spec["egress"][0]["to"] == [{"podSelector": {}}]
+
+
+def test_the_network_by_values(helm4: Path, tmp_path: Path) -> None:
+    over = tree("""
+    network:
+      operatorNamespaces: []
+      konnectivity: false
+      proxyCidrs: [10.128.0.0/20]
+      fromNamespaces: [monitoring]
+      httpsCidrs: []
+      egress: {tracking: {cidr: 10.0.0.8/32, ports: [5000, 5001]}, files: {cidr: 10.1.0.0/16}}
+    """)
+    spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
+    assert peers(spec["ingress"], "from") == [(OWN, []), (spaces("monitoring"), []), ("10.128.0.0/20", [8265])]
+    assert peers(spec["egress"], "to")[-2:] == [("10.1.0.0/16", []), ("10.0.0.8/32", [5000, 5001])]
+    assert not any(443 in ports for _, ports in peers(spec["egress"], "to"))
+
+
+def test_a_network_closed_to_all_others_has_no_empty_rule(helm4: Path, tmp_path: Path) -> None:
+    """A rule with ports and nobody in `from` would let everybody in."""
+    over = tree("network: {operatorNamespaces: [], konnectivity: false, httpsCidrs: []}")
+    spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
+    assert spec["ingress"] == [{"from": [{"podSelector": {}}]}]
+    assert all(rule["to"] for rule in spec["egress"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [("{networkPolicy: false}", "NetworkPolicy"), ("{serviceAccount: {create: false}}", "ServiceAccount")],
+)
+def test_parts_of_a_team_can_be_left_out(helm4: Path, tmp_path: Path, keys: str, kind: str) -> None:
+    over = {"teams": {"product": None, "research": tree(keys)}}
+    assert kind in {found for found, _ in names(render(helm4, merged(BASE, {"teams": {"product": None}}), tmp_path))}
+    assert kind not in {found for found, _ in names(render(helm4, merged(BASE, over), tmp_path))}
+
+
+def test_workload_identity(helm4: Path, tmp_path: Path) -> None:
+    key = "iam.gke.io/gcp-service-account"
+    over = {"teams": {"research": {"serviceAccount": {"name": "trainer", "annotations": {key: "a@b.example"}}}}}
+    account = one(render(helm4, merged(BASE, over), tmp_path), "ServiceAccount", "trainer")
+    assert account["metadata"]["annotations"] == {key: "a@b.example"}
+
+
+# --- The chart ----------------------------------------------------------------------------------------------------
+
+
+def test_notes_say_the_next_command(helm4: Path) -> None:
+    """Helm 4 alone tells them without a cluster."""
+    for file, team in ((PRESETS / "one-team.yaml", True), (None, False)):
+        command = [str(helm4), "install", "x", str(CHART), "--dry-run=client", *(["-f", str(file)] if file else [])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        notes = done.stdout.partition("NOTES:\n")[2].rstrip().splitlines()
+        assert "  kubectl get clusterqueues -o wide" in notes
+        assert ("  kubectl get localqueue research -n research" in notes) is team
+        assert len(notes) == 2 + team
+
+
+def test_a_packaged_chart_renders_the_same(helm: Path, tmp_path: Path) -> None:
+    subprocess.run([str(helm), "package", str(CHART), "-d", str(tmp_path)], capture_output=True, check=True)
+    (package,) = tmp_path.glob("queues-*.tgz")
+    file = PRESETS / "three-teams.yaml"
+    assert template(helm, package, [file]) == template(helm, CHART, [file])

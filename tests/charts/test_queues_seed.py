@@ -1,0 +1,132 @@
+"""Kueue's objects of GKE's tutorial on multislice (../shared/seeds/003…), both variants, against our presets' own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.charts import schemas
+from tests.charts.helm import template
+from tests.charts.parity_compare import ABSENT, ANYTHING, Row, faults, under
+from tests.charts.parity_seeds import text
+from tests.charts.queues_chart import CHART, PRESETS, one, render, tree
+
+# In the seed's text each file of manifests is one line, so the fields' order tells where a map ends: after these
+# words stands a map or a list, deeper than the word itself by one.
+INSIDE = {
+    "metadata": ["namespace", "name"],
+    "spec": ["nodeLabels", "namespaceSelector", "queueingStrategy", "resourceGroups", "preemption", "clusterQueue"],
+    "nodeLabels": ["cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"],
+    "preemption": ["reclaimWithinCohort", "withinClusterQueue"],
+    "resourceGroups": ["coveredResources", "flavors"],
+    "flavors": ["name", "resources"],
+    "resources": ["name", "nominalQuota"],
+}
+LISTS = {"resourceGroups", "flavors", "resources"}
+
+
+def manifests() -> list[dict[str, dict[str, Any]]]:
+    """The seed's objects of Kueue by kind: the first variant, then the one with preemption."""
+    files = re.findall(r"apiVersion: kueue\.x-k8s\.io/v1beta1 kind: ResourceFlavor .*", text("003"))
+    assert len(files) == 2
+    return [{obj["kind"]: obj for obj in map(unfold, file.strip().split(" --- "))} for file in files]
+
+
+def priority_class() -> dict[str, Any]:
+    found = re.findall(r"apiVersion: scheduling\.k8s\.io/v1 kind: PriorityClass .*\"", text("003"))
+    assert len(found) == 1
+    return unfold(found[0])
+
+
+def unfold(line: str) -> dict[str, Any]:
+    """An object whose manifest has lost its line breaks."""
+    words = re.findall(r"\"[^\"]*\"|\[[^]]*\]|\S+", line)
+    top = ["apiVersion", "kind", "metadata", "spec", "value", "globalDefault", "description"]
+    made, rest = take(words, top)
+    assert rest == [], rest
+    return made
+
+
+def take(words: list[str], keys: list[str]) -> tuple[dict[str, Any], list[str]]:
+    made: dict[str, Any] = {}
+    while words and words[0].removesuffix(":") in keys and words[0].removesuffix(":") not in made:
+        key = words[0].removesuffix(":")
+        words = words[1:]
+        if key in LISTS:
+            assert words[0] == "-"
+            inside, words = take(words[1:], INSIDE[key])
+            made[key] = [inside]
+        elif key in INSIDE:
+            made[key], words = take(words, INSIDE[key])
+        else:
+            made[key] = yaml.safe_load(words[0])
+            words = words[1:]
+    return made, words
+
+
+OURS = [
+    Row(
+        "apiVersion",
+        "kueue.x-k8s.io/v1beta1",
+        "kueue.x-k8s.io/v1beta2",
+        "v1beta1 is deprecated; 0.16 to 0.19 serve v1beta2",
+    ),
+    Row("metadata.labels", ABSENT, ANYTHING, "says which chart made it, and for whom"),
+]
+
+
+def by_kind(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    assert len({obj["kind"] for obj in objects}) == len(objects)
+    return {obj["kind"]: obj for obj in objects}
+
+
+def test_the_seed_is_read_right() -> None:
+    first, second = manifests()
+    assert set(first) == set(second) == {"ResourceFlavor", "ClusterQueue", "LocalQueue"}
+    assert first["ClusterQueue"]["spec"]["resourceGroups"][0]["flavors"] == [
+        {"name": "vlp-24", "resources": [{"name": "google.com/tpu", "nominalQuota": 24}]}
+    ]
+    assert first["LocalQueue"]["metadata"] == {"namespace": "default", "name": "multislice-queue"}
+    assert second["ClusterQueue"]["spec"]["preemption"] == {
+        "reclaimWithinCohort": "Any",
+        "withinClusterQueue": "LowerPriority",
+    }
+    assert priority_class()["value"] == 100
+
+
+def test_the_preset_makes_the_seeds_three_objects(helm: Path) -> None:
+    ours = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e.yaml"])))
+    rows = under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], OURS)
+    assert faults(manifests()[0], ours, rows) == []
+
+
+def test_the_preset_with_preemption_makes_the_seeds_second_variant(helm: Path) -> None:
+    ours = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e-preemption.yaml"])))
+    rows = [
+        *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], OURS),
+        OURS[1]._replace(path="PriorityClass.metadata.labels"),
+        Row("WorkloadPriorityClass", ABSENT, ANYTHING, "the name serves for a run's queue.priority, too"),
+        Row("ClusterQueue.spec.queueingStrategy", ABSENT, "BestEffortFIFO", "Kueue's default, and the first variant's"),
+    ]
+    assert faults({**manifests()[1], "PriorityClass": priority_class()}, ours, rows) == []
+
+
+def test_preemption_comes_by_set_too(helm4: Path) -> None:
+    """Each option on top of the first preset, the priority among them: without one nothing could be preempted."""
+    queue = "clusterQueues.cluster-queue.preemption"
+    options = [f"{queue}.withinClusterQueue=LowerPriority", f"{queue}.reclaimWithinCohort=Any"]
+    options += ["priorities.low-priority.value=100", "priorities.low-priority.pods=true"]
+    rendered = template(helm4, CHART, [PRESETS / "multislice-v5e.yaml"], *(f"--set={option}" for option in options))
+    theirs = manifests()[1]["ClusterQueue"]["spec"]["preemption"]
+    assert one(schemas.objects(rendered), "ClusterQueue", "cluster-queue")["spec"]["preemption"] == theirs
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3])
+def test_a_quota_is_slices_times_chips(helm4: Path, tmp_path: Path, slices: int) -> None:
+    values = tree((PRESETS / "multislice-v5e.yaml").read_text().replace("slices: 3", f"slices: {slices}"))
+    queue = one(render(helm4, values, tmp_path), "ClusterQueue", "cluster-queue")
+    assert queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == 8 * slices
