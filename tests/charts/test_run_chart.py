@@ -1,80 +1,93 @@
-"""charts/run: its form and its schema say the same, and both Helms render it from a fresh checkout."""
+"""charts/run and charts/ray-cluster option by option: what each key makes, and what it leaves out by default."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+import yaml
 
-from launcher import schema, values
+from launcher import values
 from launcher.paths import charts_dir
-from launcher.values import Values
+from launcher.plan import plan_launch
+from launcher.values import chart_defaults
 from tests.charts.helm import HelmError, dump_chart, dumped, template
 
 CHARTS = charts_dir()
+BASE = """
+run: {name: demo}
+slice: {accelerator: v6e, topology: 4x4}
+image: {repository: registry.example.com/slipway, tag: v1}
+storage: {bucket: our-bucket}
+data: {corpus: python}
+"""
+Tree = dict[str, Any]
 
 
-def load_schema(chart: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((CHARTS / chart / "values.schema.json").read_text())
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE)
+    return path
+
+
+class Renderer:
+    """Renders `keys`, YAML over BASE, as one kind of object."""
+
+    def __init__(self, helm: Path, base: Path) -> None:
+        self.helm, self.base = helm, base
+
+    def __call__(self, kind: str, keys: str = "{}") -> Tree:
+        over = self.base.with_name("over.yaml")
+        over.write_text(keys)
+        chart = "ray-cluster" if kind == "ray-cluster" else "run"
+        options = () if kind == "ray-cluster" else ("--set", f"run.kind={kind}")
+        rendered: Tree = yaml.safe_load(template(self.helm, CHARTS / chart, [self.base, over], *options))
+        return rendered
+
+
+@pytest.fixture
+def render(helm4: Path, base: Path) -> Renderer:
+    return Renderer(helm4, base)
+
+
+def cluster_of(obj: Tree) -> Tree:
+    found: Tree = obj["spec"].get("rayClusterSpec", obj["spec"])
     return found
 
 
-def chart_values(chart: str) -> Values:
-    return values.read_file(str(CHARTS / chart / "values.yaml"))
-
-
-def objects(node: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
-    found = [(path, node)] if "properties" in node else []
-    for key, child in node.get("properties", {}).items():
-        found += objects(child, (*path, key))
+def pod_of(obj: Tree, *, head: bool = False, group: int = 0) -> Tree:
+    """The pod template of the hosts, or of the head."""
+    found: Tree
+    if obj["kind"] == "JobSet":
+        assert not head
+        found = obj["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    elif head:
+        found = cluster_of(obj)["headGroupSpec"]["template"]
+    else:
+        found = cluster_of(obj)["workerGroupSpecs"][group]["template"]
     return found
 
 
-@pytest.mark.parametrize("chart", ["common", "run"])
-def test_the_defaults_are_valid_and_so_is_the_schema(chart: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(load_schema(chart))
-    jsonschema.Draft202012Validator(load_schema(chart)).validate(chart_values(chart).tree)
-    assert list(schema.violations(load_schema(chart), chart_values(chart).tree)) == []
+def container_of(obj: Tree, *, head: bool = False, group: int = 0) -> Tree:
+    [found] = pod_of(obj, head=head, group=group)["spec"]["containers"]
+    container: Tree = found
+    return container
 
 
-def test_form_and_schema_have_the_same_keys() -> None:
-    named = {path for path in schema.leaves(load_schema("run")) if path[0] not in ("common", "global")}
-    assert named == set(chart_values("run").origins)
+def environment(container: Tree) -> Tree:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", [])}
 
 
-@pytest.mark.parametrize("chart", ["common", "run"])
-def test_every_level_refuses_unknown_keys_and_requires_its_own(chart: str) -> None:
-    for path, node in objects(load_schema(chart)):
-        assert node["additionalProperties"] is False, path
-        optional = {"common", "global", "coresPerChip", "topologies", "larger", "defaultMachineType"}
-        assert set(node["required"]) | optional >= set(node["properties"]), path
-        assert all("description" in child for child in node["properties"].values()), path
+KINDS = ("ray-job", "job-set", "ray-cluster")
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def test_the_form_describes_every_key_in_the_schemas_words() -> None:
-    lines = (CHARTS / "run" / "values.yaml").read_text().splitlines()
-    for path, origin in chart_values("run").origins.items():
-        node = at(load_schema("run"), path)
-        if "properties" not in node:
-            assert lines[origin.line - 2].strip() == f"# -- {node['description']}"
-
-
-def at(node: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    for key in path:
-        node = node["properties"][key]
-    return node
-
-
-def test_no_default_is_null() -> None:
-    """Helm 3 keeps a null of values.yaml, Helm 4 drops it."""
-    assert all(value is not None for _, value, _ in values.chart_defaults("run").leaves())
-
-
-def test_it_renders_from_a_fresh_checkout(helm: Path) -> None:
-    assert template(helm, CHARTS / "run").strip() == ""
+# --- What a run is made of --------------------------------------------------------------------------------------
 
 
 def test_helm_sees_the_effective_values_that_we_see(helm: Path, tmp_path: Path) -> None:
@@ -86,19 +99,403 @@ def test_helm_sees_the_effective_values_that_we_see(helm: Path, tmp_path: Path) 
     theirs = dumped(template(helm, chart, [user]))
     assert theirs["common"].pop("global") == {}
     theirs.pop("global", None)
-    assert theirs == values.with_defaults(values.load([str(user)]), values.chart_defaults("run")).tree
+    assert theirs == values.with_defaults(values.load([str(user)]), chart_defaults("run")).tree
+
+
+@pytest.mark.parametrize("kind", ["ray-job", "job-set"])
+def test_the_run_config_is_the_launchers_and_is_mounted_as_a_file(helm: Path, base: Path, kind: str) -> None:
+    obj = Renderer(helm, base)(kind, "train: {learning_rate: 3e-4, steps: 1e3}\n")
+    user = values.load([str(base), str(base.with_name("over.yaml"))], [f"run.kind={kind}"])
+    expected = plan_launch(user, chart_defaults("run")).config
+    for head in (True, False) if kind == "ray-job" else (False,):
+        pod = pod_of(obj, head=head)
+        assert json.loads(pod["metadata"]["annotations"]["slipway.dev/run-config"]) == expected
+        [mount] = [mount for mount in container_of(obj, head=head)["volumeMounts"] if mount["name"] == "run-config"]
+        [volume] = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "run-config"]
+        [item] = volume["downwardAPI"]["items"]
+        assert (mount["mountPath"], item["path"]) == ("/etc/slipway", "run.json")
+        assert item["fieldRef"]["fieldPath"] == "metadata.annotations['slipway.dev/run-config']"
+
+
+def test_a_ray_job_runs_the_trainer_and_ends_with_it(render: Renderer) -> None:
+    spec = render("ray-job", "run: {maxRestarts: 2}")["spec"]
+    assert spec.pop("rayClusterSpec")
+    assert spec == {
+        "entrypoint": "python -m trainer --config /etc/slipway/run.json --stop-ray-job",
+        "backoffLimit": 2,
+        "submissionMode": "HTTPMode",
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 0,
+    }
+
+
+def test_a_job_set_is_a_job_for_each_slice(render: Renderer) -> None:
+    obj = render("job-set", "run: {maxRestarts: 2}\nslice: {count: 3}")
+    [job] = obj["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]
+    assert (job["replicas"], spec["parallelism"], spec["completions"], spec["backoffLimit"]) == (3, 4, 4, 0)
+    assert obj["spec"]["failurePolicy"]["maxRestarts"] == 2
+    container = container_of(obj)
+    assert container["command"] == ["python", "-m", "trainer", "--config", "/etc/slipway/run.json", "--no-ray"]
+    assert {port["containerPort"] for port in container["ports"]} == {8471, 8080, 8476}
+    assert environment(container)["SLIPWAY_COORDINATOR"] == "demo-slice-0-0.demo:8476"
+    assert pod_of(obj)["spec"]["restartPolicy"] == "Never"
+
+
+def test_a_job_set_stops_on_a_config_error_and_does_not_count_preemptions(render: Renderer) -> None:
+    """What the job controller writes when a pod matches a rule, and what the JobSet's rules make of it."""
+    obj = render("job-set", "run: {deadlineSeconds: 60}")
+    job = obj["spec"]["replicatedJobs"][0]["template"]["spec"]
+    codes, preempted = job["podFailurePolicy"]["rules"]
+    assert (codes["action"], codes["onExitCodes"]["values"], codes["onExitCodes"]["containerName"]) == (
+        "FailJob",
+        [2],
+        container_of(obj)["name"],
+    )
+    assert (preempted["action"], preempted["onPodConditions"][0]["type"]) == ("FailJob", "DisruptionTarget")
+    rules = obj["spec"]["failurePolicy"]["rules"]
+
+    def action(reason: str, message: str) -> str:
+        """JobSet: the first rule whose reasons and message patterns (unanchored) fit; else a counted restart."""
+        for rule in rules:
+            patterns = rule.get("onJobFailureMessagePatterns", [""])
+            if reason in rule["onJobFailureReasons"] and any(re.search(pattern, message) for pattern in patterns):
+                return str(rule["action"])
+        return "RestartJobSet"
+
+    # The messages as kube-controller-manager 1.34 to 1.36 words them (pkg/controller/job/pod_failure_policy.go).
+    exit2 = (
+        "Container trainer for pod research/demo-slice-0-0-x failed with exit code 2 matching FailJob rule at index 0"
+    )
+    taken = "Pod research/demo-slice-0-0-x has condition DisruptionTarget matching FailJob rule at index 1"
+    assert action("PodFailurePolicy", exit2) == "FailJobSet"
+    assert action("PodFailurePolicy", exit2.replace("code 2", "code 21")) == "RestartJobSet"
+    assert action("PodFailurePolicy", taken) == "RestartJobSetAndIgnoreMaxRestarts"
+    assert action("BackoffLimitExceeded", "Job has reached the specified backoff limit") == "RestartJobSet"
+    assert action("DeadlineExceeded", "Job was active longer than specified deadline") == "FailJobSet"
+
+
+def test_a_command_has_no_exit_code_of_its_own_meaning(render: Renderer) -> None:
+    obj = render("job-set", "run: {command: [sleep, infinity]}")
+    assert container_of(obj)["command"] == ["sleep", "infinity"]
+    [rule] = obj["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    assert "onPodConditions" in rule
+    [policy] = obj["spec"]["failurePolicy"]["rules"]
+    assert policy["name"] == "preempted"
+
+
+def test_deadline_and_ttl(render: Renderer) -> None:
+    keys = "run: {deadlineSeconds: 1000000, ttlSeconds: 7200}\nqueue: {name: q}"
+    job, jobset = render("ray-job", keys), render("job-set", keys)
+    assert (job["spec"]["activeDeadlineSeconds"], job["spec"]["ttlSecondsAfterFinished"]) == (1000000, 7200)
+    assert jobset["spec"]["ttlSecondsAfterFinished"] == 7200
+    assert jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] == 1000000
+    for obj in (job, jobset):
+        assert obj["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] == "1000000"
+    plain = render("job-set")
+    assert "ttlSecondsAfterFinished" not in plain["spec"]
+    assert "activeDeadlineSeconds" not in plain["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert "deadline" not in [rule["name"] for rule in plain["spec"]["failurePolicy"]["rules"]]
+
+
+@every_kind
+def test_a_name_a_namespace_a_queue_and_priorities(render: Renderer, kind: str) -> None:
+    obj = render(kind, "team: {name: research}\nqueue: {priority: high, podPriority: batch}")
+    meta = obj["metadata"]
+    assert (meta["name"], meta["namespace"]) == ("x" if kind == "ray-cluster" else "demo", "research")
+    assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert meta["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+    assert pod_of(obj)["spec"]["priorityClassName"] == "batch"
+    # GKE's TPU webhook and KubeRay know their pods by this label.
+    assert "app.kubernetes.io/name" not in pod_of(obj)["metadata"]["labels"]
+    assert pod_of(obj)["spec"]["serviceAccountName"] == "research"
+    other = render(kind, "team: {name: research, namespace: ns, serviceAccount: sa}\nqueue: {name: other}")
+    assert other["metadata"]["namespace"] == "ns"
+    assert other["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "other"
+    assert pod_of(other)["spec"]["serviceAccountName"] == "sa"
+
+
+@every_kind
+def test_without_a_team_kueue_is_not_asked(render: Renderer, kind: str) -> None:
+    obj = render(kind)
+    assert obj["metadata"]["namespace"] == "default"
+    assert not [label for label in obj["metadata"]["labels"] if "kueue" in label]
+    assert "priorityClassName" not in pod_of(obj)["spec"]
+    assert "serviceAccountName" not in pod_of(obj)["spec"]
+
+
+# --- The pod template -------------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_hosts_are_the_accelerators(render: Renderer, kind: str) -> None:
+    obj = render(kind)
+    spec = pod_of(obj)["spec"]
+    assert spec["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    assert spec["tolerations"] == [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}]
+    chips = {"google.com/tpu": "4"}
+    assert container_of(obj)["resources"] == {"requests": chips, "limits": chips}
+    assert environment(container_of(obj))["JAX_PLATFORMS"] == "tpu,cpu"
+    assert environment(container_of(obj))["ENABLE_PJRT_COMPATIBILITY"] == "true"
+
+
+@every_kind
+def test_gpus(render: Renderer, kind: str) -> None:
+    obj = render(kind, "slice: {accelerator: h100-80gb, topology: '', hosts: 2}")
+    spec = pod_of(obj)["spec"]
+    assert spec["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    assert spec["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert container_of(obj)["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert environment(container_of(obj))["JAX_PLATFORMS"] == "cuda,cpu"
+    assert "ENABLE_PJRT_COMPATIBILITY" not in environment(container_of(obj))
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "label", "toleration"),
+    [
+        ("{provisioning: spot}", {"cloud.google.com/gke-spot": "true"}, "cloud.google.com/gke-spot"),
+        ("{provisioning: reservation, reservation: ours}", {"cloud.google.com/reservation-name": "ours"}, ""),
+        ("{provisioning: flex-start}", {"cloud.google.com/gke-flex-start": "true"}, "cloud.google.com/gke-queued"),
+    ],
+)
+def test_how_the_machines_are_had(render: Renderer, provisioning: str, label: Tree, toleration: str) -> None:
+    spec = pod_of(render("job-set", f"slice: {provisioning}"))["spec"]
+    assert label.items() <= spec["nodeSelector"].items()
+    assert [each["key"] for each in spec["tolerations"]] == ["google.com/tpu", *([toleration] if toleration else [])]
+
+
+def test_flex_start_with_a_deadline_asks_for_no_longer(render: Renderer) -> None:
+    obj = render("ray-job", "slice: {provisioning: flex-start}\nrun: {deadlineSeconds: 3600}")
+    assert obj["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "3600"}
+
+
+@every_kind
+def test_environment_from_values_secrets_and_config_maps(render: Renderer, kind: str) -> None:
+    keys = """
+worker:
+  env: {B: "2", A: "1", JAX_PLATFORMS: tpu}
+  secretEnv: {HF_TOKEN: {name: hugging-face, key: token}}
+  envFrom: {settings: ConfigMap, keys: Secret}
+"""
+    container = container_of(render(kind, keys))
+    found = environment(container)
+    assert (found["A"], found["B"], found["JAX_PLATFORMS"]) == ("1", "2", "tpu")
+    assert found["HF_TOKEN"] == {"secretKeyRef": {"name": "hugging-face", "key": "token"}}
+    assert container["envFrom"] == [{"secretRef": {"name": "keys"}}, {"configMapRef": {"name": "settings"}}]
+    assert "envFrom" not in container_of(render(kind))
+    if kind != "job-set":  # a head needs none of it
+        assert "env" not in container_of(render(kind, keys), head=True)
+
+
+def test_a_default_can_be_taken_back_with_null(render: Renderer) -> None:
+    annotations = pod_of(render("job-set", "storage: {sidecarLimits: {cpu: null}}"))["metadata"]["annotations"]
+    assert "gke-gcsfuse/cpu-limit" not in annotations
+    assert annotations["gke-gcsfuse/memory-limit"] == "0"
+
+
+@every_kind
+def test_storage_in_a_bucket(render: Renderer, kind: str) -> None:
+    obj = render(kind)
+    annotations = pod_of(obj)["metadata"]["annotations"]
+    assert {key: value for key, value in annotations.items() if "gcsfuse" in key} == {
+        "gke-gcsfuse/volumes": "true",
+        "gke-gcsfuse/cpu-limit": "0",
+        "gke-gcsfuse/memory-limit": "0",
+        "gke-gcsfuse/ephemeral-storage-limit": "0",
+    }
+    volumes = {volume.pop("name"): volume for volume in pod_of(obj)["spec"]["volumes"]}
+    # A bucket knows no owners; without these the files would be root's.
+    options = {"bucketName": "our-bucket", "mountOptions": "implicit-dirs,uid=1000,gid=1000"}
+    assert volumes["storage"] == {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": options}}
+    assert volumes["shared-memory"] == {"emptyDir": {"medium": "Memory"}}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container_of(obj)["volumeMounts"]}
+    assert (mounts["storage"], mounts["shared-memory"]) == ("/data", "/dev/shm")
+
+
+@every_kind
+def test_storage_on_a_claim_has_one_source_and_no_sidecar(render: Renderer, kind: str) -> None:
+    obj = render(kind, "storage: {kind: pvc, claim: ours, mountPath: /mnt/x}")
+    [volume] = [volume for volume in pod_of(obj)["spec"]["volumes"] if volume["name"] == "storage"]
+    assert volume == {"name": "storage", "persistentVolumeClaim": {"claimName": "ours"}}
+    assert not [key for key in pod_of(obj)["metadata"].get("annotations", {}) if "gcsfuse" in key]
+    assert container_of(obj)["volumeMounts"][0]["mountPath"] == "/mnt/x"
+
+
+@every_kind
+def test_image_and_pull_secrets(render: Renderer, kind: str) -> None:
+    digest = "sha256:" + "a1" * 32
+    obj = render(kind, f"image: {{tag: '', digest: '{digest}', pullPolicy: Always, pullSecrets: [a, b]}}")
+    container = container_of(obj)
+    assert container["image"] == f"registry.example.com/slipway@{digest}"
+    assert container["imagePullPolicy"] == "Always"
+    assert pod_of(obj)["spec"]["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+    assert "imagePullSecrets" not in pod_of(render(kind))["spec"]
+    assert container_of(render(kind))["image"] == "registry.example.com/slipway:v1"
+
+
+@every_kind
+def test_nothing_is_privileged_unless_asked_for_by_name(render: Renderer, kind: str) -> None:
+    obj = render(kind)
+    for head in (False,) if kind == "job-set" else (False, True):
+        spec, container = pod_of(obj, head=head)["spec"], container_of(obj, head=head)
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "dnsPolicy"} & set(spec)
+    asked = render(kind, "security: {hostNetwork: true, privileged: true, runAsUser: 0}")
+    assert container_of(asked)["securityContext"] == {"privileged": True}
+    assert pod_of(asked)["spec"]["hostNetwork"] is True
+    assert pod_of(asked)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert "runAsNonRoot" not in pod_of(asked)["spec"]["securityContext"]
+    if kind != "job-set":  # what hosts may do, a head may not
+        assert pod_of(asked, head=True) == pod_of(obj, head=True) | {"metadata": pod_of(asked, head=True)["metadata"]}
+
+
+@every_kind
+def test_a_pod_has_time_for_its_last_checkpoint(render: Renderer, kind: str) -> None:
+    assert pod_of(render(kind))["spec"]["terminationGracePeriodSeconds"] == 120
+    assert pod_of(render(kind, "run: {graceSeconds: 0}"))["spec"]["terminationGracePeriodSeconds"] == 0
+
+
+def test_more_selectors_and_tolerations(render: Renderer) -> None:
+    keys = """
+head: {nodeSelector: {pool: heads}, tolerations: {b: {key: b}, a: {key: a, operator: Exists, effect: NoExecute}}}
+worker: {nodeSelector: {pool: tpus}, tolerations: {w: {key: w, value: "1"}}}
+"""
+    obj = render("ray-job", keys)
+    head, host = pod_of(obj, head=True)["spec"], pod_of(obj)["spec"]
+    assert head["nodeSelector"] == {"pool": "heads"}
+    assert head["tolerations"] == [{"key": "a", "operator": "Exists", "effect": "NoExecute"}, {"key": "b"}]
+    assert host["nodeSelector"]["pool"] == "tpus"
+    assert host["tolerations"][1] == {"key": "w", "value": "1"}
+
+
+# --- Where slices stand -----------------------------------------------------------------------------------------
+
+
+def test_a_job_sets_slices_have_node_pools_of_their_own(render: Renderer) -> None:
+    key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+    assert render("job-set")["metadata"]["annotations"] == {key: "cloud.google.com/gke-nodepool"}
+    # A pool of machines that are a slice each holds many slices; GPUs' and plain machines' pools too.
+    for keys in ("{topology: 2x2}", "{accelerator: h100-80gb, topology: '', hosts: 2}", "{placement: topology}"):
+        assert "annotations" not in render("job-set", f"slice: {keys}")["metadata"]
+
+
+def test_kueues_topology_request(render: Renderer) -> None:
+    one = pod_of(render("job-set", "slice: {placement: topology}"))["metadata"]["annotations"]
+    assert one["kueue.x-k8s.io/podset-required-topology"] == "cloud.google.com/gke-nodepool"
+    two = pod_of(render("job-set", "slice: {placement: topology, count: 2}"))["metadata"]["annotations"]
+    assert two["kueue.x-k8s.io/podset-slice-required-topology"] == "cloud.google.com/gke-nodepool"
+    assert two["kueue.x-k8s.io/podset-slice-size"] == "4"
+    cluster = cluster_of(render("ray-job", "slice: {placement: topology, count: 2}"))
+    assert [group["groupName"] for group in cluster["workerGroupSpecs"]] == ["slice-0", "slice-1"]
+    assert [group["replicas"] for group in cluster["workerGroupSpecs"]] == [1, 1]
+    plain = cluster_of(render("ray-job", "slice: {count: 2}"))["workerGroupSpecs"]
+    assert [(group["groupName"], group["replicas"], group["numOfHosts"]) for group in plain] == [("slice", 2, 4)]
+
+
+# --- The Ray cluster --------------------------------------------------------------------------------------------
+
+
+def test_a_head_takes_no_tasks_and_asks_for_a_token(render: Renderer) -> None:
+    for kind in ("ray-job", "ray-cluster"):
+        obj = render(kind)
+        spec = cluster_of(obj)
+        assert (spec["rayVersion"], spec["authOptions"]) == ("2.60.0", {"mode": "token"})
+        assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
+        head = container_of(obj, head=True)
+        assert {port["name"]: port["containerPort"] for port in head["ports"]} == {
+            "gcs-server": 6379,
+            "dashboard": 8265,
+            "client": 10001,
+        }
+        memory = {"memory": "16Gi"}
+        assert head["resources"] == {"requests": {"cpu": "8", **memory}, "limits": memory}
+        for probe in ("readinessProbe", "livenessProbe"):
+            assert head[probe]["httpGet"] == {"path": "/api/gcs_healthz", "port": 8265}
+            assert container_of(obj)[probe]["httpGet"] == {"path": "/api/local_raylet_healthz", "port": 52365}
+        assert cluster_of(render(kind, "security: {tokenAuth: false}"))["authOptions"] == {"mode": "disabled"}
+        assert "enableInTreeAutoscaling" not in spec
+
+
+def test_groups_of_a_standing_cluster(render: Renderer) -> None:
+    keys = """
+worker: {cpu: "8", memory: 64Gi}
+cluster:
+  labels: {team: ours}
+  groups:
+    gpu: {accelerator: l4, count: 2}
+    cpu: {accelerator: cpu, hosts: 3, cpu: "4", memory: 8Gi}
+"""
+    obj = render("ray-cluster", keys)
+    groups = obj["spec"]["workerGroupSpecs"]
+    shape = [(group["groupName"], group["replicas"], group["numOfHosts"]) for group in groups]
+    assert shape == [("slice", 1, 4), ("cpu", 1, 3), ("gpu", 2, 1)]
+    assert container_of(obj, group=1)["resources"]["requests"] == {"cpu": "4", "memory": "8Gi"}
+    assert container_of(obj, group=2)["resources"]["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
+    assert obj["metadata"]["labels"]["team"] == "ours"
+
+
+def test_autoscaling(render: Renderer) -> None:
+    obj = render("ray-cluster", "team: {name: t}\ncluster: {minSlices: 0, maxSlices: 3, idleSeconds: 60}")
+    spec = obj["spec"]
+    [group] = spec["workerGroupSpecs"]
+    assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (0, 0, 3)
+    assert spec["enableInTreeAutoscaling"] is True
+    options = spec["autoscalerOptions"]
+    assert (options["version"], options["idleTimeoutSeconds"]) == ("v2", 60)
+    assert options["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    # The autoscaler runs in the head's pod and asks the API server.
+    assert pod_of(obj, head=True)["spec"]["automountServiceAccountToken"] is True
+    assert pod_of(obj)["spec"]["automountServiceAccountToken"] is False
+    assert obj["metadata"]["annotations"] == {"kueue.x-k8s.io/elastic-job": "true"}
+
+
+def test_a_row_of_ones_own(render: Renderer) -> None:
+    keys = """
+common: {accelerators: {l4: {machineTypes: {our-machine: 3}, defaultMachineType: our-machine}}}
+slice: {accelerator: l4, topology: ""}
+"""
+    assert container_of(render("job-set", keys))["resources"]["limits"] == {"nvidia.com/gpu": "3"}
+
+
+# --- What it refuses, and what it says --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("option", "words"),
     [
         ("run.kind=local", "run.kind local runs on your machine: use launcher submit."),
+        ("run.kind=ray-cluster", "launcher submit hands the run to the standing cluster run.cluster"),
         ("run.nmae=x", "additional properties 'nmae' not allowed"),
         ("slice=null", "missing property 'slice'"),
         ("run.maxRestarts=-1", "maxRestarts"),
     ],
 )
-def test_it_refuses(helm: Path, option: str, words: str) -> None:
+def test_it_refuses(helm: Path, base: Path, option: str, words: str) -> None:
     with pytest.raises(HelmError) as raised:
-        template(helm, CHARTS / "run", [], "--set", option)
+        template(helm, CHARTS / "run", [base], "--set", option)
     assert words in str(raised.value)
+
+
+@every_kind
+def test_notes_say_the_next_command(helm4: Path, base: Path, kind: str) -> None:
+    chart = "ray-cluster" if kind == "ray-cluster" else "run"
+    notes = dump_notes(helm4, CHARTS / chart, base, "--set", "team.name=research", *(
+        () if kind == "ray-cluster" else ("--set", f"run.kind={kind}")
+    ))  # fmt: skip
+    name = {"ray-job": "rayjob demo", "job-set": "jobset demo", "ray-cluster": "raycluster/x"}[kind]
+    assert f"{name} -n research" in notes
+    assert "launcher " in notes
+    assert len([line for line in notes.splitlines() if line.strip()]) == 3
+
+
+def dump_notes(helm: Path, chart: Path, base: Path, *options: str) -> str:
+    """NOTES.txt as `helm install` prints it; Helm 4's client-side dry run asks no cluster (Helm 3's does)."""
+    command = [str(helm), "install", "x", str(chart), "-f", str(base), "--dry-run=client", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.partition("NOTES:\n")[2]
