@@ -18,15 +18,17 @@ PROBES = "a run has no traffic to be ready for, and a hung step is told by its l
 ALIKE = "KubeRay sets the probes; readiness and liveness of Ray are the same question"
 SCRATCH = "scratch space is the node's own, which the pod has to itself; checkpoints go to the storage"
 NO_RUNS = "a team's namespace has no pods until the team has runs; every run's pods are matched by such a policy"
+SECRET = "these values name a Secret in worker.secretEnv; Hugging Face's library takes its token from the environment"
+AUTOSCALER = "these values turn autoscaling on, and Ray's autoscaler beside the head asks the API server for pods"
 PIP = "this tutorial installs JAX into a stock image when it starts, which takes root; its pods keep nothing"
 
 ACCEPTED = [
     Accepted("checkov", "CKV_K8S_11", "Pod/*", CPU_LIMIT),
-    Accepted("checkov", "CKV_K8S_10", "Pod/*-ray-worker", CHIPS),
+    Accepted("checkov", "CKV_K8S_10", "Pod/*-ray-worker*", CHIPS),
     Accepted("checkov", "CKV_K8S_10", "Pod/*-jobset-*", CHIPS),
-    Accepted("checkov", "CKV_K8S_12", "Pod/*-ray-worker", CHIPS),
+    Accepted("checkov", "CKV_K8S_12", "Pod/*-ray-worker*", CHIPS),
     Accepted("checkov", "CKV_K8S_12", "Pod/*-jobset-*", CHIPS),
-    Accepted("checkov", "CKV_K8S_13", "Pod/*-ray-worker", CHIPS),
+    Accepted("checkov", "CKV_K8S_13", "Pod/*-ray-worker*", CHIPS),
     Accepted("checkov", "CKV_K8S_13", "Pod/*-jobset-*", CHIPS),
     Accepted("checkov", "CKV_K8S_43", "Pod/*", TAG),
     Accepted("checkov", "CKV_K8S_15", "Pod/*", PULL),
@@ -35,6 +37,8 @@ ACCEPTED = [
     Accepted("checkov", "CKV_K8S_8", "Pod/*-jobset-*", PROBES),
     Accepted("checkov", "CKV_K8S_9", "Pod/*-jobset-*", PROBES),
     Accepted("checkov", "CKV_K8S_23", "Pod/multislice-v5e-*", PIP),
+    Accepted("checkov", "CKV_K8S_35", "Pod/*-values-*", SECRET),
+    Accepted("checkov", "CKV_K8S_38", "Pod/groups-values-raycluster-ray-head", AUTOSCALER),
     Accepted("kube-score", "container-resources", "Pod/*", f"{CPU_LIMIT}; {CHIPS}"),
     Accepted("kube-score", "pod-probes-identical", "Pod/*-ray-*", ALIKE),
     Accepted("kube-score", "container-image-pull-policy", "Pod/*", PULL),
