@@ -12,7 +12,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -537,7 +537,7 @@ def _words(case: Case) -> Iterator[Problem]:
                     f'{at}.nodeSelector: "{label}" is no key of a label; use letters, digits, hyphens, dots and '
                     "underscores, such as example.com/pool."
                 )
-                yield case.problem("label", path, message)
+                yield replace(case.problem("label", path, message), key=f"{at}.nodeSelector")
             elif not _LABEL_VALUE.fullmatch(value):
                 message = (
                     f'{at}.nodeSelector.{label}: "{value}" is no value of a label; use at most 63 letters, digits, '
@@ -650,7 +650,8 @@ def _environment(case: Case) -> Iterator[Problem]:
         for name in worker[section]:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 message = f'worker.{section}: "{name}" is no name of a variable; use letters, digits and underscores.'
-                yield case.problem("environment", ("worker", section, name), message)
+                problem = case.problem("environment", ("worker", section, name), message)
+                yield replace(problem, key=f"worker.{section}")  # the sentence names the rest
             elif kind == "job-set" and name in ("JOB_INDEX", "SLIPWAY_COORDINATOR"):
                 message = f"worker.{section}.{name} is set by Slipway; remove it."
                 yield case.problem("environment", ("worker", section, name), message)
@@ -670,6 +671,25 @@ def _environment(case: Case) -> Iterator[Problem]:
                     f"{at}.tolerations.{name}: key is empty; name the taint's key, or give operator: Exists, for all."
                 )
                 yield case.problem("toleration", (at, "tolerations", name), message)
+            elif toleration["key"] and not _LABEL.fullmatch(toleration["key"]):
+                message = (
+                    f'{at}.tolerations.{name}.key: "{toleration["key"]}" is no key of a taint; use letters, digits, '
+                    "hyphens, dots and underscores, such as example.com/pool."
+                )
+                yield case.problem("toleration", (at, "tolerations", name, "key"), message)
+            elif not _LABEL_VALUE.fullmatch(toleration.get("value", "")):
+                message = (
+                    f'{at}.tolerations.{name}.value: "{toleration["value"]}" is no value of a taint; use at most 63 '
+                    "letters, digits, hyphens, dots and underscores."
+                )
+                yield case.problem("toleration", (at, "tolerations", name, "value"), message)
+            if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
+                message = f"{at}.tolerations.{name}: tolerationSeconds needs effect: NoExecute."
+                yield case.problem("toleration", (at, "tolerations", name), message)
+            if toleration.get("tolerationSeconds", 0) > _LARGEST:
+                key = f"{at}.tolerations.{name}.tolerationSeconds"
+                message = f"{key} is {json.dumps(toleration['tolerationSeconds'])}; it must be at most {_LARGEST}."
+                yield case.problem("maximum", key.split("."), message)
 
 
 RULES: Sequence[tuple[tuple[str, ...], Rule]] = (

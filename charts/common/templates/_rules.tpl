@@ -80,7 +80,7 @@ hosts that cannot be found; a JobSet's pods, NAME-slice-99-9999-xxxxx, must stay
 {{- $names := list }}
 {{- range $groups }}
 {{- $wrong = concat $wrong (include "common.rules.slice" . | fromJsonArray) }}
-{{- if has .group $names }}
+{{- if and (has .group $names) (ne .group "slice") }}
 {{- $wrong = append $wrong (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group) }}
 {{- end }}
 {{- $names = append $names .group }}

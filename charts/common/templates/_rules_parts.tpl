@@ -42,6 +42,13 @@
         {{- $wrong = append $wrong (printf "%s.tolerations.%s: operator Exists takes no value; remove one of the two." $at $name) -}}
       {{- else if and (not $toleration.key) (ne ($toleration.operator | default "Equal") "Exists") -}}
         {{- $wrong = append $wrong (printf "%s.tolerations.%s: key is empty; name the taint's key, or give operator: Exists, for all." $at $name) -}}
+      {{- else if and $toleration.key (not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $toleration.key)) -}}
+        {{- $wrong = append $wrong (printf "%s.tolerations.%s.key: %q is no key of a taint; use letters, digits, hyphens, dots and underscores, such as example.com/pool." $at $name $toleration.key) -}}
+      {{- else if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" ($toleration.value | default "")) -}}
+        {{- $wrong = append $wrong (printf "%s.tolerations.%s.value: %q is no value of a taint; use at most 63 letters, digits, hyphens, dots and underscores." $at $name $toleration.value) -}}
+      {{- end -}}
+      {{- if and (hasKey $toleration "tolerationSeconds") (ne ($toleration.effect | default "") "NoExecute") -}}
+        {{- $wrong = append $wrong (printf "%s.tolerations.%s: tolerationSeconds needs effect: NoExecute." $at $name) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}

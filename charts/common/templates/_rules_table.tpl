@@ -13,6 +13,11 @@
       {{- range $key, $number := pick $group "count" "hosts" }}{{ $_ := set $numbers (printf "cluster.groups.%s.%s" $name $key) $number }}{{ end -}}
     {{- end -}}
   {{- end -}}
+  {{- range $at, $tolerations := dict "head" $v.head.tolerations "worker" $v.worker.tolerations -}}
+    {{- range $name, $toleration := $tolerations -}}
+      {{- with $toleration.tolerationSeconds }}{{ $_ := set $numbers (printf "%s.tolerations.%s.tolerationSeconds" $at $name) . }}{{ end -}}
+    {{- end -}}
+  {{- end -}}
   {{- range $key, $number := $numbers -}}
     {{- if gt (float64 $number) 2147483647.0 -}}
       {{- $wrong = append $wrong (printf "%s is %s; it must be at most 2147483647." $key (toJson $number)) -}}

@@ -1,0 +1,466 @@
+"""Wrong values for charts/run and charts/ray-cluster, with what is to be said of them; and values at the edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RUN, JOB_SET, CLUSTER = "ray-job", "job-set", "cluster"
+RUNS, ALL, RAY = (RUN, JOB_SET), (RUN, JOB_SET, CLUSTER), (RUN, CLUSTER)
+
+GOOD = """
+run: {name: t}
+team: {name: research}
+slice: {accelerator: v6e, topology: 4x4}
+image: {repository: example.com/trainer, tag: v1}
+storage: {bucket: my-bucket}
+data: {corpus: python}
+train: {steps: 30}
+"""
+"""What all rows are laid over."""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """`values` is wrong at `key`, and the chart's sentence holds `says`, for a run or a cluster of `kinds`."""
+
+    key: str
+    values: str
+    says: str
+    kinds: tuple[str, ...] = ALL
+    release: str = "t"
+    launcher: str = ""
+    """How the launcher's sentence differs; empty: it is the same where it is not the schema's."""
+
+
+NAME = "is no name; use small letters, digits and hyphens, with a letter first and no hyphen last."
+GUESSES = "the launcher names the nearest shape or row instead of all"
+EXAMPLE = "the launcher adds an example"
+OTHER_WORDS = "the launcher names the key in full"
+TWICE = "the launcher names the key twice"
+RELEASE = "a release's name is Helm's"
+
+BAD = [
+    # Names.
+    Bad("run.name", f"run: {{name: {'a' * 36}}}", "has 36 characters; the name of a ray-job run may have 35.", (RUN,)),
+    Bad(
+        "run.name",
+        f"run: {{name: {'a' * 41}}}",
+        "has 41 characters; the name of a job-set run may have 40.",
+        (JOB_SET,),
+    ),
+    Bad("run.name", "run: {name: Llama}", f'"Llama" {NAME}', RUNS, launcher=EXAMPLE),
+    Bad("run.name", "run: {name: llama-}", f'"llama-" {NAME}', RUNS, launcher=EXAMPLE),
+    Bad("run.name", "run: {name: 3llama}", f'"3llama" {NAME}', RUNS, launcher=EXAMPLE),
+    Bad("run.name", "run: {name: llama.v2}", f'"llama.v2" {NAME}', RUNS, launcher=EXAMPLE),
+    Bad("run.name", "run: {name: größer}", f'"größer" {NAME}', RUNS, launcher=EXAMPLE),
+    Bad("run.name", 'run: {name: " "}', f'" " {NAME}', RUNS),
+    Bad("the release's name", "{}", "has 42 characters; the name of a RayCluster may have 41.", (CLUSTER,), "a" * 42),
+    Bad("the release's name", "{}", f'"my.cluster" {NAME}', (CLUSTER,), "my.cluster"),
+    Bad(
+        "the release's name (run.name is empty)",
+        'run: {name: ""}',
+        "has 41 characters; the name of a ray-job run may have 35.",
+        (RUN,),
+        "a" * 41,
+        launcher=RELEASE,
+    ),
+    Bad("team.name", "team: {name: Research}", '"Research" is no name in Kubernetes; use at most 63 small letters'),
+    Bad("team.name", f"team: {{name: {'a' * 64}}}", "is no name in Kubernetes; use at most 63 small letters"),
+    Bad("team.namespace", "team: {namespace: a_b}", '"a_b" is no name in Kubernetes'),
+    Bad("team.serviceAccount", "team: {serviceAccount: a b}", '"a b" is no name in Kubernetes'),
+    Bad("queue.name", "queue: {name: -a}", '"-a" is no name in Kubernetes'),
+    Bad("queue.priority", "queue: {priority: High}", '"High" is no name in Kubernetes'),
+    Bad("queue.podPriority", "queue: {podPriority: a/b}", '"a/b" is no name in Kubernetes'),
+    # The run.
+    Bad(
+        "run.kind",
+        "run: {kind: rayjob}",
+        "value must be one of 'local', 'ray-cluster', 'ray-job', 'job-set'",
+        (CLUSTER,),
+    ),
+    Bad("run.maxRestarts", "run: {maxRestarts: -1}", "minimum: got -1, want 0"),
+    Bad("run.maxRestarts", "run: {maxRestarts: 1.5}", "got number, want integer"),
+    Bad("run.maxRestarts", 'run: {maxRestarts: "4"}', "got string, want integer"),
+    Bad("run.maxRestarts", "run: {maxRestarts: 2147483648}", "is 2147483648; it must be at most 2147483647."),
+    Bad("run.deadlineSeconds", "run: {deadlineSeconds: -1}", "minimum: got -1, want 0"),
+    Bad("run.deadlineSeconds", "run: {deadlineSeconds: 1h}", "got string, want integer"),
+    Bad("run.ttlSeconds", "run: {ttlSeconds: 1e30}", "is 1e+30; it must be at most 2147483647."),
+    Bad("run.graceSeconds", "run: {graceSeconds: 1099511627776}", "is 1099511627776; it must be at most 2147483647."),
+    Bad("run.command", "run: {command: sleep infinity}", "got string, want array"),
+    Bad("run.command", "run: {command: {sleep: infinity}}", "got object, want array"),
+    Bad("run.command", "run: {command: [sleep, 60]}", "got number, want string"),
+    Bad("run.nmae", "run: {nmae: x}", "additional properties 'nmae' not allowed"),
+    # The slice.
+    Bad("slice.topology", "slice: {topology: 4x5}", 'v6e has no topology "4x5"; it has 1x1, 2x2,', launcher=GUESSES),
+    Bad("slice.topology", 'slice: {topology: ""}', "a v6e slice needs a topology: 1x1, 2x2,", launcher=GUESSES),
+    Bad("slice.topology", "slice: {topology: v6e-16}", 'v6e has no topology "v6e-16"; it has', launcher=GUESSES),
+    Bad("slice.topology", "slice: {topology: 4X4}", 'v6e has no topology "4X4"; it has', launcher=GUESSES),
+    Bad("slice.topology", "slice: {topology: 16}", "got number, want string"),
+    Bad(
+        "slice.topology",
+        "slice: {accelerator: v5p, topology: 4x4x6}",
+        "and larger ones whose sides are multiples of 4.",
+        launcher=GUESSES,
+    ),
+    Bad(
+        "slice.topology",
+        "slice: {accelerator: cpu, topology: 4x4}\nworker: {cpu: '1', memory: 1Gi}",
+        "only TPU slices have a topology; cpu takes hosts.",
+        launcher=OTHER_WORDS,
+    ),
+    Bad("slice.accelerator", "slice: {accelerator: v6}", 'there is no accelerator "v6"; there are', launcher=GUESSES),
+    Bad("slice.accelerator", "slice: {accelerator: v6e-16}", 'there is no accelerator "v6e-16"', launcher=GUESSES),
+    Bad("slice.accelerator", 'slice: {accelerator: ""}', "minLength: got 0, want 1"),
+    Bad("slice.accelerator", "slice: {accelerator: null}", "missing property 'accelerator'"),
+    Bad("slice.machineType", "slice: {machineType: n2}", "a v6e slice of 4x4 comes on ct6e-standard-4t, not on n2."),
+    Bad(
+        "slice.machineType",
+        "slice: {accelerator: h100-80gb, topology: '', machineType: a2}",
+        "h100-80gb has no machine type a2; it comes as a3-",
+        launcher=OTHER_WORDS,
+    ),
+    Bad(
+        "slice.hosts",
+        "slice: {hosts: 4}",
+        "the hosts of a v6e slice follow from its topology; remove it.",
+        launcher=OTHER_WORDS,
+    ),
+    Bad("slice.hosts", "slice: {hosts: -1}", "minimum: got -1, want 0"),
+    Bad("slice.count", "slice: {count: 0}", "minimum: got 0, want 1"),
+    Bad("slice.count", "slice: {count: two}", "got string, want integer"),
+    Bad("slice.count", "slice: {count: true}", "got boolean, want integer"),
+    Bad("slice.count", "slice: {count: 3000000000}", "is 3000000000; it must be at most 2147483647."),
+    Bad(
+        "slice.count",
+        "slice: {count: 8, placement: topology}",
+        "with its head the Ray cluster has 9 pod sets, and Kueue takes at most 8; use fewer groups, or slice.placement:"
+        " exclusive.",
+        RAY,
+    ),
+    Bad("slice.provisioning", "slice: {provisioning: preemptible}", "value must be one of 'on-demand', 'spot',"),
+    Bad(
+        "slice.reservation",
+        "slice: {provisioning: reservation}",
+        "slice.provisioning is reservation; slice.reservation must name it.",
+    ),
+    Bad(
+        "slice.reservation",
+        "slice: {reservation: mine}",
+        "needs slice.provisioning: reservation, which is on-demand.",
+    ),
+    Bad("slice.reservation", "slice: {provisioning: reservation, reservation: A}", '"A" is no name in Kubernetes'),
+    Bad("slice.placement", "slice: {placement: compact}", "value must be one of 'exclusive', 'topology'"),
+    # The image.
+    Bad(
+        "image.repository",
+        'image: {repository: ""}',
+        "is empty; it must name the image with the trainer and Ray in it.",
+    ),
+    Bad("image.repository", "image: {repository: 'example.com/trainer:v1'}", "carries a tag or a digest;"),
+    Bad("image.repository", "image: {repository: 'example.com/trainer@sha256:00'}", "carries a tag or a digest;"),
+    Bad("image.repository", "image: {repository: 'https://example.com/trainer'}", "is no image's name; write it like"),
+    Bad("image.repository", "image: {repository: example.com/Trainer}", "is no image's name; write it like"),
+    Bad("image.repository", "image: {repository: example.com/trainer/}", "is no image's name; write it like"),
+    Bad("image.tag", 'image: {tag: ""}', "is empty; give the image's tag, or its digest in image.digest."),
+    Bad("image.tag", "image: {tag: latest}", "is latest, which changes under a run; name a version."),
+    Bad("image.tag", "image: {tag: v1 beta}", '"v1 beta" is no tag; use letters, digits, dots, hyphens and'),
+    Bad("image.tag", "image: {tag: 1.5}", "got number, want string"),
+    Bad("image.tag", f"image: {{digest: 'sha256:{'0' * 64}'}}", "and image.digest are both set; keep one of the two."),
+    Bad(
+        "image.digest",
+        'image: {tag: "", digest: "sha256:12"}',
+        "is no digest; it is sha256: and 64 hexadecimal digits.",
+    ),
+    Bad("image.pullPolicy", "image: {pullPolicy: Sometimes}", "value must be one of 'IfNotPresent', 'Always', 'Never'"),
+    Bad("image.pullSecrets", "image: {pullSecrets: my-secret}", "got string, want array"),
+    Bad("image.pullSecrets", 'image: {pullSecrets: [""]}', '"" is no name of an object; use small letters,'),
+    Bad("image.rayVersion", "image: {rayVersion: v2.60}", '"v2.60" is no version of Ray; it is like 2.60.0.'),
+    Bad("image.rayVersion", "image: {rayVersion: 2.60}", "got number, want string"),
+    # Storage.
+    Bad("storage.bucket", 'storage: {bucket: ""}', "storage.kind is gcsfuse; storage.bucket must name the bucket."),
+    Bad("storage.bucket", "storage: {bucket: 'gs://my-bucket'}", "is no bucket's name; write it without gs:// and"),
+    Bad("storage.bucket", "storage: {bucket: my-bucket/runs}", "is no bucket's name; write it without gs:// and"),
+    Bad(
+        "storage.claim",
+        "storage: {kind: pvc}",
+        "storage.kind is pvc; storage.claim must name the PersistentVolumeClaim.",
+    ),
+    Bad("storage.claim", "storage: {kind: pvc, claim: My}", '"My" is no name in Kubernetes'),
+    Bad("storage.kind", "storage: {kind: local}", "is local, which on a cluster ends with each pod,", RUNS),
+    Bad("storage.kind", "storage: {kind: nfs}", "value must be one of 'gcsfuse', 'pvc', 'local'"),
+    Bad(
+        "storage.mountPath",
+        "storage: {mountPath: data}",
+        'is "data"; it must begin with "/" and name a folder below it.',
+    ),
+    Bad("storage.mountPath", "storage: {mountPath: /}", 'is "/"; it must begin with "/" and name a folder below it.'),
+    Bad("storage.mountPath", "storage: {mountPath: /data/}", 'is "/data/"; it must begin with "/" and name a folder'),
+    Bad("storage.mountPath", "storage: {mountPath: 'C:/data'}", 'it must begin with "/" and name a folder below it.'),
+    Bad("storage.mountPath", "storage: {mountPath: /etc/slipway/x}", "which the pods need for themselves; use another"),
+    Bad("storage.mountPath", "storage: {mountPath: /etc}", "which the pods need for themselves; use another folder"),
+    Bad(
+        "storage.mountPath",
+        "storage: {mountPath: /usr/local}",
+        "which the pods need for themselves; use another folder",
+    ),
+    Bad(
+        "storage.mountPath", "storage: {mountPath: /dev/shm}", "which the pods need for themselves; use another folder"
+    ),
+    Bad("storage.mountPath", "storage: {mountPath: /data/../etc}", 'is no plain path; write it without "..", "//" and'),
+    Bad(
+        "storage.mountPath", "storage: {mountPath: //etc/slipway}", 'is no plain path; write it without "..", "//" and'
+    ),
+    Bad(
+        "storage.sidecarLimits",
+        'storage: {sidecarLimits: {gpu: "1"}}',
+        'there is no limit "gpu"; there are cpu, memory',
+        launcher=TWICE,
+    ),
+    Bad("storage.sidecarLimits.memory", "storage: {sidecarLimits: {memory: 1 GB}}", '"1 GB" is no amount of memory;'),
+    Bad("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),
+    # What pods ask for.
+    Bad(
+        "worker.cpu",
+        "slice: {accelerator: cpu, topology: ''}",
+        "and worker.memory must say what a host is: slice.accelerator is cpu, which has no chips to ask for.",
+    ),
+    Bad("worker.cpu", "worker: {cpu: 8 cores}", '"8 cores" is no amount of cpu; write it like 8 or 500m.'),
+    Bad("worker.cpu", 'worker: {cpu: "0"}', '"0" is no amount of cpu; write it like 8 or 500m.'),
+    Bad("worker.cpu", 'worker: {cpu: "-1"}', '"-1" is no amount of cpu; write it like 8 or 500m.'),
+    Bad("worker.cpu", 'worker: {cpu: "1e3"}', '"1e3" is no amount of cpu; write it like 8 or 500m.'),
+    Bad("worker.cpu", "worker: {cpu: 8}", "got number, want string"),
+    Bad("worker.memory", "worker: {memory: 16 GB}", '"16 GB" is no amount of memory; write it like 16Gi.'),
+    Bad("worker.memory", "worker: {memory: 16GiB}", '"16GiB" is no amount of memory; write it like 16Gi.'),
+    Bad("worker.memory", 'worker: {memory: "16"}', '"16" is no amount of memory; write it like 16Gi.'),
+    Bad("worker.memory", "worker: {memory: 0Gi}", '"0Gi" is no amount of memory; write it like 16Gi.'),
+    Bad("head.cpu", "head: {cpu: eight}", '"eight" is no amount of cpu; write it like 8 or 500m.', RAY),
+    Bad("head.memory", "head: {memory: 16gb}", '"16gb" is no amount of memory; write it like 16Gi.', RAY),
+    Bad("head.cpu", 'head: {cpu: ""}', "minLength: got 0, want 1"),
+    Bad("security.runAsUser", "security: {runAsUser: -1}", "minimum: got -1, want 0"),
+    Bad("security.runAsUser", "security: {runAsUser: 4294967296}", "is 4294967296; it must be at most 2147483647."),
+    Bad("security.runAsUser", "security: {runAsUser: root}", "got string, want integer"),
+    Bad("security.privileged", 'security: {privileged: "yes"}', "got string, want boolean"),
+    # The environment.
+    Bad("worker.env", 'worker: {env: {XLA-FLAGS: "a"}}', '"XLA-FLAGS" is no name of a variable; use letters, digits'),
+    Bad("worker.env", 'worker: {env: {"": "a"}}', '"" is no name of a variable; use letters, digits and underscores.'),
+    Bad("worker.env.A", "worker: {env: {A: 1}}", "got number, want string"),
+    Bad("worker.env.A", "worker: {env: {A: true}}", "got boolean, want string"),
+    Bad("worker.env.A", "worker: {env: {A: null}}", "got null, want string"),
+    Bad("worker.env", "worker: {env: [{name: A, value: b}]}", "got array, want object"),
+    Bad(
+        "worker.secretEnv.A",
+        "worker: {env: {A: a}, secretEnv: {A: {name: my, key: k}}}",
+        "worker.env.A and worker.secretEnv.A are both set; keep one of the two.",
+    ),
+    Bad("worker.secretEnv", "worker: {secretEnv: {A-B: {name: my, key: k}}}", '"A-B" is no name of a variable;'),
+    Bad("worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my}}}", "missing property 'key'"),
+    Bad("worker.secretEnv.A.name", "worker: {secretEnv: {A: {name: My, key: k}}}", '"My" is no name of an object; use'),
+    Bad("worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my, key: a/b}}}", '"a/b" is no key of a Secret; use'),
+    Bad("worker.secretEnv.A", "worker: {secretEnv: {A: token}}", "got string, want object"),
+    Bad(
+        "worker.secretEnv.JAX_PLATFORMS",
+        "worker: {secretEnv: {JAX_PLATFORMS: {name: my, key: k}}}",
+        "is set by Slipway; use worker.env.JAX_PLATFORMS for another value.",
+    ),
+    Bad("worker.env.JOB_INDEX", 'worker: {env: {JOB_INDEX: "0"}}', "is set by Slipway; remove it.", (JOB_SET,)),
+    Bad("worker.envFrom", "worker: {envFrom: {My Settings: ConfigMap}}", '"My Settings" is no name of an object; use'),
+    Bad("worker.envFrom.a", "worker: {envFrom: {a: Configmap}}", "value must be one of 'ConfigMap', 'Secret'"),
+    # Nodes.
+    Bad(
+        "worker.nodeSelector", 'worker: {nodeSelector: {"a: b": c}}', '"a: b" is no key of a label; use letters, digits'
+    ),
+    Bad("worker.nodeSelector.a", "worker: {nodeSelector: {a: b c}}", '"b c" is no value of a label; use at most 63'),
+    Bad("worker.nodeSelector.a", "worker: {nodeSelector: {a: true}}", "got boolean, want string"),
+    Bad(
+        "head.nodeSelector",
+        'head: {nodeSelector: {"{{x}}": c}}',
+        '"{{x}}" is no key of a label; use letters, digits',
+        RAY,
+    ),
+    Bad("worker.tolerations.x.when", "worker: {tolerations: {x: {key: k, when: now}}}", "additional properties 'when'"),
+    Bad(
+        "worker.tolerations.x.operator",
+        "worker: {tolerations: {x: {key: k, operator: In}}}",
+        "must be one of 'Exists', 'Equal'",
+    ),
+    Bad("worker.tolerations.x.key", "worker: {tolerations: {x: {operator: Exists}}}", "missing property 'key'"),
+    Bad("worker.tolerations", "worker: {tolerations: [{key: k}]}", "got array, want object"),
+    Bad(
+        "worker.tolerations.x",
+        "worker: {tolerations: {x: {key: k, operator: Exists, value: v}}}",
+        "operator Exists takes no value; remove one of the two.",
+    ),
+    Bad("head.tolerations.x", 'head: {tolerations: {x: {key: ""}}}', "key is empty; name the taint's key, or give"),
+    # A standing cluster.
+    Bad(
+        "cluster.minSlices", "cluster: {minSlices: 1}", "needs cluster.maxSlices, the most that a group may", (CLUSTER,)
+    ),
+    Bad(
+        "cluster.minSlices",
+        "cluster: {minSlices: 3, maxSlices: 2}",
+        "is 3; it must be at most cluster.maxSlices, 2.",
+        (CLUSTER,),
+    ),
+    Bad("cluster.idleSeconds", "cluster: {idleSeconds: 0}", "minimum: got 0, want 1"),
+    Bad("cluster.groups", "cluster: {groups: [{accelerator: v5e}]}", "got array, want object"),
+    *[
+        Bad(
+            f"cluster.groups.{name}",
+            f"cluster: {{groups: {{{name}: {{accelerator: v5e, topology: 2x4}}}}}}",
+            f'"{name}" cannot be a group\'s name; use small letters, digits and hyphens, and not slice',
+            (CLUSTER,),
+        )
+        for name in ("head", "slice", "headgroup", "Head", "a-", "a_b", "a" * 53)
+    ],
+    Bad(
+        "cluster.groups",
+        f"cluster: {{groups: {{{', '.join(f'g{i}: {{accelerator: v5e, topology: 2x4}}' for i in range(8))}}}}}",
+        "with its head the Ray cluster has 10 pod sets, and Kueue takes at most 8; use fewer groups.",
+        (CLUSTER,),
+    ),
+    Bad("cluster.groups.a.accelerator", "cluster: {groups: {a: {topology: 2x4}}}", "missing property 'accelerator'"),
+    Bad(
+        "cluster.groups.a.topolgy", "cluster: {groups: {a: {accelerator: v5e, topolgy: 2x4}}}", "additional properties"
+    ),
+    Bad(
+        "cluster.groups.a.topology",
+        "cluster: {groups: {a: {accelerator: v5e, topology: 3x3}}}",
+        'v5e has no topology "3x3"; it has 1x1,',
+        (CLUSTER,),
+    ),
+    Bad(
+        "cluster.groups.a.cpu",
+        "cluster: {groups: {a: {accelerator: cpu}}}",
+        "and cluster.groups.a.memory must say what a host is: cluster.groups.a.accelerator is cpu,",
+        (CLUSTER,),
+    ),
+    Bad(
+        "cluster.groups.a.memory",
+        "cluster: {groups: {a: {accelerator: cpu, cpu: '1', memory: 16 GB}}}",
+        '"16 GB" is no amount of memory; write it like 16Gi.',
+        (CLUSTER,),
+    ),
+    Bad(
+        "cluster.groups.a.count",
+        "cluster: {groups: {a: {accelerator: v5e, topology: 2x4, count: 1e30}}}",
+        "is 1e+30; it must be at most 2147483647.",
+        (CLUSTER,),
+    ),
+    Bad(
+        "cluster.groups.a.provisioning",
+        "cluster: {groups: {a: {accelerator: v5e, topology: 2x4, provisioning: reservation}}}",
+        "is reservation; cluster.groups.a.reservation must name it.",
+        (CLUSTER,),
+    ),
+    Bad(
+        "cluster.groups.slice-0",
+        "slice: {count: 2, placement: topology}\ncluster: {groups: {slice-0: {accelerator: v5e, topology: 2x4}}}",
+        'there are two groups "slice-0", one of them a slice of a larger group; rename this one.',
+        (CLUSTER,),
+    ),
+    Bad("cluster.labels", 'cluster: {labels: {"a: b": c}}', '"a: b" is no key of a label; use letters,', (CLUSTER,)),
+    Bad("cluster.labels.a", "cluster: {labels: {a: b/c}}", '"b/c" is no value of a label; use at most 63', (CLUSTER,)),
+    Bad(
+        "cluster.labels.app.kubernetes.io/name",
+        "cluster: {labels: {app.kubernetes.io/name: x}}",
+        "is set by Slipway; remove it.",
+        (CLUSTER,),
+    ),
+    # The text to train on.
+    Bad("data", 'data: {corpus: ""}', "there is nothing to train on; give data.files, or data.corpus: python,", RUNS),
+    Bad("data.corpus", "data: {files: [a.txt]}", "data.files and data.corpus are both set; keep one", RUNS),
+    Bad(
+        "data.files", "data: {corpus: '', files: ['gs://b/x.txt']}", '"gs://b/x.txt" is a URL; text is read from', RUNS
+    ),
+    Bad("data.files", "data: {corpus: '', files: [' ']}", "has an empty item; remove it, or name a file.", RUNS),
+    Bad("data.files", "data: {corpus: '', files: a.txt}", "got string, want array"),
+    Bad("data.heldOut.files", "data: {heldOut: {files: ['s3://b/x']}}", '"s3://b/x" is a URL; text is read from', RUNS),
+    Bad("data.heldOut.fraction", "data: {heldOut: {fraction: 0.6}}", "maximum: got 0.6, want 0.5"),
+    Bad("data.corpus", "data: {corpus: wikipedia}", "value must be one of '', 'python'"),
+    Bad(
+        "data",
+        f"data: {{corpus: '', files: [{', '.join('x' * 100 + str(i) for i in range(1200))}]}}",
+        "the run config is too large for an annotation, of which an object in Kubernetes takes 256 KiB;",
+        RUNS,
+    ),
+    Bad("train", "train: [steps]", "got array, want object"),
+    # The table of accelerators.
+    Bad(
+        "common.accelerators.v6e.kid",
+        "common: {accelerators: {v6e: {kid: 1}}}",
+        "additional properties 'kid' not allowed",
+    ),
+    Bad("common.accelerators.v6e.hbmGiB", "common: {accelerators: {v6e: {hbmGiB: 32GB}}}", "got string, want number"),
+    Bad(
+        "common.accelerators.v6e.kind",
+        "common: {accelerators: {v6e: {kind: asic}}}",
+        "value must be one of 'tpu', 'gpu',",
+    ),
+    Bad(
+        "common.accelerators.mine.hbmGiB",
+        "common: {accelerators: {mine: {kind: gpu, label: a, rayAcceleratorType: a, dimensions: 0, machineTypes: {}, "
+        "peakTflops: 1}}}",
+        "missing property 'hbmGiB'",
+    ),
+    Bad("common.acelerators", "common: {acelerators: {}}", "additional properties 'acelerators' not allowed"),
+    Bad(
+        "common.accelerators.v6e.topologies.x",
+        "common: {accelerators: {v6e: {topologies: {x: [ct6e-standard-4t]}}}}",
+        '"x" is no shape; write it like 4x4.',
+    ),
+    Bad(
+        "common.accelerators.v6e.topologies.3x3",
+        "common: {accelerators: {v6e: {topologies: {3x3: [ct6e-standard-4t]}}}}",
+        "9 chips are no whole number of hosts with 4 chips, as ct6e-standard-4t has.",
+    ),
+    Bad(
+        "common.accelerators.v5p.larger",
+        "slice: {accelerator: v5p, topology: 4x4x8}\n"
+        "common: {accelerators: {v5p: {larger: {machineTypes: [ct5p-hightpu-4t, nope]}}}}",
+        '"nope" is not in common.accelerators.v5p.machineTypes; add it there with its chips per host.',
+    ),
+    # Nothing at all, or of the wrong kind.
+    Bad("slice", "slice: null", "missing property 'slice'"),
+    Bad("run", "run: []", "got array, want object"),
+    Bad("steps", "steps: 30", "additional properties 'steps' not allowed"),
+]
+"""One mistake each."""
+
+GOOD_VALUES = {
+    "a RayJob's name of 35": (f"run: {{name: {'a' * 35}}}", (RUN,)),
+    "a JobSet's name of 40": (f"run: {{name: {'a' * 40}}}", (JOB_SET,)),
+    "names of 63": (f"team: {{name: {'a' * 63}, namespace: {'b' * 63}}}", ALL),
+    "a registry with a port": ("image: {repository: 'localhost:5000/team/trainer'}", ALL),
+    "a repository of one word": ("image: {repository: trainer}", ALL),
+    "a digest": (f"image: {{tag: '', digest: 'sha256:{'0a' * 32}'}}", ALL),
+    "a tag of 128": (f"image: {{tag: {'a' * 128}}}", ALL),
+    "an amount with a fraction": ("worker: {memory: 1.5Gi, cpu: '0.5'}", ALL),
+    "milli": ("worker: {cpu: 500m, memory: 512M}\nhead: {cpu: 1500m}", ALL),
+    "seven slices by topology": ("slice: {count: 7, placement: topology}", ALL),
+    "eight slices": ("slice: {count: 8}", ALL),
+    "a reservation": ("slice: {provisioning: reservation, reservation: mine}", ALL),
+    "cpu hosts": ("slice: {accelerator: cpu, topology: '', hosts: 2}\nworker: {cpu: '1', memory: 1Gi}", ALL),
+    "a GPU machine": ("slice: {accelerator: h100-80gb, topology: '', hosts: 2}", ALL),
+    "no restarts": ("run: {maxRestarts: 0, deadlineSeconds: 0, ttlSeconds: 0, graceSeconds: 0}", ALL),
+    "the largest numbers": ("run: {maxRestarts: 2147483647, deadlineSeconds: 2147483647}", ALL),
+    "root": ("security: {runAsUser: 0}", ALL),
+    "local storage for a command": (
+        "storage: {kind: local}\nrun: {command: [sleep, infinity]}\ndata: {corpus: ''}",
+        RUNS,
+    ),
+    "a claim": ("storage: {kind: pvc, claim: data, bucket: ''}", ALL),
+    "no limits of the sidecar": ("storage: {sidecarLimits: {cpu: null, memory: null, ephemeral-storage: 5Gi}}", ALL),
+    "text that is no text": ("data: {corpus: ''}\ntrain: {dataset_type: synthetic}", ALL),
+    "a toleration of all": ("worker: {tolerations: {all: {key: '', operator: Exists}}}", ALL),
+    "a label with a domain": ("worker: {nodeSelector: {example.com/pool: A_b.c}}", ALL),
+    "an empty label": ("worker: {nodeSelector: {pool: ''}}", ALL),
+    "a large config": (f"data: {{corpus: '', files: [{', '.join('x' * 100 + str(i) for i in range(1100))}]}}", RUNS),
+    "a row of one's own": (
+        "slice: {accelerator: mine, topology: ''}\ncommon: {accelerators: {mine: {kind: gpu, label: mine, "
+        "rayAcceleratorType: X, dimensions: 0, machineTypes: {big: 8}, defaultMachineType: big, hbmGiB: 1, "
+        "peakTflops: 0}}}",
+        ALL,
+    ),
+    "nulls that take a map's key back": ("train: {steps: null}", ALL),
+}
+"""Values at the edge of what holds, which charts and launcher accept."""

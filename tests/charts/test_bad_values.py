@@ -1,0 +1,513 @@
+"""Wrong values get a sentence that names the key, from both Helms and from the launcher; good ones come through."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher import checks, plan, schema, values
+from launcher.paths import charts_dir
+from launcher.tree import Values
+from tests.charts.bad_values import ALL, BAD, CLUSTER, EXAMPLE, GOOD, GOOD_VALUES, JOB_SET, RUN, Bad
+from tests.charts.helm import KUBE_VERSION
+from tests.charts.schemas import objects, validate
+from tests.tools import tool
+
+DEFAULTS = values.chart_defaults("run")
+TRACE = re.compile(
+    r"nil pointer|error calling|wrong type for value|can't evaluate field|map has no entry|<no value>|<nil>|%!"
+    r"|YAML parse error|unable to build|executing \"|runtime error|interface conversion|cannot unmarshal|template: "
+)
+"""What a message for people never holds."""
+
+Done = tuple[bool, str]
+"""Whether Helm rendered, and what it printed."""
+
+
+class Kitchen:
+    """Renders values, two at a time, each of them once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.done: dict[tuple[str, str, str, str], Done] = {}
+
+    def render(self, helm: str, kind: str, text: str, release: str = "t") -> Done:
+        """What Helm makes of `text` over GOOD, for a run or a standing cluster."""
+        key = (helm, kind, text, release)
+        if key not in self.done:
+            file = self.folder / f"{abs(hash(key)):x}.yaml"
+            file.write_text(text, encoding="utf-8")
+            chart = charts_dir() / ("ray-cluster" if kind == CLUSTER else "run")
+            command = [str(tool(helm)), "template", release, str(chart), "--kube-version", KUBE_VERSION]
+            for path in (self.folder / "good.yaml", self.folder / f"{kind}.yaml", file):
+                command += ["-f", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.done[key] = done.returncode == 0, done.stderr if done.returncode else done.stdout
+            file.unlink()
+        return self.done[key]
+
+
+@pytest.fixture(scope="session")
+def kitchen(tmp_path_factory: pytest.TempPathFactory) -> Kitchen:
+    folder = tmp_path_factory.mktemp("kitchen")
+    (folder / "good.yaml").write_text(GOOD)
+    for kind in ALL:
+        (folder / f"{kind}.yaml").write_text("{}" if kind == CLUSTER else f"run: {{kind: {kind}}}")
+    return Kitchen(folder)
+
+
+@pytest.fixture(scope="session")
+def cooked(kitchen: Kitchen) -> Kitchen:
+    """The whole table, rendered: by Helm 4 for two kinds, a third of it by Helm 3 too."""
+    orders = []
+    for at, bad in enumerate(BAD):
+        turned = (*bad.kinds[at % len(bad.kinds) :], *bad.kinds)
+        orders += [("helm", kind, bad.values, bad.release) for kind in dict.fromkeys(turned[:2])]
+        orders += [("helm3", turned[0], bad.values, bad.release)] if at % 3 == 0 else []
+    orders += [("helm", kind, text, "t") for text, kinds in GOOD_VALUES.values() for kind in kinds]
+    orders += [("helm3", kinds[-1], text, "t") for text, kinds in GOOD_VALUES.values()]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda order: kitchen.render(*order), orders))
+    return kitchen
+
+
+def sentences(printed: str) -> dict[str, str]:
+    """What Helm's error says of the values, and of which key; of a rule's sentence, which names its own, of ""."""
+    found: dict[str, str] = {}
+    chart = ""
+    for line in printed.splitlines():
+        if re.fullmatch(r"[a-z-]+:", line):
+            chart = "common." if line == "common:" else ""
+        # - at '/slice/count': minimum: got 0, want 1
+        at = re.match(r"\s*- at '(?P<pointer>[^']*)': (?P<says>.*)", line)
+        if at is None or at["says"].endswith("validation failed"):
+            continue  # a headline
+        path = [part.replace("~1", "/").replace("~0", "~") for part in at["pointer"].split("/")[1:]]
+        names = re.match(r"(missing propert|additional properties )(.*)", at["says"])
+        for name in re.findall(r"'([^']*)'", names[2]) if names else [None]:
+            found[chart + ".".join([*path, name] if name is not None else path)] = at["says"]
+    return found
+
+
+def ruled(printed: str) -> list[str]:
+    """The sentences that the charts' rules tell, if Helm's error holds such."""
+    _, _, after = printed.partition("execution error at (")
+    return [line for line in after.splitlines()[1:] if line and not line.startswith("Use --debug")]
+
+
+def user(text: str, kind: str = RUN) -> Values:
+    """GOOD and `text` over it, as the launcher reads them."""
+    layers = [GOOD, "{}" if kind == CLUSTER else f"run: {{kind: {kind}}}", text]
+    read = [values.read_text(layer.encode(), f"{number}.yaml") for number, layer in enumerate(layers)]
+    return functools.reduce(values.merge, read)
+
+
+def told(user: Values) -> list[tuple[str, str]]:
+    """The launcher's errors: key, and the sentence as the user reads it but for file and line."""
+    found = [problem for problem in plan.check_launch(user, DEFAULTS) if problem.severity == checks.ERROR]
+    return [(p.key, p.message if p.key in p.message else f"{p.key}: {p.message}") for p in found]
+
+
+def ids(bad: Bad) -> str:
+    return f"{bad.key} {bad.values[:40]}"
+
+
+def test_the_table_is_long_and_has_no_row_twice() -> None:
+    assert len(BAD) >= 80
+    assert len({(bad.values, bad.kinds, bad.release) for bad in BAD}) == len(BAD)
+
+
+@pytest.mark.parametrize("bad", BAD, ids=ids)
+def test_it_is_refused_with_one_sentence_that_names_the_key(cooked: Kitchen, bad: Bad) -> None:
+    renders = [(helm, kind, bad.values, bad.release) for helm in ("helm", "helm3") for kind in bad.kinds]
+    for rendered, printed in (cooked.done[render] for render in renders if render in cooked.done):
+        assert not rendered
+        assert not TRACE.search(printed), printed
+        if rules := ruled(printed):
+            assert len(rules) == 1
+            assert re.match(rf"(.*[ :])?{re.escape(bad.key)}[ :]", rules[0])
+            assert bad.says in rules[0]
+        else:
+            found = sentences(printed)
+            assert any(key == bad.key or key.startswith(f"{bad.key}.") for key in found), printed
+            (says,) = set(found.values())
+            assert bad.says in says
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [(bad, kind) for bad in BAD for kind in bad.kinds if kind != CLUSTER],
+    ids=lambda value: value if isinstance(value, str) else ids(value),
+)
+def test_the_launcher_refuses_it_too_in_the_same_words(cooked: Kitchen, bad: Bad, kind: str) -> None:
+    problems = told(user(bad.values, kind))
+    if bad.key.startswith("the release's name"):
+        assert [key for key, _ in problems] == ["run.name"]  # it knows no release, and asks for a name
+        return
+    assert {key if key == bad.key else key[: len(bad.key) + 1] for key, _ in problems} <= {bad.key, f"{bad.key}."}
+    ((_, sentence),) = problems
+    rules = ruled(cooked.done.get(("helm", kind, bad.values, bad.release), (False, ""))[1])
+    if rules and not bad.launcher:
+        assert rules[0] in (sentence, f"{bad.key}: {sentence}")
+    elif rules and bad.launcher == EXAMPLE:
+        assert sentence.startswith(rules[0])
+
+
+@pytest.mark.parametrize("name", GOOD_VALUES)
+def test_what_is_at_the_edge_is_good_in_both(cooked: Kitchen, name: str) -> None:
+    text, kinds = GOOD_VALUES[name]
+    assert cooked.done["helm3", kinds[-1], text, "t"][0]
+    for kind in kinds:
+        rendered, printed = cooked.done["helm", kind, text, "t"]
+        assert rendered, printed
+        (obj,) = objects(printed)
+        assert validate(obj) == []
+        assert kind == CLUSTER or told(user(text, kind)) == []
+
+
+# --- Many mistakes at once ----------------------------------------------------------------------------------------
+
+NAMED = [path for path in schema.leaves(checks.schema("run")) if path[0] not in ("common", "global")]
+LEAVES = [path for path in NAMED if not any(other[: len(path)] == path and other != path for other in NAMED)]
+SECTIONS = [path for path in NAMED if path not in LEAVES]
+
+
+def tree_of(paths: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in paths.items():
+        node = tree
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node[path[-1]] = value
+    return tree
+
+
+def wrong_type(path: tuple[str, ...]) -> Any:
+    node = checks.schema("run")
+    for key in path:
+        node = node["properties"][key]
+    return {"string": 5, "integer": "five", "number": "five", "boolean": "no", "array": "x", "object": "x"}[
+        node["type"]
+    ]
+
+
+TOTAL: dict[str, dict[tuple[str, ...], Any]] = {
+    "a wrong type": {path: wrong_type(path) for path in LEAVES},
+    "null": dict.fromkeys(LEAVES),
+    "null sections": dict.fromkeys([path for path in SECTIONS if len(path) == 1]),
+    "unknown keys": {(*path, "zzz"): 1 for path in [(), *SECTIONS]},
+    "a list": {path: [1] for path in SECTIONS if len(path) == 1},
+}
+
+
+@pytest.mark.parametrize("kind", [RUN, CLUSTER])
+@pytest.mark.parametrize("helm", ["helm", "helm3"])
+@pytest.mark.parametrize("what", TOTAL)
+def test_a_mistake_at_every_key_is_told_of_every_key(kitchen: Kitchen, what: str, helm: str, kind: str) -> None:
+    text = yaml.safe_dump(tree_of(TOTAL[what]))
+    rendered, printed = kitchen.render(helm, kind, text)
+    assert not rendered
+    assert not TRACE.search(printed)
+    keys = {".".join(path) for path in TOTAL[what]}
+    assert set(sentences(printed)) == keys
+    assert {key for key, _ in told(user(text))} >= keys - {"cluster"}
+
+
+MANY = """
+run: {name: Llama, command: []}
+team: {name: Research}
+slice: {topology: 4x5, reservation: mine}
+image: {repository: "example.com/trainer:v1", tag: latest, rayVersion: two}
+storage: {bucket: "gs://x", mountPath: /dev}
+head: {cpu: eight}
+worker: {memory: 16 GB, env: {A-B: "1", C: "1"}, secretEnv: {C: {name: my, key: k}}, envFrom: {A: Secret}}
+data: {files: ["", "gs://b/x"], corpus: python}
+"""
+
+
+def test_many_mistakes_are_told_in_one_go_in_the_same_order_each_time(kitchen: Kitchen) -> None:
+    told_by = {}
+    for helm in ("helm", "helm3"):
+        for again in ("", "\n", "\n\n"):
+            _, printed = kitchen.render(helm, RUN, MANY + again)
+            told_by[helm, again] = ruled(printed)
+    (rules,) = {tuple(rules) for rules in told_by.values()}
+    ours = [sentence for _, sentence in told(user(MANY))]
+    assert len(rules) == len(set(rules)) == len(ours) == 17
+    assert len(set(rules) & set(ours)) >= 14, set(rules) ^ set(ours)
+
+
+# --- Any value at any key -----------------------------------------------------------------------------------------
+
+WITHIN = {
+    "worker": {
+        "env": {"A": "b"},
+        "secretEnv": {"T": {"name": "my", "key": "k"}},
+        "envFrom": {"c": "Secret"},
+        "nodeSelector": {"a": "b"},
+        "tolerations": {"x": {"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute"}},
+    },
+    "head": {"tolerations": {"x": {"key": "k"}}, "nodeSelector": {"a": "b"}},
+    "cluster": {"groups": {"more": {"accelerator": "v5e", "topology": "2x4"}}, "labels": {"l": "v"}},
+    "common": {"accelerators": {"v6e": {"coresPerChip": 1, "topologies": {"4x4": ["ct6e-standard-4t"]}}}},
+}
+PATHS = [
+    *[path for path in schema.leaves(checks.schema("run")) if path[0] not in ("global", "train")],
+    *[("cluster", "groups", "more", key) for key in ("accelerator", "topology", "count", "cpu", "memory", "zzz")],
+    *[("cluster", "groups", key) for key in ("more", "Head", "", "no")],
+    *[("cluster", "labels", key) for key in ("l", "", "a: b")],
+    *[("worker", "env", key) for key in ("A", "", "a-b")],
+    *[("worker", "secretEnv", "T"), ("worker", "secretEnv", "T", "name"), ("worker", "secretEnv", "T", "key")],
+    *[("worker", "envFrom", key) for key in ("c", "", "A: b")],
+    *[("worker", "nodeSelector", key) for key in ("a", "", "a: b")],
+    *[("worker", "tolerations", "x", key) for key in ("key", "operator", "value", "effect", "tolerationSeconds")],
+    *[("worker", "tolerations", "x"), ("head", "tolerations", "x"), ("storage", "sidecarLimits", "cpu")],
+    *[("common", "accelerators", "v6e", key) for key in ("kind", "machineTypes", "topologies", "larger", "hbmGiB")],
+    *[("common", "accelerators", "v6e", "topologies", key) for key in ("4x4", "x", "2x2")],
+    ("common", "accelerators", "v6e"),
+]
+SAMPLES: list[Any] = [
+    *[None, True, -1, 0, 1, 1.5, 1e30, 2**40, "", " ", "x", "no", "1e5", "Über-ß", "a\nb: c", "{{ .Values.x }}"],
+    *["x" * 300, "\"'`$(id)", "gs://b/x", [], [""], [None], [[1]], {}, {"x": None}, {"x": 1}, {"x": {"y": 1}}],
+]
+
+
+def written(tree: dict[str, Any]) -> str:
+    """A values file in JSON, which is YAML but for surrogates and a raw U+2028, a line break there."""
+    return json.dumps(tree, ensure_ascii=False).replace("\u2028", "\\u2028")
+
+
+def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    tree = copy.deepcopy(tree)
+    node = tree
+    for key in path[:-1]:
+        node = node.setdefault(key, {})
+    node[path[-1]] = value
+    return tree
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(PATHS), st.sampled_from(SAMPLES), st.sampled_from(ALL), st.sampled_from(["helm", "helm3"]))
+def test_any_value_at_any_key_renders_a_good_object_or_is_refused_by_both(
+    kitchen: Kitchen, path: tuple[str, ...], sample: Any, kind: str, helm: str
+) -> None:
+    if path in (("common",), ("common", "accelerators")):
+        return  # Helm itself refuses a library chart's values that are no map, before any of our templates
+    text = written(put(WITHIN, path, sample))
+    rendered, printed = kitchen.render(helm, kind, text)
+    if rendered:
+        (obj,) = objects(printed)
+        assert validate(obj) == []
+    else:
+        assert not TRACE.search(printed), printed
+        assert ruled(printed) or sentences(printed)
+    if kind != CLUSTER and not breaks_launcher(path):
+        mine = [key for key, _ in told(user(text, kind))]
+        assert rendered == (mine == []) or mine == ["run.name"], (printed, mine)
+
+
+def breaks_launcher(path: tuple[str, ...]) -> bool:
+    return path[:2] == ("common", "accelerators") and len(path) > 2
+
+
+# --- Text that must come through unharmed -------------------------------------------------------------------------
+
+TEXTS = [
+    "plain",
+    "two\nlines\n",
+    "  spaces at both ends  ",
+    "\"double\" 'single' `back`",
+    '{{ .Values.run.name }} {{ fail "no" }}',
+    "$(id) ${HOME} %s %q 100%",
+    "key: value # no comment",
+    "- a list",
+    "&anchor *alias !tag |",
+    "---\nkind: Secret",
+    "yes",
+    "null",
+    "0755",
+    "1e5",
+    "~",
+    "",
+    "größer 東京 🚀",
+    "<b>&amp;</b> \u2028",
+    "back\\slash \\n \\u0041",
+    "tab\there",
+    "x" * 3000,
+]
+
+
+@pytest.mark.parametrize("helm", ["helm", "helm3"])
+@pytest.mark.parametrize("kind", ALL)
+def test_text_comes_through_unharmed(kitchen: Kitchen, helm: str, kind: str) -> None:
+    env = {f"TEXT_{at}": text for at, text in enumerate(TEXTS)}
+    tree: dict[str, dict[str, Any]] = {
+        "worker": {"env": env},
+        "run": {"command": ["printf", *TEXTS]},
+        "data": {"field": TEXTS[4], "tokenizer": {"path": TEXTS[3]}, "corpus": "", "files": [t for t in TEXTS if t]},
+        "storage": {"mountPath": '/data {{x}} "q" 🚀', "mountOptions": "implicit-dirs,o={{x}}"},
+        "train": {"steps": 12345678, "learning_rate": 3e-5, "tokenizer_path": TEXTS[1]},
+    }
+    text = written(tree)
+    rendered, printed = kitchen.render(helm, kind, text)
+    assert rendered, printed
+    (obj,) = objects(printed)
+    assert validate(obj) == []
+    hosts = [pod for pod in pods(obj) if pod["spec"]["containers"][0]["name"] != "ray-head"]
+    assert hosts
+    for pod in hosts:
+        (container,) = pod["spec"]["containers"]
+        given_ = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert {name: given_[name] for name in env} == env
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert mounts["storage"] == tree["storage"]["mountPath"]
+    if kind == CLUSTER:
+        return
+    for pod in pods(obj):
+        config = json.loads(pod["metadata"]["annotations"]["slipway.dev/run-config"])
+        for section, part in tree.items():
+            for key, value in part.items():
+                found = config[section][key]
+                assert found == {**found, **value} if isinstance(value, dict) else found == value
+    if kind == JOB_SET:
+        assert hosts[0]["spec"]["containers"][0]["command"] == tree["run"]["command"]
+
+
+def pods(node: Any) -> Iterator[dict[str, Any]]:
+    """The pod templates in an object."""
+    if isinstance(node, dict):
+        if "containers" in node.get("spec", {}):
+            yield node
+        for child in node.values():
+            yield from pods(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from pods(child)
+
+
+# --- What the launcher accepts ------------------------------------------------------------------------------------
+
+
+def some(**knobs: st.SearchStrategy[Any] | list[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Maps with some of the keys."""
+    optional: dict[str, st.SearchStrategy[Any]] = {
+        key: st.sampled_from(knob) if isinstance(knob, list) else knob for key, knob in knobs.items()
+    }
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+SLICES: list[dict[str, Any]] = [
+    {"accelerator": "v6e", "topology": "4x4"},
+    {"accelerator": "v6e", "topology": "1x1"},
+    {"accelerator": "v6e", "topology": "2x4", "machineType": "ct6e-standard-8t"},
+    {"accelerator": "v5e", "topology": "2x4"},
+    {"accelerator": "v5p", "topology": "4x4x8"},
+    {"accelerator": "v4", "topology": "2x2x1"},
+    {"accelerator": "tpu7x", "topology": "2x2x2"},
+    {"accelerator": "h100-80gb", "topology": "", "hosts": 3},
+    {"accelerator": "cpu", "topology": "", "hosts": 2},
+]
+PROVISIONING = [{}, {"provisioning": "spot"}, {"provisioning": "flex-start"}, {"provisioning": "reservation"}]
+RESERVED = {"provisioning": "reservation", "reservation": "mine"}
+KNOBS = some(
+    run=some(
+        name=["t", "a" * 35, "x-1"],
+        maxRestarts=[0, 7],
+        command=[[], ["sleep", "infinity"]],
+        deadlineSeconds=[0, 3600, 12345678],
+        ttlSeconds=[0, 60],
+        graceSeconds=[0, 300],
+    ),
+    slice=st.builds(
+        lambda *parts: {key: value for part in parts for key, value in part.items()},
+        st.sampled_from(SLICES),
+        st.sampled_from([*PROVISIONING, RESERVED]),
+        some(count=[1, 2, 7, 8], placement=["exclusive", "topology"]),
+    ),
+    storage=[
+        {"bucket": "my-bucket", "mountOptions": ""},
+        {"bucket": "my_bucket.example.com", "mountPath": "/mnt/runs", "sidecarLimits": {"cpu": "2", "memory": None}},
+        {"kind": "pvc", "claim": "data"},
+        {"kind": "local"},
+    ],
+    team=[{"name": ""}, {"name": "a", "namespace": "b", "serviceAccount": "c"}],
+    queue=[{"name": "q", "priority": "high", "podPriority": "p"}, {"name": "q"}],
+    image=[{"tag": "", "digest": "sha256:" + "0a" * 32}, {"pullSecrets": ["a", "b.c"]}],
+    head=[{"cpu": "500m", "memory": "1.5Gi", "tolerations": {"a": {"key": "k"}}}],
+    worker=st.builds(
+        lambda asks, more: {**asks, **more},
+        st.sampled_from([{}, {"cpu": "4", "memory": "16Gi"}, {"cpu": "0.5", "memory": "512M"}]),
+        some(
+            env=st.dictionaries(st.sampled_from(["A", "B_1", "JAX_PLATFORMS"]), st.sampled_from(TEXTS)),
+            secretEnv=[{"HF_TOKEN": {"name": "hugging-face", "key": "token"}}],
+            envFrom=[{"settings": "ConfigMap", "more": "Secret"}],
+            nodeSelector=[{"example.com/pool": "true"}],
+            tolerations=[{"a": {"key": "k", "operator": "Equal", "value": "true"}}],
+        ),
+    ),
+    security=some(runAsUser=[0, 65534], hostNetwork=st.booleans(), privileged=st.booleans(), tokenAuth=st.booleans()),
+    data=[{"corpus": "", "files": ["/data/*.txt"], "heldOut": {"fraction": 0}}],
+    train=some(
+        steps=[1, 1000000, None],
+        learning_rate=[3e-5, 1, 0.1],
+        per_device_batch_size=[0.25, 4],
+        enable_checkpointing=st.booleans(),
+        logical_axis_rules=[[["activation_batch", ["data", "fsdp"]]]],
+    ),
+)
+
+
+@settings(max_examples=100)
+@given(KNOBS, st.sampled_from([RUN, JOB_SET]), st.sampled_from(["helm", "helm3"]))
+def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
+    kitchen: Kitchen, tree: dict[str, Any], kind: str, helm: str
+) -> None:
+    text = written(tree)
+    try:
+        launch = plan.plan_launch(user(text, kind), DEFAULTS)
+    except plan.CheckFailed as failed:
+        rendered, printed = kitchen.render(helm, kind, text)
+        assert not rendered, failed
+        return
+    rendered, printed = kitchen.render(helm, kind, text)
+    assert rendered, printed
+    (obj,) = objects(printed)
+    assert obj["kind"] == {RUN: "RayJob", JOB_SET: "JobSet"}[kind]
+    assert (obj["metadata"]["name"], obj["metadata"].get("namespace")) == (launch.name, launch.namespace)
+    assert validate(obj) == []
+    configs = {pod["metadata"]["annotations"]["slipway.dev/run-config"] for pod in pods(obj)}
+    (config,) = configs
+    assert json.loads(config) == launch.config
+
+
+# --- Faults that are known ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="names are rendered without quotes, and YAML reads them as something else")
+@pytest.mark.parametrize("kind", ALL)
+def test_names_that_yaml_reads_as_something_else(kitchen: Kitchen, kind: str) -> None:
+    tree = {"run": {"name": "no"}, "team": {"name": "true", "namespace": "1e5"}}
+    tree["cluster"] = {"groups": {"yes": {"accelerator": "v5e", "topology": "2x4"}}}  # type: ignore[dict-item]
+    rendered, printed = kitchen.render("helm", kind, written(tree), release="no" if kind == CLUSTER else "t")
+    assert rendered
+    (obj,) = objects(printed)
+    assert validate(obj) == []
+    assert (obj["metadata"]["name"], obj["metadata"]["namespace"]) == ("no", "1e5")
+
+
+@pytest.mark.xfail(strict=True, raises=KeyError, reason="accelerators.resolve takes the table at its word")
+def test_the_launcher_tells_of_a_table_that_contradicts_itself() -> None:
+    text = "common: {accelerators: {v6e: {topologies: {4x4: [nope]}}}}"
+    assert [key for key, _ in told(user(text))] == ["common.accelerators.v6e.topologies.4x4"]
