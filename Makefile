@@ -30,9 +30,6 @@ setup: .venv/.done ## Make .venv, with .venv/bin/launcher and the trainer in it
 quickstart: setup ## Train a small model on real text, here, on the CPU
 	@.venv/bin/launcher submit -f values/quickstart.yaml --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
-goldens: setup ## Write what the presets render into tests/charts/goldens anew, to review
-	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/charts/test_goldens.py tests/cli/test_help.py
-
 test: setup ## Run every test that needs no cluster of your own
 	@.venv/bin/python -m pytest
 
