@@ -42,8 +42,9 @@ lint: setup ## Check style and types, and the charts as chart-testing does
 docs: setup ## Write the charts' README.md files anew (helm-docs)
 	@.venv/bin/python -m tests.charts.docs
 
-goldens: setup ## Write the golden renders of the presets anew, for review
+goldens: setup ## Write anew what was reviewed: the presets' renders, the command's help
 	@.venv/bin/python -m tests.charts.goldens
+	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/cli/test_help.py
 
 bench: setup ## Measure what the README promises, as ratios in one run
 	@.venv/bin/python -m tests.bench
