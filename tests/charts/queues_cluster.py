@@ -1,0 +1,123 @@
+"""As much of an API server as `helm install --dry-run=server` asks: what kinds there are, and objects by name.
+
+It stands in for a cluster where only reading matters; nothing can be created. Tests with a real one are elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+Tree = dict[str, Any]
+
+KINDS = {
+    "v1": [
+        ("Namespace", "namespaces", False),
+        ("ResourceQuota", "resourcequotas", True),
+        ("Secret", "secrets", True),
+        ("ServiceAccount", "serviceaccounts", True),
+    ],
+    "scheduling.k8s.io/v1": [("PriorityClass", "priorityclasses", False)],
+    "networking.k8s.io/v1": [("NetworkPolicy", "networkpolicies", True)],
+    "rbac.authorization.k8s.io/v1": [
+        ("ClusterRole", "clusterroles", False),
+        ("ClusterRoleBinding", "clusterrolebindings", False),
+        ("Role", "roles", True),
+        ("RoleBinding", "rolebindings", True),
+    ],
+    "kueue.x-k8s.io/v1beta2": [
+        ("AdmissionCheck", "admissionchecks", False),
+        ("ClusterQueue", "clusterqueues", False),
+        ("Cohort", "cohorts", False),
+        ("LocalQueue", "localqueues", True),
+        ("ProvisioningRequestConfig", "provisioningrequestconfigs", False),
+        ("ResourceFlavor", "resourceflavors", False),
+        ("Topology", "topologies", False),
+        ("WorkloadPriorityClass", "workloadpriorityclasses", False),
+    ],
+}
+"""Kind, plural, and whether it is in namespaces, by apiVersion."""
+
+
+@contextlib.contextmanager
+def cluster(objects: list[Tree], folder: Path, *, kueue: bool = True) -> Iterator[Path]:
+    """A kubeconfig for a cluster with these objects; without Kueue it does not know its kinds."""
+    kinds = {version: found for version, found in KINDS.items() if kueue or not version.startswith("kueue")}
+    paths = {path(obj): obj for obj in objects}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.path.partition("?")[0]
+            answer = _discovery(asked, kinds) or paths.get(asked)
+            status = 200 if answer else 404
+            if answer is None:
+                answer = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            body = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield _kubeconfig(folder, f"http://127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def path(obj: Tree) -> str:
+    """Where an API server has the object."""
+    version = obj["apiVersion"]
+    plural, spaced = next((plural, spaced) for kind, plural, spaced in KINDS[version] if kind == obj["kind"])
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    space = f"/namespaces/{obj['metadata']['namespace']}" if spaced else ""
+    return f"{base}{space}/{plural}/{obj['metadata']['name']}"
+
+
+def _discovery(asked: str, kinds: dict[str, list[tuple[str, str, bool]]]) -> Tree | None:
+    if asked == "/version":
+        return {"major": "1", "minor": "35", "gitVersion": "v1.35.0"}
+    if asked == "/api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    if asked == "/apis":
+        groups = []
+        for version in kinds:
+            group, _, short = version.rpartition("/")
+            entry = {"groupVersion": version, "version": short}
+            groups += [{"name": group, "versions": [entry], "preferredVersion": entry}] * bool(group)
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+    version = asked.removeprefix("/apis/").removeprefix("/api/")
+    if version not in kinds:
+        return None
+    resources = [
+        {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": spaced, "verbs": ["get", "list"]}
+        for kind, plural, spaced in kinds[version]
+    ]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
+
+
+def _kubeconfig(folder: Path, url: str) -> Path:
+    file = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "here", "cluster": {"server": url}}],
+        "users": [{"name": "here", "user": {}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "here"}}],
+        "current-context": "here",
+    }
+    file.write_text(json.dumps(config))
+    return file

@@ -1,0 +1,185 @@
+"""What charts/queues looks up in a cluster: namespaces that are there, and what cannot be changed in place."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.charts import schemas
+from tests.charts.helm import HelmError
+from tests.charts.queues_chart import CHART, Tree, merged, names, one, quotas, render, said, tree
+from tests.charts.queues_cluster import cluster
+from tests.charts.test_queues_rules import BASE
+
+BEFORE = merged(
+    BASE,
+    tree("""
+    flavors:
+      v6e-4x4: {topologyName: racks, tolerations: {slow: {key: slow, operator: Exists}}}
+      spot: {accelerator: v6e, topology: 4x4, provisioning: spot}
+    topologies: {racks: {levels: [example.com/rack, kubernetes.io/hostname]}}
+    priorities: {high: {pods: true}}
+    admissionChecks: {budget: {controllerName: example.com/budget}}
+    """),
+)
+
+
+def installed(helm: Path, values: Tree, folder: Path) -> list[Tree]:
+    """The objects of `values` as a cluster has them after `helm install x`, as far as the chart looks."""
+    objects = copy.deepcopy(render(helm, values, folder))
+    for obj in objects:
+        owner = {"meta.helm.sh/release-name": "x", "meta.helm.sh/release-namespace": "platform"}
+        obj["metadata"].setdefault("annotations", {}).update(owner)
+        obj["metadata"].setdefault("labels", {})["app.kubernetes.io/managed-by"] = "Helm"
+        obj["metadata"] |= {"uid": "1", "resourceVersion": "7", "generation": 1}
+        if obj["kind"] == "LocalQueue":
+            obj["spec"].setdefault("stopPolicy", "None")
+    return objects
+
+
+def install(helm: Path, values: Tree, folder: Path, kubeconfig: Path) -> list[Tree]:
+    """What `helm install --dry-run=server` would apply. Raises HelmError."""
+    (folder / "values.json").write_text(json.dumps(values))
+    command = [str(helm), "install", "x", str(CHART), "--namespace=platform", "--dry-run=server"]
+    command += ["--disable-openapi-validation", "-f", str(folder / "values.json")]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise HelmError(done.stderr.strip())
+    return schemas.objects(done.stdout.partition("MANIFEST:")[2].partition("NOTES:")[0])
+
+
+class Change(NamedTuple):
+    """Values on top of BEFORE, and the sentence that refuses them where BEFORE is installed."""
+
+    values: str
+    says: str
+
+
+LABELS = '"cloud.google.com/gke-tpu-accelerator":"tpu-v6e-slice","cloud.google.com/gke-tpu-topology"'
+HELD = "Runs that were admitted there hold the machines of before, and with a topology Kueue refuses the change."
+CHANGES = [
+    Change(
+        "flavors: {v6e-4x4: {topology: 8x8}}",
+        f'flavors.v6e-4x4: nodeLabels of the ResourceFlavor v6e-4x4 would change from {{{LABELS}:"4x4"}} to '
+        f'{{{LABELS}:"8x8"}}. {HELD} Give the flavor a new key, or set flavors.v6e-4x4.versioned: true.',
+    ),
+    Change(
+        "flavors: {v6e-4x4: {tolerations: null}}",
+        "flavors.v6e-4x4: tolerations of the ResourceFlavor v6e-4x4 would change from "
+        f'[{{"key":"slow","operator":"Exists"}}] to "none". {HELD} Give the flavor a new key, or set '
+        "flavors.v6e-4x4.versioned: true.",
+    ),
+    Change(
+        "flavors: {v6e-4x4: {topologyName: ''}}",
+        'flavors.v6e-4x4: topologyName of the ResourceFlavor v6e-4x4 would change from "racks" to "none". '
+        f"{HELD} Give the flavor a new key, or set flavors.v6e-4x4.versioned: true.",
+    ),
+    Change(
+        "flavors: {v6e-4x4: {taints: {team: {key: team, effect: NoExecute}}}}",
+        'flavors.v6e-4x4: nodeTaints of the ResourceFlavor v6e-4x4 would change from "none" to '
+        f'[{{"effect":"NoExecute","key":"team"}}]. {HELD} Give the flavor a new key, or set '
+        "flavors.v6e-4x4.versioned: true.",
+    ),
+    Change(
+        "topologies: {racks: {levels: [kubernetes.io/hostname]}}",
+        'topologies.racks: levels of the Topology racks would change from [{"nodeLabel":"example.com/rack"},'
+        '{"nodeLabel":"kubernetes.io/hostname"}] to [{"nodeLabel":"kubernetes.io/hostname"}]. Kueue refuses that. Give '
+        "the topology a new key.",
+    ),
+    Change(
+        "admissionChecks: {budget: {controllerName: example.com/new}}",
+        "admissionChecks.budget: controllerName of the AdmissionCheck budget would change from "
+        '"example.com/budget" to "example.com/new". Kueue refuses that. Give the check a new key.',
+    ),
+    Change(
+        "priorities: {high: {value: 999}}",
+        "priorities.high: value of the PriorityClass high would change from 1000 to 999. Kubernetes refuses that. Give "
+        "the priority a new key.",
+    ),
+    Change(
+        "teams: {product: {clusterQueue: research}}",
+        'teams.product: clusterQueue of the LocalQueue product would change from "product" to "research". Kueue '
+        "refuses that. Set teams.product.queue to a new name, or delete the LocalQueue first when no run waits in it.",
+    ),
+]
+
+# What may change in place, or comes under a new name.
+HARMLESS = [
+    "{}",
+    "flavors: {v6e-4x4: {topology: 8x8, versioned: true}}",
+    "{flavors: {v6e-8x8: {accelerator: v6e, topology: 8x8}}, "
+    "clusterQueues: {research: {quota: {v6e-4x4: null, v6e-8x8: {slices: 1}}}}}",
+    "clusterQueues: {research: {quota: {v6e-4x4: {slices: 9}}, queueingStrategy: StrictFIFO}}",
+    "priorities: {low: {value: 1}, high: {description: Sooner.}}",
+    "teams: {product: {clusterQueue: research, queue: second}}",
+    "flavors: {v6e-4x4: {topology: 8x8, create: false}}",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.values[:50])
+def test_an_upgrade_that_would_fail_says_so(helm: Path, tmp_path: Path, change: Change) -> None:
+    with cluster(installed(helm, BEFORE, tmp_path), tmp_path) as kubeconfig:
+        with pytest.raises(HelmError) as raised:
+            install(helm, merged(BEFORE, tree(change.values)), tmp_path, kubeconfig)
+        assert said(raised.value) == [change.says]
+
+
+@pytest.mark.parametrize("values", HARMLESS)
+def test_other_changes_pass(helm: Path, tmp_path: Path, values: str) -> None:
+    with cluster(installed(helm, BEFORE, tmp_path), tmp_path) as kubeconfig:
+        assert install(helm, merged(BEFORE, tree(values)), tmp_path, kubeconfig)
+
+
+def test_a_versioned_flavor_changes_its_name_and_passes(helm4: Path, tmp_path: Path) -> None:
+    before = merged(BEFORE, tree("flavors: {v6e-4x4: {versioned: true}}"))
+    after = merged(before, tree("flavors: {v6e-4x4: {topology: 8x8}}"))
+    with cluster(installed(helm4, before, tmp_path), tmp_path) as kubeconfig:
+        objects = install(helm4, after, tmp_path, kubeconfig)
+    there = {name for kind, name in names(objects) if kind == "ResourceFlavor"}
+    assert set(quotas(one(objects, "ClusterQueue", "research")["spec"])) <= there
+    assert not any(obj["metadata"]["name"] in there - {"cpu", "spot"} for obj in installed(helm4, before, tmp_path))
+
+
+def test_all_changes_are_told_at_once(helm4: Path, tmp_path: Path) -> None:
+    values = BEFORE
+    for change in (CHANGES[0], *CHANGES[5:]):
+        values = merged(values, tree(change.values))
+    with cluster(installed(helm4, BEFORE, tmp_path), tmp_path) as kubeconfig, pytest.raises(HelmError) as raised:
+        install(helm4, values, tmp_path, kubeconfig)
+    assert said(raised.value) == sorted(change.says for change in (CHANGES[0], *CHANGES[5:]))
+
+
+def namespace(name: str, owner: str) -> Tree:
+    annotations = {"meta.helm.sh/release-name": owner, "meta.helm.sh/release-namespace": "platform"}
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    metadata = {"name": name, **({"annotations": annotations, "labels": labels} if owner else {})}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+@pytest.mark.parametrize(
+    ("there", "made"),
+    [([], True), (["x"], True), ([""], False), (["other"], False)],
+    ids=["none", "this release's", "nobody's", "another release's"],
+)
+def test_a_namespace_that_somebody_else_made_stays_theirs(
+    helm: Path, tmp_path: Path, there: list[str], made: bool
+) -> None:
+    with cluster([namespace("research", owner) for owner in there], tmp_path) as kubeconfig:
+        objects = install(helm, BASE, tmp_path, kubeconfig)
+    assert (("Namespace", "research") in names(objects)) is made
+    assert ("Namespace", "product") in names(objects)
+
+
+def test_without_kueue_nothing_is_looked_up_of_it(helm: Path, tmp_path: Path) -> None:
+    """Helm's own sentence then says that Kueue's kinds are missing; a lookup of one would end in a trace."""
+    with cluster([], tmp_path, kueue=False) as kubeconfig, pytest.raises(HelmError) as raised:
+        install(helm, BASE, tmp_path, kubeconfig)
+    assert 'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"' in str(raised.value)
+    assert "error calling" not in str(raised.value)
