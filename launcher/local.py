@@ -112,8 +112,9 @@ class LocalBackend:
                 part["files"] = _absolute(part["files"])
         tokenizer = data.get("tokenizer") or {}
         path = tokenizer.get("path")
-        # A Hugging Face tokenizer may be a name on the hub, which only looks like a path.
-        if path and (tokenizer.get("kind") != "huggingface" or Path(path).expanduser().exists()):
+        # A name on Hugging Face's hub only looks like a path, and the name of one in MaxText's package is none.
+        is_path = "/" in (path or "") and tokenizer.get("kind") != "huggingface"
+        if path and (is_path or Path(path).expanduser().exists()):
             tokenizer["path"] = _absolute(path)
         return config
 

@@ -79,6 +79,11 @@ class RunConfig:
         return int(self.accelerator["hosts"]) * self.slices
 
     @property
+    def chips(self) -> int:
+        """Chips of the whole run, over all slices."""
+        return int(self.accelerator["chips"]) * self.slices
+
+    @property
     def peak_tflops(self) -> float | None:
         """Peak bf16 TFLOP/s of one chip, or None where the table has none (a CPU)."""
         peak = self.accelerator.get("peakTflops")
@@ -250,6 +255,10 @@ def _tokenizer(values: Mapping[str, Any]) -> dict[str, str]:
         if kind != "sentencepiece":
             raise ConfigError(f"data.tokenizer.kind is {kind}, so data.tokenizer.path must name the tokenizer.")
         path = str(_maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
+    elif kind != "huggingface" and not Path(path).is_file():
+        # MaxText's package has the tokenizers of Llama 2 and 3, Gemma and Mistral; presets name them by the file alone.
+        own = _maxtext_folder() / "assets" / "tokenizers" / path
+        path = str(own) if own.is_file() else path
     return {"tokenizer_type": kind, "tokenizer_path": path}
 
 

@@ -338,6 +338,8 @@ class _Hooks:
                 super().write_metrics(metrics, step, metric_type)
 
             def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:
+                import jax
+
                 loss = hooks.loss = float(scalars["learning/loss"])  # waits until the device has finished the step
                 finished, self._finished = self._finished or time.perf_counter(), None
                 # MaxText's own step time is the time to hand the step to the device, which jumps where
@@ -355,7 +357,9 @@ class _Hooks:
                     "time": now(),
                 }
                 if hooks.config.peak_tflops and tflops:
-                    line["mfu"] = round(tflops / seconds / hooks.config.peak_tflops, 6)
+                    # An Ironwood chip is two devices to JAX; the table's peak is the chip's.
+                    per_chip = jax.device_count() / hooks.config.chips
+                    line["mfu"] = round(per_chip * tflops / seconds / hooks.config.peak_tflops, 6)
                 for name, key in (("grad_norm", "learning/grad_norm"), ("param_norm", "learning/param_norm")):
                     if key in scalars:
                         line[name] = float(scalars[key])

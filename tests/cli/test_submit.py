@@ -306,10 +306,16 @@ def test_leftovers_of_a_killed_command_are_removed(launcher: Launcher) -> None:
 
 def test_relative_paths_are_those_of_the_submit(launcher: Launcher) -> None:
     text = (
-        SHORT + "data: {files: [a, /b/../c, 'gs://bucket/d', '~/e'], heldOut: {files: [../f]}, tokenizer: {path: g}}\n"
+        SHORT + "data: {files: [a, /b/../c, 'gs://bucket/d', '~/e'], heldOut: {files: [../f]}, tokenizer: {path: ./g}}\n"
     )
     data = launcher("submit", "-f", launcher.write("run.yaml", text), "--dry-run", "-o", "json").json["data"]
     here = launcher.folder
     assert data["files"] == [f"{here}/a", "/c", "gs://bucket/d", str(Path.home() / "e")]
     assert data["heldOut"]["files"] == [f"{here.parent}/f"]
     assert data["tokenizer"]["path"] == f"{here}/g"
+
+
+def test_a_tokenizer_of_maxtexts_package_is_no_path(launcher: Launcher) -> None:
+    text = SHORT + "data: {tokenizer: {kind: tiktoken, path: tokenizer_llama3.tiktoken}}\n"
+    data = launcher("submit", "-f", launcher.write("run.yaml", text), "--dry-run", "-o", "json").json["data"]
+    assert data["tokenizer"]["path"] == "tokenizer_llama3.tiktoken"

@@ -18,7 +18,7 @@ from launcher import accelerators, values
 from launcher.paths import presets_dir
 from launcher.plan import check_launch, plan_launch
 from launcher.values import Values, chart_defaults
-from trainer.config import maxtext_argv, read
+from trainer.config import check, maxtext_argv, read
 
 DEFAULTS = chart_defaults("run")
 TABLE: dict[str, Any] = DEFAULTS.tree["common"]["accelerators"]
@@ -195,6 +195,15 @@ def test_a_tokenizer_has_as_many_pieces_as_the_model(name: str) -> None:
     else:
         # A line for each piece; MaxText adds Llama 3's 256 special ones.
         assert len(file.read_bytes().splitlines()) + 256 == rows
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_trainer_finds_the_tokenizer(name: str, tmp_path: Path) -> None:
+    user = values.set_value(run_values(name, "v6e-2x4"), ("data", "corpus"), "python", values.Origin("rest.yaml", 1))
+    user = values.set_value(user, ("train", "dataset_type"), None, values.Origin("rest.yaml", 1))
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(plan_launch(user, DEFAULTS).config))
+    assert check(read(file))["files"] > 100
 
 
 # --- Pairs ------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ spec:
   {{- with $values.queue.podPriority }}
   priorityClassName: {{ . | quote }}
   {{- end }}
-  {{- with $values.team.serviceAccount }}
+  {{- with $values.team.serviceAccount | default $values.team.name }}
   serviceAccountName: {{ . | quote }}
   {{- end }}
   automountServiceAccountToken: {{ .token }}
