@@ -529,6 +529,10 @@ def _words(case: Case) -> Iterator[Problem]:
     kind, worker = case.tree["run"]["kind"], case.tree["worker"]
     if kind not in _MAKES_PODS:
         return
+    command = case.tree["run"]["command"]
+    if command and not command[0]:
+        message = "run.command begins with an empty item; it must begin with a program."
+        yield case.problem("command", ("run", "command"), message)
     for at in ("worker",) if kind == "job-set" else ("worker", "head"):
         for label, value in case.tree[at]["nodeSelector"].items():
             path: tuple[str, ...] = (at, "nodeSelector", label)
@@ -705,7 +709,7 @@ RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "worker", "head"), _environment),
     (("run.kind", "storage"), _mount),
     (("run.kind", "run", "slice", "security"), _numbers),
-    (("run.kind", "worker", "head", "image"), _words),
+    (("run.kind", "run.command", "worker", "head", "image"), _words),
     (("run.kind", "slice", "common"), _table),
     (("run", "team", "queue", "slice", "image", "storage", "head", "worker", "security", "cluster", "data"), _size),
 )

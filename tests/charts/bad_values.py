@@ -89,6 +89,7 @@ BAD = [
     Bad("run.command", "run: {command: sleep infinity}", "got string, want array"),
     Bad("run.command", "run: {command: {sleep: infinity}}", "got object, want array"),
     Bad("run.command", "run: {command: [sleep, 60]}", "got number, want string"),
+    Bad("run.command", 'run: {command: [""]}', "begins with an empty item; it must begin with a program.", RUNS),
     Bad("run.nmae", "run: {nmae: x}", "additional properties 'nmae' not allowed"),
     # The slice.
     Bad("slice.topology", "slice: {topology: 4x5}", 'v6e has no topology "4x5"; it has 1x1, 2x2,', launcher=GUESSES),
@@ -291,6 +292,18 @@ BAD = [
         "operator Exists takes no value; remove one of the two.",
     ),
     Bad("head.tolerations.x", 'head: {tolerations: {x: {key: ""}}}', "key is empty; name the taint's key, or give"),
+    Bad("head.tolerations.x.key", "head: {tolerations: {x: {key: a b}}}", '"a b" is no key of a taint; use letters,'),
+    Bad("head.tolerations.x.value", "head: {tolerations: {x: {key: k, value: a b}}}", '"a b" is no value of a taint;'),
+    Bad(
+        "worker.tolerations.x",
+        "worker: {tolerations: {x: {key: k, tolerationSeconds: 60}}}",
+        "tolerationSeconds needs effect: NoExecute.",
+    ),
+    Bad(
+        "worker.tolerations.x.tolerationSeconds",
+        "worker: {tolerations: {x: {key: k, effect: NoExecute, tolerationSeconds: 1e30}}}",
+        "is 1e+30; it must be at most 2147483647.",
+    ),
     # A standing cluster.
     Bad(
         "cluster.minSlices", "cluster: {minSlices: 1}", "needs cluster.maxSlices, the most that a group may", (CLUSTER,)
@@ -464,3 +477,14 @@ GOOD_VALUES = {
     "nulls that take a map's key back": ("train: {steps: null}", ALL),
 }
 """Values at the edge of what holds, which charts and launcher accept."""
+
+ONLY_LAUNCHER = {
+    "run: {name: ''}": "charts/run takes the release's name",
+    "train: {stps: 30}": "MaxText's keys are known to the launcher and the trainer",
+    "train: {steps: -1}": "and so are their values",
+    "train: {steps: many}": "and their types",
+    "train: {model_name: llama9}": "and its models",
+    "train: {run_name: x}": "and which of them Slipway sets",
+    "train: {dataset_type: synthetic}": "and which of them the data decide",
+}
+"""What the launcher refuses and the charts let pass, with the reason."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from launcher import checks, plan, schema, values
 from launcher.paths import charts_dir
 from launcher.tree import Values
-from tests.charts.bad_values import ALL, BAD, CLUSTER, EXAMPLE, GOOD, GOOD_VALUES, JOB_SET, RUN, Bad
+from tests.charts.bad_values import ALL, BAD, CLUSTER, EXAMPLE, GOOD, GOOD_VALUES, JOB_SET, ONLY_LAUNCHER, RUN, Bad
 from tests.charts.helm import KUBE_VERSION
 from tests.charts.schemas import objects, validate
 from tests.tools import tool
@@ -175,6 +175,13 @@ def test_what_is_at_the_edge_is_good_in_both(cooked: Kitchen, name: str) -> None
         (obj,) = objects(printed)
         assert validate(obj) == []
         assert kind == CLUSTER or told(user(text, kind)) == []
+
+
+@pytest.mark.parametrize("text", ONLY_LAUNCHER)
+def test_what_only_the_launcher_knows_is_this_and_no_more(kitchen: Kitchen, text: str) -> None:
+    assert told(user(text)) != []
+    rendered, printed = kitchen.render("helm", RUN, text)
+    assert rendered, printed
 
 
 # --- Many mistakes at once ----------------------------------------------------------------------------------------

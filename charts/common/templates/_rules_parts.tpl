@@ -105,6 +105,9 @@
       {{- end -}}
     {{- end -}}
   {{- end -}}
+  {{- if and (ne .kind "cluster") $v.run.command (not (first ($v.run.command | default (list "-")))) -}}
+    {{- $wrong = append $wrong "run.command begins with an empty item; it must begin with a program." -}}
+  {{- end -}}
   {{- $names := dict "image.pullSecrets" $v.image.pullSecrets "worker.envFrom" (keys $v.worker.envFrom | sortAlpha) -}}
   {{- range $name, $secret := $v.worker.secretEnv }}{{ $_ := set $names (printf "worker.secretEnv.%s.name" $name) (list $secret.name) }}{{ end -}}
   {{- range $key, $list := $names -}}
