@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli import VERBS
+from tests.tools import tool
 
 # Without what a make that runs this suite tells the makes below it.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
@@ -49,7 +50,7 @@ EXAMPLES = [pair for pair in examples() if pair[0] != "make test"]
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
 def test_a_command_prints_what_the_readme_shows(command: str, shown: str, tmp_path: Path) -> None:
-    path = f"{CHECKOUT / '.venv/bin'}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join([str(CHECKOUT / ".venv/bin"), str(tool("helm").parent), os.environ["PATH"]])
     done = subprocess.run(
         command,
         shell=True,

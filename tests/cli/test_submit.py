@@ -306,7 +306,8 @@ def test_leftovers_of_a_killed_command_are_removed(launcher: Launcher) -> None:
 
 def test_relative_paths_are_those_of_the_submit(launcher: Launcher) -> None:
     text = (
-        SHORT + "data: {files: [a, /b/../c, 'gs://bucket/d', '~/e'], heldOut: {files: [../f]}, tokenizer: {path: ./g}}\n"
+        SHORT + "data: {files: [a, /b/../c, 'gs://bucket/d', '~/e'], heldOut: {files: [../f]},"
+        " tokenizer: {path: ./g}}\n"
     )
     data = launcher("submit", "-f", launcher.write("run.yaml", text), "--dry-run", "-o", "json").json["data"]
     here = launcher.folder
