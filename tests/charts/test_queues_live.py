@@ -132,9 +132,9 @@ def test_an_upgrade_that_would_fail_says_so(helm: Path, tmp_path: Path, change: 
 
 
 @pytest.mark.parametrize("values", HARMLESS)
-def test_other_changes_pass(helm: Path, tmp_path: Path, values: str) -> None:
-    with cluster(installed(helm, BEFORE, tmp_path), tmp_path) as kubeconfig:
-        assert install(helm, merged(BEFORE, tree(values)), tmp_path, kubeconfig)
+def test_other_changes_pass(helm4: Path, tmp_path: Path, values: str) -> None:
+    with cluster(installed(helm4, BEFORE, tmp_path), tmp_path) as kubeconfig:
+        assert install(helm4, merged(BEFORE, tree(values)), tmp_path, kubeconfig)
 
 
 def test_a_versioned_flavor_changes_its_name_and_passes(helm4: Path, tmp_path: Path) -> None:
