@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -85,6 +86,21 @@ def environment(container: Tree) -> Tree:
 
 KINDS = ("ray-job", "job-set", "ray-cluster")
 every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+# --- The library's own values; test_docs.py looks at those of the charts that people install -----------------------
+
+
+def test_the_table_is_valid_and_closed() -> None:
+    schema = json.loads((CHARTS / "common" / "values.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(schema).validate(values.read_file(str(CHARTS / "common" / "values.yaml")).tree)
+    optional = {"global", "coresPerChip", "topologies", "larger", "defaultMachineType"}
+    row = schema["properties"]["accelerators"]["additionalProperties"]
+    for node in (schema, row, row["properties"]["larger"]):
+        assert node["additionalProperties"] is False
+        assert set(node["required"]) | optional >= set(node["properties"])
+        assert all("description" in child for child in node["properties"].values())
 
 
 # --- What a run is made of --------------------------------------------------------------------------------------
