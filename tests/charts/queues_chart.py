@@ -24,6 +24,25 @@ def tree(text: str) -> Tree:
     return read
 
 
+BASE = tree("""
+flavors:
+  v6e-4x4: {accelerator: v6e, topology: 4x4}
+  cpu: {accelerator: cpu}
+cohorts:
+  all: {}
+clusterQueues:
+  research:
+    cohort: all
+    quota: {v6e-4x4: {slices: 4}, cpu: {cpu: "40", memory: 80Gi}}
+  product:
+    quota: {v6e-4x4: {slices: 2}, cpu: {cpu: "20", memory: 40Gi}}
+teams:
+  research: {clusterQueue: research}
+  product: {clusterQueue: product}
+""")
+"""Two queues, one of them in a cohort, and a team for each."""
+
+
 def merged(base: Tree, over: Tree) -> Tree:
     """`base` with `over` on top; None takes a key out, wherever it came from."""
     made = {key: value for key, value in base.items() if over.get(key, value) is not None}

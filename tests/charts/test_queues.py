@@ -13,8 +13,7 @@ import yaml
 
 from tests.charts import schemas
 from tests.charts.helm import template
-from tests.charts.queues_chart import CHART, CHECKOUT, PRESETS, Tree, merged, names, one, quotas, render, tree
-from tests.charts.test_queues_rules import BASE
+from tests.charts.queues_chart import BASE, CHART, CHECKOUT, PRESETS, Tree, merged, names, one, quotas, render, tree
 
 FILES = [*sorted((CHART / "ci").glob("*.yaml")), *sorted(PRESETS.glob("*.yaml"))]
 EVERYTHING = tree((CHART / "ci" / "everything-values.yaml").read_text())

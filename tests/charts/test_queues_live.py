@@ -13,9 +13,8 @@ import pytest
 
 from tests.charts import schemas
 from tests.charts.helm import HelmError
-from tests.charts.queues_chart import CHART, Tree, merged, names, one, quotas, render, said, tree
+from tests.charts.queues_chart import BASE, CHART, Tree, merged, names, one, quotas, render, said, tree
 from tests.charts.queues_cluster import cluster
-from tests.charts.test_queues_rules import BASE
 
 BEFORE = merged(
     BASE,

@@ -11,24 +11,7 @@ import pytest
 
 from tests.charts import schemas
 from tests.charts.helm import KUBE_VERSION
-from tests.charts.queues_chart import CHART, merged, render, tree, wrong
-
-BASE = tree("""
-flavors:
-  v6e-4x4: {accelerator: v6e, topology: 4x4}
-  cpu: {accelerator: cpu}
-cohorts:
-  all: {}
-clusterQueues:
-  research:
-    cohort: all
-    quota: {v6e-4x4: {slices: 4}, cpu: {cpu: "40", memory: 80Gi}}
-  product:
-    quota: {v6e-4x4: {slices: 2}, cpu: {cpu: "20", memory: 40Gi}}
-teams:
-  research: {clusterQueue: research}
-  product: {clusterQueue: product}
-""")
+from tests.charts.queues_chart import BASE, CHART, merged, render, tree, wrong
 
 
 class Case(NamedTuple):
@@ -65,7 +48,7 @@ FLAVORS = [
     ),
     Case(
         "flavors: {v6e-4x4: {hosts: 4}}",
-        "flavors.v6e-4x4.hosts: the hosts of a v6e slice follow from its topology; remove it.",
+        "flavors.v6e-4x4.hosts: the hosts of a v6e slice follow from its topology; remove flavors.v6e-4x4.hosts.",
         "flavors: {v6e-4x4: {hosts: 0}}",
     ),
     Case(
@@ -75,17 +58,17 @@ FLAVORS = [
     ),
     Case(
         "flavors: {cpu: {topology: 2x2}}",
-        "flavors.cpu.topology: only TPU slices have a topology; cpu takes hosts.",
+        "flavors.cpu.topology: a flavor of cpu is counted in cpu and memory, not in slices; remove it.",
         "flavors: {cpu: {topology: ''}}",
     ),
     Case(
         "flavors: {cpu: {hosts: 3}}",
-        "flavors.cpu.hosts: a flavor of cpu is counted in cpu and memory, not in hosts; remove it.",
+        "flavors.cpu.hosts: a flavor of cpu is counted in cpu and memory, not in slices; remove it.",
         "flavors: {cpu: {hosts: 0}}",
     ),
     Case(
         "flavors: {cpu: {machineType: n2-standard-8}}",
-        "flavors.cpu.machineType: a flavor of cpu is counted in cpu and memory, not in hosts; remove it.",
+        "flavors.cpu.machineType: a flavor of cpu is counted in cpu and memory, not in slices; remove it.",
         "flavors: {cpu: {machineType: ''}}",
     ),
     Case(

@@ -12,7 +12,10 @@ which charts/run does for a run that asks for such machines. With anyRun the fla
   {{- $defaults := dict "create" true "accelerator" "" "topology" "" "machineType" "" "hosts" 0 "provisioning" "on-demand" "reservation" "" "nodeLabels" (dict) "taints" (dict) "tolerations" (dict) "topologyName" "" "hostCpu" "" "hostMemory" "" "anyRun" false "versioned" false -}}
   {{- $flavors := include "queues.entries" (dict "entries" .Values.flavors "defaults" $defaults) | fromJson -}}
   {{- range $name, $flavor := $flavors -}}
-    {{- $resolved := include "common.slice" (dict "slice" $flavor "accelerators" $.Values.common.accelerators "key" (printf "flavors.%s" $name)) | fromJson -}}
+    {{- /* A flavor of cpu is no slice: its topology is for the rules to refuse. */ -}}
+    {{- $cpu := eq (dig $flavor.accelerator "kind" "" $.Values.common.accelerators) "cpu" -}}
+    {{- $slice := ternary (pick $flavor "accelerator") $flavor $cpu -}}
+    {{- $resolved := include "common.slice" (dict "slice" $slice "accelerators" $.Values.common.accelerators "key" (printf "flavors.%s" $name)) | fromJson -}}
     {{- $_ := set $flavor "resolved" $resolved -}}
     {{- $spec := dict -}}
     {{- if not $resolved.error -}}

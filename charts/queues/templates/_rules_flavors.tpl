@@ -30,8 +30,10 @@
   {{- $key := .key -}}
   {{- $flavor := .flavor -}}
   {{- $wrong := list -}}
-  {{- if and (not $flavor.resource) (or (int64 $flavor.hosts) $flavor.machineType) -}}
-    {{- $wrong = append $wrong (printf "%s.%s: a flavor of cpu is counted in cpu and memory, not in hosts; remove it." $key (ternary "hosts" "machineType" (ne (int64 $flavor.hosts) 0))) -}}
+  {{- range $field := list "topology" "machineType" "hosts" -}}
+    {{- if and (not $flavor.resource) (get $flavor $field) -}}
+      {{- $wrong = append $wrong (printf "%s.%s: a flavor of cpu is counted in cpu and memory, not in slices; remove it." $key $field) -}}
+    {{- end -}}
   {{- end -}}
   {{- if and (not $flavor.resource) (or $flavor.hostCpu $flavor.hostMemory) -}}
     {{- $wrong = append $wrong (printf "%s.%s: a flavor of cpu has its quota in clusterQueues.NAME.quota.NAME.cpu and .memory; remove it." $key (ternary "hostCpu" "hostMemory" (not (empty $flavor.hostCpu)))) -}}
