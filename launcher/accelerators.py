@@ -72,7 +72,9 @@ def resolve(slice: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:  # noq
     if row["kind"] == "cpu":
         return Slice(name, "cpu", "", machine, machines.get(machine, 1), slice["hosts"] or 1)
     if machine not in machines:
-        raise SliceError("machineType", f"{name} has no machine type {machine}; it comes as {either(machines)}.")
+        raise SliceError(
+            "machineType", f"{name} has no machine type {machine}; it comes as {either(sorted(machines))}."
+        )
     return Slice(name, row["kind"], "", machine, machines[machine], slice["hosts"] or 1)
 
 

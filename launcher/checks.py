@@ -367,6 +367,8 @@ def _slice(case: Case) -> Iterator[Problem]:
     if part["reservation"] and part["provisioning"] != "reservation":
         message = f"slice.reservation needs slice.provisioning: reservation, which is {part['provisioning']}."
         yield from case.across("reservation", ("slice", "reservation"), message, "slice.provisioning")
+    if next(_contradictions(case), None):
+        return  # a row that contradicts itself is told by itself
     try:
         accelerators.resolve(part, table)
     except accelerators.SliceError as error:
@@ -429,7 +431,8 @@ def _storage(case: Case) -> Iterator[Problem]:
     for name in storage["sidecarLimits"]:
         if name not in ("cpu", "memory", "ephemeral-storage"):
             message = f'storage.sidecarLimits: there is no limit "{name}"; there are cpu, memory and ephemeral-storage.'
-            yield case.problem("storage", ("storage", "sidecarLimits", name), message)
+            problem = case.problem("storage", ("storage", "sidecarLimits", name), message)
+            yield replace(problem, key="storage.sidecarLimits")  # the sentence names the rest
 
 
 # --- Rules for what the charts make of the values: charts/common/templates/_rules.tpl has the same ------------------
@@ -568,10 +571,15 @@ def _words(case: Case) -> Iterator[Problem]:
 
 
 def _table(case: Case) -> Iterator[Problem]:
+    if case.tree["run"]["kind"] != "local":
+        yield from _contradictions(case)
+
+
+def _contradictions(case: Case) -> Iterator[Problem]:
     """What contradicts itself in the table's row that the run uses."""
     name = case.tree["slice"]["accelerator"]
     row = table_of(case.tree).get(name)
-    if row is None or case.tree["run"]["kind"] not in _MAKES_PODS:
+    if row is None:
         return
     above = ("common", "accelerators", name)
     shapes: list[tuple[tuple[str, ...], str, list[str]]] = [

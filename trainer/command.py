@@ -14,6 +14,7 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, GaveUp
+from trainer.ray_driver import prepare_environment
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,6 +32,7 @@ def run(config: RunConfig) -> None:
 
     Raises ConfigError where it cannot be started, GaveUp where no restart is left.
     """
+    prepare_environment()
     import ray
 
     ray.init(logging_level="WARNING")

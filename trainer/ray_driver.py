@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ray.train import ScalingConfig
 
 _LOOPBACK = "127.0.0.1"
+_SECONDS_TO_ABORT = 30
 
 
 def prepare_environment() -> bool:
@@ -145,6 +146,11 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
     while fitting.is_alive():
         fitting.join(timeout=0.5)
         verdict.look()
+        if verdict.refusal is not None:
+            # The worker that refused has the controller end the run. Ray, shut down while this thread still waits
+            # for it, now and then takes the process along ("free(): invalid pointer").
+            fitting.join(_SECONDS_TO_ABORT)
+            break
     verdict.look()
     if verdict.refusal is not None:
         raise ConfigError(verdict.refusal)
@@ -165,13 +171,21 @@ def _worker(settings: Mapping[str, str]) -> None:
         outcome = loop.train(config)
     except ConfigError as error:
         verdict.refuse(str(error))
-        threading.Event().wait()  # until the driver ends the run; leaving would count as a failure and restart it
+        _abort()
+        threading.Event().wait()  # until that ends this process; leaving would count as a failure and restart it
         return
     except Exception as error:
         with contextlib.suppress(OSError):  # a full disk may be what failed
             write_event(config.folder, "worker_failed", message=f"{type(error).__name__}: {_first_line(error)}")
         raise
     verdict.finish(outcome)
+
+
+def _abort() -> None:
+    """In a worker: have the controller end the run, as it does for Ctrl-C."""
+    from ray.train.v2._internal.execution.context import get_train_context
+
+    get_train_context().controller_actor.abort.remote()
 
 
 class _Verdict:
@@ -191,12 +205,12 @@ class _Verdict:
         self._put("finished", f"{outcome.steps} {int(outcome.target_reached)}")
 
     def look(self) -> None:
-        """Read what was told; ends the process's wait for Ray Train when the config was refused."""
+        """Read what was told."""
         from ray.experimental.internal_kv import _internal_kv_get
 
         refused = _internal_kv_get(f"{self.key}/refused".encode())
         if refused is not None:
-            raise ConfigError(refused.decode())
+            self.refusal = refused.decode()
         finished = _internal_kv_get(f"{self.key}/finished".encode())
         if finished is not None:
             steps, target = finished.decode().split()

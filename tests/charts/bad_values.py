@@ -36,7 +36,6 @@ NAME = "is no name; use small letters, digits and hyphens, with a letter first a
 GUESSES = "the launcher names the nearest shape or row instead of all"
 EXAMPLE = "the launcher adds an example"
 OTHER_WORDS = "the launcher names the key in full"
-TWICE = "the launcher names the key twice"
 RELEASE = "a release's name is Helm's"
 
 BAD = [
@@ -106,7 +105,7 @@ BAD = [
     Bad(
         "slice.topology",
         "slice: {accelerator: cpu, topology: 4x4}\nworker: {cpu: '1', memory: 1Gi}",
-        "only TPU slices have a topology; cpu takes hosts.",
+        "only TPU slices have a topology; cpu takes slice.hosts.",
         launcher=OTHER_WORDS,
     ),
     Bad("slice.accelerator", "slice: {accelerator: v6}", 'there is no accelerator "v6"; there are', launcher=GUESSES),
@@ -123,7 +122,7 @@ BAD = [
     Bad(
         "slice.hosts",
         "slice: {hosts: 4}",
-        "the hosts of a v6e slice follow from its topology; remove it.",
+        "the hosts of a v6e slice follow from its topology; remove slice.hosts.",
         launcher=OTHER_WORDS,
     ),
     Bad("slice.hosts", "slice: {hosts: -1}", "minimum: got -1, want 0"),
@@ -215,7 +214,6 @@ BAD = [
         "storage.sidecarLimits",
         'storage: {sidecarLimits: {gpu: "1"}}',
         'there is no limit "gpu"; there are cpu, memory',
-        launcher=TWICE,
     ),
     Bad("storage.sidecarLimits.memory", "storage: {sidecarLimits: {memory: 1 GB}}", '"1 GB" is no amount of memory;'),
     Bad("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),

@@ -32,7 +32,7 @@ headGroupSpec:
     {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" .autoscaling) | nindent 4 }}
 workerGroupSpecs:
   {{- range .slices }}
-  - groupName: {{ .group }}
+  - groupName: {{ .group | quote }}
     {{- if $in.autoscaling }}
     replicas: {{ int64 $values.cluster.minSlices }}
     minReplicas: {{ int64 $values.cluster.minSlices }}

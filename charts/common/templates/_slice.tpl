@@ -21,7 +21,7 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
   {{- else if eq $row.kind "tpu" -}}
     {{- $fitting := include "common.slice.machineTypes" (dict "row" $row "topology" $topology) | splitList "," | compact -}}
     {{- if $hosts -}}
-      {{- $error = printf "hosts: the hosts of a %s slice follow from its topology; remove it." $name -}}
+      {{- $error = printf "hosts: the hosts of a %s slice follow from its topology; remove %s.hosts." $name .key -}}
     {{- else if not $fitting -}}
       {{- $error = include "common.slice.noTopology" (dict "name" $name "row" $row "topology" $topology) -}}
     {{- else if and $machine (not (has $machine $fitting)) -}}
@@ -36,9 +36,9 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
     {{- $machine = $machine | default ($row.defaultMachineType | default "") -}}
     {{- $hosts = $hosts | default 1 -}}
     {{- if $topology -}}
-      {{- $error = printf "topology: only TPU slices have a topology; %s takes hosts." $name -}}
+      {{- $error = printf "topology: only TPU slices have a topology; %s takes %s.hosts." $name .key -}}
     {{- else if and (eq $row.kind "gpu") (not (hasKey $machines $machine)) -}}
-      {{- $error = printf "machineType: %s has no machine type %s; it comes as %s." $name $machine (keys $machines | sortAlpha | join " or ") -}}
+      {{- $error = printf "machineType: %s has no machine type %s; it comes as %s." $name $machine (include "common.either" (keys $machines | sortAlpha)) -}}
     {{- end -}}
   {{- end -}}
   {{- if $error -}}
@@ -86,6 +86,11 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
   {{- else -}}
     {{- printf "topology: a %s slice needs a topology: %s%s." .name (join ", " $known) $larger -}}
   {{- end -}}
+{{- end -}}
+
+{{- /* common.either: words as a list in a sentence: a, b or c. */ -}}
+{{- define "common.either" -}}
+  {{- if gt (len .) 1 }}{{ initial . | join ", " }} or {{ end }}{{ last . -}}
 {{- end -}}
 
 {{- /* common.resource: the extended resource of a resolved slice's chips; "" for cpu. */ -}}

@@ -42,11 +42,11 @@
 {{- end -}}
 
 {{- define "run.metadata" -}}
-name: {{ include "run.name" . }}
-namespace: {{ include "common.namespace" (dict "values" .Values "release" .Release) }}
+name: {{ include "run.name" . | quote }}
+namespace: {{ include "common.namespace" (dict "values" .Values "release" .Release) | quote }}
 labels:
   {{- include "common.labels" (dict "chart" .Chart "release" .Release "name" (include "run.name" .) "component" "run") | nindent 2 }}
-  slipway.dev/run: {{ include "run.name" . }}
+  slipway.dev/run: {{ include "run.name" . | quote }}
   {{- range $key, $value := include "common.objectLabels" .Values | fromJson }}
   {{ $key }}: {{ $value | quote }}
   {{- end }}
