@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.tools.go_tools import cache_dir
+from tests.tools.go_tools import cache_dir, tool
 from trainer import config as trainer_config
 from trainer import data
 
@@ -48,7 +49,7 @@ def main() -> None:
     say("Setting up two environments: all of MaxText's packages, and xpk (once; some minutes)...")
     everything = environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"])
     xpk = environment("xpk", [XPK])
-    rows = [help_row(xpk)]
+    rows = [help_row(xpk), template_row()]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(everything / "bin" / "python", Path(folder))
         rows += bench.steps()
@@ -70,6 +71,21 @@ def help_row(xpk: Path) -> Row:
     commands = ([str(CHECKOUT / ".venv/bin/launcher"), "--help"], [str(xpk / "bin/xpk"), "--help"])
     ours, other = alternate(lambda: timed(commands[0]), lambda: timed(commands[1]), rounds=7)
     return "launcher --help / xpk --help", ours[1:], other[1:], 0.10
+
+
+def template_row() -> Row:
+    """CPU time, for a busy machine stretches the wall's tenfold."""
+    helm = str(tool("helm"))
+    with tempfile.TemporaryDirectory() as folder:
+        empty = Path(folder)
+        (empty / "templates").mkdir()
+        (empty / "Chart.yaml").write_text("apiVersion: v2\nname: empty\nversion: 0.1.0\n")
+        (empty / "templates/a.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: empty}\n")
+        run = [helm, "template", "x", str(CHECKOUT / "charts/run"), "-f"]
+        run.append(str(CHECKOUT / "charts/run/ci/ray-job-values.yaml"))
+        bare = [helm, "template", "x", folder]
+        ours, other = alternate(lambda: cpu_time(run), lambda: cpu_time(bare), rounds=15)
+    return "helm template charts/run / an empty chart (CPU time)", ours[1:], other[1:], 2.0
 
 
 class Bench:
@@ -204,6 +220,13 @@ def timed(command: Sequence[str]) -> float:
     started = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started
+
+
+def cpu_time(command: Sequence[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def say(text: str) -> None:
