@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import signal
 import subprocess
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from trainer.config import RunConfig
@@ -60,52 +63,76 @@ def _once(config: RunConfig) -> tuple[str | None, int]:
     bundle = {"tpu": {"TPU": chips}, "gpu": {"GPU": chips}}.get(config.accelerator["kind"], {"CPU": 1})
     group = placement_group([dict(bundle) for _ in range(config.hosts)], strategy="SPREAD")
     ray.get(group.ready())
+    ended: queue.Queue[tuple[int, int | BaseException]] = queue.Queue()
     try:
-        host = ray.remote(_Host)
-        actors = [
-            host.options(
-                num_cpus=bundle.get("CPU", 0),
-                resources={key: value for key, value in bundle.items() if key == "TPU"},
-                num_gpus=bundle.get("GPU", 0),
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
-            ).remote()
-            for index in range(config.hosts)
-        ]
-        hosts = {
-            actor.run.remote(config.command, _environment(config, index)): index for index, actor in enumerate(actors)
-        }
-        waiting = list(hosts)
-        while waiting:
-            [done], waiting = ray.wait(waiting, num_returns=1)
-            try:
-                code = ray.get(done)
-            except ray.exceptions.RayActorError as error:
+        for index in range(config.hosts):
+            actor = (
+                ray.remote(_Host)
+                .options(
+                    num_cpus=bundle.get("CPU", 0),
+                    resources={key: value for key, value in bundle.items() if key == "TPU"},
+                    num_gpus=bundle.get("GPU", 0),
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
+                )
+                .remote()
+            )
+            threading.Thread(target=_follow, args=(config, index, actor, ended), daemon=True).start()
+        for _ in range(config.hosts):
+            index, end = ended.get()
+            if isinstance(end, ray.exceptions.RayActorError):
                 # A node that was told to go (a preemption, a drain) is nobody's failure.
-                gone = bool(getattr(error, "preempted", False))
-                return f"Host {hosts[done]} was lost.", 0 if gone else 1
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, OSError):
-                    raise ConfigError(_not_started(config, error.cause)) from error
-                raise
-            if code:
-                return f"The command on host {hosts[done]} ended with exit code {code}.", 1
+                return f"Host {index} was lost.", 0 if getattr(end, "preempted", False) else 1
+            if isinstance(end, ray.exceptions.RayTaskError) and isinstance(end.cause, OSError):
+                raise ConfigError(_not_started(config, end.cause)) from end
+            if isinstance(end, BaseException):
+                raise end
+            if end:
+                return f"The command on host {index} ended with exit code {end}.", 1
         return None, 0
     finally:
         remove_placement_group(group)  # ends the actors, and with them what is left of the program
 
 
+def _follow(config: RunConfig, index: int, actor: Any, ended: queue.Queue[tuple[int, int | BaseException]]) -> None:
+    """Print what the host's program prints, as it does; put how it ended.
+
+    Ray's own forwarding of what actors print may leave out the last lines.
+    """
+    import ray
+
+    try:
+        code = 1
+        for reference in actor.run.options(num_returns="streaming").remote(config.command, _environment(config, index)):
+            said = ray.get(reference)
+            if isinstance(said, int):
+                code = said
+            else:
+                print(f"(host {index}) {said}" if config.hosts > 1 else said, flush=True)  # noqa: T201 - the log
+        ended.put((index, code))
+    except BaseException as error:  # told to the main thread, which raises it
+        ended.put((index, error))
+
+
 class _Host:
     """One host's program."""
 
-    def run(self, command: list[str], environment: dict[str, str]) -> int:
+    def run(self, command: list[str], environment: dict[str, str]) -> Iterator[str | int]:
+        """Each line that it prints, and in the end its exit code."""
         prctl = ctypes.CDLL(None).prctl
         process = subprocess.Popen(
             command,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
             preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # the actor may be killed at any time
         )
-        return process.wait()
+        assert process.stdout is not None  # noqa: S101 - for the type checker
+        for line in process.stdout:
+            yield line.rstrip("\n")
+        yield process.wait()
 
 
 def _environment(config: RunConfig, index: int) -> dict[str, str]:

@@ -50,6 +50,8 @@ def train(config: RunConfig) -> Outcome:
     jax.distributed is set up already where there are several. Raises ConfigError where no restart helps,
     TrainingStoppedError where the run was asked to stop, and what MaxText raises otherwise.
     """
+    if completed(config):  # a restart that came after the last step: MaxText would take it for a mistake
+        return Outcome(int(config.train["steps"]))
     startup.defer_unused_imports()
     from absl import flags
 

@@ -1,0 +1,114 @@
+"""A Ray cluster of several nodes on this machine, tokens on, as KubeRay starts one in pods.
+
+Its nodes talk over the machine's own address: Ray refuses a second node on loopback. All of it needs the token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+
+BIN = Path(sys.executable).parent
+
+
+@dataclass
+class RayNodes:
+    """A head without CPUs for tasks, like the charts', and nodes of one CPU each."""
+
+    folder: Path
+    environment: dict[str, str]
+    address: str
+    dashboard: str
+    token: ClassVar[str] = "a-token-for-this-test-only-0123456789abcdef"
+    nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @classmethod
+    def start(cls) -> RayNodes:
+        # Short: the path of a socket in it must not be longer than 107 characters.
+        folder = Path(tempfile.mkdtemp(prefix="slipway-", dir="/tmp"))
+        (folder / "token").write_text(cls.token)
+        port, dashboard = _free_port(), _free_port()
+        environment = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
+        cluster = cls(folder, environment, f"{own_address()}:{port}", f"http://127.0.0.1:{dashboard}")
+        cluster._start("--head", f"--port={port}", "--num-cpus=0", f"--temp-dir={folder}", "--include-dashboard=true",
+                       "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}")  # fmt: skip
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", dashboard), 1):
+                return cluster
+            time.sleep(0.5)
+        raise AssertionError("Ray's head did not come up")
+
+    def add(self) -> subprocess.Popen[bytes]:
+        """One more node of one CPU, once it is there; as with a pod, one that does not come up is started again."""
+        for _ in range(5):
+            # Else two nodes of one machine want the same port for their agents, and the second one ends.
+            port = f"--dashboard-agent-listen-port={_free_port()}"
+            node = self._start(f"--address={self.address}", "--num-cpus=1", port)
+            while node.poll() is None:
+                if b"Ray runtime started" in self._log(node).read_bytes():
+                    return node
+                time.sleep(0.2)
+            self.nodes.remove(node)
+        raise AssertionError(f"no node came up:\n{self._log(node).read_text()[-2000:]}")
+
+    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+        draft = self.folder / "start.log"
+        with draft.open("wb") as log:
+            node = subprocess.Popen(
+                [BIN / "ray", "start", "--block", f"--node-ip-address={own_address()}", *options],
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=log,
+            )
+        draft.rename(self._log(node))
+        self.nodes.append(node)
+        return node
+
+    def _log(self, node: subprocess.Popen[bytes]) -> Path:
+        return self.folder / f"start-{node.pid}.log"
+
+    def kill(self, node: subprocess.Popen[bytes]) -> None:
+        """End a node and all that runs on it, as a deleted pod does."""
+        self.nodes.remove(node)
+        for process in [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        node.wait(30)
+
+    def stop(self) -> None:
+        for node in reversed(self.nodes.copy()):
+            self.kill(node)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def own_address() -> str:
+    """This machine's address, loopback where it has no other; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
