@@ -109,6 +109,7 @@ def test_the_preset_with_preemption_makes_the_seeds_second_variant(helm: Path) -
     rows = [
         *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], OURS),
         OURS[1]._replace(path="PriorityClass.metadata.labels"),
+        Row("PriorityClass.description", priority_class()["description"], ANYTHING, "in our own words"),
         Row("WorkloadPriorityClass", ABSENT, ANYTHING, "the name serves for a run's queue.priority, too"),
         Row("ClusterQueue.spec.queueingStrategy", ABSENT, "BestEffortFIFO", "Kueue's default, and the first variant's"),
     ]
