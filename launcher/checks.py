@@ -450,7 +450,6 @@ _REPOSITORY = re.compile(
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _SYSTEM_FOLDER = re.compile(r"/((bin|sbin|lib|lib64|usr)(/.*)?|etc|tmp|run|var)", re.DOTALL)
-_LARGEST = 2147483647  # of Kubernetes' 32-bit fields
 _CONFIG_LIMIT = 120_000  # bytes; the head and each group of hosts carry the run config, and an object takes 256 KiB
 _CPU = re.compile(r"[1-9][0-9]*m?|[0-9]+\.[0-9]*[1-9][0-9]*")
 _MEMORY = re.compile(r"[0-9]*\.?[0-9]*[1-9][0-9]*(\.0)?(Ki|Mi|Gi|Ti|k|M|G|T)")
@@ -515,17 +514,6 @@ def _mount(case: Case) -> Iterator[Problem]:
             "and the like."
         )
         yield case.problem("storage", ("storage", "mountPath"), message)
-
-
-def _numbers(case: Case) -> Iterator[Problem]:
-    if case.tree["run"]["kind"] not in _MAKES_PODS:
-        return
-    keys = [("run", key) for key in ("maxRestarts", "deadlineSeconds", "ttlSeconds", "graceSeconds")]
-    for section, key in (*keys, ("slice", "count"), ("slice", "hosts"), ("security", "runAsUser")):
-        number = case.tree[section][key]
-        if number > _LARGEST:
-            message = f"{section}.{key} is {json.dumps(number)}; it must be at most {_LARGEST}."
-            yield case.problem("maximum", (section, key), message)
 
 
 def _words(case: Case) -> Iterator[Problem]:
@@ -698,10 +686,6 @@ def _environment(case: Case) -> Iterator[Problem]:
             if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
                 message = f"{at}.tolerations.{name}: tolerationSeconds needs effect: NoExecute."
                 yield case.problem("toleration", (at, "tolerations", name), message)
-            if toleration.get("tolerationSeconds", 0) > _LARGEST:
-                key = f"{at}.tolerations.{name}.tolerationSeconds"
-                message = f"{key} is {json.dumps(toleration['tolerationSeconds'])}; it must be at most {_LARGEST}."
-                yield case.problem("maximum", key.split("."), message)
 
 
 RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
@@ -716,7 +700,6 @@ RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "worker", "head", "slice", "storage", "common"), _pods),
     (("run.kind", "worker", "head"), _environment),
     (("run.kind", "storage"), _mount),
-    (("run.kind", "run", "slice", "security"), _numbers),
     (("run.kind", "run.command", "worker", "head", "image"), _words),
     (("run.kind", "slice", "common"), _table),
     (("run", "team", "queue", "slice", "image", "storage", "head", "worker", "security", "cluster", "data"), _size),

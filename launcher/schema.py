@@ -18,6 +18,8 @@ KEYWORDS = {
 }
 """All that a schema may use. Another keyword raises ValueError: better than a rule that is never checked."""
 
+_LARGEST = 2**31 - 1  # of Kubernetes' 32-bit fields; who gives -1 need not read of it
+
 _NAMES = {
     "object": "a map of keys to values",
     "array": "a list",
@@ -60,7 +62,8 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
         low, high = schema.get("minimum"), schema.get("maximum")
         if (low is not None and value < low) or (high is not None and value > high):
             bounds = [f"at least {low}"] if low is not None else []
-            bounds += [f"at most {high}"] if high is not None else []
+            if high is not None and (high != _LARGEST or value > high):
+                bounds.append(f"at most {high}")
             yield Violation(path, "minimum", f"is {value}; it must be {' and '.join(bounds)}.")
     if isinstance(value, str) and len(value) < schema.get("minLength", 0):
         yield Violation(path, "minLength", "is empty; it needs a value.")

@@ -72,7 +72,6 @@ hosts that cannot be found; a JobSet's pods, NAME-slice-99-9999-xxxxx, must stay
 {{- end }}
 
 {{- /* What hosts are asked for */}}
-{{- $wrong = concat $wrong (include "common.rules.numbers" (dict "values" $v "standing" $standing) | fromJsonArray) }}
 {{- $table := include "common.rules.table" (dict "values" $v "standing" $standing) | fromJsonArray }}
 {{- $wrong = concat $wrong $table }}
 {{- if not $table }}

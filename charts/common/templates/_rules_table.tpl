@@ -1,30 +1,4 @@
-{{- /* More parts of common.rules: what common.slices and the fields of Kubernetes cannot take. */ -}}
-
-{{- /* Numbers too large for the fields that they go into; of `values` and `standing`. */ -}}
-{{- define "common.rules.numbers" -}}
-  {{- $wrong := list -}}
-  {{- $v := .values -}}
-  {{- $numbers := dict "security.runAsUser" $v.security.runAsUser -}}
-  {{- range $key := list "maxRestarts" "deadlineSeconds" "ttlSeconds" "graceSeconds" }}{{ $_ := set $numbers (printf "run.%s" $key) (get $v.run $key) }}{{ end -}}
-  {{- range $key := list "count" "hosts" }}{{ $_ := set $numbers (printf "slice.%s" $key) (get $v.slice $key) }}{{ end -}}
-  {{- if .standing -}}
-    {{- range $key := list "minSlices" "maxSlices" "idleSeconds" }}{{ $_ := set $numbers (printf "cluster.%s" $key) (get $v.cluster $key) }}{{ end -}}
-    {{- range $name, $group := $v.cluster.groups -}}
-      {{- range $key, $number := pick $group "count" "hosts" }}{{ $_ := set $numbers (printf "cluster.groups.%s.%s" $name $key) $number }}{{ end -}}
-    {{- end -}}
-  {{- end -}}
-  {{- range $at, $tolerations := dict "head" $v.head.tolerations "worker" $v.worker.tolerations -}}
-    {{- range $name, $toleration := $tolerations -}}
-      {{- with $toleration.tolerationSeconds }}{{ $_ := set $numbers (printf "%s.tolerations.%s.tolerationSeconds" $at $name) . }}{{ end -}}
-    {{- end -}}
-  {{- end -}}
-  {{- range $key, $number := $numbers -}}
-    {{- if gt (float64 $number) 2147483647.0 -}}
-      {{- $wrong = append $wrong (printf "%s is %s; it must be at most 2147483647." $key (toJson $number)) -}}
-    {{- end -}}
-  {{- end -}}
-  {{- $wrong | toJson -}}
-{{- end -}}
+{{- /* One more part of common.rules. */ -}}
 
 {{- /* What contradicts itself in the rows in use of the table of accelerators; of `values` and `standing`. */ -}}
 {{- define "common.rules.table" -}}
