@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,17 +58,21 @@ def tool(name: str) -> Path:
     parts = [(source / "go.mod").read_bytes(), (source / "go.sum").read_bytes(), repr(spec).encode()]
     if (source / "main.go").exists():
         parts.append((source / "main.go").read_bytes())
-    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-    folder = cache_dir() / key
-    binary = folder / "helm" if name == "helm3" else folder / name
-    if binary.exists():
-        return binary
+    return cached(b"\0".join(parts), "helm" if name == "helm3" else name, lambda binary: _build(spec, source, binary))
+
+
+def cached(key: bytes, name: str, make: Callable[[Path], None]) -> Path:
+    """The file `name` of the cache's folder for `key`; `make` writes it, once, where it is not there yet."""
+    folder = cache_dir() / hashlib.sha256(key).hexdigest()[:16]
+    file = folder / name
+    if file.exists():
+        return file
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be building the same tool
-        if not binary.exists():
-            _build(spec, source, binary)
-    return binary
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making the same file
+        if not file.exists():
+            make(file)
+    return file
 
 
 def _build(spec: GoTool, source: Path, binary: Path) -> None:

@@ -6,8 +6,6 @@ the cache of tools; the rest of the module is thrown away.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -18,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from tests.tools.go_tools import cache_dir, find_go
+from tests.tools.go_tools import cached, find_go
 
 MODULE = "k8s.io/kubernetes"
 VERSIONS = {
@@ -38,16 +36,8 @@ def definitions(minor: str) -> dict[str, Any]:
 def swagger(minor: str) -> Path:
     """The file swagger.json of Kubernetes `minor`, downloaded where the cache has none. Raises RuntimeError."""
     version, wanted = VERSIONS[minor]
-    folder = cache_dir() / hashlib.sha256(f"{MODULE} {version} {wanted}".encode()).hexdigest()[:16]
-    file = folder / "swagger.json"
-    if file.exists():
-        return file
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be fetching the same file
-        if not file.exists():
-            _fetch(version, wanted, file)
-    return file
+    key = f"{MODULE} {version} {wanted}".encode()
+    return cached(key, "swagger.json", lambda file: _fetch(version, wanted, file))
 
 
 def _fetch(version: str, wanted: str, file: Path) -> None:
