@@ -635,6 +635,12 @@ def _pods(case: Case) -> Iterator[Problem]:
         )
         missing = "cpu" if not worker["cpu"] else "memory"
         yield from case.across("amount", ("worker", missing), message, "run.kind", "slice.accelerator")
+    if row is not None and row["kind"] == "cpu" and slice_["placement"] == "topology":
+        message = (
+            "slice.placement: topology is for slices of chips on node pools of their own; "
+            f"{slice_['accelerator']} needs none."
+        )
+        yield from case.across("placement", ("slice", "placement"), message, "slice.accelerator")
     groups = slice_["count"] if slice_["placement"] == "topology" and slice_["count"] > 1 else 1
     if kind == "ray-job" and groups > 7:
         message = (

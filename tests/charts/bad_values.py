@@ -217,6 +217,17 @@ BAD = [
     ),
     Bad("storage.sidecarLimits.memory", "storage: {sidecarLimits: {memory: 1 GB}}", '"1 GB" is no amount of memory;'),
     Bad("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),
+    Bad(
+        "slice.placement",
+        "slice: {accelerator: cpu, topology: '', placement: topology}\nworker: {cpu: '1', memory: 1Gi}",
+        "topology is for slices of chips on node pools of their own; cpu needs none.",
+    ),
+    Bad(
+        "cluster.maxSlices",
+        "slice: {placement: topology}\ncluster: {maxSlices: 2}",
+        "Kueue does not let a cluster grow with slice.placement: topology; use exclusive.",
+        (CLUSTER,),
+    ),
     # What pods ask for.
     Bad(
         "worker.cpu",

@@ -165,7 +165,7 @@ def test_a_job_set_stops_on_a_config_error_and_does_not_count_preemptions(render
     codes, preempted = job["podFailurePolicy"]["rules"]
     assert (codes["action"], codes["onExitCodes"]["values"], codes["onExitCodes"]["containerName"]) == (
         "FailJob",
-        [2],
+        [2, 3],
         container_of(obj)["name"],
     )
     assert (preempted["action"], preempted["onPodConditions"][0]["type"]) == ("FailJob", "DisruptionTarget")
@@ -185,7 +185,9 @@ def test_a_job_set_stops_on_a_config_error_and_does_not_count_preemptions(render
     )
     taken = "Pod research/demo-slice-0-0-x has condition DisruptionTarget matching FailJob rule at index 1"
     assert action("PodFailurePolicy", exit2) == "FailJobSet"
+    assert action("PodFailurePolicy", exit2.replace("code 2", "code 3")) == "RestartJobSetAndIgnoreMaxRestarts"
     assert action("PodFailurePolicy", exit2.replace("code 2", "code 21")) == "RestartJobSet"
+    assert action("PodFailurePolicy", exit2.replace("code 2", "code 33")) == "RestartJobSet"
     assert action("PodFailurePolicy", taken) == "RestartJobSetAndIgnoreMaxRestarts"
     assert action("BackoffLimitExceeded", "Job has reached the specified backoff limit") == "RestartJobSet"
     assert action("DeadlineExceeded", "Job was active longer than specified deadline") == "FailJobSet"
@@ -206,8 +208,8 @@ def test_deadline_and_ttl(render: Renderer) -> None:
     assert (job["spec"]["activeDeadlineSeconds"], job["spec"]["ttlSecondsAfterFinished"]) == (1000000, 7200)
     assert jobset["spec"]["ttlSecondsAfterFinished"] == 7200
     assert jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] == 1000000
-    for obj in (job, jobset):
-        assert obj["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] == "1000000"
+    # Kueue's own limit would suspend the run instead of ending it.
+    assert not [label for obj in (job, jobset) for label in obj["metadata"]["labels"] if "max-exec" in label]
     plain = render("job-set")
     assert "ttlSecondsAfterFinished" not in plain["spec"]
     assert "activeDeadlineSeconds" not in plain["spec"]["replicatedJobs"][0]["template"]["spec"]
@@ -256,6 +258,13 @@ def test_hosts_are_the_accelerators(render: Renderer, kind: str) -> None:
     assert container_of(obj)["resources"] == {"requests": chips, "limits": chips}
     assert environment(container_of(obj))["JAX_PLATFORMS"] == "tpu,cpu"
     assert environment(container_of(obj))["ENABLE_PJRT_COMPATIBILITY"] == "true"
+
+
+def test_a_machine_type_that_is_named_is_the_one_that_is_taken(render: Renderer) -> None:
+    keys = "slice: {topology: 2x4, machineType: ct6e-standard-8t}"
+    assert pod_of(render("job-set", keys))["spec"]["nodeSelector"]["node.kubernetes.io/instance-type"] == (
+        "ct6e-standard-8t"
+    )
 
 
 @every_kind
@@ -366,6 +375,8 @@ def test_nothing_is_privileged_unless_asked_for_by_name(render: Renderer, kind: 
     assert container_of(asked)["securityContext"] == {"privileged": True}
     assert pod_of(asked)["spec"]["hostNetwork"] is True
     assert pod_of(asked)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    [storage] = [volume for volume in pod_of(asked)["spec"]["volumes"] if volume["name"] == "storage"]
+    assert storage["csi"]["volumeAttributes"]["hostNetworkPodKSA"] == "true"
     assert "runAsNonRoot" not in pod_of(asked)["spec"]["securityContext"]
     if kind != "job-set":  # what hosts may do, a head may not
         assert pod_of(asked, head=True) == pod_of(obj, head=True) | {"metadata": pod_of(asked, head=True)["metadata"]}
@@ -506,7 +517,6 @@ def test_notes_say_the_next_command(helm4: Path, base: Path, kind: str) -> None:
     ))  # fmt: skip
     name = {"ray-job": "rayjob demo", "job-set": "jobset demo", "ray-cluster": "raycluster/x"}[kind]
     assert f"{name} -n research" in notes
-    assert "launcher " in notes
     assert len([line for line in notes.splitlines() if line.strip()]) == 3
 
 

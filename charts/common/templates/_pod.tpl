@@ -122,7 +122,7 @@ spec:
         {{- end }}
   volumes:
     - name: storage
-      {{- include "common.pod.storage" (dict "storage" $values.storage "user" $user) | nindent 6 }}
+      {{- include "common.pod.storage" (dict "storage" $values.storage "user" $user "host" $host) | nindent 6 }}
     - name: shared-memory
       emptyDir:
         medium: Memory

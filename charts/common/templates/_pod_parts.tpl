@@ -16,7 +16,7 @@ capabilities:
   {{- if .head -}}
     {{- .values.head.nodeSelector | toJson -}}
   {{- else -}}
-    {{- $labels := include "common.nodeLabels" (dict "accelerator" .slice.resolved "provisioning" .slice.provisioning "reservation" .slice.reservation) | fromJson -}}
+    {{- $labels := include "common.nodeLabels" (dict "accelerator" .slice.resolved "machineType" .slice.machineType "provisioning" .slice.provisioning "reservation" .slice.reservation) | fromJson -}}
     {{- mergeOverwrite $labels .values.worker.nodeSelector | toJson -}}
   {{- end -}}
 {{- end -}}
@@ -82,7 +82,8 @@ capabilities:
   {{- $annotations | toJson -}}
 {{- end -}}
 
-{{- /* The volume's source; of `storage` and `user`, who is to own the files of a bucket, which knows no owners. */ -}}
+{{- /* The volume's source; of `storage`, `user`, who is to own the files of a bucket, which knows no owners, and
+`host`, whether the pod is on its machine's network. */ -}}
 {{- define "common.pod.storage" -}}
 {{- if eq .storage.kind "gcsfuse" -}}
 {{- $options := list .storage.mountOptions -}}
@@ -92,6 +93,10 @@ csi:
   volumeAttributes:
     bucketName: {{ .storage.bucket | quote }}
     mountOptions: {{ $options | compact | join "," | quote }}
+    {{- if .host }}
+    # Without it the driver does not find the service account of a pod on the host's network (GKE 1.29 and later).
+    hostNetworkPodKSA: "true"
+    {{- end }}
 {{- else if eq .storage.kind "pvc" -}}
 persistentVolumeClaim:
   claimName: {{ .storage.claim | quote }}

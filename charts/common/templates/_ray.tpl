@@ -92,7 +92,7 @@ slice.placement is topology; `sliced`: the pod set holds several slices, each of
 */ -}}
 {{- define "common.topologyRequest" -}}
   {{- $annotations := dict -}}
-  {{- if eq .slice.placement "topology" -}}
+  {{- if and (eq .slice.placement "topology") (ne .slice.resolved.kind "cpu") -}}
     {{- $level := "cloud.google.com/gke-nodepool" -}}
     {{- if .sliced -}}
       {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}

@@ -10,6 +10,9 @@
     {{- $of := ternary "worker" .key (eq .key "slice") -}}
     {{- $wrong = append $wrong (printf "%s.cpu and %s.memory must say what a host is: %s.accelerator is %s, which has no chips to ask for." $of $of .key .slice.accelerator) -}}
   {{- end -}}
+  {{- if and (eq .slice.placement "topology") (eq $resolved.kind "cpu") (eq .key "slice") -}}
+    {{- $wrong = append $wrong (printf "slice.placement: topology is for slices of chips on node pools of their own; %s needs none." .slice.accelerator) -}}
+  {{- end -}}
   {{- if and (eq .slice.provisioning "reservation") (not .slice.reservation) -}}
     {{- $wrong = append $wrong (printf "%s.provisioning is reservation; %s.reservation must name it." .key .key) -}}
   {{- else if and .slice.reservation (ne .slice.provisioning "reservation") -}}
@@ -58,6 +61,9 @@
     {{- end -}}
   {{- end -}}
   {{- $max := int64 $v.cluster.maxSlices -}}
+  {{- if and .standing $max (eq $v.slice.placement "topology") -}}
+    {{- $wrong = append $wrong "cluster.maxSlices: Kueue does not let a cluster grow with slice.placement: topology; use exclusive." -}}
+  {{- end -}}
   {{- if and .standing (not $max) (int64 $v.cluster.minSlices) -}}
     {{- $wrong = append $wrong "cluster.minSlices needs cluster.maxSlices, the most that a group may grow to." -}}
   {{- else if and .standing $max (gt (int64 $v.cluster.minSlices) $max) -}}

@@ -99,13 +99,16 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
 {{- end -}}
 
 {{- /*
-common.nodeLabels: JSON of the labels that nodes with such machines carry on GKE. Pods select by them, and flavors
+common.nodeLabels: JSON of the labels that nodes with such machines carry on GKE; of `accelerator` (as common.slice gives
+it), `machineType` (as the values have it, "" for any), `provisioning` and `reservation`. Pods select by them, and flavors
 match them. The plain `cpu` accelerator has none: any machine will do.
 */ -}}
 {{- define "common.nodeLabels" -}}
   {{- $labels := dict -}}
   {{- if eq .accelerator.kind "tpu" -}}
     {{- $labels = dict "cloud.google.com/gke-tpu-accelerator" .accelerator.label "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
+    {{- /* Some shapes come on several machine types; of GPUs the number that a pod asks for tells enough. */ -}}
+    {{- with .machineType }}{{ $_ := set $labels "node.kubernetes.io/instance-type" . }}{{ end -}}
   {{- else if eq .accelerator.kind "gpu" -}}
     {{- $labels = dict "cloud.google.com/gke-accelerator" .accelerator.label -}}
   {{- end -}}

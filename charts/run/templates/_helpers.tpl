@@ -50,10 +50,6 @@ labels:
   {{- range $key, $value := include "common.objectLabels" .Values | fromJson }}
   {{ $key }}: {{ $value | quote }}
   {{- end }}
-  {{- if and .Values.run.deadlineSeconds (include "common.queue" .Values) }}
-  # Kueue adds up the time over preemptions and restarts.
-  kueue.x-k8s.io/max-exec-time-seconds: {{ int64 .Values.run.deadlineSeconds | quote }}
-  {{- end }}
 {{- $annotations := dict }}
 {{- with (include "run.slice" . | fromJson).slice }}
 {{- if and (eq $.Values.run.kind "job-set") (eq .placement "exclusive") (eq .resolved.kind "tpu") (gt (int64 .resolved.hosts) 1) }}
