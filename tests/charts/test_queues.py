@@ -458,7 +458,7 @@ def test_a_team_has_all_it_needs(helm: Path, tmp_path: Path) -> None:
     [
         ("{}", True),
         ("{namespace: ml}", True),
-        ("{namespace: default}", False),
+        ("{namespace: default, networkPolicy: false}", False),
         ("{namespace: platform}", False),  # the release's own
         ("{createNamespace: false}", False),
     ],
@@ -491,8 +491,9 @@ def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
     may = allowed(one(objects, "Role", "research-member"))
     everything = {"get", "list", "watch", "create", "patch", "delete"}
     assert may["rayjobs"] == may["jobsets"] == everything
-    assert may["rayclusters"] == may["localqueues"] == may["pods"] == {"get", "list", "watch"}
-    assert may["workloads"] == {"get", "list", "watch", "patch"}
+    # Whoever may patch a workload may give colleagues' runs any number as priority.
+    for resource in ("rayclusters", "localqueues", "workloads", "pods"):
+        assert may[resource] == {"get", "list", "watch"}
     # Secrets: the tokens of standing clusters, by name, and no others; and nothing that would hand out rights.
     assert may["secrets:notebooks"] == {"get"}
     assert "secrets" not in may
@@ -521,6 +522,14 @@ def test_create_clusters(helm4: Path, tmp_path: Path) -> None:
     over = tree("teams: {research: {members: {ml: Group}, createClusters: true}}")
     may = allowed(one(render(helm4, merged(BASE, over), tmp_path), "Role", "research-member"))
     assert may["rayclusters"] == may["rayjobs"]
+
+
+def test_helm_needs_the_secrets_of_the_namespace(helm4: Path, tmp_path: Path) -> None:
+    over = tree("teams: {research: {members: {ml: Group}, clusters: [notebooks], helm: true}}")
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    may = allowed(one(objects, "Role", "research-member"))
+    assert may["secrets"] == {"get", "list", "create", "update", "delete"}
+    assert "secrets" not in allowed(one(objects, "ClusterRole", "x-queue-reader"))
 
 
 def peers(rules: list[Tree], side: str) -> list[tuple[str, list[int]]]:
@@ -582,6 +591,22 @@ def test_the_network_by_values(helm4: Path, tmp_path: Path) -> None:
     assert not any(443 in ports for _, ports in peers(spec["egress"], "to"))
 
 
+def test_nodes_reach_all_ports_and_are_reached(helm4: Path, tmp_path: Path) -> None:
+    """For pods on the nodes' own network, which no selector matches; the head dials their ports, too."""
+    over = tree("network: {hostCidrs: [10.128.0.0/20, 'fd00::/64']}")
+    spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
+    nodes: list[tuple[str, list[int]]] = [(OWN, []), ("10.128.0.0/20", []), ("fd00::/64", [])]
+    assert peers(spec["ingress"], "from")[:3] == peers(spec["egress"], "to")[:3] == nodes
+
+
+def test_further_addresses_answer_dns(helm4: Path, tmp_path: Path) -> None:
+    over = tree("network: {dnsCidrs: [10.96.0.10/32]}")
+    spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
+    assert ("10.96.0.10/32", [53]) in peers(spec["egress"], "to")
+    (rule,) = (rule for rule in spec["egress"] if {"ipBlock": {"cidr": "10.96.0.10/32"}} in rule["to"])
+    assert sorted(port["protocol"] for port in rule["ports"]) == ["TCP", "UDP"]
+
+
 def test_a_network_closed_to_all_others_has_no_empty_rule(helm4: Path, tmp_path: Path) -> None:
     """A rule with ports and nobody in `from` would let everybody in."""
     over = tree("network: {operatorNamespaces: [], konnectivity: false, httpsCidrs: []}")
@@ -610,16 +635,39 @@ def test_workload_identity(helm4: Path, tmp_path: Path) -> None:
 # --- The chart ----------------------------------------------------------------------------------------------------
 
 
+def notes(helm: Path, *files: Path) -> list[str]:
+    """The lines that `helm install` says at the end; Helm 4 alone tells them without a cluster."""
+    command = [str(helm), "install", "x", str(CHART), "--dry-run=client", *(f"-f{file}" for file in files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("NOTES:\n")[2].rstrip().splitlines()
+
+
 def test_notes_say_the_next_command(helm4: Path) -> None:
-    """Helm 4 alone tells them without a cluster."""
     for file, team in ((PRESETS / "one-team.yaml", True), (None, False)):
-        command = [str(helm4), "install", "x", str(CHART), "--dry-run=client", *(["-f", str(file)] if file else [])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        notes = done.stdout.partition("NOTES:\n")[2].rstrip().splitlines()
-        assert "  kubectl get clusterqueues -o wide" in notes
-        assert ("  kubectl get localqueue research -n research" in notes) is team
-        assert len(notes) == 2 + team
+        said = notes(helm4, *([file] if file else []))
+        assert "  kubectl get clusterqueues -o wide" in said
+        assert ("  kubectl get localqueue research -n research" in said) is team
+        assert len(said) == 2 + team
+
+
+@pytest.mark.parametrize(
+    ("keys", "level"),
+    [
+        ("{createNamespace: false}", "baseline"),
+        ("{createNamespace: false, podSecurity: restricted}", "restricted"),
+        ("{createNamespace: false, podSecurity: privileged}", ""),
+        ("{createNamespace: false, members: null}", ""),
+        ("{}", ""),
+    ],
+)
+def test_notes_name_namespaces_without_pod_security(helm4: Path, tmp_path: Path, keys: str, level: str) -> None:
+    over = tree("teams: {product: null, research: {members: {ml: Group}}}")
+    values = merged(merged(BASE, over), {"teams": {"research": tree(keys)}})
+    (tmp_path / "values.json").write_text(json.dumps(values))
+    said = [line for line in notes(helm4, tmp_path / "values.json") if "label" in line]
+    label = f"  kubectl label namespace research pod-security.kubernetes.io/enforce={level}"
+    assert said == [label] * bool(level)
 
 
 def test_a_packaged_chart_renders_the_same(helm: Path, tmp_path: Path) -> None:

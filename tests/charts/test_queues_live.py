@@ -44,6 +44,11 @@ def installed(helm: Path, values: Tree, folder: Path) -> list[Tree]:
 
 def install(helm: Path, values: Tree, folder: Path, kubeconfig: Path) -> list[Tree]:
     """What `helm install --dry-run=server` would apply. Raises HelmError."""
+    return schemas.objects(printed(helm, values, folder, kubeconfig).partition("MANIFEST:")[2].partition("NOTES:")[0])
+
+
+def printed(helm: Path, values: Tree, folder: Path, kubeconfig: Path) -> str:
+    """What `helm install --dry-run=server` says. Raises HelmError."""
     (folder / "values.json").write_text(json.dumps(values))
     command = [str(helm), "install", "x", str(CHART), "--namespace=platform", "--dry-run=server"]
     command += ["--disable-openapi-validation", "-f", str(folder / "values.json")]
@@ -51,7 +56,7 @@ def install(helm: Path, values: Tree, folder: Path, kubeconfig: Path) -> list[Tr
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise HelmError(done.stderr.strip())
-    return schemas.objects(done.stdout.partition("MANIFEST:")[2].partition("NOTES:")[0])
+    return done.stdout
 
 
 class Change(NamedTuple):
@@ -174,6 +179,22 @@ def test_a_namespace_that_somebody_else_made_stays_theirs(
         objects = install(helm, BASE, tmp_path, kubeconfig)
     assert (("Namespace", "research") in names(objects)) is made
     assert ("Namespace", "product") in names(objects)
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "told"),
+    [("", {}, True), ("", {"pod-security.kubernetes.io/enforce": "restricted"}, False), ("x", {}, False)],
+    ids=["without a level", "with one", "this release's"],
+)
+def test_notes_look_for_the_level_of_pod_security(
+    helm: Path, tmp_path: Path, owner: str, labels: dict[str, str], told: bool
+) -> None:
+    there = namespace("research", owner)
+    there["metadata"].setdefault("labels", {}).update(labels)
+    values = merged(BASE, tree("teams: {research: {members: {ml: Group}}}"))
+    with cluster([there], tmp_path) as kubeconfig:
+        notes = printed(helm, values, tmp_path, kubeconfig).partition("NOTES:")[2]
+    assert ("kubectl label namespace research pod-security.kubernetes.io/enforce=baseline" in notes) is told
 
 
 def test_without_kueue_nothing_is_looked_up_of_it(helm: Path, tmp_path: Path) -> None:

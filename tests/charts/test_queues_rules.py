@@ -488,7 +488,19 @@ OTHERS = [
     Case(
         "teams: {product: {namespace: kube-system}}",
         "teams.product.namespace: kube-system is Kubernetes' own; give the team another.",
+        "teams: {product: {namespace: default, networkPolicy: false}}",
+    ),
+    Case(
         "teams: {product: {namespace: default}}",
+        "teams.product.networkPolicy would close the namespace default for all pods there, whosever they are; set "
+        "teams.product.networkPolicy: false, or give the team a namespace of its own.",
+        "teams: {product: {namespace: defaults}}",
+    ),
+    Case(
+        "teams: {default: {clusterQueue: product, serviceAccount: {name: trainer}}}",
+        "teams.default.networkPolicy would close the namespace default for all pods there, whosever they are; set "
+        "teams.default.networkPolicy: false, or give the team a namespace of its own.",
+        "teams: {default: {clusterQueue: product, serviceAccount: {name: trainer}, networkPolicy: false}}",
     ),
     Case(
         "teams: {product: {namespace: My_Team}}",
@@ -551,6 +563,16 @@ OTHERS = [
         "network: {proxyCidrs: [10.0.0.1/32]}",
     ),
     Case(
+        "network: {hostCidrs: [node-1]}",
+        'network.hostCidrs: "node-1" is no CIDR; one is like 10.0.0.0/8.',
+        "network: {hostCidrs: [10.128.0.0/20]}",
+    ),
+    Case(
+        "network: {dnsCidrs: [10.96.0.10]}",
+        'network.dnsCidrs: "10.96.0.10" is no CIDR; one is like 10.0.0.0/8.',
+        "network: {dnsCidrs: [10.96.0.10/32]}",
+    ),
+    Case(
         "network: {httpsCidrs: [999.0.0.0/8]}",
         'network.httpsCidrs: "999.0.0.0/8" is no CIDR; one is like 10.0.0.0/8.',
         "network: {httpsCidrs: ['2600:1901::/48']}",
@@ -611,6 +633,7 @@ SCHEMA = [
     ("topologies: {racks: {}}", "at '/topologies/racks': missing property 'levels'"),
     ("teams: {product: {members: [alice]}}", "at '/teams/product/members': got array, want object"),
     ("teams: {product: {members: {alice: Person}}}", "at '/teams/product/members/alice': value must be one of"),
+    ("teams: {product: {helm: 'yes'}}", "at '/teams/product/helm': got string, want boolean"),
     ("teams: [product]", "at '/teams': got array, want object"),
     ("podSecurity: {enforce: strict}", "at '/podSecurity/enforce': value must be one of"),
     (

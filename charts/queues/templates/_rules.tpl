@@ -1,8 +1,17 @@
 {{- /*
 queues.valid is "true", or fails with all that is wrong across keys, a sentence a line. Every manifest is inside of it,
 so that it comes before anything that the mistake would break; `helm lint`, which goes on after a fail, gets nothing.
+Helm gives all of a chart's files the same dot, where the first of them notes that the rules hold.
 */ -}}
 {{- define "queues.valid" -}}
+  {{- if hasKey . "queuesValid" -}}
+    true
+  {{- else -}}
+    {{- include "queues.validate" . -}}
+  {{- end -}}
+{{- end -}}
+
+{{- define "queues.validate" -}}
   {{- $wrong := concat
     (include "queues.rules.flavors" . | fromJsonArray)
     (include "queues.rules.topologies" . | fromJsonArray)
@@ -18,6 +27,7 @@ so that it comes before anything that the mistake would break; `helm lint`, whic
   {{- if $wrong -}}
     {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
   {{- else -}}
+    {{- $_ := set . "queuesValid" true -}}
     true
   {{- end -}}
 {{- end -}}

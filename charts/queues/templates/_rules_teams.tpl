@@ -18,8 +18,10 @@
       {{- $wrong = append $wrong (printf "%s.namespace is %s, which teams.%s has already; a team has a namespace of its own." $key $team.namespace .) -}}
     {{- end -}}
     {{- $_ := set $namespaces $team.namespace $name -}}
-    {{- if and (regexMatch "^kube-" $team.namespace) -}}
+    {{- if regexMatch "^kube-" $team.namespace -}}
       {{- $wrong = append $wrong (printf "%s.namespace: %s is Kubernetes' own; give the team another." $key $team.namespace) -}}
+    {{- else if and (eq $team.namespace "default") $team.networkPolicy -}}
+      {{- $wrong = append $wrong (printf "%s.networkPolicy would close the namespace default for all pods there, whosever they are; set %s.networkPolicy: false, or give the team a namespace of its own." $key $key) -}}
     {{- end -}}
     {{- if and $team.serviceAccount.create (eq $team.serviceAccount.name "default") -}}
       {{- $wrong = append $wrong (printf "%s.serviceAccount.name: every namespace has a service account default; choose another name, or set %s.serviceAccount.create: false." $key $key) -}}
@@ -54,7 +56,7 @@
     {{- end -}}
   {{- end -}}
   {{- $cidrs := dict -}}
-  {{- range $field := list "proxyCidrs" "httpsCidrs" }}{{ $_ := set $cidrs (printf "network.%s" $field) (get $network $field) }}{{ end -}}
+  {{- range $field := list "proxyCidrs" "hostCidrs" "dnsCidrs" "httpsCidrs" }}{{ $_ := set $cidrs (printf "network.%s" $field) (get $network $field) }}{{ end -}}
   {{- range $name, $egress := $network.egress }}{{ $_ := set $cidrs (printf "network.egress.%s.cidr" $name) (list $egress.cidr) }}{{ end -}}
   {{- $byte := "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])" -}}
   {{- $v4 := printf "^%s(\\.%s){3}/([12]?[0-9]|3[0-2])$" $byte $byte -}}
