@@ -54,8 +54,11 @@ def prepare_environment() -> bool:
     return local
 
 
-def scaling_config(config: RunConfig) -> ScalingConfig:
-    """The workers to ask Ray for: one a host; on TPU whole slices of the topology, on GPU all of a host's chips."""
+def scaling_config(config: RunConfig, *, local: bool = False) -> ScalingConfig:
+    """The workers to ask Ray for: one a host; on TPU whole slices of the topology, on GPU all of a host's chips.
+
+    `local`: Ray's only node is this machine, whatever number of hosts it plays.
+    """
     from ray.train import ScalingConfig
 
     row = config.accelerator
@@ -76,7 +79,9 @@ def scaling_config(config: RunConfig) -> ScalingConfig:
             resources_per_worker={"GPU": int(row["chipsPerHost"])},
             placement_strategy="STRICT_SPREAD" if config.hosts > 1 else "PACK",
         )
-    return ScalingConfig(num_workers=config.hosts, resources_per_worker={"CPU": 1})
+    # A node may well have the CPUs of several hosts.
+    strategy = "STRICT_SPREAD" if config.hosts > 1 and not local else "PACK"
+    return ScalingConfig(num_workers=config.hosts, resources_per_worker={"CPU": 1}, placement_strategy=strategy)
 
 
 def run(config: RunConfig) -> loop.Outcome:
@@ -121,7 +126,7 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
         _worker,
         train_loop_config={"config": str(config.path), "verdict": verdict.key},
         jax_config=_jax_config(config),
-        scaling_config=scaling_config(config),
+        scaling_config=scaling_config(config, local=local),
         run_config=RayRunConfig(
             name=config.name,
             # Ray Train keeps a note of itself here; checkpoints are MaxText's.

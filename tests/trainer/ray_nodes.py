@@ -24,7 +24,7 @@ BIN = Path(sys.executable).parent
 
 @dataclass
 class RayNodes:
-    """A head without CPUs for tasks, like the charts', and nodes of one CPU each."""
+    """A head without CPUs for tasks, like the charts', and nodes of two CPUs each, of which a run wants one."""
 
     folder: Path
     environment: dict[str, str]
@@ -43,11 +43,24 @@ class RayNodes:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+            # The two ports of a head that no option sets.
+            "DASHBOARD_METRIC_PORT": str(_free_port()),
+            "AUTOSCALER_METRIC_PORT": str(_free_port()),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
         cluster = cls(folder, environment, f"{own_address()}:{port}", f"http://127.0.0.1:{dashboard}")
-        cluster._start("--head", f"--port={port}", "--num-cpus=0", f"--temp-dir={folder}", "--include-dashboard=true",
-                       "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}")  # fmt: skip
+        cluster._start(
+            "--head",
+            f"--port={port}",
+            "--num-cpus=0",
+            f"--temp-dir={folder}",
+            "--include-dashboard=true",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={dashboard}",
+            # Ray's own numbers may be another Ray's on this machine.
+            f"--dashboard-agent-listen-port={_free_port()}",
+            f"--ray-client-server-port={_free_port()}",
+        )
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", dashboard), 1):
@@ -56,11 +69,11 @@ class RayNodes:
         raise AssertionError("Ray's head did not come up")
 
     def add(self) -> subprocess.Popen[bytes]:
-        """One more node of one CPU, once it is there; as with a pod, one that does not come up is started again."""
+        """One more node, once it is there; as with a pod, one that does not come up is started again."""
         for _ in range(5):
             # Else two nodes of one machine want the same port for their agents, and the second one ends.
             port = f"--dashboard-agent-listen-port={_free_port()}"
-            node = self._start(f"--address={self.address}", "--num-cpus=1", port)
+            node = self._start(f"--address={self.address}", "--num-cpus=2", port)
             while node.poll() is None:
                 if b"Ray runtime started" in self._log(node).read_bytes():
                     return node

@@ -92,9 +92,10 @@ def test_cpu_hosts_ask_for_one_cpu_each(tmp_path: Path, defaults: Values) -> Non
     config = run_config(
         tmp_path, defaults, "run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "slice.hosts=3"
     )
-    asked = scaling_config(config)
-    assert (asked.use_tpu, asked.use_gpu, asked.num_workers) == (False, False, 3)
-    assert asked.resources_per_worker == {"CPU": 1}
+    for local, strategy in ((True, "PACK"), (False, "STRICT_SPREAD")):
+        asked = scaling_config(config, local=local)
+        assert (asked.use_tpu, asked.use_gpu, asked.num_workers) == (False, False, 3)
+        assert (asked.resources_per_worker, asked.placement_strategy) == ({"CPU": 1}, strategy)
 
 
 @pytest.mark.parametrize(("accelerator", "platforms"), [("v6e", "tpu,cpu"), ("h100-80gb", "cuda,cpu"), ("cpu", "cpu")])
