@@ -12,12 +12,13 @@ from pathlib import Path
 
 from trainer import command, ray_job
 from trainer.config import RunConfig, check, read
-from trainer.errors import ConfigError, GaveUp
+from trainer.errors import PASSING, ConfigError, GaveUp
 from trainer.metrics import now, write_event
 
 
 def main() -> int:
-    """Exit code 0: trained to the last step; 2: the config can never work; 1: anything that a restart may mend."""
+    """Exit code 0: trained to the last step; 2: the config can never work; 3: a host was told to end, so start again;
+    1: anything else that a restart may mend."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the run config, JSON")
     parser.add_argument("--check", action="store_true", help="check config and data, print a summary, train nothing")
@@ -31,7 +32,10 @@ def main() -> int:
     config: RunConfig | None = None
     try:
         config = read(arguments.config.absolute())
-        if config.command and not arguments.check:
+        if config.command:
+            if arguments.check:
+                print("{}")  # noqa: T201 - there is no data
+                return 0
             return _run_command(config, ray=not arguments.no_ray)
         summary = check(config)
         if arguments.check:
@@ -51,21 +55,30 @@ def main() -> int:
 
 
 def _run_command(config: RunConfig, *, ray: bool) -> int:
-    if not ray:
-        command.replace_process(config)
-    command.run(config)
+    try:
+        if not ray:
+            command.replace_process(config)
+        command.run(config)
+    except (ConfigError, GaveUp):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        from trainer.ray_driver import describe
+
+        _report(config, describe(error))
+        return 1
     return 0
 
 
 def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
     from trainer import loop
 
-    _make_folder(config)
-    _same_data(config, summary)
-    if loop.completed(config):
-        print(f"{config.name} is trained already: the last step's checkpoint is in {config.folder}.")  # noqa: T201
-        return 0
     try:
+        _make_folder(config)
+        _same_data(config, summary)
+        if loop.completed(config):
+            print(f"{config.name} is trained already: the last step's checkpoint is in {config.folder}.")  # noqa: T201
+            return 0
         if ray:
             from trainer import ray_driver
 
@@ -78,6 +91,9 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
             loop.train(config)
     except (ConfigError, GaveUp):
         raise
+    except loop.PreemptedError as error:
+        _report(config, str(error))
+        return 3
     except Exception as error:
         traceback.print_exc()
         from trainer.ray_driver import describe
@@ -91,6 +107,8 @@ def _make_folder(config: RunConfig) -> None:
     try:
         config.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno in PASSING:
+            raise
         raise ConfigError(
             f"Cannot make the run's folder {config.folder} (storage.mountPath): {error.strerror}."
         ) from error

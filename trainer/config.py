@@ -28,6 +28,8 @@ _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
 _DEFAULTS: dict[str, Any] = {
     "log_config": False,
     "save_checkpoint_on_completion": True,
+    # Hosts that stop for one that is told to end take a checkpoint along.
+    "enable_autocheckpoint": True,
 }
 _TEXT_DEFAULTS: dict[str, Any] = {
     "grain_worker_count": 0,

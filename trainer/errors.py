@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
+PASSING = {
+    *(errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ENOMEM, errno.ENOTCONN, errno.ESTALE),
+    *(errno.ETIMEDOUT, errno.ETXTBSY),
+}
+"""What an OSError says where a restart may help: a mount is not up yet, a machine is short of memory."""
+
 
 class ConfigError(Exception):
     """The run as it is configured can never work; its text is the sentence that the user reads.

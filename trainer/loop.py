@@ -33,15 +33,29 @@ class Outcome:
 
 
 class TrainingStoppedError(Exception):
-    """The loop ended before its last step, for a reason that a restart mends (a preemption)."""
+    """The loop ended before its last step, for a reason that a restart mends."""
+
+
+class PreemptedError(TrainingStoppedError):
+    """One of the hosts was told to end (SIGTERM), so that all stopped after the same step, with a checkpoint."""
 
 
 def completed(config: RunConfig) -> bool:
-    """Whether the last step's checkpoint is there already (a run killed between it and its end)."""
+    """Whether the last step's checkpoint is there already (a run killed between it and its end).
+
+    Raises ConfigError where there are more: MaxText would fail at each restart.
+    """
     steps = config.train.get("steps")
-    if not steps or config.train.get("enable_checkpointing") is False:
+    folder = config.folder / "checkpoints"
+    if not steps or config.train.get("enable_checkpointing") is False or not folder.is_dir():
         return False
-    return (config.folder / "checkpoints" / str(int(steps) - 1)).is_dir()
+    done = max((int(path.name) + 1 for path in folder.iterdir() if path.name.isdigit()), default=0)
+    if done > int(steps):
+        raise ConfigError(
+            f"train.steps is {steps}, but {config.name} has trained {done} steps already; "
+            "set more steps, or submit under a new name."
+        )
+    return done == int(steps)
 
 
 def train(config: RunConfig) -> Outcome:
@@ -93,6 +107,8 @@ def train(config: RunConfig) -> Outcome:
             raise ConfigError(_sentence(error)) from error
     if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
         return Outcome(hooks.steps_done, hooks.target_reached)
+    if hooks.preempted:
+        raise PreemptedError(f"A host was told to end: training stopped after {hooks.steps_done} steps.")
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
 
 
@@ -164,6 +180,7 @@ class _Hooks:
         self.loss = 0.0
         self.stepped = False
         self.target_reached = False
+        self.preempted = False
         self._logger: Any = None
         self._last_loss: Any = None
         # A checkpoint that MaxText wanted to write before it handed over the step's metrics.
@@ -225,7 +242,7 @@ class _Hooks:
         if self._pending is not None:
             manager, maxtext_config, iterator = self._pending
             self._pending = None
-            self._maybe_save(manager, device_state["state"], maxtext_config, iterator, step)
+            self._save_now(manager, device_state["state"], maxtext_config, iterator, step)
         return metrics
 
     def _watched(self, train_step: Any) -> Any:
@@ -268,7 +285,16 @@ class _Hooks:
         if self._in_iteration and step is not None:
             self._pending = (manager, config, iterator)
         else:
-            self._maybe_save(manager, state, config, iterator, step)
+            self._save_now(manager, state, config, iterator, step)
+
+    def _save_now(self, *args: Any) -> None:
+        from maxtext.utils import exceptions
+
+        try:
+            self._maybe_save(*args)
+        except exceptions.StopTraining:  # raised there for one reason: a host got SIGTERM, and all agree to stop
+            self.preempted = True
+            raise
 
     def _save_after_metrics(self, *args: Any, **kwargs: Any) -> Any:
         self._logger.settle()

@@ -27,6 +27,38 @@ def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: Lab, undi
     assert numbers(first.metrics()) == numbers(undisturbed.metrics())
 
 
+def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: Lab) -> None:
+    """A JobSet's rules know exit code 3 (charts/run/templates/job-set.yaml), on whichever host they see it first."""
+    config = lab.config("told-to-end", steps=150, checkpoint_period=100, eval_interval=None)
+
+    def start() -> tuple[Run, Run]:
+        environment = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}
+        first = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="0", **environment)
+        return first, lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="1", **environment)
+
+    first, second = start()
+    first.until(lambda: first.step() >= 5)
+    second.process.terminate()
+    assert (first.wait(), second.wait()) == (3, 3), first.output()[-4000:]
+    stopped = first.step()
+    assert stopped < 149
+    assert (first.folder / "checkpoints" / str(stopped)).is_dir()
+    assert "Error: A host was told to end: training stopped after" in first.output()
+    first, second = start()
+    assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:]
+    assert [line["step"] for line in first.metrics() if "loss" in line] == list(range(150))
+
+
+def test_fewer_steps_than_are_done_are_refused(lab: Lab) -> None:
+    config = lab.config("fewer", hosts=1, steps=6, eval_interval=None)
+    assert lab.train(config, "--no-ray").process.returncode == 0
+    run = lab.train(lab.config("fewer", hosts=1, steps=3, eval_interval=None), "--no-ray")
+    assert run.process.returncode == 2
+    assert run.output().splitlines()[-1] == (
+        "Error: train.steps is 3, but fewer has trained 6 steps already; set more steps, or submit under a new name."
+    )
+
+
 def test_a_coordinators_port_that_is_taken_is_named(lab: Lab) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
