@@ -1,59 +1,108 @@
 """Runs the user's own program, run.command, on every host of a Ray cluster, in place of the training.
 
 A host is a bundle of a placement group with all of its chips; its program is a child of an actor there and ends with
-it. A failure on one host ends the program on all of them, and all start again, as often as run.maxRestarts says.
+it. A failure on one host ends the program on all of them, and all start again, as often as run.maxRestarts says; one
+while a node of the run is told to go (a preemption, a drain) is not counted.
 """
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import ctypes
+import io
 import os
 import queue
+import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from trainer.config import RunConfig
-from trainer.errors import ConfigError, GaveUp
-from trainer.ray_driver import prepare_environment
+from trainer.errors import PASSING, ConfigError, GaveUp
+from trainer.ray_driver import describe, prepare_environment
 
 _PR_SET_PDEATHSIG = 1
+# Ray sets these in its actors, for tasks of its own.
+_RAYS_OWN = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT"}
+SECONDS_BETWEEN_WORDS = 60
+_SECONDS_FOR_LAST_WORDS = 1
 
 
 def replace_process(config: RunConfig) -> None:
-    """Become the program; for one host without Ray. Raises ConfigError where it cannot be started."""
+    """Become the program; for one host without Ray. Raises ConfigError where it can never be started."""
     try:
         os.execvp(config.command[0], config.command)  # noqa: S606 - running it is what the user asked for
     except OSError as error:
+        if error.errno in PASSING:
+            raise
         raise ConfigError(_not_started(config, error)) from error
 
 
 def run(config: RunConfig) -> None:
     """Run the program to its end on every host of the Ray cluster that RAY_ADDRESS names, or of one on this machine.
 
-    Raises ConfigError where it cannot be started, GaveUp where no restart is left.
+    Raises ConfigError where it can never be started, GaveUp where no restart is left.
     """
-    prepare_environment()
+    local = prepare_environment()
     import ray
 
-    ray.init(logging_level="WARNING")
+    if local:
+        ray.init(num_cpus=config.hosts, include_dashboard=False, logging_level="WARNING", _node_ip_address="127.0.0.1")
+    else:
+        ray.init(logging_level="WARNING")
     try:
-        left = config.max_restarts
-        while True:
-            failure, counts = _once(config)
-            if failure is None:
-                return
-            if counts and left == 0:
-                raise GaveUp(failure)
-            left -= counts
-            print(f"{failure} It starts again; {left} restarts are left.", flush=True)  # noqa: T201 - the run's log
+        with _Drains() as drains:
+            left = config.max_restarts
+            while True:
+                failure, counts = _once(config, drains, local=local)
+                if failure is None:
+                    return
+                if counts and left == 0:
+                    raise GaveUp(failure)
+                left -= counts
+                print(f"{failure} It starts again; {left} restarts are left.", flush=True)  # noqa: T201 - the run's log
     finally:
         ray.shutdown()
 
 
-def _once(config: RunConfig) -> tuple[str | None, int]:
+class _Drains:
+    """Which nodes were told to go. Asked once a second, for Ray does not tell of one that is gone."""
+
+    def __init__(self) -> None:
+        self._nodes: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="drains", daemon=True)
+
+    def __enter__(self) -> _Drains:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(5)
+
+    def among(self, nodes: dict[int, str]) -> list[int]:
+        """The hosts whose nodes were told to go, up to now."""
+        self._look()
+        return sorted(index for index, node in nodes.items() if node in self._nodes)
+
+    def _watch(self) -> None:
+        while not self._over.wait(1):
+            self._look()
+
+    def _look(self) -> None:
+        from ray._private.state import state
+
+        # Ray's control plane may be busy; a second later it is asked again.
+        with contextlib.suppress(Exception):
+            self._nodes.update(state.get_draining_nodes() or {})
+
+
+def _once(config: RunConfig, drains: _Drains, *, local: bool) -> tuple[str | None, int]:
     """One start on all hosts: what failed (None: nothing), and whether it counts, 1 or 0."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -61,10 +110,13 @@ def _once(config: RunConfig) -> tuple[str | None, int]:
 
     chips = int(config.accelerator["chipsPerHost"])
     bundle = {"tpu": {"TPU": chips}, "gpu": {"GPU": chips}}.get(config.accelerator["kind"], {"CPU": 1})
-    group = placement_group([dict(bundle) for _ in range(config.hosts)], strategy="SPREAD")
-    ray.get(group.ready())
+    # The nodes of a cluster are the hosts; one on this machine is a single node.
+    strategy = "SPREAD" if local or config.hosts == 1 else "STRICT_SPREAD"
+    group = placement_group([dict(bundle) for _ in range(config.hosts)], strategy=strategy)
+    nodes: dict[int, str] = {}
     ended: queue.Queue[tuple[int, int | BaseException]] = queue.Queue()
     try:
+        _wait_for(group, config.hosts, bundle)
         for index in range(config.hosts):
             actor = (
                 ray.remote(_Host)
@@ -76,31 +128,70 @@ def _once(config: RunConfig) -> tuple[str | None, int]:
                 )
                 .remote()
             )
-            threading.Thread(target=_follow, args=(config, index, actor, ended), daemon=True).start()
+            threading.Thread(target=_follow, args=(config, index, actor, nodes, ended), daemon=True).start()
         for _ in range(config.hosts):
             index, end = ended.get()
-            if isinstance(end, ray.exceptions.RayActorError):
-                # A node that was told to go (a preemption, a drain) is nobody's failure.
-                return f"Host {index} was lost.", 0 if getattr(end, "preempted", False) else 1
-            if isinstance(end, ray.exceptions.RayTaskError) and isinstance(end.cause, OSError):
-                raise ConfigError(_not_started(config, end.cause)) from end
-            if isinstance(end, BaseException):
-                raise end
-            if end:
-                return f"The command on host {index} ended with exit code {end}.", 1
+            failure = failure_of(config, index, end)
+            if failure is None:
+                continue
+            # It may not be the host that goes which fails first, but one that lost its connection to it.
+            if going := drains.among(nodes.copy()):
+                return f"{failure} The node of host {going[0]} was told to go, so this is not counted.", 0
+            return failure, 0 if getattr(end, "preempted", False) else 1
         return None, 0
     finally:
         remove_placement_group(group)  # ends the actors, and with them what is left of the program
 
 
-def _follow(config: RunConfig, index: int, actor: Any, ended: queue.Queue[tuple[int, int | BaseException]]) -> None:
-    """Print what the host's program prints, as it does; put how it ended.
+def _wait_for(group: Any, hosts: int, bundle: dict[str, int]) -> None:
+    """Wait until all hosts are there, which may be as long as it takes to get machines; says now and then for what."""
+    import ray
+
+    ready = group.ready()
+    ((name, amount),) = bundle.items()
+    while not ray.wait([ready], timeout=SECONDS_BETWEEN_WORDS)[0]:
+        there = [int(node["Resources"].get(name, 0)) for node in ray.nodes() if node["Alive"]]
+        print(  # noqa: T201 - the run's log
+            f"Waiting for {hosts} hosts with {amount} {name} each that nobody else has; "
+            f"{name} of Ray's {len(there)} nodes now: {', '.join(map(str, there))}.",
+            flush=True,
+        )
+
+
+def failure_of(config: RunConfig, index: int, end: int | BaseException) -> str | None:
+    """A sentence for how a host's program ended, None where it ended well; raises what no restart can mend."""
+    import ray
+
+    if isinstance(end, int):
+        return f"The command on host {index} ended with exit code {end}." if end else None
+    if isinstance(end, ray.exceptions.RayActorError):
+        return f"Host {index} was lost."
+    if isinstance(end, ray.exceptions.RayTaskError):
+        if isinstance(end.cause, OSError):
+            if end.cause.errno not in PASSING:
+                raise ConfigError(_not_started(config, end.cause)) from end
+            return f"Host {index}: {_not_started(config, end.cause)}"
+        return f"Host {index} was lost ({describe(end.cause or end)})."
+    if isinstance(end, ray.exceptions.RayError):
+        return f"Host {index} was lost ({describe(end)})."
+    raise end
+
+
+def _follow(
+    config: RunConfig,
+    index: int,
+    actor: Any,
+    nodes: dict[int, str],
+    ended: queue.Queue[tuple[int, int | BaseException]],
+) -> None:
+    """Print what the host's program prints, as it does; put which node it is on, and how it ended.
 
     Ray's own forwarding of what actors print may leave out the last lines.
     """
     import ray
 
     try:
+        nodes[index] = ray.get(actor.node.remote())
         code = 1
         for reference in actor.run.options(num_returns="streaming").remote(config.command, _environment(config, index)):
             said = ray.get(reference)
@@ -116,23 +207,50 @@ def _follow(config: RunConfig, index: int, actor: Any, ended: queue.Queue[tuple[
 class _Host:
     """One host's program."""
 
+    def node(self) -> str:
+        """Ray's id of the node that this is."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
     def run(self, command: list[str], environment: dict[str, str]) -> Iterator[str | int]:
         """Each line that it prints, and in the end its exit code."""
         prctl = ctypes.CDLL(None).prctl
         process = subprocess.Popen(
             command,
-            env={**os.environ, **environment},
+            env={**{name: value for name, value in os.environ.items() if name not in _RAYS_OWN}, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # the actor may be killed at any time
         )
         assert process.stdout is not None  # noqa: S101 - for the type checker
-        for line in process.stdout:
-            yield line.rstrip("\n")
+        # Ray sends to generators, which a list within one does not bear.
+        for line in _lines(process, process.stdout.fileno()):  # noqa: UP028
+            yield line
         yield process.wait()
+
+
+def _lines(process: subprocess.Popen[bytes], pipe: int) -> Iterator[str]:
+    """What a program prints, up to its own end: a child that it leaves behind may keep the pipe open for ever."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    begun = ""
+    deadline: float | None = None
+    while deadline is None or time.monotonic() < deadline:
+        if deadline is None and process.poll() is not None:
+            deadline = time.monotonic() + _SECONDS_FOR_LAST_WORDS
+        if not poll.poll(200):
+            continue
+        said = os.read(pipe, 1 << 16)
+        if not said:
+            break
+        *whole, begun = (begun + decoder.decode(said)).split("\n")
+        yield from whole
+    begun += decoder.decode(b"", final=True)
+    if begun:
+        yield begun.removesuffix("\n")
 
 
 def _environment(config: RunConfig, index: int) -> dict[str, str]:

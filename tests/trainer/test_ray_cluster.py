@@ -2,59 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.trainer.runs import Lab, Run, numbers
+from tests.trainer.ray_nodes import RayNodes
+from tests.trainer.runs import CHECKOUT, Lab, Run, numbers
+from tests.trainer.test_ray_job import with_run
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A head with two CPUs on loopback, token authentication on; the environment of a driver in it."""
-    folder = tmp_path_factory.mktemp("ray")
-    token = folder / "token"
-    token.write_text("a-token-for-this-test-only-0123456789abcdef")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token),
-        # Else both sides take the machine's own address for 127.0.0.1.
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    }
-    head = subprocess.Popen(
-        [
-            Path(sys.executable).parent / "ray",
-            "start",
-            "--head",
-            "--block",
-            "--num-cpus=2",
-            "--include-dashboard=false",
-            "--node-ip-address=127.0.0.1",
-            f"--port={port}",
-            # Short: the path of a socket in it must not be longer than 107 characters.
-            f"--temp-dir={Path('/tmp') / f'slipway-{os.getpid()}'}",
-        ],
-        env={**os.environ, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    yield {**environment, "RAY_ADDRESS": f"127.0.0.1:{port}"}
-    # Asked politely it takes a minute, and its agents another.
-    processes = [*psutil.Process(head.pid).children(recursive=True), psutil.Process(head.pid)]
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    head.wait(30)
+def nodes() -> Iterator[RayNodes]:
+    """A head and two nodes."""
+    cluster = RayNodes.start()
+    cluster.add()
+    cluster.add()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(nodes: RayNodes) -> dict[str, str]:
+    """The environment of a driver on the head."""
+    return {**nodes.environment, "RAY_ADDRESS": nodes.address}
 
 
 def test_a_driver_trains_in_a_cluster_that_is_there(lab: Lab, undisturbed: Run, cluster: dict[str, str]) -> None:
@@ -67,3 +41,30 @@ def test_a_config_error_in_a_cluster_exits_2_too(lab: Lab, cluster: dict[str, st
     run = lab.train(lab.config("refused-in-cluster", decoder_block="llama9"), **cluster)
     assert run.process.returncode == 2, run.output()[-4000:]
     assert "decoder_block" in run.events("error")[-1]["message"]
+
+
+def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
+    lab: Lab, nodes: RayNodes, cluster: dict[str, str]
+) -> None:
+    """Two nodes have the CPUs of four hosts, and are two hosts all the same."""
+    config = with_run(lab.config("waits-in-cluster", hosts=3), command=["true"])
+    often = (
+        "from trainer import __main__, command; command.SECONDS_BETWEEN_WORDS = 1; raise SystemExit(__main__.main())"
+    )
+    log = lab.root / "waits-in-cluster.log"
+    with log.open("wb") as output:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", often, "--config", str(config)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=CHECKOUT,
+            env={**os.environ, **cluster},
+        )
+    deadline = time.monotonic() + 60
+    while "Waiting for 3 hosts with 1 CPU each" not in log.read_text():
+        assert driver.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+    nodes.add()
+    assert driver.wait(60) == 0, log.read_text()
+    assert "CPU of Ray's 3 nodes now: " in log.read_text()

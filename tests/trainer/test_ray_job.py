@@ -6,6 +6,7 @@ cluster, up to backoffLimit; SUCCEEDED and STOPPED are complete.
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -19,11 +20,15 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayTaskError
 
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import CHECKOUT, Lab, Run, lines, numbers
+from trainer.command import failure_of
+from trainer.config import read
+from trainer.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +121,70 @@ def test_a_refused_config_stops_the_job_for_good(lab: Lab, cluster: RayNodes, re
 
 
 def test_the_command_runs_on_every_host(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
-    script = 'echo "host $SLIPWAY_HOST_INDEX of $SLIPWAY_HOSTS"'
+    """Each on a node of its own, though one has the CPUs of two hosts, and without what Ray sets for its own tasks."""
+    script = (
+        'echo "host $SLIPWAY_HOST_INDEX of $SLIPWAY_HOSTS ${OMP_NUM_THREADS-} ${PYTHONBREAKPOINT-}."; '
+        f'echo "$RAY_RAYLET_PID" > {lab.root}/raylet-$SLIPWAY_HOST_INDEX; printf "last\\nwords"'
+    )
     config = with_run(lab.config("rj-command"), command=["sh", "-c", script])
     job = Job(cluster, rendered["entrypoint"], config, "command")
     assert job.end() == "SUCCEEDED", job.log()[-3000:]
-    assert {"(host 0) host 0 of 2", "(host 1) host 1 of 2"} <= set(job.log().splitlines())
+    said = job.log().splitlines()
+    assert {f"(host {index}) host {index} of 2  ." for index in (0, 1)} <= set(said), said
+    assert {f"(host {index}) {word}" for index in (0, 1) for word in ("last", "words")} <= set(said), said
+    assert (lab.root / "raylet-0").read_text() != (lab.root / "raylet-1").read_text()
+
+
+def test_the_command_has_the_environment_of_the_values(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
+    config = with_run(lab.config("rj-environment"), command=["sh", "-c", 'echo "$OMP_NUM_THREADS $LEVEL"'])
+    config.write_text(
+        json.dumps({**json.loads(config.read_text()), "worker": {"env": {"OMP_NUM_THREADS": 3, "LEVEL": "a"}}})
+    )
+    job = Job(cluster, rendered["entrypoint"], config, "environment")
+    assert job.end() == "SUCCEEDED", job.log()[-3000:]
+    assert {"(host 0) 3 a", "(host 1) 3 a"} <= set(job.log().splitlines())
+
+
+def test_a_command_has_ended_though_a_child_keeps_its_output(
+    lab: Lab, cluster: RayNodes, rendered: dict[str, Any]
+) -> None:
+    script = f"sleep 25 & date +%s.%N > {lab.root}/ended-$SLIPWAY_HOST_INDEX; exit 7"
+    config = with_run(lab.config("rj-background"), command=["sh", "-c", script], maxRestarts=0)
+    job = Job(cluster, rendered["entrypoint"], config, "background")
+    wait(job, lambda: "ended with exit code 7." in job.log())
+    told = time.time()
+    assert told - float((lab.root / "ended-0").read_text()) < 5
+    assert job.end() == "STOPPED", job.log()[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("end", "sentence"),
+    [
+        (RayTaskError("run", "", OSError(errno.ESTALE, "Stale file handle")), "cannot be started: Stale file handle."),
+        (RayTaskError("run", "", MemoryError("no room")), "Host 1 was lost (MemoryError: no room)."),
+        (OutOfMemoryError("killed\nby Ray"), "Host 1 was lost (OutOfMemoryError: killed)."),
+        (ActorUnavailableError("gone", None), "Host 1 was lost."),
+        (7, "The command on host 1 ended with exit code 7."),
+    ],
+)
+def test_what_a_restart_may_mend_is_a_failure_of_its_host(lab: Lab, end: Any, sentence: str) -> None:
+    told = failure_of(read(with_run(lab.config("rj-mend"), command=["program"])), 1, end)
+    assert told is not None
+    assert "1" in told
+    assert told.endswith(sentence)
+
+
+def test_what_is_no_failure_of_a_host_is_raised(lab: Lab) -> None:
+    config = read(with_run(lab.config("rj-raised"), command=["program"]))
+    with pytest.raises(ConfigError, match="cannot be started: Permission denied"):
+        failure_of(config, 1, RayTaskError("run", "", PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(ValueError, match="unknown"):
+        failure_of(config, 1, ValueError("unknown"))
+
+
+def test_a_check_of_a_command_asks_for_no_data(lab: Lab) -> None:
+    run = lab.train(with_run(lab.config("rj-checked"), command=["no-such-program"]), "--check")
+    assert (run.process.returncode, run.output()) == (0, "{}\n")
 
 
 def test_a_command_that_fails_starts_again_as_often_as_it_may(
@@ -142,7 +206,7 @@ def test_a_command_that_is_not_there_is_a_config_error(lab: Lab, cluster: RayNod
     assert 'run.command: the program "no-such-program" cannot be started: No such file' in job.log()
 
 
-def test_a_host_that_is_told_to_go_is_no_failure(
+def test_a_host_that_is_told_to_go_is_nofailure_of(
     lab: Lab, cluster: RayNodes, rendered: dict[str, Any], undisturbed: Run
 ) -> None:
     """With no restart allowed: the rendered preStop hook on one node, the node's end, another node in its place."""
@@ -151,16 +215,56 @@ def test_a_host_that_is_told_to_go_is_no_failure(
     folder = lab.root / "rj-drained"
     wait(job, lambda: steps(folder) >= 2)
     node = cluster.nodes[-1]
-    worker = rendered["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
-    hook = worker["lifecycle"]["preStop"]["exec"]["command"]
-    # In a pod the hook finds its own node; of several on one machine it has to be told.
-    hook = [*hook[:-1], hook[-1].replace("drain-node", f"drain-node --node-id {node_id(cluster, node)}")]
-    environment = {**cluster.environment, "RAY_ADDRESS": cluster.address, "HOME": str(lab.root)}
-    subprocess.run(hook, env=environment, check=True, capture_output=True, timeout=60)
+    tell_to_go(cluster, node, rendered, lab.root)
     cluster.kill(node)
     cluster.add()
     assert job.end() == "SUCCEEDED", job.log()[-3000:]
     assert numbers(lines(folder / "metrics.jsonl")) == numbers(undisturbed.metrics())
+
+
+JOINED = """
+import os, pathlib, socket, sys, time
+index, here = os.environ["SLIPWAY_HOST_INDEX"], pathlib.Path(sys.argv[1])
+if (here / f"started-{index}").exists():
+    sys.exit(0)
+(here / f"started-{index}").write_text(str(os.getpid()))
+port = here / "port"
+if index == "0":
+    listener = socket.create_server(("127.0.0.1", 0))
+    (here / "draft").write_text(str(listener.getsockname()[1]))
+    (here / "draft").rename(port)
+    other = listener.accept()[0]
+else:
+    while not port.exists():
+        time.sleep(0.05)
+    other = socket.create_connection(("127.0.0.1", int(port.read_text())))
+(here / f"joined-{index}").touch()
+other.recv(1)
+sys.exit("the other host is gone")
+"""
+
+
+def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
+    lab: Lab, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
+) -> None:
+    """With no restart allowed: the program of the host that stays ends first, before Ray knows of a lost node."""
+    (tmp_path / "joined.py").write_text(JOINED)
+    command = [sys.executable, str(tmp_path / "joined.py"), str(tmp_path)]
+    config = with_run(lab.config("rj-joined"), command=command, maxRestarts=0)
+    job = Job(cluster, rendered["entrypoint"], config, "joined")
+    wait(job, lambda: all((tmp_path / f"joined-{index}").exists() for index in (0, 1)))
+    node = cluster.nodes[-1]
+    tell_to_go(cluster, node, rendered, lab.root)
+    (program,) = (each for each in psutil.Process(node.pid).children(recursive=True) if each.cmdline() == command)
+    host = program.parent()
+    assert host is not None
+    host.suspend()  # so that it cannot tell of it
+    program.kill()
+    wait(job, lambda: "starts again" in job.log())
+    cluster.kill(node)
+    cluster.add()
+    assert job.end() == "SUCCEEDED", job.log()[-3000:]
+    assert "the other host is gone" in job.log()
 
 
 def test_a_lost_host_is_a_failure_and_the_last_one_stops_the_job(
@@ -185,6 +289,16 @@ def wait(job: Job, condition: Any, seconds: float = 180) -> None:
 
 def steps(folder: Path) -> int:
     return len([line for line in lines(folder / "metrics.jsonl") if "loss" in line])
+
+
+def tell_to_go(cluster: RayNodes, node: subprocess.Popen[bytes], rendered: dict[str, Any], home: Path) -> None:
+    """Run the rendered preStop hook for a node."""
+    worker = rendered["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
+    hook = worker["lifecycle"]["preStop"]["exec"]["command"]
+    # In a pod the hook finds its own node; of several on one machine it has to be told.
+    hook = [*hook[:-1], hook[-1].replace("drain-node", f"drain-node --node-id {node_id(cluster, node)}")]
+    environment = {**cluster.environment, "RAY_ADDRESS": cluster.address, "HOME": str(home)}
+    subprocess.run(hook, env=environment, check=True, capture_output=True, timeout=60)
 
 
 def node_id(cluster: RayNodes, node: subprocess.Popen[bytes]) -> str:
