@@ -29,7 +29,7 @@ which charts/run does for a run that asks for such machines. With anyRun the fla
 {{- end -}}
 
 {{- define "queues.flavorSpec" -}}
-  {{- $labels := include "common.nodeLabels" (dict "accelerator" .resolved "provisioning" .provisioning "reservation" .reservation) | fromJson -}}
+  {{- $labels := include "common.nodeLabels" (dict "accelerator" .resolved "machineType" .machineType "provisioning" .provisioning "reservation" .reservation) | fromJson -}}
   {{- $labels = mergeOverwrite $labels .nodeLabels -}}
   {{- $taints := list -}}
   {{- $tolerations := list -}}
