@@ -276,7 +276,7 @@ def test_a_versioned_flavor_has_a_new_name_for_new_machines(helm: Path, tmp_path
 
     first = flavor("{}")
     assert re.fullmatch(r"v6e-4x4-[0-9a-f]{8}", first)
-    assert flavor("{anyRun: true}") == first  # it says something of spot and flex-start only
+    assert flavor("{provisioning: on-demand}") == first  # the default, said
     other = ["{topology: 8x8}", "{provisioning: spot}", "{nodeLabels: {a: b}}", "{machineType: ct6e-standard-4t}"]
     assert len({first, *map(flavor, other)}) == 5
 
