@@ -201,6 +201,12 @@ MAXTEXT = [
     ),
     Row("log_config", ABSENT, False, OURS_ALONE + "1,100 lines of log."),
     Row("save_checkpoint_on_completion", ABSENT, True, "MaxText's default, said: the last step is always kept."),
+    Row(
+        "enable_autocheckpoint",
+        ABSENT,
+        True,
+        OURS_ALONE + "hosts that stop for one that is told to end keep their work.",
+    ),
 ]
 
 JOB = "spec.replicatedJobs[slice].template.spec"
