@@ -132,6 +132,7 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
             # Ray Train keeps a note of itself here; checkpoints are MaxText's.
             storage_path=str(config.folder / ".ray"),
             # A node that was told to go is counted apart (charts/common/templates/_ray.tpl says who tells Ray).
+            callbacks=[_failure_notes(config.folder)],
             failure_config=FailureConfig(max_failures=config.max_restarts, max_preemption_failures=-1),
             worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},
         ),
@@ -179,11 +180,22 @@ def _worker(settings: Mapping[str, str]) -> None:
         _abort()
         threading.Event().wait()  # until that ends this process; leaving would count as a failure and restart it
         return
-    except Exception as error:
-        with contextlib.suppress(OSError):  # a full disk may be what failed
-            write_event(config.folder, "worker_failed", message=f"{type(error).__name__}: {_first_line(error)}")
-        raise
     verdict.finish(outcome)
+
+
+def _failure_notes(folder: Path) -> Any:
+    """Has Ray Train's controller note each worker that failed; one that was killed cannot do it itself."""
+    from ray.train import UserCallback
+
+    class Notes(UserCallback):  # type: ignore[misc]
+        def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            for rank, error in sorted(worker_exceptions.items()):
+                cause = getattr(error, "cause", None) or error
+                message = f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
+                with contextlib.suppress(OSError):  # a full disk may be what failed
+                    write_event(folder, "worker_failed", message=message)
+
+    return Notes()
 
 
 def _abort() -> None:
