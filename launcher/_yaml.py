@@ -33,7 +33,7 @@ class Events(Reader, Scanner, Parser):
     processing_version = (1, 1)
     comment_handling = None
 
-    ESCAPE_REPLACEMENTS = {  # noqa: RUF012
+    ESCAPE_REPLACEMENTS = {  # noqa: RUF012 - ruamel declares it on the instance, so ClassVar would contradict it
         **{key: text for key, text in Scanner.ESCAPE_REPLACEMENTS.items() if key != "/"},
         "'": "'",
     }

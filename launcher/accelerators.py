@@ -54,38 +54,38 @@ class Slice:
         return self.hosts * self.chips_per_host
 
 
-def resolve(slice: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:  # noqa: A002
-    """The slice that `slice` (the values under that key, for one slice) asks for, by the rows of `table`.
+def resolve(wanted: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:
+    """The slice that `wanted` (the values under the key slice, for one of them) asks for, by the rows of `table`.
 
     Raises SliceError with a sentence that names what can be had instead.
     """
-    name = slice["accelerator"]
+    name = wanted["accelerator"]
     row = table.get(name)
     if row is None:
         raise SliceError("accelerator", _no_accelerator(name, table))
     if row["kind"] == "tpu":
-        return _tpu(name, row, slice)
-    if slice["topology"]:
+        return _tpu(name, row, wanted)
+    if wanted["topology"]:
         raise SliceError("topology", f"only TPU slices have a topology; {name} takes slice.hosts.")
-    machine = slice["machineType"] or row.get("defaultMachineType", "")
+    machine = wanted["machineType"] or row.get("defaultMachineType", "")
     machines = row["machineTypes"]
     if row["kind"] == "cpu":
-        return Slice(name, "cpu", "", machine, machines.get(machine, 1), slice["hosts"] or 1)
+        return Slice(name, "cpu", "", machine, machines.get(machine, 1), wanted["hosts"] or 1)
     if machine not in machines:
         raise SliceError(
             "machineType", f"{name} has no machine type {machine}; it comes as {either(sorted(machines))}."
         )
-    return Slice(name, row["kind"], "", machine, machines[machine], slice["hosts"] or 1)
+    return Slice(name, row["kind"], "", machine, machines[machine], wanted["hosts"] or 1)
 
 
-def _tpu(name: str, row: Mapping[str, Any], slice: Mapping[str, Any]) -> Slice:  # noqa: A002
-    topology = slice["topology"]
-    if slice["hosts"]:
+def _tpu(name: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> Slice:
+    topology = wanted["topology"]
+    if wanted["hosts"]:
         raise SliceError("hosts", f"the hosts of a {name} slice follow from its topology; remove slice.hosts.")
     machines = machine_types(row, topology)
     if not machines:
         raise SliceError("topology", _no_topology(name, row, topology))
-    machine = slice["machineType"] or machines[0]
+    machine = wanted["machineType"] or machines[0]
     if machine not in machines:
         raise SliceError("machineType", f"a {name} slice of {topology} comes on {either(machines)}, not on {machine}.")
     per_host = row["machineTypes"][machine]

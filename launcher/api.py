@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _CHART = "run"
 
 
-class WaitTimeout(LauncherError):  # noqa: N818 - what happened is no error of the user's
+class WaitTimeout(LauncherError):
     """`wait` ran out of time; the run goes on."""
 
     exit_code = ExitCode.TIMEOUT

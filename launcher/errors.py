@@ -37,7 +37,7 @@ class UsageError(LauncherError):
     exit_code = ExitCode.USAGE
 
 
-class Detached(LauncherError):  # noqa: N818 - nothing went wrong
+class Detached(LauncherError):
     """Ctrl-C while following: nothing is wrong and the run goes on; the message says how to come back."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -13,7 +13,7 @@ from launcher.schema import spell_value
 from launcher.tree import Origin, Values, set_value, spell, with_defaults
 
 
-class CheckFailed(LauncherError):  # noqa: N818 (a sentence reads better: the check failed)
+class CheckFailed(LauncherError):
     """The values break rules; `problems` holds all of them, warnings too, the message one line for each error."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:

@@ -19,5 +19,5 @@ class ConfigError(Exception):
     """
 
 
-class GaveUp(Exception):  # noqa: N818 (it tells what happened)
+class GaveUp(Exception):
     """The run failed more often than run.maxRestarts allows; its text is a sentence. Exit code 1, and no restart."""

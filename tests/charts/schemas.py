@@ -142,7 +142,7 @@ def pod_templates(obj: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
 class _Loader(yaml.CSafeLoader):
     """YAML as Kubernetes reads it: dates stay strings, and a key given twice is an error."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - yaml's own attribute
+    yaml_implicit_resolvers = {  # noqa: RUF012 - yaml declares it on the instance, so ClassVar would contradict it
         letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
     }

@@ -500,8 +500,8 @@ def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
 
 @pytest.mark.parametrize("kind", ALL)
 def test_names_that_yaml_reads_as_something_else(kitchen: Kitchen, kind: str) -> None:
-    tree = {"run": {"name": "no"}, "team": {"name": "true", "namespace": "1e5"}}
-    tree["cluster"] = {"groups": {"yes": {"accelerator": "v5e", "topology": "2x4"}}}  # type: ignore[dict-item]
+    tree: dict[str, Any] = {"run": {"name": "no"}, "team": {"name": "true", "namespace": "1e5"}}
+    tree["cluster"] = {"groups": {"yes": {"accelerator": "v5e", "topology": "2x4"}}}
     rendered, printed = kitchen.render("helm", kind, written(tree), release="no" if kind == CLUSTER else "t")
     assert rendered
     (obj,) = objects(printed)

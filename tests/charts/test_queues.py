@@ -24,8 +24,9 @@ AMOUNTS = {"m": 0.001, "": 1, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
 
 def amount(quantity: str) -> float:
-    number, unit = re.fullmatch(r"(\d+)(\D*)", quantity).groups()  # type: ignore[union-attr]
-    return int(number) * AMOUNTS[unit]
+    match = re.fullmatch(r"(\d+)(\D*)", quantity)
+    assert match, quantity
+    return int(match[1]) * AMOUNTS[match[2]]
 
 
 # --- All files ----------------------------------------------------------------------------------------------------

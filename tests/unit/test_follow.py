@@ -30,6 +30,9 @@ DONE = replace(
 )
 
 
+ONLY_LOOKS = "following a run asks for its status and for nothing else"
+
+
 class Script:
     """A backend whose run goes through these statuses, one at each look."""
 
@@ -45,22 +48,22 @@ class Script:
         return status
 
     def preview(self, plan: Any, *, accept_changes: bool) -> Preview:
-        raise NotImplementedError
+        raise AssertionError(ONLY_LOOKS)
 
     def submit(self, plan: Any, *, accept_changes: bool) -> Submission:
-        raise NotImplementedError
+        raise AssertionError(ONLY_LOOKS)
 
     def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
-        raise NotImplementedError
+        raise AssertionError(ONLY_LOOKS)
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
-        raise NotImplementedError
+        raise AssertionError(ONLY_LOOKS)
 
     def cancel(self, name: str) -> RunStatus:
-        raise NotImplementedError
+        raise AssertionError(ONLY_LOOKS)
 
     def delete(self, name: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(ONLY_LOOKS)
 
 
 def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
