@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import Lab, Run
 
 
@@ -11,3 +14,13 @@ def undisturbed(lab: Lab) -> Run:
     run = lab.train(lab.config("undisturbed"))
     assert run.process.returncode == 0, run.output()[-4000:]
     return run
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayNodes]:
+    """A Ray cluster of a head and two hosts, as charts/run makes it."""
+    nodes = RayNodes.start()
+    nodes.add()
+    nodes.add()
+    yield nodes
+    nodes.stop()

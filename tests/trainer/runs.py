@@ -85,6 +85,14 @@ class Lab:
         return run
 
 
+def with_run(config: Path, **run: Any) -> Path:
+    """Change keys of `run` in a run config."""
+    tree = json.loads(config.read_text())
+    tree["run"].update(run)
+    config.write_text(json.dumps(tree))
+    return config
+
+
 @dataclass(frozen=True)
 class Run:
     folder: Path

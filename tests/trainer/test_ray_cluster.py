@@ -6,45 +6,33 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import CHECKOUT, Lab, Run, numbers
-from tests.trainer.test_ray_job import with_run
+from tests.trainer.runs import CHECKOUT, Lab, Run, numbers, with_run
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[RayNodes]:
-    """A head and two nodes."""
-    cluster = RayNodes.start()
-    cluster.add()
-    cluster.add()
-    yield cluster
-    cluster.stop()
-
-
-@pytest.fixture(scope="module")
-def cluster(nodes: RayNodes) -> dict[str, str]:
+def environment(cluster: RayNodes) -> dict[str, str]:
     """The environment of a driver on the head."""
-    return {**nodes.environment, "RAY_ADDRESS": nodes.address}
+    return {**cluster.environment, "RAY_ADDRESS": cluster.address}
 
 
-def test_a_driver_trains_in_a_cluster_that_is_there(lab: Lab, undisturbed: Run, cluster: dict[str, str]) -> None:
-    run = lab.train(lab.config("in-cluster"), **cluster)
+def test_a_driver_trains_in_a_cluster_that_is_there(lab: Lab, undisturbed: Run, environment: dict[str, str]) -> None:
+    run = lab.train(lab.config("in-cluster"), **environment)
     assert run.process.returncode == 0, run.output()[-4000:]
     assert numbers(run.metrics()) == numbers(undisturbed.metrics())
 
 
-def test_a_config_error_in_a_cluster_exits_2_too(lab: Lab, cluster: dict[str, str]) -> None:
-    run = lab.train(lab.config("refused-in-cluster", decoder_block="llama9"), **cluster)
+def test_a_config_error_in_a_cluster_exits_2_too(lab: Lab, environment: dict[str, str]) -> None:
+    run = lab.train(lab.config("refused-in-cluster", decoder_block="llama9"), **environment)
     assert run.process.returncode == 2, run.output()[-4000:]
     assert "decoder_block" in run.events("error")[-1]["message"]
 
 
 def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
-    lab: Lab, nodes: RayNodes, cluster: dict[str, str]
+    lab: Lab, cluster: RayNodes, environment: dict[str, str]
 ) -> None:
     """Two nodes have the CPUs of four hosts, and are two hosts all the same."""
     config = with_run(lab.config("waits-in-cluster", hosts=3), command=["true"])
@@ -58,13 +46,13 @@ def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=CHECKOUT,
-            env={**os.environ, **cluster},
+            env={**os.environ, **environment},
         )
     deadline = time.monotonic() + 60
     while "Waiting for 3 hosts with 1 CPU each" not in log.read_text():
         assert driver.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.2)
-    nodes.add()
+    cluster.add()
     assert driver.wait(60) == 0, log.read_text()
     assert "CPU of Ray's 3 nodes now: " in log.read_text()

@@ -13,7 +13,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayTaskError
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import CHECKOUT, Lab, Run, lines, numbers
+from tests.trainer.runs import CHECKOUT, Lab, Run, lines, numbers, with_run
 from trainer.command import failure_of
 from trainer.config import read
 from trainer.errors import ConfigError
@@ -42,15 +41,6 @@ def rendered(helm4: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     job: dict[str, Any] = yaml.safe_load(template(helm4, charts_dir() / "run", [values]))
     spec: dict[str, Any] = job["spec"]
     return spec
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayNodes]:
-    cluster = RayNodes.start()
-    cluster.add()
-    cluster.add()
-    yield cluster
-    cluster.stop()
 
 
 class Job:
@@ -103,14 +93,6 @@ class Job:
             assert time.monotonic() < deadline, self.log()[-3000:]
             time.sleep(0.3)
         return self.status()
-
-
-def with_run(config: Path, **run: Any) -> Path:
-    """Change keys of `run` in a run config."""
-    tree = json.loads(config.read_text())
-    tree["run"].update(run)
-    config.write_text(json.dumps(tree))
-    return config
 
 
 def test_a_refused_config_stops_the_job_for_good(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 {{- /*
 common.rules: JSON list of sentences, one for each thing that is wrong with the values across keys; of `values`, `kind`
-(ray-job, job-set, or cluster for a standing one), `name` and `named` (the key that names it). launcher/checks.py has
-the same rules with files and lines.
+(ray-job, job-set, or cluster for a standing one), `name` and `named` (the key that names it). launcher/cluster_rules.py
+has the same rules with files and lines.
 */ -}}
 {{- define "common.rules" -}}
 {{- $v := .values }}
