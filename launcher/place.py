@@ -1,0 +1,46 @@
+"""Where a verb looks for runs: this machine, a cluster, or first one and then the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from launcher.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Place:
+    """`context` and `namespace` as kubectl takes them; either of them means a cluster, and `local` this machine.
+
+    With nothing given both are looked at: the runs of this machine, and of the current context's namespace.
+    """
+
+    context: str | None = None
+    namespace: str | None = None
+    local: bool = False
+
+    @property
+    def here(self) -> bool:
+        """Whether this machine's runs are meant."""
+        return self.local or (self.context is None and self.namespace is None)
+
+    @property
+    def there(self) -> bool:
+        """Whether a cluster's runs are meant, if there is a cluster."""
+        if self.local:
+            return False
+        if self.context is not None or self.namespace is not None:
+            return True
+        from launcher.cluster import configured
+
+        return configured()
+
+    def cluster(self) -> Cluster:
+        """The cluster; no request is made yet. Raises LauncherError where none is configured."""
+        from launcher.cluster import connect
+
+        return connect(self.context, self.namespace)
+
+
+ANYWHERE = Place()
