@@ -28,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import folder, paths, runner
+from launcher import again, folder, paths, runner
 from launcher.errors import LauncherError, UsageError
 from launcher.folder import RunFolder
 from launcher.processes import kill_all, marked
@@ -70,7 +70,7 @@ class LocalBackend:
             if isinstance(verdict, str):
                 return Preview(config, f"{verdict} Would start nothing.")
             self._preflight(plan, config)
-            return Preview(config, f'Would resume the run "{plan.name}" as attempt {found.record.attempt + 1}.')
+            return Preview(config, again.would_resume(plan.name, found.record.attempt + 1))
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         with _sentences(f'The run "{plan.name}" cannot be submitted'):
@@ -122,23 +122,8 @@ class LocalBackend:
         """What a submit of this config finds done already, in a sentence; None where there is work to do."""
         from launcher.plan import config_difference
 
-        name, state = found.record.name, found.status().state
         difference = config_difference(found.config(), dict(config))
-        if found.active:
-            if difference:
-                raise LauncherError(
-                    f'The run "{name}" is {state} with another config:' + _lines(difference),
-                    f"Cancel it first (launcher cancel {name}), or submit under another name (--name).",
-                )
-            return f'The run "{name}" is {state} already, with the same config.'
-        if difference and not accept_changes:
-            raise LauncherError(
-                f'There is a run "{name}" ({state}) with another config:' + _lines(difference),
-                "--continue goes on from its last checkpoint with the new values; --name starts another run.",
-            )
-        if found.record.state == State.SUCCEEDED and not difference:
-            return f'The run "{name}" has succeeded already, with the same config; there is nothing left to do.'
-        return None
+        return again.verdict(found.record.name, found.status().state, difference, accept_changes=accept_changes)
 
     def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
         """Refuse what cannot work, before anything is there that would have to be removed."""
@@ -227,11 +212,13 @@ class LocalBackend:
             if log.exists():
                 log.rename(found.path / f"log.{record.attempt}.txt")
             self._spawn(found.path, resumed, lock)
-        ended = "was interrupted" if found.interrupted else f"had {record.state}"
-        if record.state == State.CANCELLED:
-            ended = "was cancelled"
-        resumes = "goes on from its last checkpoint" if found.has_checkpoint else "starts again"
-        return f'The run "{record.name}" {ended}; it {resumes} as attempt {attempt}.'
+        return again.resumed(
+            record.name,
+            State(record.state),
+            attempt,
+            checkpoint=found.has_checkpoint,
+            interrupted=found.interrupted,
+        )
 
     def _spawn(self, path: Path, record: Record, lock: int) -> None:
         """Start the supervisor; the lock passes to it without being free in between."""
@@ -421,7 +408,3 @@ def _absolute(path: str) -> str:
     if "://" in path:
         return path
     return os.path.normpath(Path.cwd() / Path(path).expanduser())
-
-
-def _lines(texts: Sequence[str]) -> str:
-    return "".join(f"\n  {text}" for text in texts)

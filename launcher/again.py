@@ -1,0 +1,56 @@
+"""Submitting a name again: what the run of that name, and its config, make of it; the same for every kind of run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.errors import LauncherError
+from launcher.runs import State
+
+
+def verdict(name: str, state: State, difference: Sequence[str], *, accept_changes: bool) -> str | None:
+    """What a submit finds done already, in a sentence; None where there is work to do: the next attempt.
+
+    `difference` is launcher.plan.config_difference of the run's config and the submitted one, and `accept_changes` is
+    `--continue`. Raises LauncherError where the two differ and that is not wanted, or cannot be.
+    """
+    if not state.ended:
+        if difference:
+            raise LauncherError(
+                f'The run "{name}" is {state} with another config:' + _lines(difference),
+                f"Cancel it first (launcher cancel {name}), or submit under another name (--name).",
+            )
+        return f'The run "{name}" is {state} already, with the same config.'
+    if difference and not accept_changes:
+        raise LauncherError(
+            f'There is a run "{name}" ({state}) with another config:' + _lines(difference),
+            "--continue goes on from its last checkpoint with the new values; --name starts another run.",
+        )
+    if state is State.SUCCEEDED and not difference:
+        return f'The run "{name}" has succeeded already, with the same config; there is nothing left to do.'
+    return None
+
+
+def would_resume(name: str, attempt: int) -> str:
+    """What a preview says where `verdict` finds work to do; `attempt` is the next one."""
+    return f'Would resume the run "{name}" as attempt {attempt}.'
+
+
+def resumed(name: str, state: State, attempt: int, *, checkpoint: bool | None, interrupted: bool = False) -> str:
+    """What a submit says that made the next attempt, `attempt`, of a run that had ended in `state`.
+
+    `checkpoint` is whether it left one to go on from; None where that cannot be seen from here.
+    """
+    ended = {State.CANCELLED: "was cancelled"}.get(state, f"had {state}")
+    if interrupted:
+        ended = "was interrupted"
+    resumes = {
+        True: "goes on from its last checkpoint",
+        False: "starts again",
+        None: "goes on from its last checkpoint, if it wrote one,",
+    }[checkpoint]
+    return f'The run "{name}" {ended}; it {resumes} as attempt {attempt}.'
+
+
+def _lines(texts: Sequence[str]) -> str:
+    return "".join(f"\n  {text}" for text in texts)
