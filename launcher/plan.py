@@ -34,13 +34,15 @@ class LaunchPlan:
         TFLOP/s per chip, 0 where unknown), machineType, topology ("" but for TPUs), chipsPerHost, and, per slice,
         hosts and chips.
 
-    `values` are the effective values with their origins, `common` included; `warnings` are sentences.
+    `user` are the user's own layers, which is what Helm gets; `values` the effective values with their origins,
+    `common` included; `warnings` are sentences.
     """
 
     name: str
     kind: str
     namespace: str
     config: dict[str, Any]
+    user: Values
     values: Values
     warnings: tuple[str, ...] = ()
 
@@ -73,6 +75,7 @@ def plan_launch(user: Values, defaults: Values, *, name: str | None = None) -> L
         kind=tree["run"]["kind"],
         namespace=tree["team"]["namespace"] or tree["team"]["name"] or "default",
         config=run_config(tree, table),
+        user=user,
         values=values,
         warnings=tuple(map(str, problems)),
     )
