@@ -51,6 +51,7 @@ __all__ = [
     "Unreachable",
     "WebhookFailed",
     "connect",
+    "kind_of",
 ]
 
 Object = dict[str, Any]
@@ -455,7 +456,7 @@ class Cluster:
         return kind.path(namespace or self.namespace)
 
     def _path_of(self, obj: Object) -> str:
-        kind = _kind_of(obj)
+        kind = kind_of(obj)
         return kind.path(obj["metadata"].get("namespace") or self.namespace)
 
     def _credentials(self) -> dict[str, str]:
@@ -473,7 +474,7 @@ class Cluster:
 _KINDS = {kind.kind: kind for kind in list(globals().values()) if isinstance(kind, Kind)}
 
 
-def _kind_of(obj: Object) -> Kind:
+def kind_of(obj: Object) -> Kind:
     """Where an object belongs; for a kind that this module does not name, by Kubernetes' own rule for plurals."""
     name, version = str(obj["kind"]), str(obj["apiVersion"])
     known = _KINDS.get(name)
