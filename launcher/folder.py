@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher import runner
+from launcher import progress, runner
 from launcher.errors import LauncherError
 from launcher.record import (
     CONFIG,
@@ -36,7 +36,6 @@ _INTERRUPTED = "Interrupted: its supervisor was killed, or the machine restarted
 _STARTING = "starting Ray, then loading and compiling the model"
 # Of metrics.jsonl, which may be large, the ends are read: enough for the first losses and the last 20 steps.
 _METRICS_END = 128 << 10
-_RECENT_STEPS = 20  # while it goes on; of a run that has ended, the speed is that of all steps that are read
 
 
 class ForeignFolderError(LauncherError):
@@ -189,32 +188,10 @@ def size(path: Path) -> int:
 
 def _with_metrics(status: RunStatus, path: Path, devices: int) -> RunStatus:
     """What metrics.jsonl tells: step, losses, speed."""
-    first, last = _ends(path)
-    train, held_out = [line for line in last if "loss" in line], [line for line in last if "eval_loss" in line]
-    if not train and not held_out:
-        return status
-    timed = train if status.state.ended else train[-_RECENT_STEPS:]
-    recent = [seconds for line in timed if (seconds := _number(line.get("step_seconds")))]
-    rates = [rate for line in timed if (rate := _number(line.get("tokens_per_second_per_device")))]
-    step = train[-1]["step"] + 1 if train else None
-    left = None
-    if recent and step is not None and status.steps is not None and not status.state.ended:
-        left = max(0, status.steps - step) * sum(recent) / len(recent)
-    return replace(
-        status,
-        step=step,
-        loss=_number(train[-1].get("loss")) if train else None,
-        loss_first=next((_number(line["loss"]) for line in first if "loss" in line), None),
-        eval_loss_first=next((_number(line["eval_loss"]) for line in first if "eval_loss" in line), None),
-        eval_loss=_number(held_out[-1]["eval_loss"]) if held_out else None,
-        # Steps of equal tokens: their mean rate is the harmonic mean of the steps' rates.
-        tokens_per_second=len(rates) / sum(1 / rate for rate in rates) * devices if rates else None,
-        seconds_left=left,
-    )
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    head, tail = _ends(path)
+    first, last = progress.of_metrics(head, devices=devices), progress.of_metrics(tail, devices=devices)
+    last = replace(last, loss_first=first.loss_first, eval_loss_first=first.eval_loss_first)
+    return progress.apply(status, last)
 
 
 def _ends(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
