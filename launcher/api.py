@@ -12,15 +12,22 @@ this module is light: what a verb needs is imported when it is called.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from launcher.cluster_errors import ClusterError, Unreachable
 from launcher.errors import ExitCode, LauncherError
+from launcher.place import ANYWHERE, Place
 
 if TYPE_CHECKING:
     from launcher.checks import Problem
+    from launcher.diff import ObjectChange
     from launcher.plan import LaunchPlan
+    from launcher.releases import ReleasePlan, Removal
+    from launcher.render import Rendering
     from launcher.runs import Backend, Preview, RunStatus, Submission
     from launcher.tree import Values
 
@@ -65,73 +72,143 @@ def check(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = 
 # --- a run's life -----------------------------------------------------------------------------------------------
 
 
-def backends() -> list[Backend]:
+def backends(place: Place = ANYWHERE) -> list[Backend]:
     """Every kind of run that can be looked at from here."""
     from launcher.local import LocalBackend
 
-    return [LocalBackend()]
+    found: list[Backend] = [LocalBackend()] if place.here else []
+    if place.there:
+        from launcher.kube_runs import KubeBackend
+        from launcher.standing import StandingBackend
+
+        cluster = place.cluster()
+        found += [KubeBackend(cluster), StandingBackend(cluster)]
+    return found
 
 
-def backend_for(plan: LaunchPlan) -> Backend:
-    """Where a run of the plan's kind goes."""
+def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
+    """Where a run of the plan's kind goes. Raises LauncherError where `place` and the plan name two places."""
     if plan.kind == "local":
+        if not place.here:
+            raise LauncherError("run.kind is local: the run goes to this machine; leave out --context and --namespace.")
         from launcher.local import LocalBackend
 
         return LocalBackend()
-    raise LauncherError(
-        f"This version of Slipway runs on this machine only, and run.kind is {plan.kind}.",
-        "Use --set run.kind=local; the kinds that run in a cluster are still to come.",
-    )
+    if place.local:
+        raise LauncherError(
+            f"run.kind is {plan.kind}: the run goes to a cluster; leave out --local, or use --set run.kind=local."
+        )
+    team = plan.config["team"]
+    named = team["namespace"] or team["name"]
+    if named and place.namespace not in (None, named):
+        raise LauncherError(
+            f"The values put the run into the namespace {named} (team), and --namespace says {place.namespace}.",
+            "Leave out --namespace, or change team.namespace.",
+        )
+    cluster = replace(place, namespace=named or place.namespace).cluster()
+    if plan.kind == "ray-cluster":
+        from launcher.standing import StandingBackend
+
+        return StandingBackend(cluster)
+    from launcher.kube_runs import KubeBackend
+
+    return KubeBackend(cluster)
 
 
-def find(name: str) -> tuple[Backend, RunStatus]:
-    """The run called `name` and the backend that answers for it."""
-    found = [(backend, status) for backend in backends() if (status := backend.status(name)) is not None]
+def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
+    """The run called `name` and the backend that answers for it.
+
+    A run of this machine is found where the cluster does not answer, too; other than that, a cluster that does not
+    answer is an error, for it may have the run.
+    """
+    found, silent = [], None
+    for backend in backends(place):
+        try:
+            status = backend.status(name)
+        except Unreachable as error:
+            silent = error
+        else:
+            found += [(backend, status)] if status is not None else []
     if len(found) == 1:
         return found[0]
     if found:
         places = " and ".join(f"{status.kind} ({status.folder})" for _, status in found)
-        raise LauncherError(f'There are several runs "{name}": {places}; delete or rename one.')
+        raise LauncherError(
+            f'There are several runs "{name}": {places}.',
+            "--local means this machine's, --namespace or --context a cluster's.",
+        )
+    if silent is not None:
+        raise silent
+    raise _no_run(name, place)
+
+
+def _no_run(name: str, place: Place) -> LauncherError:
     from difflib import get_close_matches
 
-    names = [status.name for backend in backends() for status in backend.list(lambda _: None)]
+    names = [status.name for status in list_runs(place=place)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""
-    raise LauncherError(f'There is no run "{name}".{guess}', "launcher list shows the runs that there are.")
+    looked = f" in the {place.cluster().where}" if place.there else " on this machine"
+    if place.here and place.there:
+        looked = f" on this machine, or{looked}"
+    elsewhere = " -n NAMESPACE looks in another namespace." if place.there else ""
+    return LauncherError(
+        f'There is no run "{name}"{looked}.{guess}', f"launcher list shows the runs that there are.{elsewhere}"
+    )
 
 
-def preview(plan: LaunchPlan, *, accept_changes: bool = False) -> Preview:
-    """What `submit` would do now. Creates nothing; raises what `submit` would raise."""
-    return backend_for(plan).preview(plan, accept_changes=accept_changes)
+def preview(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> Preview:
+    """What `submit` would do now. Creates nothing; raises what `submit` would raise.
+
+    Where there is a cluster, the API server is asked too; without one, the values have been checked, and no more.
+    """
+    if plan.kind != "local" and not place.there:
+        from launcher.runs import Preview
+
+        return Preview(plan.config, "The values hold up. There is no kubeconfig, so no cluster was asked.")
+    return backend_for(plan, place).preview(plan, accept_changes=accept_changes)
 
 
-def submit(plan: LaunchPlan, *, accept_changes: bool = False) -> Submission:
+def submit(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> Submission:
     """Start the run, or find or resume the one that has its name; returns at once.
 
     `accept_changes` goes on from the last checkpoint with a config that differs from the run's.
     """
-    return backend_for(plan).submit(plan, accept_changes=accept_changes)
+    return backend_for(plan, place).submit(plan, accept_changes=accept_changes)
 
 
-def list_runs(warn: Callable[[str], None] = lambda _: None) -> list[RunStatus]:
-    """Every run, newest first; a run that cannot be read is told to `warn`, one sentence each."""
-    runs = [status for backend in backends() for status in backend.list(warn)]
+def list_runs(warn: Callable[[str], None] = lambda _: None, *, place: Place = ANYWHERE) -> list[RunStatus]:
+    """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, one sentence each.
+
+    Raises LauncherError where a cluster alone is asked, and does not answer.
+    """
+    runs: list[RunStatus] = []
+    for backend in backends(place):
+        try:
+            runs += backend.list(warn)
+        except ClusterError as error:
+            if not place.here:
+                raise
+            warn(error.message)
     return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
 
 
-def status(name: str) -> RunStatus:
+def status(name: str, *, place: Place = ANYWHERE) -> RunStatus:
     """The run's status now."""
-    return find(name)[1]
+    return find(name, place)[1]
 
 
-def logs(name: str, *, follow: bool = False, worker: int | None = None) -> Iterator[str]:
+def logs(name: str, *, follow: bool = False, worker: int | None = None, place: Place = ANYWHERE) -> Iterator[str]:
     """The run's output line by line; with `follow`, until the run ends."""
-    return find(name)[0].logs(name, follow=follow, worker=worker)
+    return find(name, place)[0].logs(name, follow=follow, worker=worker)
 
 
-def wait(name: str, *, timeout: float | None = None) -> RunStatus:
-    """The run's status once it has ended; raises WaitTimeout after `timeout` seconds."""
-    backend, now = find(name)
+def wait(name: str, *, timeout: float | None = None, place: Place = ANYWHERE) -> RunStatus:
+    """The run's status once it has ended; raises WaitTimeout after `timeout` seconds.
+
+    An API server that does not answer meanwhile is asked again until it does.
+    """
+    backend, now = find(name, place)
     deadline = None if timeout is None else time.monotonic() + timeout
     while not now.state.ended:
         pause = backend.poll_seconds
@@ -140,7 +217,8 @@ def wait(name: str, *, timeout: float | None = None) -> RunStatus:
             if pause <= 0:
                 raise WaitTimeout(f'The run "{name}" is still {now.state} after {timeout:g} s; it goes on.')
         time.sleep(pause)
-        now = gone_or(backend.status(name), name)
+        with contextlib.suppress(Unreachable):
+            now = gone_or(backend.status(name), name)
     return now
 
 
@@ -151,11 +229,78 @@ def gone_or(status: RunStatus | None, name: str) -> RunStatus:
     return status
 
 
-def cancel(name: str) -> RunStatus:
+def cancel(name: str, *, place: Place = ANYWHERE) -> RunStatus:
     """Stop the run and free all that it holds; its record and checkpoints stay. Idempotent."""
-    return find(name)[0].cancel(name)
+    return find(name, place)[0].cancel(name)
 
 
-def delete(name: str) -> None:
-    """Remove a run that has ended, with its folder and checkpoints."""
-    find(name)[0].delete(name)
+def delete(name: str, *, place: Place = ANYWHERE) -> None:
+    """Remove a run that has ended: on this machine with its folder and checkpoints, in a cluster its record."""
+    find(name, place)[0].delete(name)
+
+
+# --- manifests, and the releases of a platform or a team --------------------------------------------------------
+
+
+def render(plan: LaunchPlan) -> Rendering:
+    """The manifest that a submit would create, by Helm and without a cluster; see launcher.render.Rendering."""
+    from launcher.render import render
+
+    return render(plan)
+
+
+def plan_release(
+    chart: str,
+    files: Sequence[str],
+    sets: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    place: Place = ANYWHERE,
+    recover: bool = False,
+) -> ReleasePlan:
+    """What `install` of a chart (queues, ray-cluster) with these values would change. Changes nothing.
+
+    `recover` takes an operation that another helm has begun and not ended for dead, however young it is.
+    """
+    from launcher import releases
+
+    return releases.plan(chart, name, files, sets, place, recover=recover)
+
+
+def install(
+    plan: ReleasePlan, say: Callable[[str], None] = lambda _: None, *, seconds: float | None = None
+) -> list[str]:
+    """Install or upgrade the release, and wait until it works, at most `seconds` (0: do not wait).
+
+    Returns what does not work yet, a sentence each; that stays. What Kubernetes refuses is taken back as a whole, and
+    raised.
+    """
+    from launcher import releases
+
+    return releases.install(plan, say, seconds=seconds)
+
+
+def plan_removal(name: str, *, place: Place = ANYWHERE) -> Removal:
+    """What `uninstall` of a release would remove, and which runs need that. Changes nothing."""
+    from launcher import releases
+
+    return releases.plan_removal(name, place)
+
+
+def uninstall(
+    removal: Removal, say: Callable[[str], None] = lambda _: None, *, force: bool = False, seconds: float = 60
+) -> list[str]:
+    """Remove the release; what is still there after `seconds`, a sentence each.
+
+    Raises LauncherError where runs need it, unless `force`.
+    """
+    from launcher import releases
+
+    return releases.uninstall(removal, say, force=force, seconds=seconds)
+
+
+def diff_run(plan: LaunchPlan, *, place: Place = ANYWHERE) -> list[ObjectChange]:
+    """What `submit` would make in the cluster, or how the run of that name there differs; [] for other kinds."""
+    from launcher import diff
+
+    return diff.run(plan, place)

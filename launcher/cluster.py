@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -378,7 +378,7 @@ class Cluster:
         """Kubernetes' version, like "v1.36.2"."""
         return str(self._json("GET", "/version").get("gitVersion"))
 
-    def served(self, group: str) -> dict[str, list[str]]:
+    def served(self, group: str) -> dict[str, Sequence[str]]:
         """What the cluster serves of an API group: {version: [resources, by their plural names]}; {} without it."""
         try:
             versions = [str(entry["version"]) for entry in self._json("GET", f"/apis/{group}")["versions"]]

@@ -9,12 +9,15 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from launcher import output
 from launcher.api import gone_or
+from launcher.cluster_errors import Unreachable
 from launcher.errors import Detached, ExitCode
+from launcher.place import ANYWHERE, Place
 from launcher.runs import RunStatus, State
 
 if TYPE_CHECKING:
@@ -33,12 +36,13 @@ class _View(Protocol):
     def say(self, line: str) -> None: ...
 
 
-def follow(backend: Backend, status: RunStatus) -> RunStatus:
+def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunStatus:
     """Show the run's progress on stderr until it ends; its last status.
 
     Raises Detached on Ctrl-C: the run goes on, and the message says how to come back.
     """
     name, restarts, attempt = status.name, status.restarts, status.attempt
+    silent = False
     try:
         with _view() as view:
             while True:
@@ -49,19 +53,51 @@ def follow(backend: Backend, status: RunStatus) -> RunStatus:
                 if status.state.ended:
                     return status
                 time.sleep(backend.poll_seconds)
-                status = gone_or(backend.status(name), name)
+                try:
+                    status = _kept(status, gone_or(backend.status(name), name))
+                except Unreachable as error:
+                    # The run does not need us: an API server that is restarted comes back, and so does a network.
+                    if not silent:
+                        view.say(f"{error.message} The run goes on; trying again.")
+                    silent = True
+                    continue
+                if silent:
+                    view.say("The API server answers again.")
+                silent = False
     except KeyboardInterrupt:
-        raise Detached(f'The run "{name}" goes on.\n{come_back(name)}') from None
+        raise Detached(f'The run "{name}" goes on.\n{come_back(status, place)}') from None
 
 
-def come_back(name: str) -> str:
+def _kept(before: RunStatus, now: RunStatus) -> RunStatus:
+    """The status with what was seen of steps and losses: a run's log goes with its pods."""
+    if now.attempt != before.attempt:
+        return now
+    seen = {"loss", "loss_first", "eval_loss", "eval_loss_first", "tokens_per_second", "step"}
+    kept = {field: getattr(before, field) for field in seen if getattr(now, field) is None}
+    # The first loss that was seen is nearer to the first than that of a later look at the end of a long log.
+    first = {field: getattr(before, field) for field in ("loss_first", "eval_loss_first")}
+    return replace(now, **{**kept, **{field: value for field, value in first.items() if value is not None}})
+
+
+def come_back(status: RunStatus, place: Place = ANYWHERE) -> str:
     """The commands for a run that goes on by itself."""
+    run = spelled(status, place)
     rows = [
-        (f"launcher logs -f {name}", "its output"),
-        (f"launcher wait {name}", "until it ends"),
-        (f"launcher cancel {name}", "to stop it"),
+        (f"launcher logs -f {run}", "its output"),
+        (f"launcher wait {run}", "until it ends"),
+        (f"launcher cancel {run}", "to stop it"),
     ]
+    if status.kind != "local":
+        rows.insert(0, (f"launcher explain {run}", "why it waits"))
     return output.table([("", *row) for row in rows])
+
+
+def spelled(status: RunStatus, place: Place = ANYWHERE) -> str:
+    """The run's name as a command needs it: with its namespace, and with the context that was asked for."""
+    if status.kind == "local":
+        return status.name
+    context = f" --context {place.context}" if place.context else ""
+    return f"{status.name}{context} -n {status.namespace}"
 
 
 def exit_code(status: RunStatus) -> ExitCode:
@@ -69,7 +105,7 @@ def exit_code(status: RunStatus) -> ExitCode:
     return ExitCode.DONE if status.state is State.SUCCEEDED else ExitCode.MENDABLE
 
 
-def summary(status: RunStatus) -> str:
+def summary(status: RunStatus, place: Place = ANYWHERE) -> str:
     """What a run came to, a line each: for people, on stdout."""
     rows = [(f"{status.state}", f"{status.name}{_took(status)}")]
     if status.state is State.FAILED and status.reason:
@@ -89,13 +125,15 @@ def summary(status: RunStatus) -> str:
         if "://" in status.folder or Path(checkpoints).is_dir():
             rows.append(("checkpoints", checkpoints))
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
-    rows += [("" if number else "next", line) for number, line in enumerate(output.table(_next(status)).splitlines())]
+    rows += [
+        ("" if number else "next", line) for number, line in enumerate(output.table(_next(status, place)).splitlines())
+    ]
     return output.table(rows)
 
 
-def _next(status: RunStatus) -> list[tuple[str, str]]:
+def _next(status: RunStatus, place: Place) -> list[tuple[str, str]]:
     """Commands for what may come after the end, and what they do; FILE is what the run was submitted with."""
-    logs = f"launcher logs {status.name}"
+    logs = f"launcher logs {spelled(status, place)}"
     submit = f"launcher submit -f FILE --name {status.name}"
     if status.state is State.SUCCEEDED:
         if status.step is None:
@@ -134,7 +172,7 @@ class _Lines:
         self._next = 0.0
 
     def show(self, status: RunStatus) -> None:
-        state = (status.state, status.reason if status.state is State.STARTING else "")
+        state = (status.state, _busy(status))
         if state != self._said and not status.state.ended:
             self.say(f"{status.name}: " + _state(status))
             self._said = state
@@ -160,8 +198,16 @@ def progress(status: RunStatus) -> str:
 
 
 def _state(status: RunStatus) -> str:
-    busy = status.reason if status.state in (State.STARTING, State.QUEUED, State.ADMITTED) else ""
+    busy = _busy(status)
     return f"{status.state}: {busy}" if busy else f"{status.state}"
+
+
+def _busy(status: RunStatus) -> str:
+    """What the run waits for, or is busy with; of one that trains its steps say it."""
+    if status.state.ended or (status.state is State.RUNNING and status.step is not None):
+        return ""
+    place = f"number {status.position} in the queue {status.queue}" if status.position else ""
+    return "; ".join(filter(None, [place, status.reason]))
 
 
 # --- a terminal: one line that changes --------------------------------------------------------------------------

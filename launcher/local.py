@@ -50,6 +50,7 @@ class LocalBackend:
     """Runs in processes of this machine; see runs.Backend for what each method promises."""
 
     kind = "local"
+    where = ""
     poll_seconds = 0.1
 
     def __init__(self, home: Path | None = None) -> None:

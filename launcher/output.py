@@ -74,3 +74,13 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(max(0, round(seconds)), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def age(since: str | None) -> str:
+    """An RFC 3339 time -> "5 min", how long ago that is; its largest unit."""
+    if not since:
+        return ""
+    from datetime import UTC, datetime
+
+    seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds())
+    return " ".join(duration(seconds).split()[:2])

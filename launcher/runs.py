@@ -43,7 +43,9 @@ class RunStatus:
     times that training started again within it; `folder` is a local path or a URL and holds
     metrics.jsonl. `tokens_per_second` is of all devices together, over the last steps while the run goes on and
     over all of them (of a long run, the last thousand or so) after its end; `seconds_left` is an estimate from the
-    last steps. What is not known (yet) is None.
+    last steps. On a cluster: `position` is the run's place in its queue, from 1; `accelerator` a slice's, with its
+    topology ("v6e 4x4"), and `slices` their number; `context` is kubectl's; `sweep` the sweep that it is one of. What
+    is not known (yet), or means nothing for the kind, is None or empty.
     """
 
     name: str
@@ -65,6 +67,14 @@ class RunStatus:
     eval_loss: float | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
+    team: str = ""
+    queue: str = ""
+    priority: str = ""
+    position: int | None = None
+    accelerator: str = ""
+    slices: int | None = None
+    context: str = ""
+    sweep: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,6 +102,11 @@ class Preview:
 
 class Backend(Protocol):
     """A kind of run. Every method raises LauncherError with a sentence when it cannot do its work."""
+
+    @property
+    def where(self) -> str:
+        """The cluster, context and namespace, to be named before anything is changed; "" for this machine."""
+        ...
 
     @property
     def poll_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,15 +43,47 @@ def format_option(command: _Command) -> _Command:
     )(command)
 
 
+def place_options(command: _Command) -> _Command:
+    """`--context` and `-n`, as kubectl takes them: the command gets them as `place`, a Place."""
+    return _placed(command, local=False)
+
+
+def run_place_options(command: _Command) -> _Command:
+    """The same, and `--local`, for verbs that look for runs on this machine too."""
+    return _placed(command, local=True)
+
+
+def _placed(command: _Command, *, local: bool) -> _Command:
+    @functools.wraps(command)
+    def placed(*args: Any, context: str | None, namespace: str | None, local: bool = False, **options: Any) -> Any:
+        from launcher.place import Place
+
+        if local and (context is not None or namespace is not None):
+            raise click.UsageError("--local means this machine; leave out --context and --namespace.")
+        return command(*args, place=Place(context, namespace, local), **options)
+
+    if local:
+        placed = click.option("--local", is_flag=True, help="Look among this machine's runs only.")(placed)
+    placed = click.option(
+        "-n", "--namespace", metavar="NAMESPACE", help="A namespace of the cluster (default: the context's)."
+    )(placed)
+    return click.option("--context", metavar="NAME", help="A context of the kubeconfig (default: the current one).")(
+        placed
+    )
+
+
 def run_argument(command: _Command) -> _Command:
     return click.argument("name", metavar="NAME", shell_complete=_run_names)(command)
 
 
-def _run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     from launcher import api
+    from launcher.place import Place
 
+    given = {key: ctx.params.get(key) for key in ("context", "namespace")}
+    place = Place(given["context"], given["namespace"], bool(ctx.params.get("local")))
     try:
-        return [status.name for status in api.list_runs() if status.name.startswith(incomplete)]
+        return [status.name for status in api.list_runs(place=place) if status.name.startswith(incomplete)]
     except LauncherError:
         return []
 

@@ -1,23 +1,30 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from launcher.commands._options import format_option, run_argument
+from launcher.commands._options import format_option, run_argument, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
 
 
 @click.command()
 @run_argument
+@run_place_options
 @format_option
-def command(name: str, form: str) -> None:
+def command(name: str, place: Place, form: str) -> None:
     """Stop a run and free all that it holds.
 
     Its record and checkpoints stay: submitting it again resumes it. A run that has ended is left as it is.
     """
     from launcher import api, output
 
-    before = api.status(name)
+    backend, before = api.find(name, place)
     if not before.state.ended:
-        output.narrate(f'Ending the run "{name}"…')
-    status = api.cancel(name)
+        of = f" ({backend.where})" if backend.where else ""
+        output.narrate(f'Ending the run "{name}"{of}…')
+    status = backend.cancel(name)
     output.narrate(f'The run "{name}" ' + ("is cancelled." if status.state == "cancelled" else f"had {status.state}."))
     output.emit(status.as_json(), form, "")

@@ -1,32 +1,39 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from launcher.commands._options import run_argument
+from launcher.commands._options import run_argument, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
 
 
 @click.command()
 @run_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def command(name: str, yes: bool) -> int:
+@run_place_options
+def command(name: str, yes: bool, place: Place) -> int:
     """Remove a run that has ended.
 
-    Its folder goes with it: record, log, metrics and checkpoints.
+    A local run's folder goes with it: record, log, metrics and checkpoints. Of a run on a cluster its record goes;
+    checkpoints and metrics stay in its storage.
     """
     from launcher import api, output
     from launcher.errors import LauncherError, UsageError
 
-    status = api.status(name)
+    backend, status = api.find(name, place)
     if not status.state.ended:
         raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {name}")
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("There is no terminal to ask on; --yes deletes without asking.")
-        if not click.confirm(f'Delete the run "{name}" and all of {status.folder}?', err=True):
+        all_of = f"({backend.where})" if backend.where else f"and all of {status.folder}"
+        if not click.confirm(f'Delete the run "{name}" {all_of}?', err=True):
             output.narrate("Nothing was deleted.")
             return 1
-    api.delete(name)
+    backend.delete(name)
     output.narrate(f'The run "{name}" is deleted.')
     return 0

@@ -1,22 +1,54 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from launcher.commands._options import format_option
+from launcher.commands._options import format_option, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
+    from launcher.runs import RunStatus
 
 
 @click.command()
+@run_place_options
 @format_option
-def command(form: str) -> None:
-    """List the runs, newest first."""
+def command(place: Place, form: str) -> None:
+    """List the runs of this machine and of the cluster's namespace, newest first."""
     from launcher import api, output
 
-    runs = api.list_runs(warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
-    rows = [("NAME", "KIND", "STATE", "STEP", "LOSS", "SUBMITTED")]
-    for run in runs:
-        step = "" if run.step is None else f"{run.step}/{run.steps}" if run.steps else str(run.step)
-        loss = "" if run.loss is None else f"{run.loss:.3f}"
-        rows.append((run.name, run.kind, run.state.value, step, loss, run.submitted or ""))
+    runs = api.list_runs(warn=lambda sentence: output.narrate(f"Warning: {sentence}"), place=place)
     if not runs:
         output.narrate("There are no runs yet; launcher submit starts one.")
-    output.emit([run.as_json() for run in runs], form, output.table(rows) if runs else "")
+    output.emit([run.as_json() for run in runs], form, output.table(_rows(runs)) if runs else "")
+
+
+def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
+    """A column for each thing that at least one of the runs has."""
+    from launcher import output
+
+    table = {
+        "NAME": [run.name for run in runs],
+        "TEAM": [run.team for run in runs],
+        "KIND": [run.kind for run in runs],
+        "SLICES": [_slices(run) for run in runs],
+        "STATE": [run.state.value for run in runs],
+        "AGE": [output.age(run.submitted) for run in runs],
+        "PRIORITY": [run.priority for run in runs],
+        "QUEUE": [f"{run.queue} #{run.position}" if run.position else run.queue for run in runs],
+        "STEP": [_step(run) for run in runs],
+        "LOSS": ["" if run.loss is None else f"{run.loss:.3f}" for run in runs],
+    }
+    columns = {title: cells for title, cells in table.items() if any(cells)}
+    return [tuple(columns), *zip(*columns.values(), strict=True)]
+
+
+def _slices(run: RunStatus) -> str:
+    return f"{run.slices} x {run.accelerator}" if run.slices and run.accelerator else ""
+
+
+def _step(run: RunStatus) -> str:
+    if run.step is None:
+        return ""
+    return f"{run.step}/{run.steps}" if run.steps else str(run.step)

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from launcher.commands._options import format_option, run_argument
+from launcher.commands._options import format_option, run_argument, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
 
 
 @click.command()
 @run_argument
+@run_place_options
 @format_option
-def command(name: str, form: str) -> None:
+def command(name: str, place: Place, form: str) -> None:
     """Show what is known of a run now."""
     from launcher import api, output
 
-    data = api.status(name).as_json()
+    data = api.status(name, place=place).as_json()
     rows = [(key, str(value)) for key, value in data.items() if value not in (None, "")]
     output.emit(data, form, output.table(rows))

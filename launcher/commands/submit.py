@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from launcher.commands._options import format_option, name_option, values_options
+from launcher.commands._options import format_option, name_option, run_place_options, values_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
 
 
 @click.command()
@@ -11,6 +16,7 @@ from launcher.commands._options import format_option, name_option, values_option
 @click.option("--detach", is_flag=True, help="Return once the run has started, instead of following it.")
 @click.option("--dry-run", is_flag=True, help="Print the run config and say what would happen; create nothing.")
 @click.option("--continue", "accept_changes", is_flag=True, help="Go on from the last checkpoint with new values.")
+@run_place_options
 @format_option
 def command(
     files: tuple[str, ...],
@@ -19,31 +25,37 @@ def command(
     detach: bool,
     dry_run: bool,
     accept_changes: bool,
+    place: Place,
     form: str,
 ) -> int:
     """Check the values, start the run, and follow it until it ends.
 
-    The exit code is the run's: 0 when it succeeded, 1 when it failed or was cancelled. Ctrl-C stops following,
-    never the run. Submitting a name again follows a run that goes on, and resumes one that has failed, was
-    cancelled or interrupted from its last checkpoint.
+    run.kind says where it goes: to this machine, or to a cluster, whose namespace is the team's. The exit code is the
+    run's: 0 when it succeeded, 1 when it failed or was cancelled. Ctrl-C stops following, never the run.
+
+    Submitting a name again follows a run that goes on, and resumes one that has failed, was cancelled or interrupted
+    from its last checkpoint.
     """
     from launcher import api, follow, output
 
     plan = api.plan(files, sets, name=name)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
     if dry_run:
-        preview = api.preview(plan, accept_changes=accept_changes)
+        preview = api.preview(plan, accept_changes=accept_changes, place=place)
         output.narrate(preview.said)
         output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
-    submission = api.submit(plan, accept_changes=accept_changes)
+    backend = api.backend_for(plan, place)
+    if backend.where:
+        output.narrate(f"Submitting to {backend.where}.")
+    submission = backend.submit(plan, accept_changes=accept_changes)
     output.narrate(submission.said)
     status = submission.status
     if detach:
         if not status.state.ended:
-            output.narrate(follow.come_back(status.name))
+            output.narrate(follow.come_back(status, place))
         output.emit(status.as_json(), form, "")
         return 0
-    status = follow.follow(api.backend_for(plan), status)
-    output.emit(status.as_json(), form, follow.summary(status))
+    status = follow.follow(backend, status, place)
+    output.emit(status.as_json(), form, follow.summary(status, place))
     return follow.exit_code(status)

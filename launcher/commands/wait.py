@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from launcher.commands._options import Seconds, format_option, run_argument
+from launcher.commands._options import Seconds, format_option, run_argument, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
 
 
 @click.command()
 @run_argument
 @click.option("--timeout", type=Seconds(), metavar="TIME", help="Give up after 90, 90s, 5m or 1.5h: exit code 124.")
+@run_place_options
 @format_option
-def command(name: str, timeout: float | None, form: str) -> int:
+def command(name: str, timeout: float | None, place: Place, form: str) -> int:
     """Wait until a run ends; the exit code is the run's."""
     from launcher import api, follow, output
 
-    status = api.wait(name, timeout=timeout)
-    output.emit(status.as_json(), form, follow.summary(status))
+    status = api.wait(name, timeout=timeout, place=place)
+    output.emit(status.as_json(), form, follow.summary(status, place))
     return follow.exit_code(status)

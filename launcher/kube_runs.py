@@ -1,0 +1,289 @@
+"""Runs on a cluster as RayJobs and JobSets: made by one create, freed by Kueue, and kept until they are deleted.
+
+A submit is one atomic create, so ten at once make one run, and a killed launcher leaves a whole run or none. The
+next attempt of a run that has ended takes its place: the old object is deleted by its uid, so of several that try,
+one succeeds and the others find what it made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from launcher import again, kube_logs, kube_view, objects, progress, states
+from launcher.cluster import WORKLOAD, AlreadyThere, Cluster, Conflict, NoNamespace, NotThere
+from launcher.errors import LauncherError
+from launcher.objects import Object
+from launcher.runs import Preview, RunStatus, State, Submission
+from launcher.states import Seen
+
+if TYPE_CHECKING:
+    from launcher.plan import LaunchPlan
+
+# How long to wait for others: for Kueue to make a Workload, for a deleted object to go, and, beside the run's own
+# grace, for pods to end.
+_WORKLOAD_SECONDS = 15.0
+_GONE_SECONDS = 90.0
+_FREED_SECONDS = 90.0
+_RACES = 20
+_RELEASE = "meta.helm.sh/release-name"
+
+
+class KubeBackend:
+    """Runs as objects of a namespace; see runs.Backend for what each method promises."""
+
+    def __init__(self, cluster: Cluster, *, poll_seconds: float = 2.0) -> None:
+        self.cluster = cluster
+        self.poll_seconds = poll_seconds
+
+    @property
+    def where(self) -> str:
+        return self.cluster.where
+
+    # --- submit ---
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        obj = self._object(plan)
+        found = self._find(plan.name)
+        kind = obj["kind"]
+        if found is None:
+            self.cluster.create(obj, dry_run=True)
+            said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
+            return Preview(plan.config, said)
+        verdict = self._verdict(found, obj, accept_changes)
+        if verdict is not None:
+            return Preview(plan.config, f"{verdict} Would start nothing.")
+        self._try(obj)
+        return Preview(plan.config, again.would_resume(plan.name, kube_view.attempt_of(found) + 1))
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        obj = self._object(plan)
+        for _ in range(_RACES):
+            found = self._find(plan.name)
+            said = f'The run "{plan.name}" was submitted ({self.where}).'
+            if found is not None:
+                if found["metadata"].get("deletionTimestamp"):
+                    self._wait_until_gone(found)
+                    continue
+                verdict = self._verdict(found, obj, accept_changes)
+                if verdict is not None:
+                    return Submission(self._status_of(found), verdict, created=False)
+                said = self._make_room(found, obj)
+            try:
+                made = self.cluster.create(obj)
+            except AlreadyThere:
+                continue  # somebody else was faster: look at what they made
+            except NoNamespace as error:
+                raise self._no_namespace(error) from error
+            return Submission(kube_view.status(self.cluster, Seen(made)), said, created=True)
+        raise LauncherError(
+            f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
+        )
+
+    def _object(self, plan: LaunchPlan) -> dict[str, Any]:
+        from launcher.helm import run_object
+
+        obj = copy.deepcopy(run_object(plan))
+        obj["metadata"]["namespace"] = self.cluster.namespace
+        return obj
+
+    def _verdict(self, found: Object, obj: Object, accept_changes: bool) -> str | None:
+        """What a submit finds done already, in a sentence; None where there is the next attempt to make."""
+        from launcher.plan import config_difference
+
+        name = objects.name(found)
+        seen = kube_view.look(self.cluster, found)
+        state, _ = states.classify(seen)
+        if seen.cancelled_at and not state.ended:
+            state = self.cancel(name).state
+        difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
+        return again.verdict(name, state, difference, accept_changes=accept_changes)
+
+    def _make_room(self, found: Object, obj: dict[str, Any]) -> str:
+        """Remove the attempt that has ended, and number `obj` as the next; what there is to say of it.
+
+        First the API server is asked whether it would take the new one, so that a refusal costs no record.
+        """
+        self._refuse_release(found, "be replaced")
+        attempt = kube_view.attempt_of(found) + 1
+        obj["metadata"].setdefault("annotations", {})[states.ATTEMPT] = str(attempt)
+        self._try(obj)
+        state, _ = states.classify(kube_view.look(self.cluster, found))
+        try:
+            self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
+        except Conflict:
+            return ""  # another object has its name by now, which the create will meet
+        self._wait_until_gone(found)
+        return again.resumed(objects.name(found), state, attempt, checkpoint=None)
+
+    def _try(self, obj: dict[str, Any]) -> None:
+        """A dry run of the create. That the name is taken comes last of all, so everything else has been accepted."""
+        with contextlib.suppress(AlreadyThere):
+            self.cluster.create(obj, dry_run=True)
+
+    # --- reading ---
+
+    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
+        statuses = [kube_view.status(self.cluster, seen) for seen in kube_view.all_seen(self.cluster)]
+        return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
+
+    def status(self, name: str) -> RunStatus | None:
+        obj = self._find(name, foreign=True)
+        return None if obj is None or not kube_view.ours(obj) else self._status_of(obj)
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        def look() -> Seen | None:
+            obj = self._find(name)
+            return None if obj is None else kube_view.look(self.cluster, obj)
+
+        if look() is None:
+            raise self._unknown(name)
+        return kube_logs.lines(self.cluster, look, follow=follow, worker=worker, pause=self.poll_seconds)
+
+    # --- ending ---
+
+    def cancel(self, name: str) -> RunStatus:
+        obj = self._known(name)
+        seen = kube_view.look(self.cluster, obj)
+        if states.classify(seen)[0].ended:
+            return self._status_of(obj)
+        if not seen.cancelled_at:
+            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            self._patch(obj, {"metadata": {"annotations": {states.CANCELLED: now}}})
+        self._stop(seen)
+        return self._wait_until_freed(name, kube_view.config_of(obj))
+
+    def delete(self, name: str) -> None:
+        obj = self._known(name)
+        state, _ = states.classify(kube_view.look(self.cluster, obj))
+        if not state.ended:
+            raise LauncherError(f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}")
+        self._refuse_release(obj, "be deleted")
+        try:
+            self.cluster.delete(kube_view.kind_of(obj), name, uid=objects.uid(obj))
+        except Conflict as error:
+            raise LauncherError(f'The run "{name}" was submitted again meanwhile; nothing was deleted.') from error
+        self._wait_until_gone(obj)
+
+    def _stop(self, seen: Seen) -> None:
+        """Take its pods and its quota from it, for good.
+
+        Kueue lets a suspended run go again as long as it is admitted, so its Workload is what has to be made inactive.
+        """
+        deadline = time.monotonic() + _WORKLOAD_SECONDS
+        while seen.queued and seen.workload is None and time.monotonic() < deadline:
+            time.sleep(min(0.5, self.poll_seconds))
+            seen = kube_view.look(self.cluster, self._known(objects.name(seen.obj)))
+        if seen.workload is not None:
+            with contextlib.suppress(NotThere):  # the run has ended meanwhile, or was deleted
+                self.cluster.patch(WORKLOAD, objects.name(seen.workload), {"spec": {"active": False}})
+        elif not seen.suspended:
+            self._patch(seen.obj, {"spec": {"suspend": True}})
+        elif seen.queued:
+            raise LauncherError(
+                f'Kueue has made no Workload for the run "{objects.name(seen.obj)}", so it cannot be told to leave the '
+                "run alone; it holds nothing now.",
+                f"launcher doctor shows whether Kueue runs. To remove the run: kubectl delete "
+                f"{kube_view.kind_of(seen.obj).plural} {objects.name(seen.obj)} -n {self.cluster.namespace}",
+            )
+
+    def _patch(self, obj: Object, patch: dict[str, Any]) -> None:
+        try:
+            self.cluster.patch(kube_view.kind_of(obj), objects.name(obj), patch)
+        except NotThere as error:
+            raise self._unknown(objects.name(obj)) from error
+
+    def _wait_until_freed(self, name: str, config: dict[str, Any]) -> RunStatus:
+        grace = (config.get("run") or {}).get("graceSeconds")
+        deadline = time.monotonic() + _FREED_SECONDS + (grace if isinstance(grace, int | float) else 0)
+        while True:
+            seen = kube_view.look(self.cluster, self._known(name))
+            if states.classify(seen)[0].ended:
+                return self._with_progress(seen)
+            if time.monotonic() > deadline:
+                pods = len(seen.pods or ())
+                raise LauncherError(
+                    f'The run "{name}" was told to end, and still holds '
+                    + (f"{pods} pods." if pods else "its quota: Kueue has not taken it back."),
+                    f"launcher cancel {name} goes on waiting; launcher explain {name} says more.",
+                )
+            time.sleep(min(0.5, self.poll_seconds))
+
+    def _wait_until_gone(self, obj: Object) -> None:
+        name, uid = objects.name(obj), objects.uid(obj)
+        deadline = time.monotonic() + _GONE_SECONDS
+        while True:
+            now = self.cluster.get(kube_view.kind_of(obj), name)
+            if now is None or objects.uid(now) != uid:
+                return
+            if time.monotonic() > deadline:
+                held = ", ".join(now["metadata"].get("finalizers") or []) or "its pods"
+                raise LauncherError(
+                    f'The {obj["kind"]} "{name}" is being deleted, and is held by {held}.',
+                    "The controller that has to let it go may be down: launcher doctor shows it. Try again later.",
+                )
+            time.sleep(min(0.2, self.poll_seconds))
+
+    # --- the object ---
+
+    def _find(self, name: str, *, foreign: bool = False) -> Object | None:
+        """The run's object, or None. Raises LauncherError for an object of that name that is no run."""
+        obj = kube_view.find(self.cluster, name)
+        if obj is not None and not foreign and not kube_view.ours(obj):
+            raise LauncherError(
+                f'There is a {obj["kind"]} "{name}" in the namespace {self.cluster.namespace}, and Slipway did not '
+                "make it.",
+                "Take another name (--name).",
+            )
+        return obj
+
+    def _known(self, name: str) -> Object:
+        obj = self._find(name)
+        if obj is None:
+            raise self._unknown(name)
+        return obj
+
+    def _unknown(self, name: str) -> LauncherError:
+        return LauncherError(f'There is no run "{name}" in the {self.where}.')
+
+    def _status_of(self, obj: Object) -> RunStatus:
+        return self._with_progress(kube_view.look(self.cluster, obj))
+
+    def _with_progress(self, seen: Seen) -> RunStatus:
+        """The status, with what the run's log tells of steps, losses and restarts."""
+        status = kube_view.status(self.cluster, seen)
+        lines = kube_logs.tail(self.cluster, seen)
+        config = kube_view.config_of(seen.obj)
+        chips = int((config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
+        told = progress.read(lines, steps=status.steps, devices=chips)
+        if len(lines) >= kube_logs.TAIL_LINES:  # the beginning is not among them
+            told = replace(told, loss_first=None, eval_loss_first=None)
+        status = progress.apply(status, told)
+        if status.state is State.SUCCEEDED and status.step is None:
+            return replace(status, step=status.steps)  # the trainer ends well only after the last of them
+        if status.state is State.FAILED and told.reason:
+            return replace(status, reason=told.reason)
+        if status.state is State.RUNNING and told.failing:
+            return replace(status, state=State.RESTARTING, reason=told.failure)
+        if status.state is State.RUNNING and status.steps and status.step is None:
+            return replace(status, reason="Loading and compiling the model; no step is done yet.")
+        return status
+
+    def _no_namespace(self, error: NoNamespace) -> LauncherError:
+        return LauncherError(
+            f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.",
+            "charts/queues makes one for each of its teams; team.name and team.namespace choose one.",
+        )
+
+    def _refuse_release(self, obj: Object, what: str) -> None:
+        release = objects.annotation(obj, _RELEASE)
+        if release:
+            raise LauncherError(
+                f'The run "{objects.name(obj)}" is the Helm release {release}, and cannot {what} without it.',
+                f"helm uninstall {release} -n {self.cluster.namespace} removes it.",
+            )
