@@ -7,7 +7,22 @@ from importlib import import_module
 import click
 
 # In the order of a run's life, which is the order of `launcher --help`.
-VERBS = ("submit", "values", "check", "list", "status", "logs", "wait", "cancel", "delete", "completion")
+VERBS = (
+    "submit",
+    "render",
+    "values",
+    "check",
+    "diff",
+    "install",
+    "uninstall",
+    "list",
+    "status",
+    "logs",
+    "wait",
+    "cancel",
+    "delete",
+    "completion",
+)
 
 
 class LazyGroup(click.Group):

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import sys
+
+import click
+
+from launcher.commands._options import format_option, place_options
+from launcher.place import Place
+
+
+@click.command()
+@click.argument("release", metavar="RELEASE")
+@place_options
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
+@click.option("--force", is_flag=True, help="Even if runs wait or run in its queues.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@format_option
+def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, form: str) -> int:
+    """Remove a release of queues or of a Ray cluster.
+
+    Teams' namespaces stay, with all that is in them. A release that is none of Slipway's is refused, and so is one
+    whose queues have runs.
+    """
+    from launcher import api, output
+    from launcher.errors import UsageError
+    from launcher.releases import called
+
+    removal = api.plan_removal(release, place=place)
+    output.narrate(
+        f"{release} ({removal.release.chart_name}): {removal.cluster.where}",
+        *(f"- {called(obj)}" for obj in removal.removed),
+        *(f"= {called(obj)} stays, with all that is in it" for obj in removal.kept),
+        *(f"! {run} needs it" for run in removal.needed_by),
+    )
+    if dry_run:
+        output.narrate("Nothing was changed.")
+        output.emit(removal.as_json(), form, "")
+        return 0
+    if not yes and not (removal.needed_by and not force):
+        if not sys.stdin.isatty():
+            raise UsageError("There is no terminal to ask on; --yes removes without asking.")
+        if not click.confirm("Remove that?", err=True):
+            output.narrate("Nothing was changed.")
+            return 1
+    left = api.uninstall(removal, output.narrate, force=force)
+    output.narrate(*left, f"The release {release} is removed.")
+    output.emit({**removal.as_json(), "left": left}, form, "")
+    return int(bool(left))

@@ -1,0 +1,269 @@
+"""What would change in a cluster: rendered objects against those that are there, by the API server's own dry run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from launcher import objects
+from launcher.tree import spell
+
+if TYPE_CHECKING:
+    from launcher.cluster import Cluster
+    from launcher.place import Place
+    from launcher.plan import LaunchPlan
+
+Object = dict[str, Any]
+
+CREATE, CHANGE, REMOVE, SAME = "create", "change", "remove", "same"
+_SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
+# What the API server and the controllers write by themselves.
+_THEIRS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
+_KEEP = ("helm.sh/resource-policy", "keep")
+_JSON_INSIDE = "slipway.dev/run-config"  # an annotation whose text is JSON, which is compared key by key
+_ABSENT = object()
+_LONG = 120  # characters of a value on a line
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """A field with its old and its new value, None where there was or will be none; `path` as people write it."""
+
+    path: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        if self.old is None:
+            return f"{self.path}: {_spelled(self.new)} (new)"
+        if self.new is None:
+            return f"{self.path}: {_spelled(self.old)} (removed)"
+        return f"{self.path}: {_spelled(self.old)} -> {_spelled(self.new)}"
+
+
+@dataclass(frozen=True)
+class ObjectChange:
+    """What would become of one object; `action` is create, change, remove or same."""
+
+    kind: str
+    name: str
+    namespace: str
+    action: str
+    fields: tuple[FieldChange, ...] = ()
+
+    @property
+    def called(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    def as_json(self) -> Object:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "namespace": self.namespace,
+            "action": self.action,
+            "fields": [{"path": field.path, "old": field.old, "new": field.new} for field in self.fields],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([f"{_SIGNS[self.action]} {self.called}", *(f"    {field}" for field in self.fields)])
+
+
+def compare(cluster: Cluster, new: Sequence[Object], old: Sequence[Object] = ()) -> list[ObjectChange]:
+    """What bringing the cluster from `old` (a release's objects as they were rendered) to `new` would do.
+
+    Every object goes through the API server's dry run: defaults, webhooks and validation have their say, and what
+    they refuse is raised, as the ClusterError that the change itself would end in. Changes nothing.
+    """
+    before = {_key(obj): obj for obj in old}
+    made = {obj["metadata"]["name"] for obj in new if obj["kind"] == "Namespace"}
+    changes = [_compare_one(cluster, obj, before.pop(_key(obj), {}), made) for obj in new]
+    for obj in before.values():  # no longer rendered
+        if (obj["metadata"].get("annotations") or {}).get(_KEEP[0]) != _KEEP[1] and live_object(cluster, obj):
+            changes.append(_change(obj, REMOVE))
+    return changes
+
+
+def live_object(cluster: Cluster, obj: Object) -> Object | None:
+    """The object as it is in the cluster."""
+    from launcher.cluster import kind_of
+
+    return cluster.get(kind_of(obj), objects.name(obj), objects.namespace(obj) or None)
+
+
+def told(changes: Sequence[ObjectChange]) -> list[str]:
+    """The changes as lines for people; what stays the same is left out."""
+    return [line for change in changes if change.action != SAME for line in str(change).splitlines()]
+
+
+def summary(changes: Sequence[ObjectChange]) -> str:
+    """ "3 to create, 1 to change, 12 stay as they are." """
+    words = {CREATE: "to create", CHANGE: "to change", REMOVE: "to remove", SAME: "as they are"}
+    counts = {action: sum(change.action == action for change in changes) for action in words}
+    return ", ".join(f"{number} {words[action]}" for action, number in counts.items() if number) or "nothing at all"
+
+
+def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str]) -> ObjectChange:
+    from launcher.cluster import NoNamespace, kind_of
+
+    live = live_object(cluster, new)
+    if live is None:
+        try:
+            cluster.create(new, dry_run=True)
+        except NoNamespace:
+            if objects.namespace(new) not in made:  # else it comes with its namespace
+                raise
+        return _change(new, CREATE)
+    patch = merge_patch(old, new, live)
+    if not patch:
+        return _change(new, SAME)
+    would_be = cluster.patch(kind_of(new), objects.name(new), patch, objects.namespace(new) or None, dry_run=True)
+    fields = tuple(differences(live, would_be))
+    return _change(new, CHANGE if fields else SAME, fields)
+
+
+def _change(obj: Object, action: str, fields: tuple[FieldChange, ...] = ()) -> ObjectChange:
+    return ObjectChange(str(obj["kind"]), objects.name(obj), objects.namespace(obj), action, fields)
+
+
+def _key(obj: Object) -> tuple[str, ...]:
+    group = str(obj["apiVersion"]).rpartition("/")[0]
+    return group, str(obj["kind"]), objects.namespace(obj), objects.name(obj)
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> Object:
+    """The JSON merge patch by which Helm brings `live` from `old` to `new`: what is in neither of these stays."""
+    patch: Object = {}
+    for key, value in new.items():
+        now = live.get(key)
+        if isinstance(value, Mapping) and isinstance(now, Mapping):
+            was = old.get(key)
+            inner = merge_patch(was if isinstance(was, Mapping) else {}, value, now)
+            if inner:
+                patch[key] = inner
+        elif not _same(value, now) and not (now is None and _empty(value)):
+            patch[key] = value
+    for key in old:
+        if key not in new and key in live:
+            patch[key] = None
+    return patch
+
+
+def differences(before: Object, after: Object) -> Iterator[FieldChange]:
+    """What differs between two states of an object, but for what the server and controllers write."""
+    for path, old, new in _walk((), _ours(before), _ours(after)):
+        yield FieldChange(path, _or_none(old), _or_none(new))
+
+
+def _ours(obj: Object) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _THEIRS}
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
+
+
+def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    if _same(old, new) or (_empty(old) and _empty(new)):
+        return
+    if path and path[-1] == _JSON_INSIDE:
+        old, new = _parsed(old), _parsed(new)
+    if isinstance(old, list) and isinstance(new, list) and (keyed := _keyed(old, new)):
+        old, new = keyed
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from _walk((*path, key), old.get(key, _ABSENT), new.get(key, _ABSENT))
+    else:
+        yield _spell_path(path), old, new
+
+
+def _keyed(old: list[Any], new: list[Any]) -> tuple[Object, Object] | None:
+    """Two lists of maps as maps, by what names their items (else by their place, where the lengths are the same)."""
+    if not all(isinstance(item, Mapping) for item in [*old, *new]):
+        return None
+    for name in ("name", "groupName", "key"):
+        pair = [{f"[{item[name]}]": item for item in items if item.get(name)} for items in (old, new)]
+        if len(pair[0]) == len(old) and len(pair[1]) == len(new):
+            return pair[0], pair[1]
+    if len(old) == len(new):
+        return {f"[{i}]": item for i, item in enumerate(old)}, {f"[{i}]": item for i, item in enumerate(new)}
+    return None
+
+
+def _spell_path(path: Sequence[str]) -> str:
+    text = ""
+    for part in path:
+        text += part if part.startswith("[") else f"{'.' * bool(text)}{spell([part])}"
+    return text
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+    return found if isinstance(found, Mapping) else value
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (bool(a == b) and isinstance(a, bool) == isinstance(b, bool))
+
+
+def _empty(value: Any) -> bool:
+    return value is _ABSENT or value is None or value == {} or value == []
+
+
+def _spelled(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONG else text[: _LONG - 2] + " …"
+
+
+# --- runs -------------------------------------------------------------------------------------------------------
+
+
+def run(plan: LaunchPlan, place: Place) -> list[ObjectChange]:
+    """What submitting a ray-job or job-set run would make, by dry run; or, for a run does not change once it is made,
+    how the config of the one that is there differs. [] for kinds that make no object."""
+    from dataclasses import replace
+
+    from launcher import helm
+    from launcher.render import IN_CLUSTER
+
+    if plan.kind not in IN_CLUSTER:
+        return []
+    obj = helm.run_object(plan)
+    cluster = replace(place, namespace=plan.namespace).cluster()
+    live = live_object(cluster, obj)
+    if live is None:
+        cluster.create(obj, dry_run=True)
+        return [_change(obj, CREATE)]
+    old, new = _run_config(live), _run_config(obj)
+    for config in (old, new):
+        config.pop("accelerator", None)  # follows from `slice`
+    fields = tuple(FieldChange(path, *map(_or_none, pair)) for path, *pair in _walk((), old, new))
+    return [_change(obj, CHANGE if fields else SAME, fields)]
+
+
+def said(plan: LaunchPlan, changes: Sequence[ObjectChange]) -> str:
+    """What the changes of a run mean, in a sentence."""
+    if not changes:
+        return f"A {plan.kind} run makes nothing in Kubernetes; launcher submit --dry-run says what it would do."
+    if changes[0].action == CREATE:
+        return f'There is no run "{plan.name}" in the namespace {plan.namespace}; submit would make it.'
+    if changes[0].action == SAME:
+        return f'The run "{plan.name}" is there, with the same config.'
+    return (
+        f'The run "{plan.name}" is there with another config, and a run does not change once it is made; when it has '
+        "ended, submit --continue goes on from its last checkpoint with this one."
+    )
+
+
+def _or_none(value: Any) -> Any:
+    return None if value is _ABSENT else value
+
+
+def _run_config(obj: Any) -> Object:
+    """The run config that a run's object carries in its pods' annotations; {} where there is none."""
+    if isinstance(obj, Mapping):
+        if isinstance(obj.get(_JSON_INSIDE), str):
+            return dict(_parsed(obj[_JSON_INSIDE]))
+        obj = list(obj.values())
+    return next(filter(None, map(_run_config, obj)), {}) if isinstance(obj, list) else {}

@@ -1,0 +1,98 @@
+"""Whether what a release made works yet, by the conditions that Kueue and KubeRay set; Helm does not know them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from launcher import objects
+
+if TYPE_CHECKING:
+    from launcher.cluster import Cluster, Kind
+
+Object = dict[str, Any]
+SECONDS = {"queues": 30.0, "ray-cluster": 900.0}
+"""How long is waited where nobody says: Kueue needs moments, a cluster's nodes have to be made first."""
+
+
+def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None], seconds: float) -> list[str]:
+    """Wait until all is ready, telling `say` what is not whenever that changes; what is not ready at the end."""
+    deadline, before = time.monotonic() + seconds, ""
+    while missing := not_ready(cluster, rendered):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        now = missing[0] + (f" ({len(missing) - 1} more)" if len(missing) > 1 else "")
+        if now != before:
+            say(f"Waiting: {now}")
+            before = now
+        time.sleep(min(1.0, left))
+    return missing
+
+
+def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
+    """A sentence for each object of the release that does not work yet."""
+    from launcher.cluster import CLUSTER_QUEUE, LOCAL_QUEUE, RAY_CLUSTER
+
+    looks = {
+        CLUSTER_QUEUE.kind: (CLUSTER_QUEUE, _queue),
+        LOCAL_QUEUE.kind: (LOCAL_QUEUE, _queue),
+        RAY_CLUSTER.kind: (RAY_CLUSTER, _ray_cluster),
+    }
+    missing = []
+    for obj in rendered:
+        if obj["kind"] in looks:
+            kind, look = looks[obj["kind"]]
+            missing.append(look(cluster, kind, cluster.get(kind, objects.name(obj), objects.namespace(obj) or None)))
+    return [sentence for sentence in missing if sentence]
+
+
+def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
+    if live is None:
+        return f"A {kind.kind} of the release is gone."
+    called = f"{kind.kind} {objects.name(live)}"
+    if live["spec"].get("stopPolicy", "None") != "None":  # stopped by its own values
+        return ""
+    active = objects.condition(live, "Active")
+    if active is None:
+        return f"{called}: Kueue has not looked at it yet."
+    return "" if active["status"] == "True" else f"{called} is not active: {str(active.get('message')).rstrip('.')}."
+
+
+def _ray_cluster(cluster: Cluster, kind: Kind, live: Object | None) -> str:
+    from launcher.cluster import POD
+
+    if live is None:
+        return f"The {kind.kind} of the release is gone."
+    name = objects.name(live)
+    called = f"RayCluster {name}"
+    if objects.is_true(live, "HeadPodReady") and objects.is_true(live, "RayClusterProvisioned"):
+        return ""
+    if live["spec"].get("suspend"):
+        queue = objects.label(live, "kueue.x-k8s.io/queue-name")
+        return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
+    if not objects.status(live):
+        return f"{called}: KubeRay has not looked at it yet."
+    if objects.is_true(live, "ReplicaFailure"):
+        failure = objects.condition(live, "ReplicaFailure") or {}
+        return f"{called}: its pods cannot be made: {str(failure.get('message')).rstrip('.')}."
+    pods = cluster.list(POD, objects.namespace(live), labels=f"ray.io/cluster={name}")
+    waiting = [pod for pod in pods if not objects.is_true(pod, "Ready")]
+    if waiting:
+        why = _why(waiting[0])
+        return f"{called}: {len(pods) - len(waiting)} of {len(pods)} pods are ready; {objects.name(waiting[0])}: {why}."
+    return f"{called}: KubeRay has {len(pods)} pods, and does not call it provisioned yet."
+
+
+def _why(pod: Object) -> str:
+    """Why a pod is not ready, in Kubernetes' own words."""
+    status = objects.status(pod)
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "PodInitializing"):
+            return ": ".join(str(waiting[key]).rstrip(".") for key in ("reason", "message") if waiting.get(key))
+    scheduled = objects.condition(pod, "PodScheduled")
+    if scheduled and scheduled["status"] == "False" and scheduled.get("message"):
+        return str(scheduled["message"]).rstrip(".")
+    return str(status.get("phase") or "Pending").lower()

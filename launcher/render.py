@@ -1,0 +1,41 @@
+"""What a plan makes in a cluster, without one: the manifests, or what a run that makes none hands over instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.plan import LaunchPlan
+
+IN_CLUSTER = ("ray-job", "job-set")
+"""The kinds of run that are one object of their own."""
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """`text` is YAML, `data` the same as plain data; `said` is a sentence where the plan makes no object."""
+
+    text: str
+    data: Any
+    said: str = ""
+
+
+def render(plan: LaunchPlan) -> Rendering:
+    """The one object of a ray-job or job-set run; of another, the run config that it hands over."""
+    if plan.kind in IN_CLUSTER:
+        from launcher import helm
+
+        text = helm.run_manifest(plan)
+        (obj,) = helm.load_all(text)
+        return Rendering(text, obj)
+    from launcher.values import dumps
+
+    if plan.kind == "ray-cluster":
+        cluster = plan.config["run"]["cluster"]
+        said = (
+            f"A ray-cluster run makes nothing in Kubernetes. launcher submit hands this run config to the Ray cluster "
+            f"{cluster} (namespace {plan.namespace}) as a job of Ray."
+        )
+    else:
+        said = "A local run makes nothing in a cluster. launcher submit starts the trainer here, with this run config."
+    return Rendering(dumps(plan.config), plan.config, said)
