@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 
 from trainer import command, ray_job
-from trainer.config import RunConfig, check, read
+from trainer.config import RunConfig, check, read, read_from_job
 from trainer.errors import PASSING, ConfigError, GaveUp
 from trainer.metrics import now, write_event
 
@@ -20,7 +20,9 @@ def main() -> int:
     """Exit code 0: trained to the last step; 2: the config can never work; 3: a host was told to end, so start again;
     1: anything else that a restart may mend."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="the run config, JSON")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config", type=Path, help="the run config, JSON")
+    source.add_argument("--job-config", metavar="KEY", help="the run config is in the Ray job's metadata, under KEY")
     parser.add_argument("--check", action="store_true", help="check config and data, print a summary, train nothing")
     parser.add_argument(
         "--stop-ray-job",
@@ -31,7 +33,7 @@ def main() -> int:
     arguments = parser.parse_args()
     config: RunConfig | None = None
     try:
-        config = read(arguments.config.absolute())
+        config = _read(arguments)
         if config.command:
             if arguments.check:
                 print("{}")  # noqa: T201 - there is no data
@@ -52,6 +54,10 @@ def main() -> int:
     if arguments.stop_ray_job:
         ray_job.stop()
     return code
+
+
+def _read(arguments: argparse.Namespace) -> RunConfig:
+    return read_from_job(arguments.job_config) if arguments.job_config else read(arguments.config.absolute())
 
 
 def _run_command(config: RunConfig, *, ray: bool) -> int:

@@ -40,7 +40,7 @@ _TEXT_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run config that has been read and found whole; `path` is where it was read from."""
+    """A run config that has been read and found whole; `path` says where it was read from."""
 
     path: Path
     tree: Mapping[str, Any]
@@ -115,9 +115,28 @@ class RunConfig:
 def read(path: Path) -> RunConfig:
     """Read a run config; raises ConfigError with the file and the key where it cannot be one."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"Cannot read the run config {path}: {error.strerror}.") from error
+    return _parsed(text, path)
+
+
+def read_from_job(key: str) -> RunConfig:
+    """The run config that the Ray job of which this is the driver carries in its metadata, under `key`.
+
+    So it reaches a Ray cluster that stands already, whose pods have no file for it. Raises ConfigError.
+    """
+    try:
+        # Ray hands the metadata to the driver in this variable (ray/dashboard/modules/job/job_supervisor.py).
+        text = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")["metadata"][key]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"This is no Ray job with a run config in its metadata ({key}).") from error
+    return _parsed(str(text), Path(f"the job's {key}"))
+
+
+def _parsed(text: str, path: Path) -> RunConfig:
+    try:
+        tree = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{path} is no JSON: {error}.") from error
     if not isinstance(tree, dict):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer import loop
-from trainer.config import RunConfig, read
+from trainer.config import RunConfig
 from trainer.errors import ConfigError, GaveUp
 from trainer.metrics import write_event
 
@@ -124,7 +124,8 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
     verdict = _Verdict(config.name)
     trainer = _trainer_class(local=local)(
         _worker,
-        train_loop_config={"config": str(config.path), "verdict": verdict.key},
+        # Not the file's name: in a Ray cluster that stood before the run, the hosts have no such file.
+        train_loop_config={"config": dict(config.tree), "path": str(config.path), "verdict": verdict.key},
         jax_config=_jax_config(config),
         scaling_config=scaling_config(config, local=local),
         run_config=RayRunConfig(
@@ -169,9 +170,9 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
     return verdict.outcome
 
 
-def _worker(settings: Mapping[str, str]) -> None:
+def _worker(settings: Mapping[str, Any]) -> None:
     """What every worker runs; the verdict travels through Ray's key-value store, which outlives the worker."""
-    config = read(Path(settings["config"]))
+    config = RunConfig(Path(settings["path"]), settings["config"])
     verdict = _Verdict(config.name, key=settings["verdict"])
     try:
         outcome = loop.train(config)
