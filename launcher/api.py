@@ -25,6 +25,7 @@ from launcher.place import ANYWHERE, Place
 if TYPE_CHECKING:
     from launcher.checks import Problem
     from launcher.diff import ObjectChange
+    from launcher.doctor import Finding
     from launcher.plan import LaunchPlan
     from launcher.releases import ReleasePlan, Removal
     from launcher.render import Rendering
@@ -304,3 +305,16 @@ def diff_run(plan: LaunchPlan, *, place: Place = ANYWHERE) -> list[ObjectChange]
     from launcher import diff
 
     return diff.run(plan, place)
+
+
+# --- the cluster and this machine -------------------------------------------------------------------------------
+
+
+def doctor(place: Place = ANYWHERE) -> list[Finding]:
+    """Whether this machine, and the cluster of the place, are fit to run: what is well, what is not, what to do.
+
+    Changes nothing. What this user may not look at is a finding of level `unknown`.
+    """
+    from launcher.doctor import examine
+
+    return examine(place)
