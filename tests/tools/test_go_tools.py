@@ -64,5 +64,5 @@ def test_without_the_right_go_there_is_a_sentence(
 
 def test_every_tool_has_its_pins() -> None:
     for name in TOOLS:
-        assert (go_tools.HERE / name / "go.mod").is_file()
-        assert (go_tools.HERE / name / "go.sum").is_file()
+        assert (go_tools.source_of(name) / "go.mod").is_file()
+        assert (go_tools.source_of(name) / "go.sum").is_file()

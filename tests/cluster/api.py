@@ -1,0 +1,146 @@
+"""The tests' own client of an API server: JSON in, JSON out, by path. Independent of what it helps to test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+Object = dict[str, Any]
+
+PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses", "Cohort": "cohorts", "Topology": "topologies"}
+CLUSTER_SCOPED = {
+    *("Namespace", "Node", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "CustomResourceDefinition"),
+    *("ClusterQueue", "ResourceFlavor", "Cohort", "Topology", "AdmissionCheck", "WorkloadPriorityClass"),
+    *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "PersistentVolume", "StorageClass"),
+}
+
+
+class ApiError(AssertionError):
+    """The API server refused; `status` is the HTTP code, `body` its Status object."""
+
+    def __init__(self, method: str, path: str, status: int, text: str) -> None:
+        try:
+            self.body: Object = json.loads(text)
+        except ValueError:
+            self.body = {"message": text}
+        self.status = status
+        super().__init__(f"{method} {path}: {status} {self.body.get('message', text)}")
+
+
+class Api:
+    """Requests of the user whom a kubeconfig names."""
+
+    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
+        import kubernetes
+
+        # Understands every kind of user: certificates, tokens, a command that prints one.
+        self._client = kubernetes.config.new_client_from_config(str(kubeconfig) if kubeconfig else None, context)
+        self.server = str(self._client.configuration.host)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """The JSON answer, or text where it is none. Raises ApiError from 400 on."""
+        response = self.open(method, path, body, content_type)
+        text = response.data.decode()
+        if response.status >= 400:
+            raise ApiError(method, path, response.status, text)
+        return json.loads(text) if "json" in response.headers.get("Content-Type", "") else text
+
+    def open(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", *, stream: bool = False
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer as it is; with `stream` it is still to be read, and then closed."""
+        headers: dict[str, str] = {"Accept": "application/json", "Content-Type": content_type}
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        data = None if body is None else json.dumps(body).encode()
+        pool: urllib3.PoolManager = self._client.rest_client.pool_manager
+        return pool.request(
+            method,
+            self.server + path,
+            body=data,
+            headers=headers,
+            preload_content=not stream,
+            retries=False,
+            timeout=60,
+        )
+
+    def get(self, kind_path: str) -> Any:
+        return self.request("GET", kind_path)
+
+    def find(self, path: str) -> Object | None:
+        """The object at `path`, None where there is none."""
+        try:
+            found: Object = self.request("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
+
+    def items(self, path: str) -> list[Object]:
+        listed: list[Object] = self.request("GET", path)["items"]
+        return listed
+
+    def create(self, obj: Object) -> Object:
+        made: Object = self.request("POST", collection(obj), obj)
+        return made
+
+    def ensure(self, obj: Object) -> None:
+        """Create `obj`, unless there is one of its name."""
+        try:
+            self.create(obj)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def merge(self, path: str, patch: Object) -> Object:
+        made: Object = self.request("PATCH", path, patch, "application/merge-patch+json")
+        return made
+
+    def delete(self, path: str, *, grace: int | None = None, propagation: str = "Background") -> None:
+        """Delete what is at `path`; nothing is said where it is gone already."""
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            self.request("DELETE", path, options)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def lines(self, path: str) -> Iterator[str]:
+        """The lines of a stream, such as a log that is followed."""
+        response = self.open("GET", path, stream=True)
+        try:
+            if response.status >= 400:
+                raise ApiError("GET", path, response.status, response.read().decode())
+            rest = b""
+            for chunk in response.stream(1024):
+                *whole, rest = (rest + chunk).split(b"\n")
+                yield from (line.decode() for line in whole)
+            if rest:
+                yield rest.decode()
+        finally:
+            response.close()
+
+
+def collection(obj: Object, namespace: str | None = None) -> str:
+    """The path of all objects of this one's kind in its namespace."""
+    group = obj["apiVersion"]
+    base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
+    kind = obj["kind"]
+    plural = PLURALS.get(kind) or kind.lower() + ("es" if kind.endswith(("s", "ch", "x")) else "s")
+    if kind in CLUSTER_SCOPED:
+        return f"{base}/{plural}"
+    return f"{base}/namespaces/{namespace or obj['metadata'].get('namespace') or 'default'}/{plural}"
+
+
+def path_of(obj: Object) -> str:
+    """The path of this object."""
+    return f"{collection(obj)}/{obj['metadata']['name']}"

@@ -1,0 +1,61 @@
+"""Fixtures of the tests that speak to an API server.
+
+control_plane   the session's own API server with upstream's CRDs; started when the first test asks for it
+kubeconfig      a cluster admin's, of the control plane; of the user's own cluster in a test marked `own_cluster`
+                where SLIPWAY_TEST_CLUSTER=1 (the cluster is the current context of $KUBECONFIG)
+api             the tests' own client for that cluster (api.py)
+namespace       the name of a new namespace there, deleted afterwards
+cluster_config  the same, and KUBECONFIG names the kubeconfig while the test runs
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.charts import schemas
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane, add_namespace
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    schemas.shared()  # without it nothing needs to be started
+    with ControlPlane.start() as plane:
+        plane.install_crds()
+        yield plane
+
+
+@pytest.fixture
+def kubeconfig(request: pytest.FixtureRequest) -> Path:
+    if request.node.get_closest_marker("own_cluster") and os.environ.get("SLIPWAY_TEST_CLUSTER") == "1":
+        given = os.environ.get("KUBECONFIG")
+        assert given, "SLIPWAY_TEST_CLUSTER=1 wants a cluster of yours for these tests; KUBECONFIG has to name it."
+        return Path(given)
+    plane: ControlPlane = request.getfixturevalue("control_plane")
+    return plane.admin
+
+
+@pytest.fixture
+def api(kubeconfig: Path) -> Iterator[Api]:
+    client = Api(kubeconfig)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def namespace(api: Api) -> Iterator[str]:
+    name = f"test-{secrets.token_hex(4)}"
+    add_namespace(api, name)
+    yield name
+    api.delete(f"/api/v1/namespaces/{name}")  # its contents go later; no test waits for that
+
+
+@pytest.fixture
+def cluster_config(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    return namespace

@@ -1,0 +1,407 @@
+"""A real Kubernetes control plane on this machine: etcd, API server, controller manager, scheduler, and KWOK.
+
+    with ControlPlane.start() as plane:
+        plane.install_crds()
+        plane.add_nodes("v6e-a", "tpu-v6e-slice", "4x4", hosts=4, chips=4)
+        kubeconfig = plane.kubeconfig_for("alice", ["research"], namespace="research")
+
+Real: admission, validation, RBAC, garbage collection, Jobs, scheduling, the service proxy. Simulated: nodes and
+their pods (KWOK: they start, end and go away without a container), logs (kubelet.py). Missing: Kueue, JobSet and
+KubeRay; replay.py plays what they wrote, and stand_in.py does the little that a test needs live.
+
+All of it runs as this user on loopback, with free ports, in a folder under /tmp that is removed at the end. There is
+no pod network: a Service reaches a process of this machine through a pod that has the machine's own address
+(`serve`), since the API server proxies only to pods' addresses, and to no loopback one.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import datetime
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import urllib3
+
+from tests.cluster import crds
+from tests.cluster.api import Api, ApiError
+from tests.cluster.certificates import Authority
+from tests.cluster.kubelet import LogServer
+from tests.cluster.nodes import nodes
+from tests.cluster.processes import Processes
+from tests.tools import tool
+
+API_SERVER = "kube-apiserver"
+STAGES = Path(__file__).with_name("kwok-stages.yaml")
+SERVICES = "10.96.0.0/16"
+
+
+class ControlPlane:
+    """One running control plane. `api` speaks to it as cluster admin, `admin` is that user's kubeconfig."""
+
+    def __init__(self) -> None:
+        self.processes = Processes("slipway-cluster-")
+        self.folder = self.processes.folder
+        pki = self.folder / "pki"
+        pki.mkdir()
+        self.authority = Authority(pki)
+        self.etcd_port, self.etcd_peer_port, self.port = free_ports(3)
+        self.server = f"https://127.0.0.1:{self.port}"
+        self._issued: dict[tuple[str, tuple[str, ...]], tuple[Path, Path]] = {}
+        self._kubeconfigs = 0
+        self._flags: list[str] = []
+        self.log_server = LogServer(*self.authority.issue("kubelet", hosts=("127.0.0.1",)))
+        self.admin = self.kubeconfig_for("admin", ["system:masters"], context="admin")
+        self.api = Api(self.admin)
+
+    @classmethod
+    def start(cls, *, attempts: int = 3) -> Self:
+        """A control plane that answers. Raises RuntimeError with the ends of its logs.
+
+        A free port can be taken by another process before ours binds it; then it is tried anew.
+        """
+        for attempt in range(attempts):
+            plane = cls()
+            try:
+                plane._start()
+            except RuntimeError as error:
+                plane.stop()
+                if attempt + 1 == attempts or "address already in use" not in str(error):
+                    raise
+            except BaseException:
+                plane.stop()
+                raise
+            else:
+                return plane
+        raise AssertionError("unreachable")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- users ---------------------------------------------------------------------------------------------------
+
+    def kubeconfig_for(
+        self,
+        user: str,
+        groups: Iterable[str] = (),
+        namespace: str = "default",
+        context: str | None = None,
+        *,
+        token: str | None = None,
+    ) -> Path:
+        """A kubeconfig of its own for `user`, by client certificate, or by `token` (any text, valid or not).
+
+        context: its name; "<user>@test" unless given.
+        """
+        context = context or f"{user}@test"
+        if token is None:
+            key = (user, tuple(groups))
+            if key not in self._issued:
+                self._issued[key] = self.authority.issue(*key)
+            certificate, private = self._issued[key]
+            credentials = {"client-certificate": str(certificate), "client-key": str(private)}
+        else:
+            credentials = {"token": token}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "test",
+                    "cluster": {"server": self.server, "certificate-authority": str(self.authority.certificate)},
+                }
+            ],
+            "users": [{"name": user, "user": credentials}],
+            "contexts": [{"name": context, "context": {"cluster": "test", "user": user, "namespace": namespace}}],
+            "current-context": context,
+        }
+        self._kubeconfigs += 1
+        file = self.folder / f"{self._kubeconfigs}.kubeconfig"
+        file.write_text(json.dumps(config, indent=1))  # JSON is YAML
+        file.chmod(0o600)
+        return file
+
+    def service_account_token(self, namespace: str, name: str, seconds: int = 3600) -> str:
+        """A token of the service account, valid for `seconds`, 600 at least."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        return str(self.api.request("POST", path, body)["status"]["token"])
+
+    def kubeconfig_for_service_account(self, namespace: str, name: str, context: str | None = None) -> Path:
+        token = self.service_account_token(namespace, name)
+        return self.kubeconfig_for(name, namespace=namespace, context=context, token=token)
+
+    # -- what is in the cluster ------------------------------------------------------------------------------------
+
+    def install_crds(self, **versions: str) -> None:
+        """Upstream's CRDs: kueue, jobset, kuberay, each at its newest version unless given (kueue="0.18.6").
+
+        Another version of one that is there replaces it. Skips the test where ../shared is missing.
+        """
+        crds.install(self.api, versions)
+
+    def add_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
+        """A namespace in which pods can be made at once."""
+        add_namespace(self.api, name, labels)
+
+    def add_nodes(self, pool: str, accelerator: str, topology: str, hosts: int, chips: int, **labels: str) -> list[str]:
+        """Ready nodes `<pool>-0` …, shaped as GKE's; their names. accelerator: "cpu" or such as "tpu-v6e-slice".
+
+        Labels whose names are no Python names: **{"cloud.google.com/gke-spot": "true"}.
+        """
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        made = nodes(pool, accelerator, topology, hosts, chips, labels, self.log_server.port, now)
+        self.create_all(made)
+        return [node["metadata"]["name"] for node in made]
+
+    def create_all(self, objects: Sequence[dict[str, Any]], workers: int = 8) -> list[dict[str, Any]]:
+        """Create many at once, in no order."""
+        if len(objects) < 2:
+            return [self.api.create(obj) for obj in objects]
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(self.api.create, objects))
+
+    def serve(self, namespace: str, name: str, address: str, ports: dict[str, int], **labels: str) -> None:
+        """A Service `name` whose named `ports` lead to a process of this machine at `address`, not a loopback one.
+
+        Behind it is a running pod of the same name with the labels (app=NAME without), since the API server proxies
+        to pods only. Returns once it does, for which it sends one GET to the first port.
+        """
+        labels = labels or {"app": name}
+        here = {"name": name, "namespace": namespace, "labels": labels}
+        self.add_local_pod(namespace, name, address, labels)
+        spec = {
+            "selector": labels,
+            "ports": [{"name": port, "port": number, "targetPort": number} for port, number in ports.items()],
+        }
+        self.api.create({"apiVersion": "v1", "kind": "Service", "metadata": here, "spec": spec})
+        path = f"/api/v1/namespaces/{namespace}/services/{name}:{next(iter(ports))}/proxy/"
+        deadline = time.monotonic() + 20
+        # The endpoints are there a moment later; until then it is the API server that answers.
+        while (answer := self.api.open("GET", path)).status in (404, 503) and b'"kind":"Status"' in answer.data:
+            assert time.monotonic() < deadline, answer.data.decode()
+            time.sleep(0.05)
+
+    def add_local_pod(self, namespace: str, name: str, address: str, labels: dict[str, str]) -> None:
+        """A running pod at `address`, on the node local-0, that neither the scheduler nor KWOK touches."""
+        if self.api.find("/api/v1/nodes/local-0") is None:
+            self.add_nodes("local", "cpu", "", 1, 0)
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            "spec": {
+                "schedulerName": "recorded",
+                "containers": [{"name": "main", "image": "example.invalid/main:1"}],
+                "nodeName": "local-0",
+            },
+        }
+        self.api.create(pod)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in ("Initialized", "Ready")]
+        status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": conditions}
+        self.api.merge(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
+
+    # -- logs of simulated pods --------------------------------------------------------------------------------------
+
+    def write_log(
+        self, namespace: str, pod: str, container: str, lines: Iterable[str], at: datetime.datetime | None = None
+    ) -> None:
+        """Lines that the container prints, now or at the time `at`; followers see them at once."""
+        self.log_server.write((namespace, pod, container), list(lines), at)
+
+    def end_log(self, namespace: str, pod: str, container: str) -> None:
+        """The container prints no more: whoever follows sees the end."""
+        self.log_server.end((namespace, pod, container))
+
+    def restart_log(self, namespace: str, pod: str, container: str) -> None:
+        """The container starts again; what it printed is the previous log."""
+        self.log_server.restart((namespace, pod, container))
+
+    def cut_logs(self) -> None:
+        """End every stream that is being followed, though its container runs on.
+
+        That is what a reader sees when a kubelet restarts; the end itself looks like any other.
+        """
+        self.log_server.cut()
+
+    # -- trouble -----------------------------------------------------------------------------------------------------
+
+    def stop_api_server(self) -> None:
+        """The API server goes down at once; connections to it are refused."""
+        self.processes.kill(API_SERVER)
+
+    def start_api_server(self) -> None:
+        self.processes.start(API_SERVER, [tool(API_SERVER), *self._flags])
+        self._wait_ready(time.monotonic() + 90)
+
+    def restart_api_server(self) -> None:
+        """It goes down and comes back at the same address, with all it knew; takes some seconds."""
+        self.stop_api_server()
+        self.start_api_server()
+
+    @contextlib.contextmanager
+    def paused_api_server(self) -> Iterator[None]:
+        """It takes connections and answers none, as behind a network that drops everything."""
+        self.processes.signal(API_SERVER, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.processes.signal(API_SERVER, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End everything, remove its folder; a second call does nothing."""
+        self.api.close()
+        self.log_server.close()
+        self.processes.stop()
+
+    # -- starting ----------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        deadline = time.monotonic() + 90
+        etcd = f"http://127.0.0.1:{self.etcd_port}"
+        peer = f"http://127.0.0.1:{self.etcd_peer_port}"
+        self.processes.start(
+            "etcd",
+            [
+                tool("etcd"),
+                f"--data-dir={self.folder / 'etcd'}",
+                f"--listen-client-urls={etcd}",
+                f"--advertise-client-urls={etcd}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
+                "--unsafe-no-fsync",  # nothing here outlives this machine
+                "--log-level=warn",
+            ],
+        )
+        self._flags = self._api_server_flags(etcd)
+        self.processes.start(API_SERVER, [tool(API_SERVER), *self._flags])
+        self._wait_ready(deadline)
+        manager = self.kubeconfig_for("system:kube-controller-manager")
+        self.processes.start(
+            "kube-controller-manager",
+            [
+                tool("kube-controller-manager"),
+                f"--kubeconfig={manager}",
+                f"--root-ca-file={self.authority.certificate}",
+                f"--service-account-private-key-file={self._account_keys[1]}",
+                "--use-service-account-credentials",
+                # Simulated nodes send no heartbeats (1,300 of them would be work), so nobody may miss them.
+                "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=1000",
+                "--kube-api-burst=1000",
+                "--concurrent-gc-syncs=5",
+            ],
+        )
+        scheduler = self.kubeconfig_for("system:kube-scheduler")
+        self.processes.start(
+            "kube-scheduler",
+            [
+                tool("kube-scheduler"),
+                f"--kubeconfig={scheduler}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=1000",
+                "--kube-api-burst=1000",
+            ],
+        )
+        self.processes.start(
+            "kwok",
+            [
+                tool("kwok"),
+                f"--kubeconfig={self.admin}",
+                "--manage-all-nodes=false",
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+                "--node-lease-duration-seconds=0",
+                "--cidr=10.244.0.0/16",
+                "--node-ip=127.0.0.1",
+                f"--config={STAGES}",
+            ],
+        )
+
+    def _api_server_flags(self, etcd: str) -> list[str]:
+        certificate, key = self.authority.issue(API_SERVER, hosts=("127.0.0.1", "localhost", "10.96.0.1"))
+        front = self.authority.issue("front-proxy-client")
+        kubelet_client = self.authority.issue("kube-apiserver-kubelet-client", ("system:masters",))
+        self._account_keys = self.authority.key_pair("service-accounts")
+        public, private = self._account_keys
+        authority = self.authority.certificate
+        return [
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            # Nobody reaches the API server through the Service `kubernetes`.
+            "--endpoint-reconciler-type=none",
+            "--advertise-address=127.0.0.1",
+            f"--service-cluster-ip-range={SERVICES}",
+            f"--tls-cert-file={certificate}",
+            f"--tls-private-key-file={key}",
+            f"--client-ca-file={authority}",
+            f"--service-account-key-file={public}",
+            f"--service-account-signing-key-file={private}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            # It taints new nodes until the node lifecycle controller has heard of them; that one is off.
+            "--disable-admission-plugins=TaintNodesByCondition",
+            "--allow-privileged=true",
+            f"--kubelet-client-certificate={kubelet_client[0]}",
+            f"--kubelet-client-key={kubelet_client[1]}",
+            "--kubelet-preferred-address-types=InternalIP",
+            # Services are reached by their endpoints: no kube-proxy serves cluster addresses here.
+            "--enable-aggregator-routing=true",
+            f"--requestheader-client-ca-file={authority}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={front[0]}",
+            f"--proxy-client-key-file={front[1]}",
+        ]
+
+    def _wait_ready(self, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            if ended := self.processes.ended():
+                raise RuntimeError(f"{', '.join(ended)} ended at once:\n{self.processes.last_lines()}")
+            try:
+                self.api.get("/readyz")
+            except (ApiError, urllib3.exceptions.HTTPError):
+                time.sleep(0.1)
+            else:
+                return
+        raise RuntimeError(f"The API server does not get ready:\n{self.processes.last_lines()}")
+
+
+def add_namespace(api: Api, name: str, labels: dict[str, str] | None = None) -> None:
+    """A namespace, unless it is there, with the service account that every pod needs."""
+    api.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
+    # The controller manager makes it too, a little later.
+    api.ensure({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}})
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

@@ -1,0 +1,180 @@
+"""Pods' logs, as a kubelet serves them.
+
+A stand-in, because KWOK's own log server never ends the stream of a container that has ended, and needs a
+Logs object and a file of the container runtime's format for each pod: a test of `logs -f` has to see the end, and a
+stream that breaks off. One HTTPS server answers for every simulated node, in a thread of the tests' process.
+"""
+
+from __future__ import annotations
+
+import datetime
+import http.server
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class Log:
+    """What one container wrote: (time, line) in order; `ended` once it will write no more."""
+
+    lines: list[tuple[datetime.datetime, str]] = field(default_factory=list)
+    previous: list[tuple[datetime.datetime, str]] = field(default_factory=list)
+    ended: bool = False
+
+
+class LogServer:
+    """Serves /containerLogs/NAMESPACE/POD/CONTAINER over TLS on a free port of 127.0.0.1."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.changed = threading.Condition()
+        self.logs: dict[Key, Log] = {}
+        self.cuts = 0  # how often all streams were cut off
+        self.closing = False
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.logs = self
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self._server.context = context
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="kubelet-logs", daemon=True
+        )
+        self._thread.start()
+
+    def write(self, key: Key, lines: list[str], at: datetime.datetime | None = None) -> None:
+        with self.changed:
+            log = self.logs.setdefault(key, Log())
+            log.lines += [(at or datetime.datetime.now(datetime.UTC), line) for line in lines]
+            self.changed.notify_all()
+
+    def end(self, key: Key) -> None:
+        with self.changed:
+            self.logs.setdefault(key, Log()).ended = True
+            self.changed.notify_all()
+
+    def restart(self, key: Key) -> None:
+        """The container starts again: its log is the previous one now."""
+        with self.changed:
+            log = self.logs.setdefault(key, Log())
+            log.previous, log.lines, log.ended = log.lines, [], False
+            self.changed.notify_all()
+
+    def cut(self) -> None:
+        with self.changed:
+            self.cuts += 1
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        with self.changed:
+            self.closing = True
+            self.changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def read(self, key: Key, query: dict[str, str]) -> Iterator[bytes]:
+        """The lines that `query` (Kubernetes' PodLogOptions) asks for, as they come. Raises KeyError, _Cut."""
+        since = _since(query)
+        stamped = query.get("timestamps") in ("true", "1")
+        with self.changed:
+            log = self.logs[key]
+            cuts = self.cuts
+            lines = log.previous if query.get("previous") in ("true", "1") else log.lines
+            chosen = [number for number, (when, _) in enumerate(lines) if since is None or when >= since]
+            tail = int(query["tailLines"]) if "tailLines" in query else len(chosen)
+            chosen = chosen[len(chosen) - min(tail, len(chosen)) :]
+            upto = len(lines)
+            ready = [_line(*lines[number], stamped) for number in chosen]
+        yield from ready
+        while query.get("follow") in ("true", "1"):
+            with self.changed:
+                # A restarted container has another list: the stream of the old one ends, as a kubelet's does.
+                while len(lines) == upto and lines is log.lines and self.cuts == cuts:
+                    if log.ended or self.closing:
+                        return
+                    self.changed.wait()
+                if self.cuts > cuts:
+                    raise _Cut
+                ready = [_line(*entry, stamped) for entry in lines[upto:]]
+                upto = len(lines)
+                last = lines is not log.lines
+            yield from ready
+            if last:
+                return
+
+
+class _Cut(Exception):
+    """The connection breaks off."""
+
+
+def _since(query: dict[str, str]) -> datetime.datetime | None:
+    if "sinceTime" in query:
+        return datetime.datetime.fromisoformat(query["sinceTime"])
+    if "sinceSeconds" in query:
+        return datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=int(query["sinceSeconds"]))
+    return None
+
+
+def _line(when: datetime.datetime, line: str, stamped: bool) -> bytes:
+    stamp = when.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z ") if stamped else ""
+    return f"{stamp}{line}\n".encode()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    logs: LogServer
+    context: ssl.SSLContext
+
+    def finish_request(self, request, client_address) -> None:  # type: ignore[no-untyped-def]
+        # Here, in the thread of this one connection: a handshake that hangs must not hold up the others.
+        with self.context.wrap_socket(request, server_side=True) as wrapped:
+            super().finish_request(wrapped, client_address)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away is no error."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        what, *parts = url.path.strip("/").split("/")
+        query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+        if what != "containerLogs" or len(parts) != 3:
+            self._refuse(404, f"no such path: {url.path}")
+            return
+        key = (parts[0], parts[1], parts[2])
+        if key not in self.server.logs.logs:
+            self._refuse(404, f'container "{key[2]}" in pod "{key[1]}" is not available')
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+        try:
+            for line in self.server.logs.read(key, query):
+                self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                self.wfile.flush()
+        except _Cut:
+            self.close_connection = True  # no closing chunk: whoever reads sees that something is missing
+            return
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _refuse(self, code: int, says: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(says)))
+        self.end_headers()
+        self.wfile.write(says.encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Quiet."""
