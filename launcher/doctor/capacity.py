@@ -20,7 +20,7 @@ from launcher.kueue import taint_text, tolerates
 from launcher.objects import is_true, label, name, quantity, status
 
 if TYPE_CHECKING:
-    from launcher.doctor.look import Sight
+    from launcher.doctor.sight import Sight
 
 Object = Mapping[str, Any]
 
@@ -101,13 +101,13 @@ def has_tpus(sight: Sight) -> bool | None:
 def examine(sight: Sight, table: Mapping[str, Any]) -> Iterator[Finding]:
     """Of flavors and nodes. `table` is that of accelerators, for names that people know."""
     if sight.nodes.seen is None:
-        yield _finding(Level.UNKNOWN, "nodes", f"unknown: {sight.nodes.says}.")
+        yield _finding(Level.UNKNOWN, "nodes", f"{sight.nodes.says}.")
         return
     nodes = sight.nodes.seen
     if sight.flavors.seen is None:
         yield _finding(Level.OK, "nodes", f"{_inventory(nodes, table)}.")
         if sight.flavors.forbidden:
-            yield _finding(Level.UNKNOWN, "flavors", f"unknown: {sight.flavors.says}.")
+            yield _finding(Level.UNKNOWN, "flavors", f"{sight.flavors.says}.")
         return
     owners = [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
     known = sight.cluster_queues.seen is not None
@@ -268,9 +268,9 @@ def _uncovered(those: Sequence[Flavor], nodes: Sequence[Object], table: Mapping[
         chips = sum((_chips(node, resource) for node in some), Decimal())
         yield _finding(
             Level.WARNING,
-            f"nodes of {what}",
-            f"{many(len(some), 'node')} of {what} {'is' if len(some) == 1 else 'are'} in no flavor: "
-            f"{_amount(chips)} that no run can get.",
+            what,
+            f"{many(len(some), 'node')} {'is' if len(some) == 1 else 'are'} in no flavor: {_amount(chips)} that no "
+            "run can get.",
             "If runs are to have them, add a flavor" + _example(some[0], resource, table),
         )
 

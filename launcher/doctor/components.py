@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from launcher import cluster as k
 from launcher.doctor import versions
 from launcher.doctor.finding import CONTROLLERS, Finding, Level, listed
+from launcher.doctor.sight import hidden
 from launcher.objects import condition, label, name, namespace, status
 
 if TYPE_CHECKING:
-    from launcher.doctor.look import Look, Sight
+    from launcher.doctor.sight import Look, Sight
 
 Object = Mapping[str, Any]
 
@@ -194,17 +195,27 @@ def examine(sight: Sight, tpus: bool | None) -> Iterator[Finding]:
 def _installed(
     sight: Sight, component: Component, served: Mapping[str, Sequence[str]], those: Sequence[Object]
 ) -> Iterator[Finding]:
-    api_version = component.kinds[0].api_version.rpartition("/")[2]
-    bad = list(_served(component, served, api_version))
-    bad += _controller(sight, component, those)
+    api = component.kinds[0].api_version
+    bad = list(_served(component, served, api.rpartition("/")[2]))
+    if sight.deployments.seen is not None:
+        bad += _controller(sight, component, those)
     bad += _webhooks(sight, component, those)
     yield from bad
-    if not any(finding.level is not Level.UNKNOWN for finding in bad):
-        where = f"{_where(component, those[0])}, serving" if those else "serves"
-        hooks = "" if not component.hooks or any(not look.seen for look in sight.webhooks.values()) else "; webhooks on"
-        level = Level.OK if those else Level.UNKNOWN
-        if not bad or those:
-            yield _finding(component, level, f"{where} {component.group}/{api_version}{hooks}.")
+    unseen = hidden(_unseen(sight, component, those))
+    if unseen:
+        where = f"{_where(component, those[0])}, serves" if those else "serves"
+        yield _finding(component, Level.UNKNOWN, f"{where} {api}; whether it is well cannot be told: {unseen}.")
+    elif not bad:
+        webhooks = " and its webhooks" if component.hooks else ""
+        yield _finding(component, Level.OK, f"{_where(component, those[0])} serves {api}{webhooks}.")
+
+
+def _unseen(sight: Sight, component: Component, those: Sequence[Object]) -> list[Look[Any]]:
+    """What of a component could not be looked at."""
+    looks = [sight.deployments, *(sight.webhooks[kind] for kind in component.hooks)]
+    every = [one for kind in component.hooks for one in sight.webhooks[kind].seen or []]
+    looks += [sight.endpoints[service.namespace] for service in services(component, every, those)]
+    return [look for look in looks if look.why is not None]
 
 
 def _served(component: Component, served: Mapping[str, Sequence[str]], version: str) -> Iterator[Finding]:
@@ -227,10 +238,6 @@ def _served(component: Component, served: Mapping[str, Sequence[str]], version: 
 
 
 def _controller(sight: Sight, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
-    if sight.deployments.why is not None:
-        says = f"its controller and version are unknown: {sight.deployments.says}."
-        yield _finding(component, Level.UNKNOWN, f"the API is served; {says}")
-        return
     if not those:
         yield _finding(
             component,
@@ -282,10 +289,7 @@ def _version(component: Component, deployment: Object) -> Iterator[Finding]:
 def _webhooks(sight: Sight, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
     for kind in component.hooks:
         seen = sight.webhooks[kind]
-        if seen.why is not None:
-            yield _finding(component, Level.UNKNOWN, f"its {kind} webhooks are unknown: {seen.says}.")
-            continue
-        if not configurations_of(component, seen.seen or [], those):
+        if seen.seen is not None and not configurations_of(component, seen.seen, those):
             yield _finding(
                 component,
                 Level.PROBLEM,
@@ -301,13 +305,12 @@ def _webhooks(sight: Sight, component: Component, those: Sequence[Object]) -> It
 
 
 def _answers(sight: Sight, component: Component, service: Service) -> Iterator[Finding]:
-    endpoints = sight.endpoints[service.namespace]
-    if endpoints.why is not None:
-        yield _finding(component, Level.UNKNOWN, f"whether its webhook answers is unknown: {endpoints.says}.")
+    endpoints = sight.endpoints[service.namespace].seen
+    if endpoints is None:
         return
     ready = [
         one
-        for entry in endpoints.seen or []
+        for entry in endpoints
         if label(entry, "kubernetes.io/service-name") == service.name
         for one in entry.get("endpoints") or []
         if (one.get("conditions") or {}).get("ready") is not False
@@ -331,23 +334,23 @@ def _answers(sight: Sight, component: Component, service: Service) -> Iterator[F
 
 def _tpu_webhook(sight: Sight, those: Sequence[Object], tpus: bool | None) -> Iterator[Finding]:
     if not sight.serves(KUBERAY.group) or tpus is False:
-        why = "there are no TPUs here" if sight.serves(KUBERAY.group) else "only KubeRay's TPU hosts need it"
+        why = "there are no TPUs here" if sight.serves(KUBERAY.group) else "only hosts of TPUs under KubeRay need it"
         yield _finding(TPU_WEBHOOK, Level.OK, f"not needed: {why}.")
         return
-    if sight.deployments.why is not None and sight.webhooks["mutating"].why is not None:
-        yield _unknown(TPU_WEBHOOK, sight.webhooks["mutating"])
-        return
+    unseen = hidden(_unseen(sight, TPU_WEBHOOK, those))
     configured = configurations_of(TPU_WEBHOOK, sight.webhooks["mutating"].seen or [], those)
-    if not those and not configured and None not in (sight.deployments.seen, sight.webhooks["mutating"].seen):
+    if not those and not configured and not unseen:
         level = Level.PROBLEM if tpus else Level.WARNING
         yield _finding(TPU_WEBHOOK, level, f"not installed: {TPU_WEBHOOK.without}.", TPU_WEBHOOK.install)
         return
-    bad = [*_controller(sight, TPU_WEBHOOK, those)] if those or sight.deployments.why else []
+    bad = [*_controller(sight, TPU_WEBHOOK, those)] if those else []
     bad += _webhooks(sight, TPU_WEBHOOK, those)
     yield from bad
-    if not bad:
-        where = _where(TPU_WEBHOOK, those[0]) if those else "configured"
-        yield _finding(TPU_WEBHOOK, Level.OK, f"{where}; webhook on.")
+    if unseen:
+        yield _finding(TPU_WEBHOOK, Level.UNKNOWN, f"whether it is there, and well, cannot be told: {unseen}.")
+    elif not bad:
+        where = _where(TPU_WEBHOOK, those[0]) if those else "outside of the cluster"
+        yield _finding(TPU_WEBHOOK, Level.OK, f"{where} answers.")
 
 
 def _where(component: Component, deployment: Object) -> str:
@@ -372,7 +375,7 @@ def _range(component: Component) -> str:
 
 
 def _unknown(component: Component, look: Look[Any]) -> Finding:
-    return _finding(component, Level.UNKNOWN, f"unknown: {look.says}.")
+    return _finding(component, Level.UNKNOWN, f"{look.says}.")
 
 
 def _finding(component: Component, level: Level, says: str, hint: str = "") -> Finding:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.doctor import components, versions
 from launcher.doctor.finding import CONTROLLERS, Finding, Level, listed
+from launcher.doctor.sight import VISIBILITY
 from launcher.errors import LauncherError
 from launcher.objects import name, namespace
 
 if TYPE_CHECKING:
-    from launcher.doctor.look import Sight
+    from launcher.doctor.sight import Sight
 
 Object = Mapping[str, Any]
 _FILE = "controller_manager_config.yaml"
-_VISIBILITY = "visibility.kueue.x-k8s.io"
 _SUBJECT = "Kueue's configuration"
 _WAITS_SINCE = (0, 19)
 _DEFAULT_WAIT = "30m"
@@ -52,7 +52,7 @@ def examine(sight: Sight) -> Iterator[Finding]:
         return
     seen = sight.kueue_config
     if seen.why is not None:
-        yield _finding(Level.UNKNOWN, f"unknown: {seen.says}.")
+        yield _finding(Level.UNKNOWN, f"{seen.says}.")
         return
     text = (seen.seen or {}).get("data", {}).get(_FILE)
     if text is None:
@@ -149,7 +149,7 @@ def _fair(sight: Sight, config: Object) -> Iterator[Finding]:
 
 
 def _visibility(sight: Sight) -> Finding:
-    seen = sight.served[_VISIBILITY]
+    seen = sight.served[VISIBILITY]
     says = "positions in the queue are computed by launcher, and the order of admission fair sharing is not known."
     if seen.why is not None:
         return Finding(CONTROLLERS, Level.WARNING, "Kueue's visibility", f"does not answer ({seen.says}): {says}")
@@ -158,7 +158,7 @@ def _visibility(sight: Sight) -> Finding:
             CONTROLLERS,
             Level.WARNING,
             "Kueue's visibility",
-            f"{_VISIBILITY} is not served: {says}",
+            f"{VISIBILITY} is not served: {says}",
             "Kueue's docs: "
             "https://kueue.sigs.k8s.io/docs/tasks/manage/monitor_pending_workloads/pending_workloads_on_demand/",
         )

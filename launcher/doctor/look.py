@@ -2,72 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from launcher import cluster as k
-from launcher.cluster_errors import ClusterError, Forbidden
+from launcher.cluster_errors import ClusterError
 from launcher.doctor import components, kueue_config, rights
+from launcher.doctor.sight import VISIBILITY, Look, Object, Sight
 
 if TYPE_CHECKING:
     from launcher.cluster import Cluster
 
-Object = dict[str, Any]
-Objects = list[Object]
-Served = Mapping[str, Sequence[str]]
-
 ENDPOINT_SLICE = k.Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
 CONFIG_MAP = k.Kind("ConfigMap", "v1", "configmaps")
-VISIBILITY = "visibility.kueue.x-k8s.io"
 # As many as the door keeps connections for.
 _AT_ONCE = 8
-
-
-@dataclass(frozen=True)
-class Look[T]:
-    """What was seen, or why it could not be looked at."""
-
-    seen: T | None = None
-    why: ClusterError | None = None
-
-    @property
-    def forbidden(self) -> Forbidden | None:
-        return self.why if isinstance(self.why, Forbidden) else None
-
-    @property
-    def says(self) -> str:
-        """Why it is unknown, to follow "unknown: "."""
-        if self.forbidden is None:
-            return str(self.why.message if self.why else "nothing is known of it").rstrip(".")
-        of = f" of {self.forbidden.group}" if self.forbidden.group else ""
-        place = f"the namespace {self.forbidden.namespace}" if self.forbidden.namespace else "the whole cluster"
-        return f"you may not {self.forbidden.verb} {self.forbidden.resource}{of} in {place}"
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What was seen of a cluster, for the rules, which ask for nothing more."""
-
-    namespace: str
-    served: Mapping[str, Look[Served]]
-    deployments: Look[Objects]
-    webhooks: Mapping[str, Look[Objects]]  # mutating, validating
-    nodes: Look[Objects]
-    flavors: Look[Objects]
-    cluster_queues: Look[Objects]
-    cohorts: Look[Objects]
-    topologies: Look[Objects]
-    local_queues: Look[Objects]
-    priorities: Look[Objects]
-    own_namespace: Look[Object | None]
-    rights: Look[rights.Rights]
-    kueue_config: Look[Object | None] = field(default_factory=Look)  # no Look at all where Kueue is not there
-    endpoints: Mapping[str, Look[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
-
-    def serves(self, group: str) -> bool:
-        return bool(self.served[group].seen)
 
 
 def look(cluster: Cluster) -> Sight:

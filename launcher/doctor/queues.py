@@ -13,7 +13,7 @@ from launcher.kueue_quota import Quotas
 from launcher.objects import condition, name, quantity
 
 if TYPE_CHECKING:
-    from launcher.doctor.look import Sight
+    from launcher.doctor.sight import Sight
 
 Object = Mapping[str, Any]
 _INSTALL = "launcher install queues makes it, of values like values/queues/three-teams.yaml."
@@ -26,7 +26,7 @@ def examine(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _cluster_queues(sight, head)
     yield from _local_queues(sight)
     if sight.priorities.forbidden:
-        yield _finding(Level.UNKNOWN, "priorities", f"unknown: {sight.priorities.says}.")
+        yield _finding(Level.UNKNOWN, "priorities", f"{sight.priorities.says}.")
     elif sight.priorities.seen is not None:
         ranked = sorted(sight.priorities.seen, key=lambda one: int(one.get("value") or 0))
         if ranked:
@@ -39,7 +39,7 @@ def examine(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _cluster_queues(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
     if sight.cluster_queues.forbidden:
-        yield _finding(Level.UNKNOWN, "ClusterQueues", f"unknown: {sight.cluster_queues.says}.")
+        yield _finding(Level.UNKNOWN, "ClusterQueues", f"{sight.cluster_queues.says}.")
         return
     queues = sight.cluster_queues.seen
     if queues is None:
@@ -48,23 +48,22 @@ def _cluster_queues(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
         yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is ever admitted.", _INSTALL)
         return
     quotas = Quotas(queues, sight.cohorts.seen or [])
-    fine = []
+    fine, new = [], [name(queue) for queue in queues if condition(queue, "Active") is None]
+    if new:
+        says = f"Kueue has not looked at {listed(new)}: its controller does not run, or they are new."
+        yield _finding(Level.WARNING, "ClusterQueues", says)
     for queue in queues:
         bad = [*_active(queue), *_head(sight, queue, quotas, head)]
-        fine += [] if bad else [name(queue)]
+        fine += [] if bad or name(queue) in new else [name(queue)]
         yield from bad
     if fine:
-        yield _finding(Level.OK, "ClusterQueues", f"{listed(fine)}: active, with quota for heads.")
+        yield _finding(Level.OK, "ClusterQueues", f"{listed(fine)}: active.")
 
 
 def _active(queue: Object) -> Iterator[Finding]:
     subject = f"ClusterQueue {name(queue)}"
     active = condition(queue, "Active")
-    if active is None:
-        yield _finding(
-            Level.WARNING, subject, "Kueue has not looked at it: its controller does not run, or has just started."
-        )
-    elif active["status"] != "True":
+    if active is not None and active["status"] != "True":
         stopped = active.get("reason") == "Stopped"
         says = str(active.get("message") or active.get("reason")).rstrip(".")
         yield _finding(
@@ -81,7 +80,12 @@ def _head(sight: Sight, queue: Object, quotas: Quotas, head: Mapping[str, Any]) 
     if not sight.serves(components.KUBERAY.group) or not any(resource in has for resource in CHIPS):
         return
     subject = f"ClusterQueue {name(queue)}"
-    missing = [resource for resource in head if resource not in has]
+    # A flavor with a taint is not for heads, which tolerate none (charts/queues, hostCpu).
+    tainted = {name(one) for one in sight.flavors.seen or [] if (one.get("spec") or {}).get("nodeTaints")}
+    flavors = {
+        resource: [one for one in quotas.flavors(name(queue), resource) if one not in tainted] for resource in head
+    }
+    missing = [resource for resource in head if not flavors[resource]]
     if missing:
         yield _finding(
             Level.PROBLEM,
@@ -93,9 +97,7 @@ def _head(sight: Sight, queue: Object, quotas: Quotas, head: Mapping[str, Any]) 
         return
     short = {}
     for resource, asked in head.items():
-        flavors = quotas.flavors(name(queue), resource)
-        most = max((quotas.capacity(name(queue), (one, resource)) for one in flavors), default=0)
-        if most < quantity(asked):
+        if max(quotas.capacity(name(queue), (one, resource)) for one in flavors[resource]) < quantity(asked):
             short[resource] = asked
     if short:
         yield _finding(
@@ -109,7 +111,7 @@ def _head(sight: Sight, queue: Object, quotas: Quotas, head: Mapping[str, Any]) 
 
 def _local_queues(sight: Sight) -> Iterator[Finding]:
     if sight.local_queues.forbidden:
-        yield _finding(Level.UNKNOWN, "LocalQueues", f"unknown: {sight.local_queues.says}.")
+        yield _finding(Level.UNKNOWN, "LocalQueues", f"{sight.local_queues.says}.")
         return
     if sight.local_queues.seen is None:
         return
@@ -136,7 +138,10 @@ def _local_queue(sight: Sight, local: Object, queues: Mapping[str, Object]) -> F
         return _finding(Level.PROBLEM, subject, f"its ClusterQueue {target} takes no runs of this namespace: {refused}")
     if active.get("status") == "False":
         says = str(active.get("message") or active.get("reason")).rstrip(".")
-        level = Level.WARNING if "stop" in says.lower() else Level.PROBLEM
+        stopped = any(
+            (one.get("spec") or {}).get("stopPolicy", "None") != "None" for one in (local, queues.get(target) or {})
+        )
+        level = Level.WARNING if stopped else Level.PROBLEM
         return _finding(level, subject, f"its ClusterQueue is {target}; it takes no runs: {says}.")
     cohort = (queues.get(target) or {}).get("spec", {}).get("cohortName")
     among = f", in the cohort {cohort}" if cohort else ""

@@ -13,7 +13,7 @@ from launcher.doctor.finding import RIGHTS, Finding, Level, listed
 
 if TYPE_CHECKING:
     from launcher.cluster import Cluster
-    from launcher.doctor.look import Look, Sight
+    from launcher.doctor.sight import Look, Sight
 
 _RAY, _JOB_SET, _KUEUE, _VISIBILITY = "ray.io", "jobset.x-k8s.io", "kueue.x-k8s.io", "visibility.kueue.x-k8s.io"
 _MEMBERS = "charts/queues gives it to a team's members (teams.NAME.members)."
@@ -178,7 +178,7 @@ def examine(sight: Sight) -> Iterator[Finding]:
     """A line for each group of the launcher's verbs, then a Role with all that is missing."""
     look: Look[Rights] = sight.rights
     if look.seen is None:
-        yield Finding(RIGHTS, Level.UNKNOWN, "your rights", f"unknown: {look.says}.")
+        yield Finding(RIGHTS, Level.UNKNOWN, "your rights", f"{look.says}.")
         return
     mine = look.seen
     asked: list[Right] = []
@@ -228,21 +228,21 @@ def _cluster_wide(sight: Sight) -> Iterator[Finding]:
         yield Finding(
             RIGHTS,
             Level.WARNING,
-            "explain, of queues",
+            "explain (queues)",
             f"who holds the quota, and which nodes there are, cannot be told: you may not {_spelled(missing)}.",
             f"{_MEMBERS} Or a platform engineer applies and binds this:\n{role(missing, '')}",
         )
 
 
 def _ray_clusters(sight: Sight, mine: Rights) -> Finding:
-    subject = "dashboard, submit to a Ray cluster"
+    subject = "dashboard"
     if _PROXY in mine.all_of:
         return Finding(RIGHTS, Level.OK, subject, f"you may reach every Service of the namespace {sight.namespace}.")
     # RBAC has the name as it stands in the URL, with scheme and port; one Service has several.
     names = {name.removeprefix("http:").rpartition(":")[0] or name for name in mine.by_name.get(_PROXY, ())}
     if names:
         return Finding(RIGHTS, Level.OK, subject, f"you may reach {listed(sorted(names))}.")
-    says = f"no Ray cluster of the namespace {sight.namespace} is for you to reach (services/proxy)."
+    says = f"no standing Ray cluster of the namespace {sight.namespace} is for you to reach (services/proxy)."
     return Finding(RIGHTS, Level.OK, subject, says, "If there is one: teams.NAME.clusters in charts/queues.")
 
 
@@ -251,9 +251,9 @@ def _install(mine: Rights) -> Finding:
         what for what, there in (("queues", mine.queues), ("ray-cluster", not mine.missing(_INSTALL.rights))) if there
     ]
     if may:
-        return Finding(RIGHTS, Level.OK, "install, uninstall", f"you may install {listed(may)}.")
+        return Finding(RIGHTS, Level.OK, "install", f"you may install {listed(may)}.")
     says = "not for you, which is how it is meant for members of a team (Helm keeps releases in Secrets)."
-    return Finding(RIGHTS, Level.OK, "install, uninstall", says)
+    return Finding(RIGHTS, Level.OK, "install", says)
 
 
 def role(rights: Iterable[Right], namespace: str) -> str:
