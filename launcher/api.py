@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from launcher.checks import Problem
     from launcher.diff import ObjectChange
     from launcher.doctor import Finding
+    from launcher.explain import Explanation
     from launcher.plan import LaunchPlan
     from launcher.releases import ReleasePlan, Removal
     from launcher.render import Rendering
@@ -238,6 +239,16 @@ def cancel(name: str, *, place: Place = ANYWHERE) -> RunStatus:
 def delete(name: str, *, place: Place = ANYWHERE) -> None:
     """Remove a run that has ended: on this machine with its folder and checkpoints, in a cluster its record."""
     find(name, place)[0].delete(name)
+
+
+# --- why ----------------------------------------------------------------------------------------------------------
+
+
+def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
+    """Why the run is where it is: a sentence, what shows it, and what would help. Changes nothing."""
+    from launcher.explain import explain_run
+
+    return explain_run(*find(name, place))
 
 
 # --- manifests, and the releases of a platform or a team --------------------------------------------------------

@@ -21,6 +21,7 @@ VERBS = (
     "wait",
     "cancel",
     "delete",
+    "explain",
     "doctor",
     "completion",
 )

@@ -1,0 +1,46 @@
+"""Why a run is where it is: one sentence, what shows it, and what would help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.explain.finding import Evidence, Explanation, Finding
+
+if TYPE_CHECKING:
+    from launcher.runs import Backend, RunStatus
+
+__all__ = ["Evidence", "Explanation", "Finding", "explain_run"]
+
+
+def explain_run(backend: Backend, status: RunStatus) -> Explanation:
+    """The explanation of a run that `backend` answers for.
+
+    Raises LauncherError where the run is gone by now, and where the cluster does not answer.
+    """
+    from launcher.kube_runs import KubeBackend
+
+    if not isinstance(backend, KubeBackend):
+        return _by_status(status)
+    from launcher import kube_view
+    from launcher.errors import LauncherError
+    from launcher.explain.situation import Situation
+    from launcher.explain.table import explain
+
+    run = kube_view.find(backend.cluster, status.name)
+    if run is None:
+        raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
+    return explain(Situation(run, backend.cluster))
+
+
+def _by_status(status: RunStatus) -> Explanation:
+    """A run that waits for no queue and no machines: its state says it all."""
+    why = f": {status.reason}" if status.reason else "."
+    suggestions = (f"launcher logs {status.name} shows its output.",) if status.state == "failed" else ()
+    evidence = (Evidence("folder", "", status.folder),) if status.folder else ()
+    return Explanation(
+        status.name,
+        str(status.state),
+        f"{status.name} is {status.state}{why}" if status.state != "failed" else f"{status.name} failed{why}",
+        evidence=evidence,
+        suggestions=suggestions,
+    )

@@ -1,0 +1,197 @@
+"""A cluster as it was at one moment of a recording (../shared/recordings), for what only reads.
+
+The recordings hold what the real Kueue, JobSet, KubeRay and Kubernetes wrote. What they leave out, as nothing wrote to
+it during them, is made here: the flavors, the nodes, the priority classes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from launcher.cluster import Kind
+from launcher.cluster_errors import Forbidden, NotServed
+from tests.charts import schemas
+
+Object = dict[str, Any]
+
+FLAVORS = {
+    "v5e-2x4": {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x4",
+    },
+    "v5e-4x4": {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    },
+    "cpu": {},
+}
+TPU_TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+
+
+class Recorded:
+    """What a Cluster would answer; `hidden` are (plural, namespace or "" for all) that RBAC forbids, `missing` kinds
+    that are not served, and `visible` what Kueue's visibility API has, by path."""
+
+    def __init__(self, objects: Iterable[Object], now: datetime) -> None:
+        self.objects = list(objects)
+        self.now = now
+        self.hidden: set[tuple[str, str]] = set()
+        self.missing: set[str] = set()
+        self.visible: dict[str, Any] = {}
+        self.asked: list[str] = []
+
+    def add(self, *objects: Object) -> Recorded:
+        self.objects += objects
+        return self
+
+    def find(self, kind: str, name: str) -> Object:
+        """The object itself, to be changed in place."""
+        return next(obj for obj in self.objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name))
+
+    def drop(self, kind: str) -> Recorded:
+        self.objects = [obj for obj in self.objects if obj["kind"] != kind]
+        return self
+
+    # --- as launcher.cluster.Cluster ---
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+        found = [obj for obj in self.list(kind, namespace) if obj["metadata"]["name"] == name]
+        return found[0] if found else None
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        all_namespaces: bool = False,
+    ) -> list[Object]:
+        where = "" if all_namespaces or not kind.namespaced else str(namespace)
+        self.asked.append(f"{kind.plural} {where}".strip())
+        if kind.kind in self.missing:
+            raise NotServed(f"There are no {kind.plural}.")
+        if (kind.plural, where) in self.hidden:
+            raise Forbidden("No.", "", verb="list", resource=kind.plural, group=kind.group, namespace=where)
+        return [
+            obj
+            for obj in self.objects
+            if obj["kind"] == kind.kind
+            and (not where or obj["metadata"].get("namespace") == where)
+            and all(_label(obj, part) for part in labels.split(",") if part)
+            and all(_field(obj, part) for part in fields.split(",") if part)
+        ]
+
+    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
+        self.asked.append(f"{method} {path}")
+        if path not in self.visible:
+            raise NotServed(f"There is no {path}.")
+        if isinstance(self.visible[path], Exception):
+            raise self.visible[path]
+        return _Json(self.visible[path])
+
+
+class _Json:
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def json(self) -> Any:
+        return self._data
+
+
+def at(recording: str, seconds: float) -> Recorded:
+    """The cluster of a recording, `seconds` after its start."""
+    objects: dict[tuple[str, str, str], Object] = {}
+    began: datetime | None = None
+    file = schemas.shared() / "recordings" / f"{recording}.jsonl"
+    for line in file.read_text(encoding="utf-8").splitlines():
+        change = json.loads(line)
+        obj = change["object"]
+        meta = obj["metadata"]
+        if began is None:
+            began = datetime.fromisoformat(meta["creationTimestamp"]) - timedelta(seconds=change["t"])
+        if change["t"] > seconds:
+            break
+        key = (obj["kind"], meta.get("namespace", ""), meta["name"])
+        if change["type"] == "DELETED":
+            objects.pop(key, None)
+        else:
+            objects[key] = obj
+    assert began is not None, file
+    now = began + timedelta(seconds=seconds + 1)  # times are whole seconds, cut off
+    return Recorded([*copy.deepcopy(list(objects.values())), *flavors(), *nodes(), *priorities()], now)
+
+
+def flavors() -> list[Object]:
+    return [
+        {"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": labels}}
+        for name, labels in FLAVORS.items()
+    ]
+
+
+def nodes() -> list[Object]:
+    """Three v5e slices of 2x4, and two cpu nodes."""
+    made = [
+        node(f"nodepool{pool}-{index}", FLAVORS["v5e-2x4"], [TPU_TAINT], {"google.com/tpu": "4"})
+        for pool in (1, 2, 3)
+        for index in (0, 1)
+    ]
+    return [*made, node("cpu-0"), node("cpu-1")]
+
+
+def node(
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    taints: list[Object] | None = None,
+    has: Mapping[str, str] | None = None,
+) -> Object:
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "spec": {"taints": list(taints or [])},
+        "status": {"allocatable": {"cpu": "180", "memory": "700Gi", **(has or {})}},
+    }
+
+
+def priorities() -> list[Object]:
+    return [
+        {"kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in (("low", 100), ("normal", 500), ("high", 10000))
+    ]
+
+
+def event(recorded: Recorded, of: Object, reason: str, message: str, *, warning: bool = True, ago: float = 1) -> Object:
+    """An event as Kubernetes' recorders write it."""
+    meta = of["metadata"]
+    return {
+        "kind": "Event",
+        "metadata": {"name": f"{meta['name']}.{reason.lower()}.{ago}", "namespace": meta["namespace"]},
+        "involvedObject": {"kind": of["kind"], "name": meta["name"], "uid": meta["uid"]},
+        "type": "Warning" if warning else "Normal",
+        "reason": reason,
+        "message": message,
+        "count": 1,
+        "lastTimestamp": stamp(recorded.now - timedelta(seconds=ago)),
+    }
+
+
+def stamp(moment: datetime) -> str:
+    """A time as Kubernetes writes it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _label(obj: Object, wants: str) -> bool:
+    key, _, value = wants.partition("=")
+    return bool((obj["metadata"].get("labels") or {}).get(key) == value)
+
+
+def _field(obj: Object, wants: str) -> bool:
+    path, _, value = wants.partition("=")
+    found: Any = obj
+    for part in path.split("."):
+        found = (found or {}).get(part)
+    return bool(found == value)
