@@ -8,17 +8,18 @@ from launcher.errors import LauncherError
 from launcher.runs import State
 
 
-def verdict(name: str, state: State, difference: Sequence[str], *, accept_changes: bool) -> str | None:
+def verdict(name: str, state: State, difference: Sequence[str], *, accept_changes: bool, where: str = "") -> str | None:
     """What a submit finds done already, in a sentence; None where there is work to do: the next attempt.
 
     `difference` is launcher.plan.config_difference of the run's config and the submitted one, and `accept_changes` is
-    `--continue`. Raises LauncherError where the two differ and that is not wanted, or cannot be.
+    `--continue`; `where` what a command needs beside the name to find the run (" -n research"). Raises LauncherError
+    where the two differ and that is not wanted, or cannot be.
     """
     if not state.ended:
         if difference:
             raise LauncherError(
                 f'The run "{name}" is {state} with another config:' + _lines(difference),
-                f"Cancel it first (launcher cancel {name}), or submit under another name (--name).",
+                f"Cancel it first (launcher cancel {name}{where}), or submit under another name (--name).",
             )
         return f'The run "{name}" is {state} already, with the same config.'
     if difference and not accept_changes:

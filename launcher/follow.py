@@ -170,11 +170,13 @@ class _Lines:
         self._said: tuple[State, str] | None = None
         self._step: int | None = None
         self._next = 0.0
+        self._last = ""
 
     def show(self, status: RunStatus) -> None:
         state = (status.state, _busy(status))
         if state != self._said and not status.state.ended:
-            self.say(f"{status.name}: " + _state(status))
+            told = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" has said why
+            self.say(f"{status.name}: " + (f"{status.state}" if told else _state(status)))
             self._said = state
         due = time.monotonic() >= self._next or status.state.ended
         if due and status.step is not None and status.step != self._step and status.state is not State.STARTING:
@@ -182,6 +184,7 @@ class _Lines:
             self._step, self._next = status.step, time.monotonic() + _LINE_SECONDS
 
     def say(self, line: str) -> None:
+        self._last = line
         output.narrate(line)
 
 

@@ -137,7 +137,8 @@ def _left(seen: Seen, worker: int | None) -> list[str]:
     name, (state, _) = objects.name(seen.obj), states.classify(seen)
     if not state.ended:
         raise LauncherError(
-            f'The run "{name}" is {state} and has written nothing yet.', f"launcher explain {name} says why."
+            f'The run "{name}" is {state} and has written nothing yet.',
+            f"launcher explain {name} -n {objects.namespace(seen.obj)} says why.",
         )
     folder = kube_view.folder_of(kube_view.config_of(seen.obj))
     if kube_view.newest(seen.pods or ()) is not None:

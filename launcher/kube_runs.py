@@ -45,6 +45,11 @@ class KubeBackend:
     def where(self) -> str:
         return self.cluster.where
 
+    @property
+    def _option(self) -> str:
+        """What a command needs beside a run's name to find it."""
+        return f" -n {self.cluster.namespace}"
+
     # --- submit ---
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
@@ -102,7 +107,7 @@ class KubeBackend:
         if seen.cancelled_at and not state.ended:
             state = self.cancel(name).state
         difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
-        return again.verdict(name, state, difference, accept_changes=accept_changes)
+        return again.verdict(name, state, difference, accept_changes=accept_changes, where=self._option)
 
     def _make_room(self, found: Object, obj: dict[str, Any]) -> str:
         """Remove the attempt that has ended, and number `obj` as the next; what there is to say of it.
@@ -162,7 +167,9 @@ class KubeBackend:
         obj = self._known(name)
         state, _ = states.classify(kube_view.look(self.cluster, obj))
         if not state.ended:
-            raise LauncherError(f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}")
+            raise LauncherError(
+                f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}{self._option}"
+            )
         self._refuse_release(obj, "be deleted")
         try:
             self.cluster.delete(kube_view.kind_of(obj), name, uid=objects.uid(obj))
@@ -210,7 +217,7 @@ class KubeBackend:
                 raise LauncherError(
                     f'The run "{name}" was told to end, and still holds '
                     + (f"{pods} pods." if pods else "its quota: Kueue has not taken it back."),
-                    f"launcher cancel {name} goes on waiting; launcher explain {name} says more.",
+                    f"launcher cancel {name}{self._option} goes on waiting; launcher explain {name}{self._option} says more.",
                 )
             time.sleep(min(0.5, self.poll_seconds))
 

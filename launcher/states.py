@@ -137,7 +137,7 @@ def _finished(seen: Seen) -> tuple[State, str] | None:
 
 def _stopped(seen: Seen) -> tuple[State, str] | None:
     """What was stopped before its end: by its user, or by Kueue."""
-    if seen.cancelled_at and seen.holds_nothing and (not seen.active or not seen.queued):
+    if seen.cancelled_at and seen.holds_nothing and (not seen.active or seen.workload is None):
         return State.CANCELLED, "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
         evicted = condition(seen.workload, "Evicted") or {}
