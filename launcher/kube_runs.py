@@ -217,7 +217,7 @@ class KubeBackend:
                 raise LauncherError(
                     f'The run "{name}" was told to end, and still holds '
                     + (f"{pods} pods." if pods else "its quota: Kueue has not taken it back."),
-                    f"launcher cancel {name}{self._option} goes on waiting; launcher explain {name}{self._option} says more.",
+                    f"launcher cancel {name}{self._option} goes on waiting; launcher explain says more.",
                 )
             time.sleep(min(0.5, self.poll_seconds))
 

@@ -21,12 +21,13 @@ def command(name: str, yes: bool, place: Place) -> int:
     A local run's folder goes with it: record, log, metrics and checkpoints. Of a run on a cluster its record goes;
     checkpoints and metrics stay in its storage.
     """
-    from launcher import api, output
+    from launcher import api, follow, output
     from launcher.errors import LauncherError, UsageError
 
     backend, status = api.find(name, place)
     if not status.state.ended:
-        raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {name}")
+        run = follow.spelled(status, place)
+        raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("There is no terminal to ask on; --yes deletes without asking.")
