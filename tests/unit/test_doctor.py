@@ -1,0 +1,666 @@
+"""The doctor's rules, on objects as upstream's manifests have them (tests/cluster/doctor_objects.py)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.cluster_errors import Forbidden
+from launcher.doctor import capacity, components, finding, kueue_config, queues, rights, versions
+from launcher.doctor.finding import Finding, Level
+from launcher.doctor.rights import Right, Rights
+from launcher.doctor.sight import VISIBILITY, Look, Sight, hidden
+from launcher.values import chart_defaults
+from tests.cluster import doctor_objects as there
+from tests.cluster.nodes import nodes
+
+TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
+HEAD = {"cpu": "8", "memory": "16Gi"}
+CPU = {"cpu": "81", "memory": "152Gi"}
+Object = dict[str, Any]
+
+
+def forbidden(resource: str, group: str = "", namespace: str = "") -> Look[Any]:
+    return Look(why=Forbidden("no", "", verb="list", resource=resource, group=group, namespace=namespace))
+
+
+def ready(deployment: Object) -> Object:
+    return {**deployment, "status": {"availableReplicas": 1}}
+
+
+def slices_of(services: list[Object]) -> list[Object]:
+    """An EndpointSlice (discovery.k8s.io/v1) with one ready pod behind each Service."""
+    return [
+        {
+            "metadata": {"name": f"{service['metadata']['name']}-x", "labels": {"kubernetes.io/service-name": name}},
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}],
+        }
+        for service in services
+        for name in [service["metadata"]["name"]]
+    ]
+
+
+def slice_nodes(pool: str, accelerator: str, topology: str, hosts: int, chips: int, **labels: str) -> list[Object]:
+    return nodes(pool, accelerator, topology, hosts, chips, labels, 0, "2026-01-01T00:00:00Z")
+
+
+def healthy(**changes: Any) -> Sight:
+    """A cluster in which all is well: Kueue, JobSet, KubeRay, one flavor of TPUs with its nodes, a queue."""
+    served = {
+        component.group: Look({component.kinds[0].api_version.rpartition("/")[2]: [k.plural for k in component.kinds]})
+        for component in components.COMPONENTS
+        if component.group
+    }
+    hooks = there.webhooks()
+    everything = frozenset(rights.every())
+    sight = Sight(
+        namespace="research",
+        served={**served, VISIBILITY: Look({"v1beta2": ["clusterqueues/pendingworkloads"]})},
+        deployments=Look([ready(build()) for build in there.CONTROLLERS]),
+        webhooks={
+            kind: Look([hook for hook in hooks if hook["kind"].lower().startswith(kind)])
+            for kind in ("mutating", "validating")
+        },
+        nodes=Look([*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("c", "cpu", "", 2, 0)]),
+        flavors=Look([there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4"), there.flavor("cpu")]),
+        cluster_queues=Look(
+            [there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")]
+        ),
+        cohorts=Look([]),
+        topologies=Look([]),
+        local_queues=Look([there.local_queue("research", "research", "research")]),
+        priorities=Look([there.named("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "normal", value=500)]),
+        own_namespace=Look(there.named("Namespace", "v1", "research")),
+        rights=Look(Rights(everything, {}, queues=True)),
+        kueue_config=Look(there.config_map()),
+        endpoints={
+            namespace: Look(slices_of([one for one in there.services() if one["metadata"]["namespace"] == namespace]))
+            for namespace, _ in there.HOOKS.values()
+        },
+    )
+    return replace(sight, **changes)
+
+
+def examine(sight: Sight) -> list[Finding]:
+    return [
+        *components.examine(sight, capacity.has_tpus(sight)),
+        *kueue_config.examine(sight),
+        *queues.examine(sight, HEAD),
+        *capacity.examine(sight, TABLE),
+        *rights.examine(sight),
+    ]
+
+
+def troubles(sight: Sight) -> list[tuple[str, str, str]]:
+    """All that is not ok: level, subject, sentence."""
+    return [(str(one.level), one.subject, one.says) for one in examine(sight) if one.level is not Level.OK]
+
+
+def only(sight: Sight) -> Finding:
+    """The one thing that is not ok."""
+    found = [one for one in examine(sight) if one.level is not Level.OK]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_cluster_where_all_is_well() -> None:
+    assert troubles(healthy()) == []
+    said = {one.subject: one.says for one in examine(healthy())}
+    assert said["Kueue"] == (
+        "0.19.2 in kueue-system (Deployment kueue-controller-manager) serves kueue.x-k8s.io/v1beta2 and its webhooks."
+    )
+    assert said["KubeRay"].startswith("1.7.0 in gke-managed-ray-operator (Deployment kuberay-operator)")
+    assert said["JobSet"].startswith("0.12.0 in jobset-system")
+    assert said["TPU webhook"].startswith("1.3.5-gke.0 in ray-system")
+    assert said["flavor v6e-4x4"] == "quota for 16 chips; 16 chips on 4 nodes."
+    assert said["flavor cpu"] == "6 nodes."
+    assert said["LocalQueue research"] == "its ClusterQueue is research."
+
+
+# --- versions ------------------------------------------------------------------------------------------------------
+
+
+def test_the_charts_say_which_versions_are_supported() -> None:
+    assert str(versions.supported("kubernetes")) == "1.34 to 1.36"
+    for component in components.COMPONENTS:
+        if component.supported:
+            assert versions.supported(component.supported).oldest < versions.supported(component.supported).newest
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("v1.36.2", (1, 36)),
+        ("v1.34.1-gke.1829001", (1, 34)),
+        ("0.19", (0, 19)),
+        ("v0.12.0-rc.1", (0, 12)),
+        ("1.7.0+dirty", (1, 7)),
+        ("main", None),
+        ("latest", None),
+        ("", None),
+        ("v20260101-v0.19.0-5-gabc", None),
+    ],
+)
+def test_versions(text: str, version: tuple[int, int] | None) -> None:
+    assert versions.parse(text) == version
+
+
+def test_images() -> None:
+    digest = "@sha256:" + 64 * "a"
+    assert versions.image_parts("localhost:5000/kueue/kueue:v0.19.2" + digest) == (
+        "localhost:5000/kueue/kueue",
+        "v0.19.2",
+    )
+    assert versions.image_parts("localhost:5000/kueue") == ("localhost:5000/kueue", "")
+
+
+def with_deployments(*made: Object) -> Sight:
+    """The healthy cluster, with these Deployments in the place of those of the same name."""
+    names = {one["metadata"]["name"] for one in made}
+    others = [ready(build()) for build in there.CONTROLLERS if build()["metadata"]["name"] not in names]
+    return healthy(deployments=Look([*others, *made]))
+
+
+def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
+    old = only(with_deployments(ready(there.job_set("v0.9.0"))))
+    assert (old.level, old.says) == (Level.PROBLEM, "version 0.9.0 is too old; supported are 0.10 to 0.12.")
+    new = only(with_deployments(ready(there.kuberay("v1.8.0"))))
+    assert (new.level, new.says) == (
+        Level.WARNING,
+        "version 1.8.0 is newer than those the charts know: 1.5 to 1.7.",
+    )
+    unknown = only(with_deployments(ready(there.kuberay("nightly"))))
+    assert unknown.says == "its version cannot be told: quay.io/kuberay/operator:nightly; supported are 1.5 to 1.7."
+
+
+def test_a_label_tells_the_version_where_the_tag_does_not() -> None:
+    image = "mirror.example.com/jobset@sha256:" + 64 * "a"
+    made = there.deployment("js", "jobset-system", image, version="v0.12.0")
+    assert components.version_of(components.JOB_SET, made) == "0.12.0"
+
+
+# --- controllers ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_installed() -> None:
+    served: dict[str, Look[Any]] = {group: Look({}) for group in (*components.GROUPS, VISIBILITY)}
+    nothing: dict[str, Look[Any]] = {"mutating": Look([]), "validating": Look([])}
+    found = list(components.examine(healthy(served=served, deployments=Look([]), webhooks=nothing), tpus=False))
+    assert [(one.level, one.subject) for one in found] == [
+        (Level.PROBLEM, "Kueue"),
+        (Level.PROBLEM, "JobSet"),
+        (Level.PROBLEM, "KubeRay"),
+        (Level.OK, "TPU webhook"),
+    ]
+
+
+def test_one_of_jobset_and_kuberay_is_enough() -> None:
+    served = {**healthy().served, "jobset.x-k8s.io": Look[Any]({})}
+    found = only(healthy(served=served))
+    assert (found.level, found.says) == (Level.WARNING, "not installed: runs of kind job-set cannot run.")
+
+
+def test_crds_without_a_controller() -> None:
+    found = only(healthy(deployments=Look([ready(build()) for build in there.CONTROLLERS if build != there.kuberay])))
+    assert found.level is Level.PROBLEM
+    assert found.says.startswith("the API is served, but no Deployment is its controller")
+
+
+def test_a_controller_without_a_ready_pod() -> None:
+    made = {
+        **there.kuberay(),
+        "status": {
+            "conditions": [
+                {"type": "Available", "status": "False", "message": "Deployment does not have minimum availability."}
+            ]
+        },
+    }
+    found = only(with_deployments(made))
+    assert found.level is Level.PROBLEM
+    assert "no pod that is ready (Deployment does not have minimum availability)" in found.says
+    made["spec"]["replicas"] = 0
+    assert "scale deployment kuberay-operator --replicas=1" in only(with_deployments(made)).hint
+
+
+def test_an_api_of_another_version() -> None:
+    old = {**healthy().served, "kueue.x-k8s.io": Look[Any]({"v1beta1": ["workloads"]})}
+    assert only(healthy(served=old)).says == "serves kueue.x-k8s.io as v1beta1; the charts write v1beta2."
+    served = healthy().served["kueue.x-k8s.io"].seen
+    assert served is not None
+    part = {"v1beta2": [plural for plural in served["v1beta2"] if plural != "topologies"]}
+    found = only(healthy(served={**healthy().served, "kueue.x-k8s.io": Look[Any](part)}))
+    assert found.says == "kueue.x-k8s.io/v1beta2 lacks topologies: their CRDs are missing."
+
+
+def test_webhooks_that_are_missing_or_do_not_answer() -> None:
+    none = {**healthy().webhooks, "validating": Look[Any]([])}
+    assert troubles(healthy(webhooks=none)) == [
+        ("problem", "Kueue", "there is no validating webhook configuration of it."),
+        ("problem", "JobSet", "there is no validating webhook configuration of it."),
+    ]
+    empty = only(healthy(endpoints={**healthy().endpoints, "jobset-system": Look[Any]([])}))
+    assert empty.level is Level.PROBLEM
+    assert empty.says == (
+        "no pod stands behind its webhook's Service jobset-system/jobset-webhook-service: what it looks at is refused."
+    )
+    hooks = there.webhooks()
+    for hook in hooks:
+        hook["webhooks"][0]["failurePolicy"] = "Ignore"
+        hook["webhooks"][0]["clientConfig"].pop("caBundle")
+    kinds = {
+        kind: Look([h for h in hooks if h["kind"].lower().startswith(kind)]) for kind in ("mutating", "validating")
+    }
+    found = troubles(healthy(webhooks=kinds))
+    assert [(level, subject) for level, subject, _ in found] == [
+        ("warning", "Kueue"),
+        ("warning", "JobSet"),
+        ("warning", "TPU webhook"),
+    ]
+    assert all("has no caBundle" in says for _, _, says in found)
+
+
+def test_the_tpu_webhook_is_needed_where_there_are_tpus() -> None:
+    without = [ready(build()) for build in there.CONTROLLERS if build != there.tpu_webhook]
+    hooks = {
+        **healthy().webhooks,
+        "mutating": Look([h for h in there.webhooks() if "tpu" not in h["metadata"]["name"]]),
+    }
+    assert only(healthy(deployments=Look(without), webhooks=hooks)).level is Level.PROBLEM
+    cpu = Look(slice_nodes("c", "cpu", "", 2, 0))
+    bare = healthy(deployments=Look(without), webhooks=hooks, nodes=cpu, flavors=Look([there.flavor("cpu")]))
+    assert capacity.has_tpus(bare) is False
+    assert ("ok", "not needed: there are no TPUs here.") in [
+        (str(one.level), one.says) for one in components.examine(bare, tpus=False)
+    ]
+
+
+def test_an_operator_that_watches_other_namespaces() -> None:
+    made = ready(there.kuberay())
+    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace", "product,interns"]
+    assert "watches product and interns only" in only(with_deployments(made)).says
+    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace=research"]
+    assert troubles(with_deployments(made)) == []
+
+
+def test_what_a_member_may_not_look_at_is_unknown_and_no_fault() -> None:
+    hooks = {
+        kind: forbidden(f"{kind}webhookconfigurations", "admissionregistration.k8s.io")
+        for kind in ("mutating", "validating")
+    }
+    sight = healthy(deployments=forbidden("deployments", "apps"), webhooks=hooks, kueue_config=Look(), endpoints={})
+    found = [one for one in examine(sight) if one.level is not Level.OK]
+    assert [(one.level, one.subject) for one in found] == [
+        (Level.UNKNOWN, name) for name in ("Kueue", "JobSet", "KubeRay", "TPU webhook")
+    ]
+    assert found[2].says == (
+        "serves ray.io/v1; whether it is well cannot be told: "
+        "you may not list deployments of apps in the whole cluster."
+    )
+    assert "mutatingwebhookconfigurations of admissionregistration.k8s.io" in found[0].says
+    assert not finding.has_problems(found)
+
+
+def test_what_is_hidden_is_said_once() -> None:
+    looks = [forbidden("nodes"), forbidden("deployments", "apps"), forbidden("nodes"), forbidden("pods", "", "team")]
+    assert hidden(looks) == (
+        "you may not list nodes and deployments of apps in the whole cluster; "
+        "you may not list pods in the namespace team"
+    )
+
+
+# --- Kueue's configuration -------------------------------------------------------------------------------------------
+
+
+def config(text: str, version: str = "v0.19.2", **changes: Any) -> list[tuple[str, str, str]]:
+    deployments = with_deployments(ready(there.kueue(version))).deployments
+    return troubles(healthy(kueue_config=Look(there.config_map(text)), deployments=deployments, **changes))
+
+
+def test_frameworks_that_kueue_leaves_alone() -> None:
+    ((level, _, says),) = config("apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {timeout: 3h}\n")
+    assert level == "problem"
+    assert "lacks ray.io/rayjob, ray.io/raycluster and jobset.x-k8s.io/jobset" in says
+    assert config(there.KUEUE_CONFIG.replace('  - "jobset.x-k8s.io/jobset"\n', ""))[0][2].startswith(
+        "integrations.frameworks lacks jobset.x-k8s.io/jobset: runs of kind job-set start without"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "limit"),
+    [
+        ("apiVersion: config.kueue.x-k8s.io/v1beta2", (0, 19), "30m"),
+        ("apiVersion: config.kueue.x-k8s.io/v1beta2", (0, 18), ""),
+        ("apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {timeout: 10m}", (0, 18), "10m"),
+        ("apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {}", (0, 19), "30m"),
+        # 0.19's conversion from v1beta1 drops what is not enabled, and then the default comes.
+        ("apiVersion: config.kueue.x-k8s.io/v1beta1\nwaitForPodsReady: {enable: false}", (0, 19), "30m"),
+        ("apiVersion: config.kueue.x-k8s.io/v1beta1\nwaitForPodsReady: {enable: false}", (0, 16), ""),
+        ("apiVersion: config.kueue.x-k8s.io/v1beta1\nwaitForPodsReady: {enable: true}", (0, 16), "5m"),
+        ("apiVersion: config.kueue.x-k8s.io/v1beta2\nfeatureGates: {DisableWaitForPodsReady: true}", (0, 19), ""),
+    ],
+)
+def test_how_long_pods_may_take(text: str, version: tuple[int, int], limit: str) -> None:
+    from launcher.reader import read_text
+
+    assert kueue_config.waits(read_text(text.encode(), "config").tree, version) == limit
+
+
+def test_the_default_of_30_minutes_is_told() -> None:
+    short = there.KUEUE_CONFIG.replace("waitForPodsReady:\n  timeout: 2h\n", "")
+    ((level, subject, says),) = config(short)
+    assert (level, subject) == ("warning", "Kueue's configuration")
+    assert "not all ready 30m after its admission is evicted (waitForPodsReady, its default since 0.19)" in says
+    assert config(short, "v0.18.6") == []
+    assert kueue_config.waits({}, (0, 19), ["--feature-gates=A=true,DisableWaitForPodsReady=true"]) == ""
+
+
+def test_weights_without_fair_sharing() -> None:
+    queue = there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")
+    queue["spec"]["fairSharing"] = {"weight": "2"}
+    off = there.KUEUE_CONFIG.split("fairSharing:")[0] + "integrations" + there.KUEUE_CONFIG.split("integrations")[1]
+    ((_, _, says),) = config(off, cluster_queues=Look([queue]))
+    assert says == "fair sharing is off, so the weights of research have no effect."
+
+
+def test_a_configuration_that_is_no_yaml_and_one_that_is_hidden() -> None:
+    ((level, _, says),) = config("a: [")
+    assert level == "problem"
+    assert says.startswith("Kueue's ConfigMap cannot be read")
+    found = only(healthy(kueue_config=forbidden("configmaps", "", "kueue-system")))
+    assert (found.level, found.says) == (
+        Level.UNKNOWN,
+        "you may not list configmaps in the namespace kueue-system.",
+    )
+
+
+def test_no_visibility_api() -> None:
+    found = only(healthy(served={**healthy().served, VISIBILITY: Look[Any]({})}))
+    assert (found.level, found.subject) == (Level.WARNING, "Kueue's visibility")
+
+
+# --- queues --------------------------------------------------------------------------------------------------------
+
+
+def with_queue(quota: dict[str, dict[str, str]], active: str = "True", **spec: Any) -> Sight:
+    """The healthy cluster with this one queue, and the flavors that it has."""
+    flavors = [one for one in healthy().flavors.seen or [] if one["metadata"]["name"] in quota]
+    queue = there.cluster_queue("research", quota, active=active, **spec)
+    return healthy(cluster_queues=Look([queue]), flavors=Look(flavors))
+
+
+TPU = {"v6e-4x4": {"google.com/tpu": "16"}}
+
+
+def test_quota_without_room_for_a_head() -> None:
+    found = only(with_queue(TPU))
+    assert found.level is Level.PROBLEM
+    assert found.says == (
+        "has chips but no quota of cpu and memory: a Ray run's head asks for 8 cores and 16Gi of memory, so Ray runs "
+        "wait for ever."
+    )
+    small = only(with_queue({**TPU, "cpu": {"cpu": "4", "memory": "64Gi"}}))
+    assert small.says.startswith("its quota, with all that it may borrow, is less than the 8 cores that a Ray run's")
+
+
+def test_a_head_may_borrow() -> None:
+    queues_of_two = [
+        there.cluster_queue("research", {**TPU, "cpu": {"cpu": "0", "memory": "0"}}, active="True", cohortName="all"),
+        there.cluster_queue("product", {"cpu": CPU}, active="True", cohortName="all"),
+    ]
+    assert troubles(healthy(cluster_queues=Look(queues_of_two))) == []
+
+
+def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
+    """charts/queues with hostCpu: the hosts' own cpu and memory, in the flavor of the chips."""
+    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+    flavors = [there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
+    queue = there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
+    found = only(healthy(flavors=Look(flavors), cluster_queues=Look([queue])))
+    assert "no quota of cpu and memory" in found.says
+
+
+def test_queues_that_take_no_runs() -> None:
+    quota = {**TPU, "cpu": CPU}
+    broken = only(with_queue(quota, "FlavorNotFound: references missing ResourceFlavor(s): v9."))
+    assert (broken.level, broken.says) == (
+        Level.PROBLEM,
+        "takes no runs: references missing ResourceFlavor(s): v9.",
+    )
+    assert only(with_queue(quota, "Stopped: is stopped")).level is Level.WARNING
+    new = only(with_queue(quota, ""))
+    assert new.says == "Kueue has not looked at research: its controller does not run, or they are new."
+
+
+def test_local_queues() -> None:
+    assert only(healthy(local_queues=Look([]))).says.startswith("the namespace research has none")
+    lost = only(healthy(local_queues=Look([there.local_queue("a", "research", "gone")])))
+    assert (lost.level, lost.subject) == (Level.PROBLEM, "LocalQueue a")
+    assert lost.says == "its ClusterQueue gone does not exist, so its runs wait for ever."
+    quota = {**TPU, "cpu": CPU}
+    selected = only(with_queue(quota, namespaceSelector={"matchLabels": {"team": "product"}}))
+    assert selected.says.endswith(
+        "takes no runs of this namespace: its namespaceSelector wants the label team=product."
+    )
+    held = only(healthy(local_queues=Look([there.local_queue("a", "research", "research", active="False")])))
+    assert held.level is Level.PROBLEM
+
+
+# --- quota and nodes -----------------------------------------------------------------------------------------------
+
+
+def test_a_flavor_that_no_node_matches() -> None:
+    found = only(healthy(nodes=Look(slice_nodes("c", "cpu", "", 2, 0))))
+    assert (found.level, found.subject) == (Level.WARNING, "flavor v6e-4x4")
+    assert found.says == (
+        "no node matches it now (cloud.google.com/gke-tpu-accelerator=tpu-v6e-slice, "
+        "cloud.google.com/gke-tpu-topology=4x4)."
+    )
+    assert found.hint.startswith("Fine if a node pool with these labels scales from zero")
+
+
+def test_a_flavor_that_nearly_matches() -> None:
+    other = [*slice_nodes("b", "tpu-v6e-slice", "2x4", 2, 4), *slice_nodes("c", "cpu", "", 1, 0)]
+    hints = [one.hint for one in examine(healthy(nodes=Look(other))) if one.subject == "flavor v6e-4x4"]
+    assert hints == ["Of this accelerator there are 2 of v6e 2x4 (pool b)."]
+    typo = [there.tpu_flavor("v6e-4x4", "tpu-v6e", "4x4"), there.flavor("cpu")]
+    hints = [one.hint for one in examine(healthy(flavors=Look(typo))) if one.subject == "flavor v6e-4x4"]
+    assert hints == ["GKE knows no cloud.google.com/gke-tpu-accelerator=tpu-v6e; did you mean tpu-v6e-slice?"]
+
+
+def test_nodes_that_no_flavor_covers() -> None:
+    seen = healthy().nodes.seen or []
+    found = only(healthy(nodes=Look([*seen, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
+    assert (found.level, found.subject) == (Level.WARNING, "v5e 2x4 (pool x)")
+    assert found.says == "8 nodes are in no flavor: 32 chips that no run can get."
+    assert "v5e-2x4: {accelerator: v5e, topology: 2x4}" in found.hint
+
+
+def test_a_flavor_in_no_queue() -> None:
+    both = healthy().flavors
+    found = only(replace(with_queue({"cpu": CPU}), flavors=both))
+    assert found.says == "no ClusterQueue and no Cohort has it, so no run gets its nodes."
+    # A cohort's own quota is quota.
+    cohort = there.cluster_queue("all", TPU)
+    assert troubles(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=Look([cohort]))) == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "says"),
+    [
+        (2, "quota for 16 chips, but there are 8 chips on 2 nodes now."),
+        (8, "quota for 16 chips, but there are 32 chips on 8 nodes: 16 chips that no run can get."),
+    ],
+)
+def test_more_or_less_quota_than_chips(hosts: int, says: str) -> None:
+    made = [*slice_nodes("a", "tpu-v6e-slice", "4x4", hosts, 4), *slice_nodes("c", "cpu", "", 1, 0)]
+    found = only(healthy(nodes=Look(made)))
+    assert (found.level, found.says) == (Level.WARNING, says)
+
+
+def test_taints_that_runs_do_not_tolerate() -> None:
+    made = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
+    for node in made:
+        node["spec"]["taints"].append({"key": "team", "value": "other", "effect": "NoSchedule"})
+    found = [one for one in examine(healthy(nodes=Look(made))) if one.subject == "flavor v6e-4x4"]
+    assert found[0].level is Level.PROBLEM
+    assert found[0].says == "4 of its 4 nodes have a taint that its runs do not tolerate: team=other:NoSchedule."
+    tolerant = there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", tolerations=[{"key": "team", "operator": "Exists"}])
+    sight = healthy(nodes=Look(made), flavors=Look([tolerant, there.flavor("cpu")]))
+    assert [one.level for one in examine(sight) if one.subject == "flavor v6e-4x4"] == [Level.OK]
+
+
+def test_nodes_that_are_down_or_drained_are_counted_in_words() -> None:
+    made = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
+    made[0]["spec"]["unschedulable"] = True
+    made[0]["spec"]["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+    made[1]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    says = [one.says for one in examine(healthy(nodes=Look(made))) if one.subject == "flavor v6e-4x4"]
+    assert says == ["quota for 16 chips; 16 chips on 4 nodes (1 not ready, 1 cordoned)."]
+
+
+def test_spot_nodes_count_for_the_flavor_that_says_more() -> None:
+    spot = {"cloud.google.com/gke-spot": "true"}
+    labels = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "4x4"}
+    taint = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
+    flavors = [
+        there.flavor("v6e-4x4", labels),
+        there.flavor("v6e-4x4-spot", {**labels, **spot}, nodeTaints=[taint]),
+        there.flavor("cpu"),
+    ]
+    made = [*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("s", "tpu-v6e-slice", "4x4", 8, 4, **spot)]
+    quota = {"v6e-4x4": {"google.com/tpu": "16"}, "v6e-4x4-spot": {"google.com/tpu": "32"}, "cpu": CPU}
+    sight = replace(with_queue(quota), nodes=Look(made), flavors=Look(flavors))
+    # GKE does not taint spot nodes by itself, so that a run on demand may land on one.
+    assert troubles(sight) == [
+        (
+            "warning",
+            "flavors v6e-4x4 and v6e-4x4-spot",
+            "8 nodes match all of them: runs of one may take the chips that are counted in another.",
+        )
+    ]
+    for node in made[4:]:
+        node["spec"]["taints"].append(taint)
+    found = {one.subject: (str(one.level), one.says) for one in examine(sight)}
+    assert found["flavor v6e-4x4-spot"] == ("ok", "quota for 32 chips; 32 chips on 8 nodes.")
+    assert "flavors v6e-4x4 and v6e-4x4-spot" not in found
+
+
+def test_levels_of_a_topology_that_nodes_lack() -> None:
+    flavors = [there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", topologyName="racks"), there.flavor("cpu")]
+    missing = only(healthy(flavors=Look(flavors)))
+    assert (missing.level, missing.says) == (
+        Level.PROBLEM,
+        "its Topology racks does not exist, so Kueue holds its queues inactive.",
+    )
+    levels = [{"nodeLabel": "cloud.google.com/gke-nodepool"}, {"nodeLabel": "example.com/rack"}]
+    topology = there.named("Topology", "kueue.x-k8s.io/v1beta2", "racks", spec={"levels": levels})
+    found = only(healthy(flavors=Look(flavors), topologies=Look([topology])))
+    assert found.says == (
+        "4 of its 4 nodes lack the label example.com/rack of the Topology racks: Kueue places nothing on them."
+    )
+
+
+def test_nodes_that_may_not_be_seen() -> None:
+    found = [one for one in examine(healthy(nodes=forbidden("nodes"))) if one.level is not Level.OK]
+    assert [(str(one.level), one.subject) for one in found] == [("unknown", "nodes"), ("warning", "explain (queues)")]
+
+
+# --- rights ----------------------------------------------------------------------------------------------------------
+
+
+def test_rules_give_rights() -> None:
+    rules = [
+        {"verbs": ["get", "list"], "apiGroups": ["ray.io"], "resources": ["*"]},
+        {"verbs": ["*"], "apiGroups": ["", "batch"], "resources": ["pods", "*/log"]},
+        {
+            "verbs": ["get"],
+            "apiGroups": [""],
+            "resources": ["services/proxy"],
+            "resourceNames": ["http:ours-head-svc:8265"],
+        },
+    ]
+    asked = [
+        Right("list", "rayjobs", "ray.io"),
+        Right("create", "rayjobs", "ray.io"),
+        Right("list", "pods", ""),
+        Right("get", "pods/log", ""),
+        Right("list", "events", ""),
+        Right("get", "services/proxy", ""),
+    ]
+    allowed, by_name = rights.from_rules(rules, asked)
+    assert allowed == {asked[0], asked[2], asked[3]}
+    assert by_name == {asked[5]: ("http:ours-head-svc:8265",)}
+
+
+def test_a_member_who_may_not_cancel() -> None:
+    lacking = {Right("patch", "workloads", "kueue.x-k8s.io"), Right("list", "events", "")}
+    mine = Rights(frozenset(set(rights.every()) - lacking), {}, queues=False)
+    found = {one.subject: one for one in examine(healthy(rights=Look(mine))) if one.level is not Level.OK}
+    assert found["cancel"].level is Level.PROBLEM
+    assert found["cancel"].says == (
+        "a run cannot be stopped: in the namespace research you may not patch workloads of kueue.x-k8s.io."
+    )
+    assert found["explain"].level is Level.WARNING
+    assert found["a ready Role"].hint == "\n".join(
+        [
+            "apiVersion: rbac.authorization.k8s.io/v1",
+            "kind: Role",
+            "metadata:",
+            "  name: slipway-runs",
+            "  namespace: research",
+            "rules:",
+            '  - apiGroups: [""]',
+            "    resources: [events]",
+            "    verbs: [list]",
+            '  - apiGroups: ["kueue.x-k8s.io"]',
+            "    resources: [workloads]",
+            "    verbs: [patch]",
+        ]
+    )
+
+
+def test_rights_to_what_the_cluster_does_not_have_are_not_missed() -> None:
+    mine = Rights(frozenset(right for right in rights.every() if right.group != "jobset.x-k8s.io"), {}, queues=False)
+    served = {**healthy().served, "jobset.x-k8s.io": Look[Any]({})}
+    assert [
+        one.subject for one in rights.examine(healthy(served=served, rights=Look(mine))) if one.level is not Level.OK
+    ] == []
+
+
+def test_ray_clusters_by_name() -> None:
+    proxy = Right("get", "services/proxy", "")
+    names = ("ours-head-svc:8265", "http:ours-head-svc:8265", "b-head-svc:8265", "http:b-head-svc:8265")
+    mine = Rights(frozenset(set(rights.every()) - {proxy}), {proxy: names}, queues=False)
+    said = {one.subject: one.says for one in rights.examine(healthy(rights=Look(mine)))}
+    assert said["dashboard"] == "you may reach b-head-svc and ours-head-svc."
+
+
+# --- the output ------------------------------------------------------------------------------------------------------
+
+
+def test_text_has_the_level_as_a_word_and_the_hint_below() -> None:
+    found = [
+        Finding(finding.CLUSTER, Level.OK, "API server", "answers."),
+        Finding(finding.MACHINE, Level.WARNING, "Helm", "is missing.", "Install it.\nSoon."),
+    ]
+    assert finding.as_text(found).splitlines() == [
+        "this machine",
+        "  warning  Helm        is missing.",
+        "             Install it.",
+        "             Soon.",
+        "",
+        "the cluster",
+        "  ok       API server  answers.",
+    ]
+    assert json.loads(json.dumps(found[1].as_json())) == {
+        "part": "this machine",
+        "level": "warning",
+        "subject": "Helm",
+        "says": "is missing.",
+        "hint": "Install it.\nSoon.",
+    }
+    assert finding.summary(found) == "1 warning."
+    assert finding.summary(found[:1]) == "All is well."
