@@ -347,6 +347,11 @@ class Cluster:
         """The path by which the API server hands a request on to a Service."""
         return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{quote(service)}:{port}/proxy/{path.lstrip('/')}"
 
+    def bearer_token(self) -> str:
+        """The token by which this user is known here; "" where a client certificate does that."""
+        scheme, _, token = self._credentials().get("authorization", "").partition(" ")
+        return token if scheme.lower() == "bearer" else ""
+
     def can(
         self,
         verb: str,

@@ -1,0 +1,391 @@
+"""Runs as jobs of a standing Ray cluster, charts/ray-cluster's, which is there before and after them.
+
+A run's attempt is one job, whose submission id is its name and number: Ray takes an id once, so ten submits at once
+make one run, and one whose answer was lost can be repeated. The job's metadata hold the run config, for the trainer
+and for whoever submits the name again. Ray keeps jobs in its head's memory: with the head they go, and what
+stays of the run is its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from launcher import again, kube_view, objects, progress, ray_clusters, standing_logs
+from launcher.cluster import Cluster, ClusterError, Forbidden, Unreachable
+from launcher.errors import LauncherError
+from launcher.objects import Object
+from launcher.progress import Progress
+from launcher.ray_clusters import StandingCluster
+from launcher.ray_jobs import ENDED, Job, RayHead, RayJobs
+from launcher.record import timestamp
+from launcher.runs import Preview, RunStatus, State, Submission
+
+if TYPE_CHECKING:
+    from launcher.plan import LaunchPlan
+
+# Keys of a job's metadata.
+RUN, ATTEMPT, CONFIG = "slipway.dev/run", "slipway.dev/attempt", "slipway.dev/run-config"
+TEAM, SWEEP, DIGEST, SUBMISSION = (
+    "slipway.dev/team",
+    "slipway.dev/sweep",
+    "slipway.dev/digest",
+    "slipway.dev/submission",
+)
+ENTRYPOINT = f"python -m trainer --job-config {CONFIG}"
+# Ray hands a job's metadata to its driver in one environment variable, of which Linux takes 128 KiB.
+_METADATA_LIMIT = 120_000
+_RACES = 20
+_TAIL_LINES = 1000
+_LISTED_TAILS = 20
+_STOP_SECONDS = 60.0
+_STARTING = "starting the driver, then loading and compiling the model"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A run's newest attempt: the job, and the cluster that has it."""
+
+    jobs: RayJobs
+    job: Job
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self.job.get("metadata") or {}
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata[RUN])
+
+    @property
+    def attempt(self) -> int:
+        return int(self.metadata[ATTEMPT])
+
+    @property
+    def id(self) -> str:
+        return str(self.job["submission_id"])
+
+    def config(self) -> dict[str, Any]:
+        return dict(json.loads(self.metadata.get(CONFIG) or "{}"))
+
+
+class StandingBackend:
+    """Runs in the standing Ray clusters of a namespace; see runs.Backend for what each method promises."""
+
+    def __init__(self, cluster: Cluster, *, poll_seconds: float = 2.0) -> None:
+        self.cluster = cluster
+        self.poll_seconds = poll_seconds
+        self._readers: dict[str, progress.Reader] = {}
+        self._read: set[str] = set()  # jobs that had ended when their log was read: it does not change any more
+        self._seen: dict[str, _Found] = {}
+
+    @property
+    def where(self) -> str:
+        return self.cluster.where
+
+    # --- submit ---
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        target, jobs, note = self._target(plan)
+        _metadata(plan, 1)
+        found = self._find(plan.name, first=jobs)
+        if found is None:
+            ray_clusters.check_fit(target, plan.config)
+            return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.where}.{note}')
+        verdict = self._verdict(found, plan, accept_changes)
+        if verdict is not None:
+            return Preview(plan.config, f"{verdict} Would start nothing.")
+        ray_clusters.check_fit(target, plan.config)
+        return Preview(plan.config, again.would_resume(plan.name, found.attempt + 1) + note)
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        target, jobs, note = self._target(plan)
+        for _ in range(_RACES):
+            found = self._find(plan.name, first=jobs)
+            attempt, said = 1, f'The run "{plan.name}" was submitted to {jobs.head.where}.'
+            if found is not None:
+                verdict = self._verdict(found, plan, accept_changes)
+                if verdict is not None:
+                    return Submission(self._status(found), verdict, created=False)
+                attempt = found.attempt + 1
+                said = again.resumed(plan.name, self._status(found).state, attempt, checkpoint=None)
+            ray_clusters.check_fit(target, plan.config)
+            made = self._create(jobs, plan, attempt)
+            if made is not None:
+                return Submission(self._status(made), said + note, created=True)
+        raise LauncherError(
+            f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
+        )
+
+    def _target(self, plan: LaunchPlan) -> tuple[Object, RayJobs, str]:
+        """The plan's cluster, ready to take a job; and what there is to note, a sentence with a space before it."""
+        target = ray_clusters.named(self.cluster, str(plan.config["run"]["cluster"]))
+        ray_clusters.check_ready(target)
+        jobs = self._jobs(target)
+        runs, wanted = jobs.version(), str(plan.config["image"]["rayVersion"])
+        if runs == wanted:
+            return target, jobs, ""
+        return target, jobs, f" Note: the cluster has Ray {runs}, and image.rayVersion says {wanted}."
+
+    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int) -> _Found | None:
+        """Start the attempt; None where somebody else was faster."""
+        submission, metadata = f"{plan.name}-{attempt}", _metadata(plan, attempt)
+        try:
+            if not jobs.submit(submission, ENTRYPOINT, metadata):
+                return None
+        except Unreachable:
+            # Did it arrive, with only the answer lost? An id is taken once, so looking is enough.
+            job = jobs.get(submission)
+            if job is None or (job.get("metadata") or {}).get(SUBMISSION) != metadata[SUBMISSION]:
+                raise
+        job = jobs.get(submission)
+        return None if job is None else _Found(jobs, job)
+
+    def _verdict(self, found: _Found, plan: LaunchPlan, accept_changes: bool) -> str | None:
+        from launcher.plan import config_difference
+
+        state, difference = self._status(found).state, config_difference(found.config(), plan.config)
+        return again.verdict(plan.name, state, difference, accept_changes=accept_changes)
+
+    # --- reading ---
+
+    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
+        newest: list[_Found] = []
+        for ray_cluster in ray_clusters.all_standing(self.cluster):
+            try:
+                newest += _newest(self._jobs(ray_cluster)).values()
+            except LauncherError as error:
+                warn(error.message)
+        newest.sort(key=lambda found: int(found.job.get("start_time") or 0), reverse=True)
+        statuses = []
+        for number, found in enumerate(newest):
+            active = found.job["status"] not in ENDED
+            statuses.append(self._status(found, read=active or number < _LISTED_TAILS, lines=_TAIL_LINES))
+        return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
+
+    def status(self, name: str) -> RunStatus | None:
+        seen = self._seen.get(name)
+        if seen is not None and seen.job["status"] not in ENDED:  # followed: one job is asked for, not all of them
+            job = seen.jobs.get(seen.id)
+            if job is not None:
+                return self._status(_Found(seen.jobs, job))
+        found = self._find(name)
+        if found is not None:
+            return self._status(found)
+        if seen is not None:
+            raise LauncherError(
+                f'The run "{name}" is not known any more in {seen.jobs.head.where}: its record was deleted, or the '
+                "head has started anew, and Ray forgets its jobs with it.",
+                f"Submitting it again goes on from its last checkpoint in {self._folder(seen)}.",
+            )
+        return None
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        found = self._known(name)
+        lines = standing_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
+        return lines if worker is None else standing_logs.of_worker(lines, worker)
+
+    def clusters(self, name: str | None = None) -> Sequence[StandingCluster]:
+        """The namespace's standing Ray clusters (or the one of that name), each with its pods and its runs."""
+        found = ray_clusters.all_standing(self.cluster)
+        described = []
+        for ray_cluster in found:
+            if name in (None, objects.name(ray_cluster)):
+                described.append(ray_clusters.describe(self.cluster, ray_cluster, runs=self._runs(ray_cluster)))
+        return described
+
+    def _runs(self, ray_cluster: Object) -> Sequence[str] | None:
+        """The names of the runs that go on there; None where Ray cannot be asked: the cluster is shown all the same."""
+        try:
+            found = _newest(self._jobs(ray_cluster)).values()
+        except LauncherError:
+            return None
+        return sorted(each.name for each in found if each.job["status"] not in ENDED)
+
+    # --- ending ---
+
+    def cancel(self, name: str) -> RunStatus:
+        found = self._known(name)
+        if found.job["status"] not in ENDED:
+            found.jobs.stop(found.id)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while found.job["status"] not in ENDED:
+            if time.monotonic() > deadline:
+                raise LauncherError(
+                    f'The run "{name}" was told to end but has not in {_STOP_SECONDS:g} s; its log may say why.',
+                    f"launcher logs {name}",
+                )
+            time.sleep(0.2)
+            job = found.jobs.get(found.id)
+            if job is None:
+                raise LauncherError(f'The run "{name}" was deleted meanwhile.')
+            found = _Found(found.jobs, job)
+        return self._status(found)
+
+    def delete(self, name: str) -> None:
+        found = self._known(name)
+        if found.job["status"] not in ENDED:
+            raise LauncherError(f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}")
+        for job in found.jobs.list():
+            if (job.get("metadata") or {}).get(RUN) == name:
+                found.jobs.delete(str(job["submission_id"]))
+        self._seen.pop(name, None)
+
+    # --- inside ---
+
+    def _jobs(self, ray_cluster: Object) -> RayJobs:
+        return RayJobs(RayHead(self.cluster, ray_cluster))
+
+    def _known(self, name: str) -> _Found:
+        found = self._find(name)
+        if found is None:
+            raise LauncherError(f'There is no run "{name}" in a standing Ray cluster ({self.where}).')
+        return found
+
+    def _find(self, name: str, *, first: RayJobs | None = None) -> _Found | None:
+        """The run's newest attempt: in `first`, else in any standing cluster of the namespace.
+
+        A cluster of somebody else's, whose token this user may not read, has no run of theirs; one that does not
+        answer may have it, and is an error where no other has.
+        """
+        silent: ClusterError | None = None
+        found: list[_Found] = []
+        for ray_cluster in ray_clusters.all_standing(self.cluster):
+            ours = first is not None and objects.name(ray_cluster) == first.head.name
+            try:
+                jobs = first if ours and first is not None else self._jobs(ray_cluster)
+                newest = _newest(jobs).get(name)
+            except Forbidden:
+                continue
+            except ClusterError as error:
+                if ours:
+                    raise
+                silent = error
+                continue
+            found += [newest] if newest is not None else []
+        if found:
+            # Of one that moved from a cluster to another, the later.
+            best = max(found, key=lambda each: (each.attempt, int(each.job.get("start_time") or 0)))
+            self._seen[name] = best
+            return best
+        if silent is not None and first is None:
+            raise silent
+        return None
+
+    def _status(self, found: _Found, *, read: bool = True, lines: int = -1) -> RunStatus:
+        job, config = found.job, found.config()
+        slice_, row = config.get("slice") or {}, config.get("accelerator") or {}
+        known = self._progress(found, config, lines) if read else Progress()
+        state, reason = _state(job, known)
+        if state is State.STARTING and not known.loops:
+            reason = _STARTING
+        steps = (config.get("train") or {}).get("steps")
+        training = not (config.get("run") or {}).get("command")
+        begun = _time(job.get("start_time"))
+        status = RunStatus(
+            name=found.name,
+            namespace=found.jobs.head.namespace,
+            kind="ray-cluster",
+            state=state,
+            reason=reason,
+            steps=steps if training and isinstance(steps, int) and steps > 0 else None,
+            submitted=begun,
+            started=begun if state is not State.QUEUED else None,
+            ended=_time(job.get("end_time")) if state.ended else None,
+            attempt=found.attempt,
+            folder=self._folder(found),
+            team=found.metadata.get(TEAM, ""),
+            accelerator=" ".join(filter(None, (str(row.get("name") or ""), str(row.get("topology") or "")))),
+            slices=slice_.get("count"),
+            context=self.cluster.context,
+            sweep=found.metadata.get(SWEEP, ""),
+        )
+        self._seen[found.name] = found
+        return progress.apply(status, known)
+
+    def _folder(self, found: _Found) -> str:
+        return kube_view.folder_of(found.config())
+
+    def _progress(self, found: _Found, config: Mapping[str, Any], lines: int) -> Progress:
+        """What the log tells. It is read whole once (`lines` permitting), and then only its end, again and again."""
+        reader = self._readers.get(found.id)
+        if reader is None:
+            chips = int((config.get("accelerator") or {}).get("chips") or 1)
+            reader = progress.Reader(steps=None, devices=chips * int((config.get("slice") or {}).get("count") or 1))
+        else:
+            lines = _TAIL_LINES
+        if found.id not in self._read:
+            reader.feed(_text_lines(found.jobs.log(found.job, lines=lines)))
+            self._readers[found.id] = reader
+            if found.job["status"] in ENDED:
+                self._read.add(found.id)
+        return reader.progress()
+
+
+def _newest(jobs: RayJobs) -> dict[str, _Found]:
+    """The newest attempt of each run that the cluster knows, by name; jobs that are not the launcher's are left out."""
+    newest: dict[str, _Found] = {}
+    for job in jobs.list():
+        metadata = job.get("metadata") or {}
+        if RUN not in metadata or not str(metadata.get(ATTEMPT)).isdigit() or CONFIG not in metadata:
+            continue
+        found = _Found(jobs, job)
+        before = newest.get(found.name)
+        if before is None or found.attempt > before.attempt:
+            newest[found.name] = found
+    return newest
+
+
+def _metadata(plan: LaunchPlan, attempt: int) -> dict[str, str]:
+    """The job's metadata. Raises LauncherError where the run config is too large for them."""
+    text = json.dumps(plan.config, ensure_ascii=False, separators=(",", ":"))
+    labels = {
+        RUN: plan.name,
+        ATTEMPT: str(attempt),
+        TEAM: str((plan.config.get("team") or {}).get("name") or ""),
+        DIGEST: hashlib.sha256(text.encode()).hexdigest()[:16],
+        SUBMISSION: uuid.uuid4().hex,
+        CONFIG: text,
+    }
+    if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
+        raise LauncherError(
+            "train, data: the run config is too large for a job of Ray, which takes 128 KiB with its quotes escaped; "
+            "name files by folders and globs."
+        )
+    return labels
+
+
+def _state(job: Job, known: Progress) -> tuple[State, str]:
+    match job["status"]:
+        case "PENDING":
+            return State.QUEUED, "Ray is about to start its driver"
+        case "SUCCEEDED":
+            return State.SUCCEEDED, ""
+        case "STOPPED":
+            return State.CANCELLED, "Cancelled."
+        case "FAILED":
+            # Ray's own message ends with the driver's last lines; its first says what became of the driver.
+            said = str(job.get("message") or "").strip().splitlines()
+            kept = progress.read(said, steps=None, devices=1).reason
+            return State.FAILED, known.reason or kept or (said[0] if said else "Ray does not say why.")
+    if known.failing:
+        return State.RESTARTING, known.failure
+    return (State.RUNNING, "") if known.loops else (State.STARTING, "")
+
+
+def _time(milliseconds: object) -> str | None:
+    return timestamp(int(str(milliseconds)) / 1000) if milliseconds else None
+
+
+def _text_lines(parts: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        yield from (line.decode("utf-8", "replace") for line in whole)
+    if rest:
+        yield rest.decode("utf-8", "replace")
