@@ -14,23 +14,25 @@ class Place:
     """`context` and `namespace` as kubectl takes them; either of them means a cluster, and `local` this machine.
 
     With nothing given both are looked at: the runs of this machine, and of the current context's namespace.
+    `everywhere` means all namespaces of the cluster.
     """
 
     context: str | None = None
     namespace: str | None = None
     local: bool = False
+    everywhere: bool = False
 
     @property
     def here(self) -> bool:
         """Whether this machine's runs are meant."""
-        return self.local or (self.context is None and self.namespace is None)
+        return self.local or (self.context is None and self.namespace is None and not self.everywhere)
 
     @property
     def there(self) -> bool:
         """Whether a cluster's runs are meant, if there is a cluster."""
         if self.local:
             return False
-        if self.context is not None or self.namespace is not None:
+        if self.context is not None or self.namespace is not None or self.everywhere:
             return True
         from launcher.cluster import configured
 

@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_place_options
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The runs of all the cluster's namespaces.")
 @format_option
-def command(place: Place, form: str) -> None:
+def command(place: Place, everywhere: bool, form: str) -> None:
     """List the runs of this machine and of the cluster's namespace, newest first."""
+    from dataclasses import replace
+
     from launcher import api, output
 
+    place = replace(place, everywhere=everywhere)
     runs = api.list_runs(warn=lambda sentence: output.narrate(f"Warning: {sentence}"), place=place)
     if not runs:
         output.narrate("There are no runs yet; launcher submit starts one.")
@@ -28,8 +32,10 @@ def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
     """A column for each thing that at least one of the runs has."""
     from launcher import output
 
+    many = len({run.namespace for run in runs if run.kind != "local"}) > 1
     table = {
         "NAME": [run.name for run in runs],
+        "NAMESPACE": [run.namespace if many else "" for run in runs],
         "TEAM": [run.team for run in runs],
         "KIND": [run.kind for run in runs],
         "SLICES": [_slices(run) for run in runs],
