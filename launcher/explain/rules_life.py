@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from launcher import states
 from launcher.explain.finding import Evidence, Finding
 from launcher.explain.situation import Object, Situation
-from launcher.explain.words import listed, one_line, sentence
+from launcher.explain.words import clause, listed, one_line, sentence
 from launcher.objects import condition, is_true, name, status
 from launcher.runs import State
 
@@ -119,11 +119,11 @@ def failed(situation: Situation) -> Finding | None:
         suggestions.append("Raise worker.memory, or make the batch or the model smaller.")
     elif CONFIG_ERROR in codes:
         suggestions.append("The trainer refuses its values, so starting it again does not help: mend them, and submit.")
-    elif "reaching max number of restarts" in reason:
-        reason = "it failed again, as often as run.maxRestarts allows"
+    elif "reaching max number of restarts" in _said(situation):
+        suggestions.append("If such failures pass by themselves, run.maxRestarts may be higher.")
     suggestions.append(f"launcher logs {situation.name} shows its output.")
     suggestions.append("launcher submit with the same name goes on from its last checkpoint.")
-    text = one_line(reason) or "its controller does not say why"
+    text = clause(one_line(reason)) or "its controller does not say why"
     return Finding(f"{situation.name} failed{after}: {sentence(text)}", tuple(shown), tuple(suggestions))
 
 

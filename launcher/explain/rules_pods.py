@@ -10,7 +10,7 @@ from launcher.explain.finding import Evidence, Finding
 from launcher.explain.rules_life import CONFIG_ERROR, ended_containers
 from launcher.explain.rules_start import STARTING
 from launcher.explain.situation import Object, Situation, warnings
-from launcher.explain.words import listed, one_line, sentence
+from launcher.explain.words import clause, listed, one_line, sentence
 from launcher.objects import condition, is_false, is_true, name, seconds_since, status
 from launcher.runs import State
 
@@ -206,7 +206,7 @@ def restarting(situation: Situation) -> Finding | None:
     count = status(situation.run).get("restarts" if not situation.ray else "failed")
     nth = f" (restart {count})" if count else ""
     return Finding(
-        f"{situation.name} is starting again after a failure{nth}: {sentence(reason or 'its pods are being replaced')}",
+        f"{situation.name} is starting again after a failure{nth}: {sentence(clause(reason) or 'its pods are being replaced')}",
         tuple(ends[:3]),
         (
             "Nothing needs to be done: it goes on from its last checkpoint.",

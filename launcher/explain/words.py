@@ -59,6 +59,12 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
+def clause(text: str) -> str:
+    """A sentence that goes on after a colon: without its capital, where that is a plain word's."""
+    first = text.split(" ", 1)[0]
+    return text[:1].lower() + text[1:] if first in ("A", "All", "It", "Its", "No", "One", "The") else text
+
+
 def ordinal(place: int) -> str:
     """1 -> "next", 2 -> "2nd"."""
     if place == 1:

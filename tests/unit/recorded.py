@@ -7,14 +7,14 @@ it during them, is made here: the flavors, the nodes, the priority classes.
 from __future__ import annotations
 
 import copy
-import json
+import functools
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from launcher.cluster import Kind
 from launcher.cluster_errors import Forbidden, NotServed
-from tests.charts import schemas
+from tests.cluster import recordings
 
 Object = dict[str, Any]
 
@@ -107,23 +107,26 @@ def at(recording: str, seconds: float) -> Recorded:
     """The cluster of a recording, `seconds` after its start."""
     objects: dict[tuple[str, str, str], Object] = {}
     began: datetime | None = None
-    file = schemas.shared() / "recordings" / f"{recording}.jsonl"
-    for line in file.read_text(encoding="utf-8").splitlines():
-        change = json.loads(line)
-        obj = change["object"]
+    for change in _changes(recording):
+        obj = change.obj
         meta = obj["metadata"]
         if began is None:
-            began = datetime.fromisoformat(meta["creationTimestamp"]) - timedelta(seconds=change["t"])
-        if change["t"] > seconds:
+            began = datetime.fromisoformat(meta["creationTimestamp"]) - timedelta(seconds=change.t)
+        if change.t > seconds:
             break
         key = (obj["kind"], meta.get("namespace", ""), meta["name"])
-        if change["type"] == "DELETED":
+        if change.type == "DELETED":
             objects.pop(key, None)
         else:
             objects[key] = obj
-    assert began is not None, file
+    assert began is not None, recording
     now = began + timedelta(seconds=seconds + 1)  # times are whole seconds, cut off
     return Recorded([*copy.deepcopy(list(objects.values())), *flavors(), *nodes(), *priorities()], now)
+
+
+@functools.cache
+def _changes(recording: str) -> list[recordings.Change]:
+    return recordings.read(recording)
 
 
 def flavors() -> list[Object]:

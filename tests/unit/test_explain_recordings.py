@@ -1,0 +1,291 @@
+"""`explain` at the interesting moments of every recorded situation: what the real controllers wrote, and what it says.
+
+Sentences are compared as a whole; spans of time in them are those of the recording.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from launcher.cluster_errors import Forbidden
+from launcher.explain.finding import Explanation
+from launcher.explain.situation import Situation
+from launcher.explain.table import explain
+from tests.cluster import recordings
+from tests.unit import recorded
+from tests.unit.recorded import Recorded
+
+
+def said(cluster: Recorded, kind: str, name: str, *, later: float = 0) -> Explanation:
+    """What explain says of a run; `later` seconds after the moment that the cluster is at."""
+    return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
+
+
+MOMENTS = [
+    # recording, seconds, kind, run, state, position, headline
+    (
+        *("three-then-one-and-two", 3, "JobSet", "slices-3", "starting", None),
+        "slices-3 is starting: 3 of its 6 pods are ready.",
+    ),
+    (
+        *("three-then-one-and-two", 4.5, "JobSet", "slices-1", "queued", 1),
+        "slices-1 waits for 8 chips of v5e-2x4: the queue tpu has none of 24 free, and slices-3 has held 24 for 4 s.",
+    ),
+    (
+        *("three-then-one-and-two", 4.5, "JobSet", "slices-2", "queued", 2),
+        "slices-2 waits for 16 chips of v5e-2x4: the queue tpu has none of 24 free, and slices-3 has held 24 for 4 s.",
+    ),
+    ("three-then-one-and-two", 10, "JobSet", "slices-3", "running", None, "slices-3 is running, for 7 s."),
+    (
+        *("preempted-by-priority", 9.76, "JobSet", "low-3", "preempted", None),
+        "low-3 is being stopped to make room for high-1, whose priority is higher (10000, its own is 100).",
+    ),
+    (
+        *("preempted-by-priority", 9.82, "JobSet", "high-1", "queued", 1),
+        "high-1 is about to start: Kueue has told 1 other run (low-3) to stop for it, and waits until its pods have "
+        "ended.",
+    ),
+    (
+        *("preempted-by-priority", 11, "JobSet", "low-3", "preempted", 1),
+        "low-3 was preempted 2 s ago by high-1, whose priority is higher (10000, its own is 100), and waits for 24 "
+        "chips of v5e-2x4, of which 16 are free.",
+    ),
+    ("preempted-by-priority", 26, "JobSet", "low-3", "running", None, "low-3 is running, for 1 s."),
+    (
+        *("borrowing-then-reclaimed", 9.85, "JobSet", "owner-2", "queued", 1),
+        "owner-2 is about to start: Kueue has told 1 other run (borrows-3 of research) to stop for it, and waits until "
+        "its pods have ended.",
+    ),
+    (
+        *("borrowing-then-reclaimed", 15, "JobSet", "borrows-3", "preempted", 1),
+        "borrows-3 was preempted 5 s ago by owner-2 of search, the owner of quota that it had borrowed, and waits for "
+        "24 chips of v5e-2x4, of which 8 are free.",
+    ),
+    (
+        *("quota-in-use-by-others", 8, "JobSet", "waiting-2", "queued", 1),
+        "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu has 8 of 24 free, and first-2 has held 16 for 7 s.",
+    ),
+    (
+        *("larger-than-quota", 4, "JobSet", "slices-4", "queued", 1),
+        "slices-4 can never start in the queue tpu: it asks for 32 chips of v5e-2x4, and the most that the queue can "
+        "ever have is 24 chips.",
+    ),
+    (
+        *("no-such-queue", 40, "JobSet", "lost", "queued", None),
+        'lost waits in a queue that is not there: the namespace research has no LocalQueue "nosuch".',
+    ),
+    (
+        *("queue-held", 4, "JobSet", "held", "queued", 1),
+        "held waits since the platform team has closed the queue tpu 3 s ago: it takes in no runs, and lets those that "
+        "run go on.",
+    ),
+    (
+        *("admission-check-inactive", 4, "JobSet", "checked", "queued", 1),
+        "checked waits since its queue tpu asks for the admission check provision, which no controller serves.",
+    ),
+    (
+        *("admission-check-pending", 4, "JobSet", "checked", "queued", None),
+        "checked has its quota and has waited 3 s for the admission check budget.",
+    ),
+    (
+        *("selector-matches-no-flavor", 4, "JobSet", "wrong-topology", "queued", 1),
+        "wrong-topology can never start: its pods want nodes with cloud.google.com/gke-tpu-topology=4x4, and the only "
+        "flavor, v5e-2x4, of the queue tpu for chips is for 2x4.",
+    ),
+    (
+        *("admitted-but-no-nodes", 40, "JobSet", "no-nodes", "starting", None),
+        "no-nodes has its quota but no machines: no node of the cluster has cloud.google.com/gke-tpu-topology=4x4.",
+    ),
+    (
+        *("head-not-covered-by-quota", 4, "RayJob", "head-uncovered", "queued", 1),
+        "head-uncovered can never start in the queue tpu: its head asks for 2 CPUs and 8 GiB of memory, and the queue "
+        "has no quota of cpu or memory at all.",
+    ),
+    (
+        *("rayjob-admitted", 2, "RayJob", "rayjob", "starting", None),
+        "rayjob is starting: 0 of its 3 pods are ready.",
+    ),
+    (
+        *("rayjob-admitted", 40, "RayJob", "rayjob", "starting", None),
+        "rayjob has all its pods, but KubeRay cannot reach its Ray head to start the job: error trying to reach "
+        "service: dial tcp 10.244.0.5:8265: connect: no route to host.",
+    ),
+    ("rayjob-succeeds", 60, "RayJob", "good", "succeeded", None, "good succeeded 33 s ago."),
+    (
+        *("rayjob-fails", 60, "RayJob", "bad", "failed", None),
+        "bad failed: Job entrypoint command failed with exit code 3.",
+    ),
+    ("rayjob-head-killed", 22, "RayJob", "headless", "running", None, "headless is running, for 4 s."),
+    (
+        *("rayjob-head-killed", 29, "RayJob", "headless", "restarting", None),
+        "headless lost its Ray head 1 s ago; KubeRay makes a new one and starts the job again.",
+    ),
+    (
+        *("run-fails-after-restarts", 9.5, "JobSet", "fails", "restarting", None),
+        "fails is starting again after a failure (restart 1): the job fails-slice-0 has failed.",
+    ),
+    (
+        *("run-fails-after-restarts", 20, "JobSet", "fails", "failed", None),
+        "fails failed after 1 restart: the job fails-slice-0 has failed. No restart is left.",
+    ),
+    ("cancelled-while-running", 5, "JobSet", "cancelled", "running", None, "cancelled is running, for 1 s."),
+]
+
+
+@pytest.mark.parametrize(
+    ("recording", "seconds", "kind", "name", "state", "position", "headline"),
+    MOMENTS,
+    ids=[f"{recording}-{name}-{seconds}" for recording, seconds, _, name, *_ in MOMENTS],
+)
+def test_a_recorded_moment(
+    recording: str, seconds: float, kind: str, name: str, state: str, position: int | None, headline: str
+) -> None:
+    told = said(recorded.at(recording, seconds), kind, name)
+    assert (told.state, told.position, told.headline) == (state, position, headline)
+
+
+def test_every_recording_has_a_moment() -> None:
+    assert set(recordings.names()) == {moment[0] for moment in MOMENTS}
+
+
+def test_the_whole_answer_of_a_run_that_waits() -> None:
+    told = said(recorded.at("quota-in-use-by-others", 8), "JobSet", "waiting-2")
+    assert told.as_text() == (
+        "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu has 8 of 24 free, and first-2 has held 16 for 7 s.\n"
+        "\n"
+        "  Workload jobset-waiting-2-ba966: couldn't assign flavors to pod set slice: insufficient unused quota for "
+        "google.com/tpu in flavor v5e-2x4, 8 more needed.\n"
+        "  ClusterQueue tpu: has 24 of v5e-2x4, and its runs hold 16; 8 are to be had now, 8 more are needed.\n"
+        "  Workload first-2: of research holds 16 chips of v5e-2x4 in the queue tpu, for 7 s, priority 0.\n"
+        "  ClusterQueue tpu: waiting-2 is number 1 of 1 in the queue (computed by Kueue's order: priority, then age).\n"
+        "\n"
+        "What would help:\n"
+        "  - 1 slice would fit now: launcher cancel waiting-2, then submit it again with --set slice.count=1 "
+        "--continue.\n"
+        "  - Without that, it starts by itself when enough is given back."
+    )
+
+
+def test_what_scripts_read() -> None:
+    told = said(recorded.at("no-such-queue", 40), "JobSet", "lost").as_json()
+    assert told == {
+        "name": "lost",
+        "state": "queued",
+        "headline": 'lost waits in a queue that is not there: the namespace research has no LocalQueue "nosuch".',
+        "position": None,
+        "evidence": ({"kind": "Workload", "name": "jobset-lost-7d635", "says": "LocalQueue nosuch doesn't exist."},),
+        "suggestions": (
+            "launcher cancel lost, then submit it again with --set queue.name=multislice --continue (the queues of "
+            "research are: multislice).",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("recording", "kind", "name", "suggestion"),
+    [
+        ("larger-than-quota", "JobSet", "slices-4", "The most that fits is 3 slices (24 chips): launcher cancel"),
+        ("selector-matches-no-flavor", "JobSet", "wrong-topology", "--set slice.topology=2x4 --continue"),
+        ("head-not-covered-by-quota", "RayJob", "head-uncovered", "clusterQueues.tpu.quota.cpu"),
+        ("head-not-covered-by-quota", "RayJob", "head-uncovered", "--set run.kind=job-set"),
+        ("queue-held", "JobSet", "held", "clusterQueues.tpu.stopPolicy"),
+        ("admission-check-inactive", "JobSet", "checked", "clusterQueues.tpu.admissionChecks"),
+        ("admitted-but-no-nodes", "JobSet", "no-nodes", "slice.topology 2x4"),
+        ("rayjob-admitted", "RayJob", "rayjob", "network.operatorNamespaces"),
+        ("rayjob-fails", "RayJob", "bad", "launcher logs bad"),
+    ],
+)
+def test_what_would_help(recording: str, kind: str, name: str, suggestion: str) -> None:
+    told = said(recorded.at(recording, 40), kind, name)
+    assert any(suggestion in text for text in told.suggestions), told.suggestions
+
+
+def test_the_end_of_the_log_is_evidence_without_its_colours() -> None:
+    told = said(recorded.at("rayjob-fails", 60), "RayJob", "bad")
+    log = [item.says for item in told.evidence if item.kind == "log"]
+    assert log[-1] == "about to fail"
+    assert not any("\x1b" in line for line in log)
+
+
+def test_a_member_without_the_workloads_of_other_teams() -> None:
+    """As charts/queues' Role has it: Workloads and LocalQueues of the own namespace only."""
+    cluster = recorded.at("borrowing-then-reclaimed", 15)
+    cluster.hidden = {("workloads", ""), ("localqueues", "")}
+    told = said(cluster, "JobSet", "borrows-3")
+    assert told.headline == (
+        "borrows-3 was preempted 5 s ago by the owner of quota that it had borrowed, and waits for 24 chips of "
+        "v5e-2x4, of which 8 are free."
+    )
+    says = [item.says for item in told.evidence]
+    assert "16 chips of v5e-2x4 are held by runs of other teams, which you may not see." in says
+    assert told.position == 1  # one waits in the queue, says its status, and that is this run
+    assert "you may not see the runs of other teams, so this is said without." in says
+
+
+def test_a_member_who_is_not_alone_in_the_queue() -> None:
+    cluster = recorded.at("three-then-one-and-two", 4.5)
+    cluster.hidden = {("workloads", ""), ("localqueues", "")}
+    cluster.find("ClusterQueue", "tpu")["status"]["pendingWorkloads"] = 9
+    told = said(cluster, "JobSet", "slices-2")
+    assert told.position is None
+    assert (
+        "slices-2 waits with at least 1 ahead (slices-1); 9 wait in all (the runs of other teams cannot be seen)."
+        in [item.says for item in told.evidence]
+    )
+
+
+PENDING = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+
+
+def pending(*places: tuple[str, str, int]) -> dict[str, object]:
+    """What the visibility API answers (Kueue 0.19, apis/visibility/v1beta2): places count from 0."""
+    return {
+        "items": [
+            {
+                "metadata": {
+                    "name": f"jobset-{name}",
+                    "namespace": namespace,
+                    "ownerReferences": [{"name": name[:-6]}],
+                },
+                "priority": 0,
+                "localQueueName": "multislice",
+                "positionInClusterQueue": place,
+            }
+            for name, namespace, place in places
+        ]
+    }
+
+
+def test_the_visibility_api_is_believed() -> None:
+    cluster = recorded.at("three-then-one-and-two", 4.5)
+    cluster.visible[f"{PENDING}/clusterqueues/tpu/pendingworkloads"] = pending(
+        ("other-00000", "search", 0), ("slices-2-0b4d0", "research", 1), ("slices-1-af79e", "research", 2)
+    )
+    told = said(cluster, "JobSet", "slices-1")
+    assert told.position == 3
+    assert "slices-1 is number 3 in the queue, behind other of search and slices-2 (says Kueue's visibility API)." in [
+        item.says for item in told.evidence
+    ]
+
+
+def test_the_visibility_api_of_a_local_queue() -> None:
+    """Where RBAC hides the whole queue: the own runs' places are exact, who is between them is not known."""
+    cluster = recorded.at("three-then-one-and-two", 4.5)
+    refusal = Forbidden("No.", "", verb="get", resource="clusterqueues/pendingworkloads", group="", namespace="")
+    cluster.visible[f"{PENDING}/clusterqueues/tpu/pendingworkloads"] = refusal
+    cluster.visible[f"{PENDING}/namespaces/research/localqueues/multislice/pendingworkloads"] = pending(
+        ("slices-1-af79e", "research", 4), ("slices-2-0b4d0", "research", 7)
+    )
+    told = said(cluster, "JobSet", "slices-2")
+    assert told.position == 8
+    assert "behind slices-1 and runs of other teams that you may not see" in told.evidence[-1].says
+
+
+def test_few_requests() -> None:
+    """One list of each kind at most, and none of pods, nodes or events for a run that waits for quota."""
+    cluster = recorded.at("quota-in-use-by-others", 8)
+    said(cluster, "JobSet", "waiting-2")
+    assert len(cluster.asked) == len(set(cluster.asked)) <= 9
+    assert not any(asked.startswith(("pods", "nodes", "events")) for asked in cluster.asked)
