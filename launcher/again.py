@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from launcher.errors import LauncherError
 from launcher.runs import State
+
+if TYPE_CHECKING:
+    from launcher.plan import LaunchPlan
 
 
 def verdict(name: str, state: State, difference: Sequence[str], *, accept_changes: bool, where: str = "") -> str | None:
@@ -30,6 +34,19 @@ def verdict(name: str, state: State, difference: Sequence[str], *, accept_change
     if state is State.SUCCEEDED and not difference:
         return f'The run "{name}" has succeeded already, with the same config; there is nothing left to do.'
     return None
+
+
+def check_sweep(plan: LaunchPlan, found: str) -> None:
+    """Raises LauncherError where a run of a sweep finds its name taken by one of another sweep, or of none.
+
+    `found` is the sweep of the run that is there, "" for none.
+    """
+    if plan.member is not None and plan.member.sweep != found:
+        of = f"is one of the sweep {found}" if found else "is none of a sweep's"
+        raise LauncherError(
+            f'There is a run "{plan.name}" already, and it {of}.',
+            f"Give the sweep another name (--name), or delete the run: launcher delete {plan.name}",
+        )
 
 
 def would_resume(name: str, attempt: int) -> str:

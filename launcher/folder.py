@@ -98,6 +98,8 @@ class RunFolder:
             restarts=self.record.restarts + (events.restarts if self.record.state not in ENDED else 0),
             attempt=self.record.attempt,
             folder=str(self.path),
+            sweep=self.record.sweep,
+            sweep_values=dict(self.record.sweep_values),
         )
         chips = runner.hosts(config) * int((config.get("accelerator") or {}).get("chipsPerHost") or 1)
         return _with_metrics(status, self.path / METRICS, events.devices or chips)

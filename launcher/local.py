@@ -43,6 +43,8 @@ _LOCK_SECONDS = 20.0
 _START_SECONDS = 10.0
 # Workers of a local run are processes of a gigabyte each; more than this many for a processor is a mistake.
 _WORKERS_PER_PROCESSOR = 8
+# Each run of a sweep that waits for its turn is a process of some ten megabytes.
+_MOST_OF_A_SWEEP = 100
 _DRAFT, _DELETED = ".new-", ".deleted-"
 
 
@@ -52,11 +54,19 @@ class LocalBackend:
     kind = "local"
     where = ""
     poll_seconds = 0.1
+    lanes = 1  # a sweep's runs are made one after another, for each waits for those before it
 
     def __init__(self, home: Path | None = None) -> None:
         self.runs = (home or paths.home()) / "runs"
 
     # --- submit ---
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        if len(plans) > _MOST_OF_A_SWEEP:
+            raise LauncherError(
+                f"A sweep of {len(plans)} runs is too large for this machine, where they go one after another; it may "
+                f"have {_MOST_OF_A_SWEEP}."
+            )
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         with _sentences(f'The run "{plan.name}" cannot be submitted'):
@@ -67,6 +77,7 @@ class LocalBackend:
                 return Preview(
                     config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.'
                 )
+            again.check_sweep(plan, found.record.sweep)
             verdict = self._verdict(found, config, accept_changes)
             if isinstance(verdict, str):
                 return Preview(config, f"{verdict} Would start nothing.")
@@ -81,6 +92,7 @@ class LocalBackend:
             while True:
                 found = folder.find(self.runs, plan.name)
                 if found is not None:
+                    again.check_sweep(plan, found.record.sweep)
                     verdict = self._verdict(found, config, accept_changes)
                     if isinstance(verdict, str):
                         return Submission(found.status(), verdict, created=False)
@@ -97,7 +109,7 @@ class LocalBackend:
     def _under_way(self, name: str) -> RunStatus:
         """The status once the supervisor has taken over, so that "started" is true when it is said."""
         deadline = time.monotonic() + _START_SECONDS
-        while (status := self._known(name)).state is State.QUEUED and time.monotonic() < deadline:
+        while (status := self._known(name)).state is State.QUEUED and not status.reason and time.monotonic() < deadline:
             time.sleep(0.01)
         return status
 
@@ -170,7 +182,7 @@ class LocalBackend:
     def _create(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
         """Make the run; "" where somebody else was faster."""
         self.runs.mkdir(parents=True, exist_ok=True)
-        self._sweep()
+        self._tidy()
         draft = self.runs / f"{_DRAFT}{uuid.uuid4().hex[:12]}"
         draft.mkdir()
         try:
@@ -180,7 +192,7 @@ class LocalBackend:
             raise
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            record = Record(plan.name, plan.namespace, uuid.uuid4().hex, 1, State.QUEUED, now())
+            record = Record(plan.name, plan.namespace, uuid.uuid4().hex, 1, State.QUEUED, now(), **_sweep_of(plan))
             path = self.runs / plan.name
             try:
                 write_json(draft / CONFIG, config)
@@ -206,6 +218,9 @@ class LocalBackend:
             resumed = replace(
                 Record(record.name, record.namespace, record.id, attempt, State.QUEUED, now()),
                 events_from=folder.size(found.path / EVENTS),
+                sweep=record.sweep,
+                sweep_number=record.sweep_number,
+                sweep_values=record.sweep_values,
             )
             write_json(found.path / CONFIG, config)
             write_record(found.path, resumed)
@@ -247,7 +262,7 @@ class LocalBackend:
 
     # --- reading ---
 
-    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         statuses = []
         with _sentences("The runs cannot be listed"):
             try:
@@ -256,7 +271,7 @@ class LocalBackend:
                 return []
             for name in names:
                 try:
-                    status = self.status(name)
+                    status = self._status(name, sweep)
                 except LauncherError as error:
                     warn(error.message)
                 else:
@@ -264,12 +279,16 @@ class LocalBackend:
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
     def status(self, name: str) -> RunStatus | None:
+        return self._status(name)
+
+    def _status(self, name: str, sweep: str = "") -> RunStatus | None:
+        """The run's status; None where there is no such run (of that sweep)."""
         with _sentences(f'The run "{name}" cannot be read'):
             try:
                 found = folder.find(self.runs, name)
             except folder.ForeignFolderError:
                 return None
-            return found.status() if found else None
+            return found.status() if found and sweep in ("", found.record.sweep) else None
 
     def _known(self, name: str) -> RunStatus:
         status = self.status(name)
@@ -365,7 +384,7 @@ class LocalBackend:
                 + ", ".join(map(str, marked(record.id)))
             )
 
-    def _sweep(self) -> None:
+    def _tidy(self) -> None:
         """Remove what a command that was killed in the middle of its work has left."""
         for entry in os.scandir(self.runs):
             if entry.name.startswith((_DRAFT, _DELETED)):
@@ -383,6 +402,17 @@ _MARKS = (
     "SLIPWAY_RESTARTS_LEFT",
     "SPT_NOENV",
 )
+
+
+def _sweep_of(plan: LaunchPlan) -> dict[str, Any]:
+    """What a run's record says of the sweep that it is one of."""
+    if plan.member is None:
+        return {}
+    return {
+        "sweep": plan.member.sweep,
+        "sweep_number": plan.member.number,
+        "sweep_values": dict(plan.member.values),
+    }
 
 
 def _located(plan: LaunchPlan, sentence: str) -> str:

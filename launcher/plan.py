@@ -23,6 +23,18 @@ class CheckFailed(LauncherError):
 
 
 @dataclass(frozen=True)
+class SweepMember:
+    """That a run is one of a sweep: the sweep's name, its number in it (from 1), and what it has of its own there.
+
+    `values` are those that the sweep gave it, by their keys as they were written. No part of its config.
+    """
+
+    sweep: str
+    number: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """What is to be run; the same for every verb and every kind of run.
 
@@ -35,7 +47,7 @@ class LaunchPlan:
         hosts and chips.
 
     `user` are the user's own layers, which is what Helm gets; `values` the effective values with their origins,
-    `common` included; `warnings` are sentences.
+    `common` included; `warnings` are sentences; `member` is there where the run is one of a sweep.
     """
 
     name: str
@@ -45,6 +57,7 @@ class LaunchPlan:
     user: Values
     values: Values
     warnings: tuple[str, ...] = ()
+    member: SweepMember | None = None
 
 
 def effective(user: Values, defaults: Values, name: str | None = None) -> tuple[Values, Values]:

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ class Record:
     """What is known of a run's current attempt, as record.json holds it.
 
     `restarts` counts those up to the start of the processes that run now, and `events_from` is the size
-    that events.jsonl had then: what the trainer restarted by itself since stands behind it.
+    that events.jsonl had then: what the trainer restarted by itself since stands behind it. A run of a sweep has its
+    number there, from 1.
     """
 
     name: str
@@ -55,6 +56,9 @@ class Record:
     events_from: int = 0
     pid: int | None = None
     host: str = ""
+    sweep: str = ""
+    sweep_number: int = 0
+    sweep_values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def now() -> str:

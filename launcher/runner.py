@@ -36,6 +36,10 @@ from launcher.record import CONFIG, EVENTS, LOCK, LOG, now, read_events, read_re
 # How long a process may take to end after SIGTERM: enough to write a checkpoint, as Kubernetes gives a pod.
 GRACE_SECONDS = 30.0
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
+# A run of a sweep that waits looks this often whether its turn has come.
+_TURN_SECONDS = 0.5
+TURN = ".turn"
+"""The file among the runs that is locked by the run of a sweep whose turn it is."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
@@ -95,7 +99,42 @@ class Supervisor:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self) -> None:
-        self._note(pid=os.getpid(), host=platform.node(), started=now())
+        self._note(pid=os.getpid(), host=platform.node())
+        with contextlib.ExitStack() as turn:
+            if self.record.sweep and not self._take_turn(turn):
+                return self._end("cancelled", None, "Cancelled.")
+            self._note(started=now(), reason="")
+            return self._run()
+
+    def _take_turn(self, turn: contextlib.ExitStack) -> bool:
+        """Wait until it is this run's turn, which lasts as long as `turn` is open; False where it is cancelled first.
+
+        The runs of sweeps go one after another on this machine, those of one sweep in their order: first the earlier
+        ones have to end, whose locks tell it, then whichever run has the turn.
+        """
+        runs, sweep = self.folder.parent, self.record.sweep
+        earlier = [f"{sweep}-{number}" for number in range(self.record.sweep_number - 1, 0, -1)]
+        for name in earlier:
+            while not self.cancels and not _is_free(runs / name / LOCK):
+                self._wait_for(f"It waits for {name}, which comes before it in the sweep.")
+        # Never removed: all that wait must mean the same file.
+        file = os.open(runs / TURN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        turn.callback(os.close, file)
+        while not self.cancels:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait_for("It waits for another run of a sweep on this machine.")
+            else:
+                return True
+        return False
+
+    def _wait_for(self, reason: str) -> None:
+        if self.record.reason != reason:
+            self._note(reason=reason)
+        self._wait(time.monotonic() + _TURN_SECONDS)
+
+    def _run(self) -> None:
         failures = 0
         while True:
             code, what = self._once()
@@ -245,7 +284,7 @@ class Supervisor:
         except OSError as error:
             self._say(f"The record cannot be written: {error.strerror}.")
 
-    def _end(self, state: str, code: int, reason: str) -> None:
+    def _end(self, state: str, code: int | None, reason: str) -> None:
         if reason and state == "failed":
             self._say(reason)
         self.record = replace(self.record, state=state, exit_code=code, reason=reason, ended=now())
@@ -259,6 +298,22 @@ class Supervisor:
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(f"[launcher] {text}\n")
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether nobody holds the lock of a run, or there is no such run."""
+    try:
+        file = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        # Shared, as others do who only look; it is given back at once.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
 
 
 def _prctl() -> Callable[[int, int], int] | None:

@@ -7,7 +7,7 @@ The verbs know nothing but this module: `submit`, `status`, `logs`, `cancel` wor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,8 +44,9 @@ class RunStatus:
     metrics.jsonl. `tokens_per_second` is of all devices together, over the last steps while the run goes on and
     over all of them (of a long run, the last thousand or so) after its end; `seconds_left` is an estimate from the
     last steps. On a cluster: `position` is the run's place in its queue, from 1; `accelerator` a slice's, with its
-    topology ("v6e 4x4"), and `slices` their number; `context` is kubectl's; `sweep` the sweep that it is one of. What
-    is not known (yet), or means nothing for the kind, is None or empty.
+    topology ("v6e 4x4"), and `slices` their number; `context` is kubectl's. `sweep` is the sweep that the run is one
+    of, and `sweep_values` the values that this gave it, by key. What is not known (yet), or means nothing for the
+    kind, is None or empty.
     """
 
     name: str
@@ -75,6 +76,7 @@ class RunStatus:
     slices: int | None = None
     context: str = ""
     sweep: str = ""
+    sweep_values: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -113,6 +115,15 @@ class Backend(Protocol):
         """How often `status` may be asked while somebody follows a run."""
         ...
 
+    @property
+    def lanes(self) -> int:
+        """How many runs may be made or ended at the same time, by as many threads."""
+        ...
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        """Told before many plans are previewed and submitted, so that what they share is done once."""
+        ...
+
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         """What `submit` would do now. Raises what it would raise, and creates nothing."""
         ...
@@ -124,8 +135,11 @@ class Backend(Protocol):
         """
         ...
 
-    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
-        """Every run of this kind, newest first; what cannot be read is told to `warn`, a sentence each."""
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        """Every run of this kind, newest first; what cannot be read is told to `warn`, a sentence each.
+
+        With `sweep`, the runs of the sweep of that name only.
+        """
         ...
 
     def status(self, name: str) -> RunStatus | None:

@@ -10,7 +10,8 @@ from typing import Any
 
 KeyPath = tuple[str, ...]
 SET = "--set"
-"""The file name in the origin of what `--set` gave; the line is the option's number, counted from 1."""
+SWEEP = "--sweep"
+"""The file names in the origins of what `--set` and `--sweep` gave; the line is the option's number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Origin:
     line: int
 
     def __str__(self) -> str:
-        if self.file.startswith("--"):  # an option: --set is numbered, --name is there once
-            return f"{self.file} {self.line}" if self.file == SET else self.file
+        if self.file.startswith("--"):  # an option: --set and --sweep are numbered, --name is there once
+            return f"{self.file} {self.line}" if self.file in (SET, SWEEP) else self.file
         return f"{self.file}:{self.line}"
 
 
