@@ -1,0 +1,269 @@
+"""The doctor in front of a real API server: real RBAC, real Deployments and EndpointSlices, simulated nodes.
+
+Upstream's controllers cannot be had here; Deployments of their names and images stand in for them (doctor_objects.py),
+whose pods KWOK runs, so that their status and the endpoints of their Services are Kubernetes' own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher import api
+from launcher.__main__ import run
+from launcher.doctor import Finding, Level
+from launcher.paths import charts_dir
+from launcher.place import Place
+from tests.cluster import doctor_objects as there
+from tests.cluster.api import path_of
+from tests.cluster.control_plane import ControlPlane, free_ports
+
+# Labels of its own: other tests' nodes are not these flavors', nor these nodes other flavors'.
+OURS = {"example.com/pool": "clinic"}
+QUEUES = """\
+flavors:
+  clinic-v6e: {accelerator: v6e, topology: 2x2, nodeLabels: {example.com/pool: clinic}}
+  clinic-v5p: {accelerator: v5p, topology: 2x2x1, nodeLabels: {example.com/pool: clinic}}
+  clinic-cpu: {accelerator: cpu}
+clusterQueues:
+  clinic:
+    quota: {clinic-v6e: {slices: 2}, clinic-v5p: {slices: 1}, clinic-cpu: {cpu: "40", memory: 80Gi}}
+priorities: {low: null, high: null, normal: null, clinic: {value: 7}}
+teams:
+  clinic: {clusterQueue: clinic, members: {clinic@example.com: Group}}
+"""
+Object = dict[str, Any]
+Doctor = Callable[..., dict[str, list[Finding]]]
+
+
+@pytest.fixture(scope="module")
+def clinic(
+    control_plane: ControlPlane, helm4: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Object]]:
+    """A team's queues by charts/queues, and nodes: two slices of v6e 2x2, and a v5e 1x1 that no flavor covers."""
+    values = tmp_path_factory.mktemp("clinic") / "queues.yaml"
+    values.write_text(QUEUES)
+    command = [str(helm4), "template", "clinic", str(charts_dir() / "queues"), "-f", str(values)]
+    done = subprocess.run([*command, "--kube-version", "1.36.0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    objects = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
+    for one in sorted(objects, key=lambda one: one["kind"] != "Namespace"):
+        control_plane.api.create(one)
+    nodes = [
+        *control_plane.add_nodes("clinic-v6e", "tpu-v6e-slice", "2x2", 2, 4, **OURS),
+        *control_plane.add_nodes("clinic-v5e", "tpu-v5-lite-podslice", "1x1", 1, 1, **OURS),
+        *control_plane.add_nodes("clinic-cpu", "cpu", "", 1, 0, **OURS),
+    ]
+    yield objects
+    for one in reversed(objects):
+        control_plane.api.delete(path_of(one))
+    for name in nodes:
+        control_plane.api.delete(f"/api/v1/nodes/{name}")
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, clinic: list[Object]) -> Iterator[None]:
+    """What stands in for the four controllers, available."""
+    deployments = [build() for build in there.CONTROLLERS]
+    made = [*deployments, *there.services(), there.config_map(), *there.webhooks()]
+    spaces = {one["metadata"]["namespace"] for one in deployments}
+    for space in spaces:
+        control_plane.add_namespace(space)
+    control_plane.create_all(made)
+    for one in deployments:
+        _await(control_plane, one, 1)
+    _await_endpoints(control_plane, "jobset-system", 1)
+    yield
+    for one in made:
+        control_plane.api.delete(path_of(one))
+    for space in spaces:
+        control_plane.api.delete(f"/api/v1/namespaces/{space}")
+
+
+def _await(plane: ControlPlane, deployment: Object, available: int) -> None:
+    deadline = time.monotonic() + 30
+    while (plane.api.get(path_of(deployment))["status"].get("availableReplicas") or 0) != available:
+        assert time.monotonic() < deadline, plane.api.get(path_of(deployment))["status"]
+        time.sleep(0.1)
+
+
+def _await_endpoints(plane: ControlPlane, namespace: str, ready: int) -> None:
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    deadline = time.monotonic() + 30
+    while sum(one["conditions"].get("ready") for s in plane.api.items(path) for one in s["endpoints"] or []) != ready:
+        assert time.monotonic() < deadline, plane.api.items(path)
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def doctor(control_plane: ControlPlane, helm4: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """The findings by subject, for the user of a kubeconfig (the cluster's admin), in the team's namespace."""
+    monkeypatch.setenv("SLIPWAY_HELM", str(helm4))
+
+    def examine(kubeconfig: Path = control_plane.admin, namespace: str = "clinic") -> dict[str, list[Finding]]:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        found: dict[str, list[Finding]] = {}
+        for one in api.doctor(Place(namespace=namespace)):
+            found.setdefault(one.subject, []).append(one)
+        return found
+
+    return examine
+
+
+def test_plain_kubernetes(doctor: Doctor) -> None:
+    with ControlPlane.start() as plane:
+        found = doctor(plane.admin, "default")
+        assert found["API server"][0].says.startswith("answers, Kubernetes v1.36.")
+        assert [one.level for one in found["Kueue"] + found["JobSet"] + found["KubeRay"]] == [Level.PROBLEM] * 3
+        assert found["Kueue"][0].says == "not installed: no run can wait in a queue."
+        assert found["nodes"][0].says == "0 nodes, no chips."
+        assert found["TPU webhook"][0].level is Level.OK
+        assert all(one.level is Level.OK for one in found["submit"] + found["install"])
+
+
+def test_crds_without_controllers(doctor: Doctor, clinic: list[Object]) -> None:
+    found = doctor()
+    for subject in ("Kueue", "JobSet", "KubeRay"):
+        assert found[subject][0].level is Level.PROBLEM
+        assert found[subject][0].says.startswith("the API is served, but no Deployment is its controller")
+    assert found["TPU webhook"][0].level is Level.PROBLEM
+    # Nobody writes the queues' status.
+    assert any("has not looked at" in one.says and "clinic" in one.says for one in found["ClusterQueues"])
+
+
+@pytest.mark.usefixtures("installed")
+def test_all_four_controllers(doctor: Doctor) -> None:
+    found = doctor()
+    for subject in ("Kueue", "JobSet", "KubeRay", "TPU webhook", "Kueue's configuration"):
+        assert [(one.level, one.says) for one in found[subject]] == [(Level.OK, found[subject][0].says)], subject
+    assert found["Kueue"][0].says.startswith("0.19.2 in kueue-system (Deployment kueue-controller-manager)")
+    assert "clinic (7)" in found["priorities"][0].says
+    assert found["LocalQueue clinic"][0].says == "its ClusterQueue is clinic."
+
+
+def test_flavors_and_nodes(doctor: Doctor, clinic: list[Object]) -> None:
+    found = doctor()
+    assert [(one.level, one.says) for one in found["flavor clinic-v6e"]] == [
+        (Level.OK, "quota for 8 chips; 8 chips on 2 nodes.")
+    ]
+    assert found["flavor clinic-v5p"][0].level is Level.WARNING
+    assert found["flavor clinic-v5p"][0].says.startswith("no node matches it now (cloud.google.com/gke-tpu-acc")
+    assert found["v5e 1x1 (pool clinic-v5e)"][0].says == "1 node is in no flavor: 1 chip that no run can get."
+    assert found["flavor clinic-cpu"][0].level is Level.OK
+
+
+@pytest.mark.usefixtures("installed")
+def test_versions_out_of_range_and_controllers_that_are_down(control_plane: ControlPlane, doctor: Doctor) -> None:
+    def change(deployment: Object, patch: Object) -> None:
+        control_plane.api.merge(path_of(deployment), {"spec": patch})
+
+    old, down = there.kueue("v0.15.2"), there.job_set()
+    change(there.kueue(), {"template": {"spec": {"containers": old["spec"]["template"]["spec"]["containers"]}}})
+    change(down, {"replicas": 0})
+    try:
+        _await_endpoints(control_plane, "jobset-system", 0)
+        _await(control_plane, down, 0)
+        found = doctor()
+    finally:
+        change(there.kueue(), {"template": there.kueue()["spec"]["template"]})
+        change(down, {"replicas": 1})
+        _await(control_plane, down, 1)
+        _await_endpoints(control_plane, "jobset-system", 1)
+    assert (
+        Finding(
+            "controllers",
+            Level.PROBLEM,
+            "Kueue",
+            "version 0.15.2 is too old; supported are 0.16 to 0.19.",
+            "Upgrade Kueue",
+        )
+        in found["Kueue"]
+    )
+    says = [one.says for one in found["JobSet"] if one.level is Level.PROBLEM]
+    assert "has no pod that is ready" in says[0]
+    assert says[1].startswith("no pod stands behind its webhook's Service jobset-system/jobset-webhook-service")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_member_with_the_role_of_charts_queues(control_plane: ControlPlane, doctor: Doctor) -> None:
+    found = doctor(control_plane.kubeconfig_for("mia", ["clinic@example.com"], namespace="clinic"))
+    for subject in ("submit", "list, status, wait", "logs", "explain", "cancel", "delete"):
+        assert [(one.level, one.says) for one in found[subject]] == [(Level.OK, "you may, in the namespace clinic.")]
+    assert found["install"][0].says.startswith("not for you")
+    assert "a ready Role" not in found
+    assert "explain (queues)" not in found
+    # What only a platform engineer may look at.
+    for subject in ("Kueue", "JobSet", "KubeRay", "TPU webhook"):
+        assert [one.level for one in found[subject]] == [Level.UNKNOWN], subject
+        assert "you may not list deployments of apps" in found[subject][0].says
+    # Quota and nodes are for members to see.
+    assert found["flavor clinic-v6e"][0].level is Level.OK
+    assert found["LocalQueue clinic"][0].level is Level.OK
+    # In another team's namespace the same member may do nothing.
+    assert doctor(control_plane.kubeconfig_for("mia", ["clinic@example.com"]), "default")["submit"][0].level is (
+        Level.PROBLEM
+    )
+
+
+def test_somebody_without_any_rights(
+    control_plane: ControlPlane, clinic: list[Object], helm4: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("SLIPWAY_HELM", str(helm4))
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig_for("noah", namespace="clinic")))
+    assert run(["doctor", "-o", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert {"part", "level", "subject", "says", "hint"} == set(found[0])
+    levels = {one["subject"]: one["level"] for one in found}
+    for subject in ("Kueue", "ClusterQueues", "LocalQueues", "nodes"):
+        assert levels[subject] == "unknown", subject
+    for subject in ("submit", "list, status, wait", "logs", "cancel", "delete"):
+        assert levels[subject] == "problem", subject
+    # The Role is ready: applied and bound, it is all that is missing.
+    role = next(one["hint"] for one in found if one["subject"] == "a ready Role")
+    made = yaml.safe_load(role)
+    binding = there.named(
+        "RoleBinding",
+        "rbac.authorization.k8s.io/v1",
+        "noah",
+        "clinic",
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": made["metadata"]["name"]},
+        subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "noah"}],
+    )
+    try:
+        control_plane.api.create(made)
+        control_plane.api.create(binding)
+        deadline = time.monotonic() + 10
+        while True:  # RBAC learns of a binding a moment later
+            run(["doctor", "-o", "json"])
+            now = {one["subject"]: one["level"] for one in json.loads(capsys.readouterr().out)}
+            if now["submit"] == "ok":
+                break
+            assert time.monotonic() < deadline
+        assert "a ready Role" not in now
+        assert [now[subject] for subject in ("logs", "cancel", "explain")] == ["ok"] * 3
+    finally:
+        control_plane.api.delete(path_of(binding))
+        control_plane.api.delete(path_of(made))
+
+
+def test_an_api_server_that_does_not_answer(control_plane: ControlPlane, doctor: Doctor, tmp_path: Path) -> None:
+    config = json.loads(control_plane.admin.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_ports(1)[0]}"
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(json.dumps(config))
+    found = doctor(nowhere)
+    assert list(found) == ["Python", "Helm", "training here", "kubeconfig", "API server"]
+    assert found["API server"][0].level is Level.PROBLEM
+    assert "does not answer: connection refused" in found["API server"][0].says
+
+
+def test_a_token_that_is_not_known(control_plane: ControlPlane, doctor: Doctor) -> None:
+    found = doctor(control_plane.kubeconfig_for("stale", token="no-such-token"))
+    assert "does not know who you are" in found["API server"][0].says
