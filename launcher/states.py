@@ -89,14 +89,21 @@ def restarts(seen: Seen) -> int:
 
 
 def started(seen: Seen) -> str | None:
-    """When all its pods were ready, or its job began (RFC 3339)."""
+    """When its job began, or all its pods were ready (RFC 3339).
+
+    Of a JobSet that was restarted nobody keeps the latter: then it is when Kueue let it go.
+    """
     if seen.ray:
         info = status(seen.obj).get("rayJobInfo") or {}
         return info.get("startTime")
-    ready = condition(seen.workload, "PodsReady")
-    if ready is not None and (ready["status"] == "True" or is_true(seen.workload, "Finished")):
+    ready, admitted = condition(seen.workload, "PodsReady"), condition(seen.workload, "Admitted")
+    if ready is None or not is_true(seen.workload, "Admitted"):
+        return None
+    if ready["status"] == "True" and not restarts(seen):
         return str(ready.get("lastTransitionTime"))
-    return None
+    # Not ready, and no longer waiting to be ready for the first time.
+    been_ready = restarts(seen) or ready.get("reason") == "WaitForRecovery" or is_true(seen.workload, "Finished")
+    return str(admitted.get("lastTransitionTime")) if admitted and been_ready else None
 
 
 def ended(seen: Seen) -> str | None:
@@ -168,7 +175,7 @@ def _waiting(seen: Seen) -> tuple[State, str] | None:
     evicted = condition(workload, "Evicted") or {}
     if evicted.get("status") == "True":
         preempted = evicted.get("reason") == "Preempted"
-        return (State.PREEMPTED if preempted else State.QUEUED), str(evicted.get("message") or evicted.get("reason"))
+        return (State.PREEMPTED if preempted else State.QUEUED), _eviction(evicted)
     if is_true(workload, "Admitted"):
         return None if not seen.suspended else (State.ADMITTED, "Admitted; its pods are about to be made.")
     reserved = condition(workload, "QuotaReserved") or {}
@@ -182,7 +189,7 @@ def _waiting(seen: Seen) -> tuple[State, str] | None:
 def _job_set(seen: Seen) -> tuple[State, str]:
     again = condition(seen.obj, "RestartingJobSet") or {}
     if again.get("status") == "True":
-        return State.RESTARTING, str(again.get("message") or "")
+        return State.RESTARTING, _first_failed(str(again.get("message") or ""))
     ready = condition(seen.workload, "PodsReady") or {}
     if ready.get("status") == "True":
         return State.RUNNING, ""
@@ -232,7 +239,21 @@ def _job_set_failure(seen: Seen, message: str) -> str:
             ended = (container.get("state") or {}).get("terminated") or {}
             if ended.get("exitCode") and (said := last_error(str(ended.get("message") or "").splitlines())):
                 return said
+    if "max number of restarts" in message:
+        return "It failed again, as often as run.maxRestarts allows."
     return message
+
+
+def _first_failed(message: str) -> str:
+    """The job that JobSet names in brackets, as a sentence; else the message."""
+    match = re.search(r"\(first failed job: ([^)]+)\)", message)
+    return f"The job {match[1]} has failed." if match else message
+
+
+def _eviction(evicted: Object) -> str:
+    """Kueue's message without the UIDs and paths of who took its place, which launcher explain names."""
+    message = str(evicted.get("message") or evicted.get("reason") or "")
+    return re.sub(r" \(UID: [^)]*\)", "", message).partition("; preemptor path:")[0]
 
 
 def _ray_failure(seen: Seen) -> str:
