@@ -1,0 +1,71 @@
+"""The doctor without a cluster: this machine alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher import api
+from launcher.__main__ import run
+from launcher.doctor import Finding, Level, machine
+from launcher.place import Place
+
+
+@pytest.fixture(autouse=True)
+def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kubeconfig, no Helm, not in a pod."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "SLIPWAY_HELM"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def by_subject(place: Place) -> dict[str, Finding]:
+    return {one.subject: one for one in api.doctor(place)}
+
+
+def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor"]) == 0
+    out, err = capsys.readouterr()
+    assert "  warning  kubeconfig     there is no kubeconfig, so runs can be on this machine only.\n" in out
+    assert "  warning  Helm           There is no helm on the PATH; the charts cannot be rendered without it.\n" in out
+    assert "  ok       training here  Ray and MaxText are installed, so run.kind local works.\n" in out
+    assert err == "2 warnings.\n"
+
+
+def test_nothing_to_train_with_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The light install: this environment has the extra `train`.
+    monkeypatch.setattr(machine, "_TRAINING", ("ray", "not_installed_here"))
+    found = by_subject(Place())
+    assert found["training here"].level is Level.PROBLEM
+    assert found["training here"].says == "not possible: not_installed_here is not installed."
+
+
+def test_a_context_without_a_kubeconfig_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--context", "prod", "-o", "json"]) == 1
+    found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["kubeconfig"]["level"] == "problem"
+    assert found["kubeconfig"]["says"] == "There is no ~/.kube/config, so there is no cluster to speak to."
+    # Helm renders what goes to a cluster.
+    assert found["Helm"]["level"] == "problem"
+
+
+def test_a_kubeconfig_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "kubeconfig"
+    broken.write_text("a: [")
+    monkeypatch.setenv("KUBECONFIG", str(broken))
+    found = by_subject(Place())
+    assert found["kubeconfig"].level is Level.PROBLEM
+    assert str(broken) in found["kubeconfig"].says
+
+
+def test_this_machine_is_looked_at_without_heavy_imports() -> None:
+    code = (
+        "import sys; from launcher import api; from launcher.place import Place; api.doctor(Place(local=True));"
+        "sys.exit(bool({'ray', 'jax', 'maxtext', 'kubernetes'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
