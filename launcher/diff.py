@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher import objects
 from launcher.tree import spell
@@ -21,7 +23,6 @@ CREATE, CHANGE, REMOVE, SAME = "create", "change", "remove", "same"
 _SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
 # What the API server and the controllers write by themselves.
 _THEIRS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
-_KEEP = ("helm.sh/resource-policy", "keep")
 _JSON_INSIDE = "slipway.dev/run-config"  # an annotation whose text is JSON, which is compared key by key
 _ABSENT = object()
 _LONG = 120  # characters of a value on a line
@@ -70,19 +71,47 @@ class ObjectChange:
         return "\n".join([f"{_SIGNS[self.action]} {self.called}", *(f"    {field}" for field in self.fields)])
 
 
-def compare(cluster: Cluster, new: Sequence[Object], old: Sequence[Object] = ()) -> list[ObjectChange]:
+class Owner(NamedTuple):
+    """A Helm release: what it made carries both words in its annotations."""
+
+    release: str
+    namespace: str
+
+
+def compare(
+    cluster: Cluster, new: Sequence[Object], old: Sequence[Object] = (), *, owner: Owner | None = None
+) -> list[ObjectChange]:
     """What bringing the cluster from `old` (a release's objects as they were rendered) to `new` would do.
 
     Every object goes through the API server's dry run: defaults, webhooks and validation have their say, and what
-    they refuse is raised, as the ClusterError that the change itself would end in. Changes nothing.
+    they refuse is raised, as the ClusterError that the change itself would end in. So is Unowned, for an object
+    that is there and not `owner`'s. Changes nothing.
     """
     before = {_key(obj): obj for obj in old}
+    pairs = [(obj, before.pop(_key(obj), {})) for obj in new]
     made = {obj["metadata"]["name"] for obj in new if obj["kind"] == "Namespace"}
-    changes = [_compare_one(cluster, obj, before.pop(_key(obj), {}), made) for obj in new]
-    for obj in before.values():  # no longer rendered
-        if (obj["metadata"].get("annotations") or {}).get(_KEEP[0]) != _KEEP[1] and live_object(cluster, obj):
-            changes.append(_change(obj, REMOVE))
-    return changes
+    gone = [obj for obj in before.values() if not kept(obj)]
+    with ThreadPoolExecutor(8) as pool:  # two requests for each of some dozens of objects
+        changes = list(pool.map(lambda pair: _compare_one(cluster, pair[0], pair[1], made, owner), pairs))
+        there = list(pool.map(lambda obj: live_object(cluster, obj) is not None, gone))
+    return changes + [_change(obj, REMOVE) for obj, is_there in zip(gone, there, strict=True) if is_there]
+
+
+def kept(obj: Object) -> bool:
+    """Whether the object stays when its release goes."""
+    return objects.annotation(obj, "helm.sh/resource-policy") == "keep"
+
+
+def settle(cluster: Cluster, rendered: Sequence[Object], changes: Sequence[ObjectChange]) -> None:
+    """Do what is left of the changes to objects that were there: Helm 3 does not see what was changed by hand."""
+    from launcher.cluster import kind_of
+
+    changed = {(change.kind, change.namespace, change.name) for change in changes if change.action == CHANGE}
+    for obj in rendered:
+        if _key(obj)[1:] in changed and (live := live_object(cluster, obj)) is not None:
+            patch = merge_patch({}, obj, live)
+            if patch:
+                cluster.patch(kind_of(obj), objects.name(obj), patch, objects.namespace(obj) or None)
 
 
 def live_object(cluster: Cluster, obj: Object) -> Object | None:
@@ -104,7 +133,7 @@ def summary(changes: Sequence[ObjectChange]) -> str:
     return ", ".join(f"{number} {words[action]}" for action, number in counts.items() if number) or "nothing at all"
 
 
-def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str]) -> ObjectChange:
+def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str], owner: Owner | None) -> ObjectChange:
     from launcher.cluster import NoNamespace, kind_of
 
     live = live_object(cluster, new)
@@ -115,12 +144,32 @@ def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str]) -> 
             if objects.namespace(new) not in made:  # else it comes with its namespace
                 raise
         return _change(new, CREATE)
+    if owner is not None:
+        _claim(cluster, live, owner)
     patch = merge_patch(old, new, live)
     if not patch:
         return _change(new, SAME)
     would_be = cluster.patch(kind_of(new), objects.name(new), patch, objects.namespace(new) or None, dry_run=True)
     fields = tuple(differences(live, would_be))
+    if (new.get("spec") or {}).get("enableInTreeAutoscaling") and all(map(_autoscaled, fields)):
+        fields = ()
     return _change(new, CHANGE if fields else SAME, fields)
+
+
+def _autoscaled(field: FieldChange) -> bool:
+    """Whether it is how many workers Ray's autoscaler wants now; that alone is nothing to upgrade for."""
+    return re.fullmatch(r"spec\.workerGroupSpecs\[[^]]*\]\.(replicas|scaleStrategy.*)", field.path) is not None
+
+
+def _claim(cluster: Cluster, live: Object, owner: Owner) -> None:
+    """Raise Unowned for an object that is not the owner's; Helm would say so too, later and in more words."""
+    name = objects.annotation(live, "meta.helm.sh/release-name")
+    space = objects.annotation(live, "meta.helm.sh/release-namespace")
+    if (name, space) != owner:
+        from launcher.helm_errors import unowned
+
+        found = (str(live["kind"]), objects.name(live), objects.namespace(live))
+        raise unowned(*found, cluster.name, name, space, owner.release)
 
 
 def _change(obj: Object, action: str, fields: tuple[FieldChange, ...] = ()) -> ObjectChange:
@@ -204,6 +253,11 @@ def _parsed(value: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """JSON's equality: 1 is 1.0, but true is not 1."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
     return a is b or (bool(a == b) and isinstance(a, bool) == isinstance(b, bool))
 
 

@@ -96,7 +96,11 @@ class Helm:
     ) -> str:
         """What `helm template` prints. With `live` the charts may look into the cluster, and its version counts."""
         command = ["template", release, str(charts_dir() / chart), "--namespace", namespace, "--values", "-"]
-        command += ["--dry-run=server"] if live else ["--kube-version", kube_version]
+        if live:
+            # Helm 3 asks the cluster for its kinds and version with the first option, and for objects with the other.
+            command += ["--validate"] * (self.major < 4) + ["--dry-run=server"]
+        else:
+            command += ["--kube-version", kube_version]
         command += ["--is-upgrade"] * upgrade
         return self._run(command, values, release=release, cluster=live)
 
@@ -154,13 +158,17 @@ class Helm:
     ) -> None:
         """Install the chart, or upgrade the release to exactly these values; a failure takes back what was changed.
 
+        What somebody changed by hand in the meantime is overwritten by Helm 4, and in custom resources left by Helm 3.
         `timeout` (s) is for the API server; whether what was made becomes ready is not waited for.
         """
         command = ["upgrade", release, str(charts_dir() / chart), "--install", "--reset-values", "--values", "-"]
         command += ["--namespace", namespace, "--timeout", f"{timeout:.0f}s", "--history-max", "10"]
-        # `legacy` is how Helm 3 waits, which is: not for custom resources. Helm 4's own watcher would wait for what
-        # only Kueue or KubeRay can bring about, and take a release back whose chips are busy.
-        command += ["--rollback-on-failure", "--wait=legacy"] if self.major >= 4 else ["--atomic"]
+        if self.major >= 4:
+            # `legacy` is how Helm 3 waits, which is: not for custom resources. Helm 4's own watcher would wait for what
+            # only Kueue or KubeRay can bring about, and take a release back whose chips are busy.
+            command += ["--rollback-on-failure", "--wait=legacy", "--server-side=true", "--force-conflicts"]
+        else:
+            command += ["--atomic"]
         self._run(command, values, release=release)
 
     def rollback(self, release: str, namespace: str, revision: int, *, timeout: float = 300) -> None:

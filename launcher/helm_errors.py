@@ -46,7 +46,7 @@ _EXISTS = re.compile(
     r"(?P<rest>.*)",
     re.DOTALL,
 )
-_OWNER = re.compile(r'"meta\.helm\.sh/release-name"(?:[^;]*?)current value is "([^"]+)"')
+_OWNER = re.compile(r'"meta\.helm\.sh/release-(name|namespace)"[^;]*?current value is "([^"]+)"')
 _OPERATORS = {"kueue.x-k8s.io": "Kueue", "ray.io": "KubeRay", "jobset.x-k8s.io": "JobSet"}
 
 
@@ -58,11 +58,11 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
     flat = " ".join(said.split())
     lower = flat.lower()
     if "release: not found" in lower or "release not loaded" in lower:
-        return NoRelease(f"There is no release {release} there.")
+        return NoRelease(f"There is no release {release} in {where}.")
     if "another operation" in lower and "is in progress" in lower:
         return InProgress(f"The release {release} is locked: another helm works on it, or one was killed while it did.")
     if match := _EXISTS.search(flat):
-        return _unowned(match, where)
+        return _unowned(match, where, release)
     if "cluster unreachable" in lower:
         return HelmError(*_unreachable(flat, where))
     if match := _CANNOT.search(flat):
@@ -111,15 +111,24 @@ def _chart_rules(said: str) -> list[str]:
     return []
 
 
-def _unowned(match: re.Match[str], where: str) -> Unowned:
-    place = f" in the namespace {match['namespace']}" if match["namespace"] else ""
-    owner = _OWNER.search(match["rest"])
-    whose = f"belongs to the release {owner[1]}" if owner else "was not made by a release"
-    return Unowned(
-        f"{match['kind']} {match['name']}{place} of {where} is there already and {whose}; nothing was changed.",
-        "Choose another name for it, or say in the values that it is there already (create: false, where the chart "
-        "has that); what somebody else made is not taken over.",
-    )
+def _unowned(match: re.Match[str], where: str, release: str) -> Unowned:
+    owner = dict(_OWNER.findall(match["rest"]))
+    name = owner.get("name") or (release if owner else "")
+    return unowned(match["kind"], match["name"], match["namespace"], where, name, owner.get("namespace", ""), release)
+
+
+def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space: str, release: str) -> Unowned:
+    """The error for an object that is there and not the release's; `owner` in `space` is the one it belongs to."""
+    whose = "was not made by a release"
+    if owner:
+        whose = f"belongs to the release {owner}" + (f" in the namespace {space}" if space else "")
+    hint = "What somebody else made is not taken over: choose another name for it in the values"
+    if owner and owner == release:
+        hint = f"If that is the release you mean, add -n {space}; else choose another name for it in the values"
+    elif kind in ("ClusterQueue", "Cohort", "ResourceFlavor", "Topology", "WorkloadPriorityClass"):
+        hint += ", or set create: false in its entry to use what is there"
+    called = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+    return Unowned(f"{called} is in {where} already and {whose}; nothing was changed.", f"{hint}.")
 
 
 def _unreachable(flat: str, where: str) -> tuple[str, str]:
@@ -149,23 +158,29 @@ def _forbidden(match: re.Match[str], where: str) -> HelmError:
     )
 
 
-_PREFIXES = re.compile(
-    r"^(UPGRADE FAILED|INSTALLATION FAILED|ROLLBACK FAILED|release \S+ failed|failed to \w+ release"
-    r"|unable to build kubernetes objects from (release|new|current release) manifest|an error occurred while \w+ing"
-    r"|cannot patch|unable to \w+ with \w+|context canceled)[:,]\s*",
-    re.IGNORECASE,
+# What Helm, its client and Go put before and around the API server's own words.
+_WRAPPED = re.compile(
+    r"UPGRADE FAILED: |INSTALLATION FAILED: |ROLLBACK FAILED: |release \S+ failed[,:] |failed to \w+ release[^:]*: "
+    r"|failed to \w+ resource[^:]*: "
+    r"|an error occurred while [^:.]*\. |an error occurred while [^:]*: |original \w+ error: "
+    r"|and has been (rolled back|uninstalled) due to \S+ being set: |cannot patch \S+ with kind \S+: "
+    r"|server-side apply failed for object \S+ [^:]*: |unable to \w+ with \w+: |client rate limiter [^:]*: "
 )
 
 
 def _trimmed(flat: str) -> str:
-    """The plain end of Go's chain of wrapped errors, as a sentence."""
-    before = ""
-    while before != flat:
-        before, flat = flat, _PREFIXES.sub("", flat)
-    if match := re.search(r'admission webhook "([^"]+)" denied the request: (.*)', flat):
-        flat = f"{match[2].rstrip('.')} (said by the admission webhook {match[1]})"
-    flat = flat[:800]
-    return flat if flat.endswith((".", "!", "?", ")")) else flat + "."
+    """The API server's words out of Go's chain of wrapped errors, the first where there are several, as a sentence."""
+    cause = flat.split("original upgrade error: ")[-1].split(" && ")[0]
+    while match := _WRAPPED.match(cause):
+        cause = cause[match.end() :]
+    if match := re.search(r'admission webhook "([^"]+)" denied the request: (.*)', cause):
+        cause = f"{match[2].rstrip('.')} (said by the admission webhook {match[1]})"
+    elif match := re.search(
+        r"(\S+ \"[^\"]+\") is forbidden: ValidatingAdmissionPolicy '([^']+)'.*?request: (.*)", cause
+    ):
+        cause = f"{match[1]}: {match[3].rstrip('.')} (said by the policy {match[2]})"
+    cause = cause[:600]
+    return cause if cause.endswith((".", "!", "?")) else cause + "."
 
 
 def _first(text: str) -> str:

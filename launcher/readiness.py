@@ -23,7 +23,9 @@ def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None
         left = deadline - time.monotonic()
         if left <= 0:
             break
-        now = missing[0] + (f" ({len(missing) - 1} more)" if len(missing) > 1 else "")
+        now = missing[0]
+        if len(missing) > 1:
+            now = f"{now.rstrip('.')}, and {len(missing) - 1} more."
         if now != before:
             say(f"Waiting: {now}")
             before = now

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import diff, objects, readiness, release_values
 from launcher.errors import LauncherError
 from launcher.guess import either, nearest
-from launcher.helm import Helm, HelmError, Release, RulesBroken, Unowned
+from launcher.helm import Helm, HelmError, Release, RulesBroken
 from launcher.helm_errors import NoRelease
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def plan(
     except RulesBroken as error:
         sentences = [release_values.with_origins(sentence, user) for sentence in error.sentences]
         raise LauncherError("\n".join(sentences)) from error
-    _is_free(cluster, release, rendered)
     last = _last_good(history)
-    changes = diff.compare(cluster, rendered, helm.objects(last) if last else ())
+    owner = diff.Owner(release, cluster.namespace)
+    changes = diff.compare(cluster, rendered, helm.objects(last) if last else (), owner=owner)
     return ReleasePlan(chart, release, cluster.namespace, user, cluster, helm, history, rendered, changes, recovery)
 
 
@@ -118,6 +118,7 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
             plan.helm.install_or_upgrade(plan.chart, plan.name, plan.namespace, plan.user.tree, timeout=_HELM_SECONDS)
         except HelmError as error:
             raise _taken_back(plan, error) from error
+        diff.settle(plan.cluster, plan.rendered, plan.changes)
     limit = readiness.SECONDS[plan.chart] if seconds is None else seconds
     return readiness.wait(plan.cluster, plan.rendered, say, limit) if limit > 0 else []
 
@@ -166,8 +167,8 @@ def plan_removal(name: str, place: Place) -> Removal:
             "is none of Slipway's; nothing was changed.",
             f"helm uninstall {name} -n {release.namespace} removes it.",
         )
-    kept = [obj for obj in found if objects.annotation(obj, "helm.sh/resource-policy") == "keep"]
-    removed = [obj for obj in found if obj not in kept and diff.live_object(cluster, obj) is not None]
+    kept = [obj for obj in found if diff.kept(obj)]
+    removed = [obj for obj in found if not diff.kept(obj) and diff.live_object(cluster, obj) is not None]
     return Removal(release, cluster, helm, removed, kept, _runs_in(cluster, removed))
 
 
@@ -185,7 +186,7 @@ def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float
         )
     removal.helm.uninstall(release.name, release.namespace)
     deadline, told = time.monotonic() + seconds, False
-    while left := [obj for obj in removal.removed if _same_object(removal.cluster, obj)]:
+    while left := [obj for obj in removal.removed if diff.live_object(removal.cluster, obj)]:
         if time.monotonic() >= deadline:
             break
         if not told:
@@ -256,29 +257,15 @@ def _is_ours(history: Sequence[Release], chart: str, cluster: Cluster) -> None:
         )
 
 
-def _is_free(cluster: Cluster, release: str, rendered: Sequence[Object]) -> None:
-    """Raise Unowned where an object is there that another made: Helm would say so too, in more words."""
-    for obj in rendered:
-        live = diff.live_object(cluster, obj)
-        if live is None:
-            continue
-        owner = objects.annotation(live, "meta.helm.sh/release-name")
-        space = objects.annotation(live, "meta.helm.sh/release-namespace")
-        if (owner, space) == (release, cluster.namespace):
-            continue
-        whose = f"belongs to the release {owner} in the namespace {space}" if owner else "was not made by a release"
-        hint = "What somebody else made is not taken over: choose another name for it in the values"
-        if owner == release:
-            hint = f"-n {space} is the release that you may mean; else choose another name for it in the values"
-        elif obj["kind"] in ("ClusterQueue", "Cohort", "ResourceFlavor", "Topology", "WorkloadPriorityClass"):
-            hint += ", or set create: false in its entry to use what is there"
-        raise Unowned(f"{called(obj)} is in {cluster.name} already and {whose}; nothing was changed.", f"{hint}.")
-
-
 def _last_good(history: Sequence[Release]) -> Release | None:
-    """The revision whose objects are in the cluster: the newest that was deployed."""
-    good = [release for release in history if release.status in ("deployed", "superseded")]
-    return good[-1] if good else (history[-1] if history and history[-1].status != "uninstalled" else None)
+    """The revision whose objects are in the cluster, as far as Helm knows.
+
+    Helm calls a revision superseded that failed and was rolled back, so the one that is deployed comes first.
+    """
+    for status in ("deployed", "superseded"):
+        if good := [release for release in history if release.status == status]:
+            return good[-1]
+    return history[-1] if history and history[-1].status != "uninstalled" else None
 
 
 def _recovery(history: Sequence[Release], recover: bool) -> str:
@@ -369,10 +356,6 @@ def _runs_in(cluster: Cluster, removed: Sequence[Object]) -> list[str]:
             owners = workload["metadata"].get("ownerReferences") or [{}]
             found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")
     return sorted(found)
-
-
-def _same_object(cluster: Cluster, obj: Object) -> bool:
-    return diff.live_object(cluster, obj) is not None
 
 
 def _seconds_since(text: str) -> float:

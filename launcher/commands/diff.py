@@ -41,5 +41,6 @@ def command(
         data = {"run": run.name, "changes": [change.as_json() for change in changes if change.action != diff.SAME]}
         output.narrate(*(f"Warning: {warning}" for warning in run.warnings), diff.said(run, changes))
     output.emit(data, form, "\n".join(diff.told(changes)))
-    output.narrate(f"Objects: {diff.summary(changes)}.")
+    if changes:
+        output.narrate(f"Objects: {diff.summary(changes)}.")
     return 0

@@ -1,0 +1,183 @@
+"""render, and the one door to Helm behind it, with both real Helms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher import api, helm
+from launcher.errors import LauncherError
+from launcher.helm import KUBE_VERSION
+from launcher.paths import charts_dir
+from launcher.plan import LaunchPlan
+from tests.cli.conftest import Launcher
+
+A = """\
+run: {name: demo, kind: ray-job, maxRestarts: 2}
+team: {name: research}
+slice: {accelerator: v6e, topology: 4x4}
+image: {repository: registry.example.com/slipway, tag: "1"}
+storage: {kind: gcsfuse, bucket: our-bucket}
+worker: {env: {CLOCK: "1:30", DAY: "2024-01-01", OCTAL: "010", SECRET_WORD: xyzzy}}
+train: {model_name: llama3-8b, steps: 10, dataset_type: synthetic, learning_rate: 3.0e-5}
+"""
+# A null takes a default away; a list replaces.
+B = """\
+run: {maxRestarts: 0}
+slice: {count: 2}
+storage: {sidecarLimits: {cpu: null}}
+train: {steps: 20, learning_rate: 1e-4}
+worker: {env: {XLA_FLAGS: "--a=1 --b='2'"}}
+"""
+KINDS = ["ray-job", "job-set"]
+
+
+@pytest.fixture
+def files(launcher: Launcher) -> list[str]:
+    return [launcher.write("a.yaml", A), launcher.write("b.yaml", B)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_manifest_is_helm_s_own(helm: Path, launcher: Launcher, files: list[str], kind: str) -> None:
+    kinds = launcher.write("kind.yaml", f"run: {{kind: {kind}}}\n")
+    arguments = ["-f", files[0], "-f", files[1], "-f", kinds]
+    result = launcher("render", *arguments, env={"SLIPWAY_HELM": str(helm)})
+    assert (result.code, result.err) == (0, "")
+    options = ["--namespace", "research", "--kube-version", KUBE_VERSION]
+    done = subprocess.run(
+        [helm, "template", "demo", charts_dir() / "run", *arguments, *options],
+        cwd=launcher.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.out == done.stdout
+
+
+def test_as_json_it_is_the_one_object(helm4: Path, launcher: Launcher, files: list[str]) -> None:
+    obj = launcher("render", "-f", files[0], "--name", "other", "-o", "json", env={"SLIPWAY_HELM": str(helm4)}).json
+    assert (obj["kind"], obj["metadata"]["name"], obj["metadata"]["namespace"]) == ("RayJob", "other", "research")
+    worker = obj["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]
+    environment = {entry["name"]: entry.get("value") for entry in worker["containers"][0]["env"]}
+    assert {key: environment[key] for key in ("CLOCK", "DAY", "OCTAL")} == {
+        "CLOCK": "1:30",
+        "DAY": "2024-01-01",
+        "OCTAL": "010",
+    }
+
+
+def test_rules_come_before_helm(launcher: Launcher, files: list[str]) -> None:
+    result = launcher("render", "-f", files[0], "--set", "slice.topology=4x5", env={"SLIPWAY_HELM": "/none"})
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("Error: --set 1: slice.topology: no v6e slice has 20 chips")
+
+
+def test_kinds_that_make_no_object(launcher: Launcher, files: list[str]) -> None:
+    standing = ["--set", "run.kind=ray-cluster", "--set", "run.cluster=ours"]
+    result = launcher("render", "-f", files[0], *standing, env={"SLIPWAY_HELM": "/none"})
+    assert result.code == 0
+    assert result.err == (
+        "A ray-cluster run makes nothing in Kubernetes. launcher submit hands this run config to the Ray cluster ours "
+        "(namespace research) as a job of Ray.\n"
+    )
+    assert "  cluster: ours\n" in result.out
+    result = launcher("render", "-f", "quickstart", "--name", "x", "-o", "json", env={"SLIPWAY_HELM": "/none"})
+    assert result.code == 0
+    assert "makes nothing in a cluster" in result.err
+    assert result.json["run"]["kind"] == "local"
+
+
+def test_render_needs_neither_kubernetes_nor_ray(helm4: Path, launcher: Launcher, files: list[str]) -> None:
+    code = (
+        "import sys; from launcher.__main__ import run; code = run(sys.argv[1:]);"
+        "assert not {'kubernetes', 'ray', 'jax'} & set(sys.modules); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "render", "-f", files[0]]
+    environment = {**launcher.env, "SLIPWAY_HELM": str(helm4), "KUBECONFIG": "/none"}
+    done = subprocess.run(command, cwd=launcher.folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_value_stands_on_a_command_line(helm4: Path, launcher: Launcher, files: list[str]) -> None:
+    log = launcher.folder / "log"
+    spy = script(launcher, f'echo "$@" >>{log}\nexec {helm4} "$@"')
+    assert launcher("render", "-f", files[0], env={"SLIPWAY_HELM": spy}).code == 0
+    assert "template demo" in log.read_text()
+    assert "xyzzy" not in log.read_text()
+
+
+# There is no Helm 2 or 5 to be had here, so these are scripts that say what such a one says.
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        ("echo v2.17.0", "Error: Helm 2.17.0 (HELM) is not supported.\n"),
+        ("echo v5.0.0", "Error: Helm 5.0.0 (HELM) is not supported.\n"),
+        ("echo hello", "Error: HELM is no Helm: asked for its version it says 'hello'.\n"),
+        ("echo broken >&2; exit 1", "Error: Helm (HELM) cannot be run: broken\n"),
+    ],
+)
+def test_a_helm_that_is_none(launcher: Launcher, files: list[str], says: str, message: str) -> None:
+    fake = script(launcher, says)
+    result = launcher("render", "-f", files[0], env={"SLIPWAY_HELM": fake})
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(message.replace("HELM", fake))
+    assert "Hint: Install Helm 4 or 3" in result.err
+
+
+def test_no_helm_at_all(launcher: Launcher, files: list[str]) -> None:
+    result = launcher("render", "-f", files[0], env={"PATH": "/none", "SLIPWAY_HELM": ""})
+    assert result.code == 1
+    assert result.err.startswith("Error: There is no helm on the PATH; the charts cannot be rendered without it.\n")
+
+
+def script(launcher: Launcher, text: str) -> str:
+    file = launcher.folder / "a helm"  # a path with a blank in it
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+# --- sweeps: many runs in one call --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan(
+    helm: Path, launcher: Launcher, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., LaunchPlan]:
+    monkeypatch.setenv("SLIPWAY_HELM", str(helm))
+    monkeypatch.chdir(launcher.folder)
+    return lambda name, *sets: api.plan(files, sets, name=name)
+
+
+def test_the_runs_of_a_sweep_are_what_each_would_be_alone(plan: Callable[..., LaunchPlan]) -> None:
+    plans = [
+        plan("a-1", "train.learning_rate=1e-4"),
+        plan("a-2", "train.learning_rate=3e-4", "storage.sidecarLimits.memory=null"),
+        plan("a-3", "run.kind=job-set", "slice.topology=4x8"),
+        plan("a-4", "team.namespace=elsewhere", "run.command={sleep,1:30}"),
+    ]
+    together = helm.run_objects(plans)
+    assert together == [helm.run_object(one) for one in plans]
+    # To the last byte, but for the order of the keys, which is Helm's.
+    assert list(map(repr, together)) == [repr(helm.run_object(one)) for one in plans]
+
+
+def test_a_row_of_accelerators_of_one_run_is_not_the_others(plan: Callable[..., LaunchPlan]) -> None:
+    plans = [plan("a-1", "common.accelerators.v6e.hbmGiB=33"), plan("a-2")]
+    assert helm.run_objects(plans) == [helm.run_object(one) for one in plans]
+
+
+def test_what_a_chart_refuses_in_a_sweep_is_told_as_for_one(plan: Callable[..., LaunchPlan]) -> None:
+    from dataclasses import replace
+
+    from launcher.tree import Origin, set_value
+
+    good, bad = plan("a-1"), plan("a-2")
+    path, origin = ("image", "tag"), Origin("x", 1)
+    bad = replace(bad, user=set_value(bad.user, path, "", origin), values=set_value(bad.values, path, "", origin))
+    with pytest.raises(LauncherError, match=r"^image.tag is empty"):
+        helm.run_objects([good, bad])

@@ -1,0 +1,96 @@
+"""What differs between objects, and the patch that brings one to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.diff import (
+    CHANGE,
+    CREATE,
+    REMOVE,
+    SAME,
+    FieldChange,
+    ObjectChange,
+    differences,
+    merge_patch,
+    summary,
+    told,
+)
+
+Tree = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "live", "patch"),
+    [
+        ({"a": 1}, {"a": 1}, {"a": 1}, {}),
+        ({"a": 1}, {"a": 2}, {"a": 1}, {"a": 2}),
+        ({"a": 1}, {"a": 1}, {"a": 3}, {"a": 1}),  # changed by hand
+        ({"a": 1}, {}, {"a": 1}, {"a": None}),
+        ({"a": 1}, {}, {}, {}),  # gone already
+        ({}, {}, {"theirs": 1}, {}),  # of somebody else: stays
+        ({"m": {"a": 1, "b": 1}}, {"m": {"a": 1}}, {"m": {"a": 1, "b": 1, "c": 1}}, {"m": {"b": None}}),
+        ({}, {"m": {"a": 1}}, {}, {"m": {"a": 1}}),
+        ({}, {"m": {}, "l": []}, {}, {}),  # empty says nothing
+        ({"l": [1, 2]}, {"l": [2]}, {"l": [1, 2]}, {"l": [2]}),
+        ({"a": 1}, {"a": True}, {"a": 1}, {"a": True}),  # 1 is not true
+        ({"a": 0}, {"a": 0}, {"a": 1}, {"a": 0}),  # zero is a value
+        ({"a": 1}, {"a": {"b": 1}}, {"a": 1}, {"a": {"b": 1}}),
+    ],
+)
+def test_the_patch_changes_what_the_release_says_and_nothing_else(
+    old: Tree, new: Tree, live: Tree, patch: Tree
+) -> None:
+    assert merge_patch(old, new, live) == patch
+
+
+def changes(before: Tree, after: Tree) -> list[str]:
+    metadata = {"name": "x"}
+    return [str(field) for field in differences({"metadata": metadata, **before}, {"metadata": metadata, **after})]
+
+
+def test_what_the_server_writes_is_no_difference() -> None:
+    theirs = {"name": "x", "generation": 2, "resourceVersion": "7", "managedFields": [{}], "uid": "u"}
+    assert changes({"status": {"a": 1}}, {"metadata": theirs, "status": {"a": 2}}) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ({"spec": {"a": 1}}, {"spec": {"a": 2}}, "spec.a: 1 -> 2"),
+        ({"spec": {}}, {"spec": {"a": "x"}}, 'spec.a: "x" (new)'),
+        ({"spec": {"a": "x"}}, {"spec": {}}, 'spec.a: "x" (removed)'),
+        ({"spec": {"a": 0}}, {"spec": {"a": False}}, "spec.a: 0 -> false"),
+        ({"spec": {"l": [1]}}, {"spec": {"l": [1, 2]}}, "spec.l: [1] -> [1, 2]"),
+        (
+            {"spec": {"flavors": [{"name": "a", "n": 1}, {"name": "b", "n": 1}]}},
+            {"spec": {"flavors": [{"name": "b", "n": 2}, {"name": "a", "n": 1}]}},
+            "spec.flavors[b].n: 1 -> 2",
+        ),
+        ({"spec": {"l": [{"n": 1}]}}, {"spec": {"l": [{"n": 2}]}}, "spec.l[0].n: 1 -> 2"),
+        ({"spec": {"l": [{"name": "a"}]}}, {"spec": {"l": []}}, 'spec.l[a]: {"name": "a"} (removed)'),
+        (
+            {"metadata": {"annotations": {"slipway.dev/run-config": '{"train": {"steps": 1}}'}}},
+            {"metadata": {"annotations": {"slipway.dev/run-config": '{"train": {"steps": 2}}'}}},
+            'metadata.annotations."slipway.dev/run-config".train.steps: 1 -> 2',
+        ),
+    ],
+)
+def test_a_difference_is_a_line(before: Tree, after: Tree, line: str) -> None:
+    assert changes(before, after) == [line]
+
+
+def test_a_long_value_is_cut() -> None:
+    (line,) = changes({"spec": {"a": "x" * 500}}, {"spec": {"a": "y"}})
+    assert len(line) < 150
+
+
+def test_changes_for_people() -> None:
+    changed = ObjectChange("ClusterQueue", "a", "", CHANGE, (FieldChange("spec.a", 1, 2),))
+    all_ = [changed, ObjectChange("LocalQueue", "b", "team", CREATE), ObjectChange("Role", "c", "team", SAME)]
+    all_.append(ObjectChange("Role", "d", "team", REMOVE))
+    assert told(all_) == ["~ ClusterQueue a", "    spec.a: 1 -> 2", "+ LocalQueue team/b", "- Role team/d"]
+    assert summary(all_) == "1 to create, 1 to change, 1 to remove, 1 as they are"
+    assert summary([]) == "nothing at all"

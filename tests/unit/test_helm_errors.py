@@ -1,0 +1,120 @@
+"""What both Helms print, as sentences. The texts are theirs, as they came."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher import helm_errors
+from launcher.helm_errors import HelmError, InProgress, NoRelease, RulesBroken, Unowned, from_stderr
+
+EXISTS = (
+    "exists and cannot be imported into the current release: invalid ownership metadata; annotation validation error: "
+)
+OTHER = (
+    'key "meta.helm.sh/release-name" must equal "other": current value is "queues"; annotation validation error: '
+    'key "meta.helm.sh/release-namespace" must equal "research": current value is "platform"'
+)
+NOBODYS = (
+    'label validation error: missing key "app.kubernetes.io/managed-by": must be set to "Helm"; annotation validation '
+    'error: missing key "meta.helm.sh/release-name": must be set to "other"'
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "message"),
+    [
+        (
+            "walk.go:75: found symbolic link\nError: execution error at (run/templates/validate.yaml:2:4): \n"
+            "image.tag is empty; give one.\nstorage.bucket is empty.\n\nUse --debug flag to render out invalid YAML\n",
+            RulesBroken,
+            "image.tag is empty; give one.\nstorage.bucket is empty.",
+        ),
+        (
+            "level=INFO\nError: values don't meet the specifications of the schema(s) in the following chart(s):\n"
+            "run:\n- at '/run': additional properties 'nme' not allowed\n",
+            RulesBroken,
+            "at '/run': additional properties 'nme' not allowed",
+        ),
+        (
+            "Error: chart requires kubeVersion: >=1.34.0-0 which is incompatible with Kubernetes v1.30.0\n",
+            RulesBroken,
+            "The cluster runs Kubernetes v1.30.0; Slipway's charts need 1.34.0 or newer.",
+        ),
+        ("Error: release: not found\n", NoRelease, "There is no release x in the cluster c."),
+        (
+            "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress\n",
+            InProgress,
+            "The release x is locked: another helm works on it, or one was killed while it did.",
+        ),
+        (
+            f'Error: unable to continue with install: NetworkPolicy "i" in namespace "i" {EXISTS}{OTHER}\n',
+            Unowned,
+            "NetworkPolicy i/i is in the cluster c already and belongs to the release queues in the namespace "
+            "platform; nothing was changed.",
+        ),
+        (
+            f'Error: Unable to continue with install: ResourceFlavor "v" in namespace "" {EXISTS}{NOBODYS}\n',
+            Unowned,
+            "ResourceFlavor v is in the cluster c already and was not made by a release; nothing was changed.",
+        ),
+        (
+            'Error: Kubernetes cluster unreachable: Get "http://localhost:8080/version": dial tcp 127.0.0.1:8080: '
+            "connect: connection refused\n",
+            HelmError,
+            "The API server of the cluster c does not answer: connection refused.",
+        ),
+        (
+            'Error: kubernetes cluster unreachable: context "foo" does not exist\n',
+            HelmError,
+            'The kubeconfig has no context "foo".',
+        ),
+        (
+            'Error: UPGRADE FAILED: query: failed to query with labels: secrets is forbidden: User "al" cannot list '
+            'resource "secrets" in API group "" in the namespace "ml"\n',
+            HelmError,
+            "You (al) may not list secrets in the namespace ml of the cluster c. Helm keeps its releases in Secrets.",
+        ),
+        (
+            'Error: unable to build kubernetes objects from release manifest: resource mapping not found for name: "a" '
+            'namespace: "" from "": no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"\n',
+            HelmError,
+            "The cluster c knows no kind ClusterQueue of kueue.x-k8s.io/v1beta2: Kueue is not installed there, or in a "
+            "version that does not fit.",
+        ),
+        (
+            'Error: create: failed to create: namespaces "no" not found\n',
+            HelmError,
+            "There is no namespace no in the cluster c.",
+        ),
+        (
+            "Error: UPGRADE FAILED: release x failed, and has been rolled back due to atomic being set: cannot patch "
+            '"a" with kind LocalQueue: admission webhook "v.kueue" denied the request: it is immutable\n',
+            HelmError,
+            "Helm failed: it is immutable (said by the admission webhook v.kueue).",
+        ),
+        (
+            "Error: UPGRADE FAILED: an error occurred while rolling back the release. original upgrade error: "
+            "server-side apply failed for object one/one kueue.x-k8s.io/v1beta2, Kind=LocalQueue: "
+            "localqueues.kueue.x-k8s.io \"one\" is forbidden: ValidatingAdmissionPolicy 'nope' with binding 'nope' "
+            "denied request: not today && server-side apply failed for object two/two\n",
+            HelmError,
+            'Helm failed: localqueues.kueue.x-k8s.io "one": not today (said by the policy nope).',
+        ),
+        ("Error: something else\n", HelmError, "Helm failed: something else."),
+        ("", HelmError, "Helm failed: it did not say why."),
+    ],
+)
+def test_sentences(said: str, kind: type[HelmError], message: str) -> None:
+    error = from_stderr(said, where="the cluster c", release="x")
+    assert (type(error), error.message) == (kind, message)
+
+
+def test_a_role_comes_with_what_is_forbidden() -> None:
+    said = 'Error: secrets is forbidden: User "al" cannot list resource "secrets" in API group "" in the namespace "ml"'
+    assert "kind: Role\n" in from_stderr(said).hint
+    assert "resources: [secrets]" in from_stderr(said).hint
+
+
+def test_the_release_that_may_be_meant() -> None:
+    error = helm_errors.unowned("LocalQueue", "a", "ml", "the cluster c", "queues", "platform", "queues")
+    assert "-n platform" in error.hint
