@@ -18,6 +18,7 @@ from launcher.runs import RunStatus
 from launcher.states import Seen
 
 RUN, TEAM, SWEEP = "slipway.dev/run", "slipway.dev/team", "slipway.dev/sweep"
+SWEEP_VALUES = "slipway.dev/sweep-values"
 RUN_CONFIG = "slipway.dev/run-config"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -58,16 +59,23 @@ def look(cluster: Cluster, obj: Object) -> Seen:
             lambda: cluster.list(POD, labels=f"{RUN}={name}"),
         ]
     )
-    return Seen(obj, workloads[0] if workloads else None, tuple(pods))
+    # Pods of the attempt before, whose object had the same name, may still be ending.
+    since = str(obj["metadata"].get("creationTimestamp") or "")
+    own = tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= since)
+    return Seen(obj, workloads[0] if workloads else None, own)
 
 
-def all_seen(cluster: Cluster) -> list[Seen]:
-    """Every run of the namespace with its Workload; pods are not looked at."""
+def all_seen(cluster: Cluster, *, sweep: str = "", everywhere: bool = False) -> list[Seen]:
+    """Every run of the namespace, or of all (`everywhere`), with its Workload; pods are not looked at.
+
+    With `sweep`, those of that sweep alone.
+    """
+    labels = f"{RUN},{SWEEP}={sweep}" if sweep else RUN
     queries = [
-        *((kind, RUN) for kind in KINDS.values()),
+        *((kind, labels) for kind in KINDS.values()),
         (WORKLOAD, ""),
     ]
-    *runs, workloads = together([_lister(cluster, kind, labels) for kind, labels in queries])
+    *runs, workloads = together([_lister(cluster, kind, labels, everywhere) for kind, labels in queries])
     by_owner = {objects.label(workload, JOB_UID): workload for workload in workloads}
     return [Seen(obj, by_owner.get(objects.uid(obj))) for found in runs for obj in found if ours(obj)]
 
@@ -99,6 +107,7 @@ def status(cluster: Cluster, seen: Seen) -> RunStatus:
         slices=slice_.get("count"),
         context=cluster.context,
         sweep=objects.label(seen.obj, SWEEP),
+        sweep_values=read_values(objects.annotation(seen.obj, SWEEP_VALUES)),
     )
 
 
@@ -123,6 +132,15 @@ def config_of(obj: Object) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
+def read_values(text: str) -> dict[str, Any]:
+    """What a sweep gave a run, from the text that the run carries; {} where it is none of ours."""
+    try:
+        values = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
 def folder_of(config: Mapping[str, Any]) -> str:
     """Where the run's folder is, as a URL where it has one: of a bucket, or of a claim; else a path in the pods."""
     storage, name = config.get("storage") or {}, (config.get("run") or {}).get("name") or ""
@@ -135,10 +153,10 @@ def folder_of(config: Mapping[str, Any]) -> str:
     return f"{str(storage.get('mountPath') or '').rstrip('/')}/{name}"
 
 
-def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "") -> list[Json]:
+def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", everywhere: bool = False) -> list[Json]:
     """The objects of a kind; none where the cluster does not have the kind."""
     try:
-        return cluster.list(kind, labels=labels)
+        return cluster.list(kind, labels=labels, all_namespaces=everywhere)
     except NotServed:
         return []
 
@@ -166,8 +184,8 @@ def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | No
     return get
 
 
-def _lister(cluster: Cluster, kind: Kind, labels: str) -> Callable[[], list[Json]]:
-    return lambda: list_if_served(cluster, kind, labels=labels)
+def _lister(cluster: Cluster, kind: Kind, labels: str, everywhere: bool) -> Callable[[], list[Json]]:
+    return lambda: list_if_served(cluster, kind, labels=labels, everywhere=everywhere)
 
 
 def _queued(obj: Object) -> bool:
