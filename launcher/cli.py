@@ -22,6 +22,7 @@ VERBS = (
     "cancel",
     "delete",
     "explain",
+    "dashboard",
     "doctor",
     "completion",
 )

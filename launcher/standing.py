@@ -199,6 +199,11 @@ class StandingBackend:
                 described.append(ray_clusters.describe(self.cluster, ray_cluster, runs=self._runs(ray_cluster)))
         return described
 
+    def cluster_of(self, name: str) -> str | None:
+        """The name of the Ray cluster that has the run, None where there is no such run."""
+        found = self._find(name)
+        return None if found is None else found.jobs.head.name
+
     def _runs(self, ray_cluster: Object) -> Sequence[str] | None:
         """The names of the runs that go on there; None where Ray cannot be asked: the cluster is shown all the same."""
         try:

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.commands._options import format_option, place_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--port", type=click.IntRange(1, 65535), help="A port of this machine (default: a free one).")
+@place_options
+@format_option
+def command(name: str, port: int | None, place: Place, form: str) -> int:
+    """Serve Ray's dashboard on a local port, until Ctrl-C.
+
+    NAME is a standing Ray cluster, or a run that has one. Requests go through the API server with Ray's token added,
+    so neither a forwarded port nor the token is needed; Ray's own commands work with the address, too.
+    """
+    from launcher import dashboard, output
+
+    cluster = place.cluster()
+    with dashboard.opened(cluster, name, port or 0) as (url, server):
+        output.narrate(f"Ray's dashboard of {name} ({cluster.where}); Ctrl-C ends it.")
+        output.emit({"name": name, "url": url}, form, url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            output.narrate(f"\nThe dashboard of {name} is closed; nothing else has ended.")
+    return 0
