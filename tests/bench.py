@@ -2,7 +2,8 @@
 
 Bare MaxText (its own command, the same config, the same text as Parquet) and the trainer take turns, in
 one environment that has all of MaxText's packages; the ratio is that of their medians. Every first start
-of a pair has an empty compilation cache, every second one a warm one.
+of a pair has an empty compilation cache, every second one a warm one. `python -m tests.bench cluster` measures only
+the launcher beside xpk, helm and kubectl.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import bench_cluster
 from tests.tools.go_tools import cache_dir, tool
 from trainer import config as trainer_config
 from trainer import data
@@ -46,15 +48,12 @@ _STEP = re.compile(r'completed step: (\d+),|SLIPWAY_METRICS \{"step": (\d+), "lo
 
 
 def main() -> None:
-    say("Setting up two environments: all of MaxText's packages, and xpk (once; some minutes)...")
-    everything = environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"])
+    only_cluster = sys.argv[1:] == ["cluster"]
+    say("Setting up what to measure against: xpk, and all of MaxText's packages (once; some minutes)...")
     xpk = environment("xpk", [XPK])
-    rows = [help_row(xpk), template_row()]
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(everything / "bin" / "python", Path(folder))
-        rows += bench.steps()
-        rows += bench.starts("", "one process, no Ray", hosts=1, rounds=4)
-        rows += bench.starts("--ray", "two workers, Ray Train", hosts=2, rounds=3)
+    rows = [help_row(xpk), template_row(), *bench_cluster.rows(xpk, alternate, timed, say)]
+    if not only_cluster:
+        rows += training(environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"]))
     print(f"{'':58}{'ours':>9}{'other':>9}{'ratio':>8}{'goal':>7}")  # the table is what this command is for
     for what, ours, other, goal in rows:
         ratio = statistics.median(ours) / statistics.median(other)
@@ -62,6 +61,16 @@ def main() -> None:
             f"{what:58}{statistics.median(ours):8.3f}s{statistics.median(other):8.3f}s{ratio:8.3f}"
             f"{goal:7.2f}{'' if ratio <= goal else '  over'}"
         )
+
+
+def training(everything: Path) -> list[Row]:
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(everything / "bin" / "python", Path(folder))
+        rows += bench.steps()
+        rows += bench.starts("", "one process, no Ray", hosts=1, rounds=4)
+        rows += bench.starts("--ray", "two workers, Ray Train", hosts=2, rounds=3)
+    return rows
 
 
 Row = tuple[str, list[float], list[float], float]

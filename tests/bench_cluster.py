@@ -1,0 +1,254 @@
+"""make bench, the cluster's part: the launcher beside xpk, kubectl and helm, on the control plane of tests/cluster.
+
+Rows as in tests/bench.py; a row whose other side is a limit and no command says so.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.control_plane import ControlPlane
+from tests.tools.go_tools import tool
+
+CHECKOUT = Path(__file__).parents[1]
+LAUNCHER = str(CHECKOUT / ".venv/bin/launcher")
+RUN = CHECKOUT / "charts/run/ci/job-set-values.yaml"
+TEAMS = ("research", "search", "ads")
+RUNS, CHIPS = 1000, 10_000
+Row = tuple[str, list[float], list[float], float]
+Alternate = Callable[..., tuple[list[float], list[float]]]
+Timed = Callable[[Sequence[str]], float]
+
+
+def rows(xpk: Path, alternate: Alternate, timed: Timed, say: Callable[[str], None]) -> list[Row]:
+    """The rows of the cluster's part; `xpk` is the environment that has it."""
+    say("Starting a control plane...")
+    with ControlPlane.start() as plane, environment(plane):
+        plane.install_crds()
+        for team in TEAMS:
+            plane.add_namespace(team)
+        found = [_render(xpk, alternate, timed), _status(plane, alternate, timed)]
+        say("Measuring a sweep of 100 runs, and 100 helm installs...")
+        found.append(_sweep(timed))
+        say(f"Making {RUNS} runs on {CHIPS} simulated chips...")
+        fill(plane)
+        return found + _thousand()
+
+
+@contextmanager
+def environment(plane: ControlPlane) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(KUBECONFIG=str(plane.admin), SLIPWAY_HELM=str(tool("helm")))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run_options(team: str) -> list[str]:
+    return ["-f", str(RUN), "--set", f"team.name={team}", "--set", "team.serviceAccount=default"]
+
+
+def _render(xpk: Path, alternate: Alternate, timed: Timed) -> Row:
+    other = [str(xpk / "bin/xpk"), "workload", "create", "--cluster", "c", "--project", "p", "--zone", "us-east5-b"]
+    other += ["--workload", "w1", "--tpu-type", "v6e-16", "--num-slices", "1", "--docker-image", "example.invalid/x:1"]
+    other += ["--dry-run", "--command", "python train.py"]
+    ours = [LAUNCHER, "render", *_run_options("research"), "--name", "w1"]
+    times = alternate(lambda: timed(ours), lambda: timed(other), rounds=6)
+    return "launcher render / xpk workload create --dry-run", times[0][1:], times[1][1:], 0.30
+
+
+def _status(plane: ControlPlane, alternate: Alternate, timed: Timed) -> Row:
+    """The goal is 1.5 x kubectl plus the import of the client: both sides of the ratio are made to say that."""
+    subprocess.run(
+        [LAUNCHER, "submit", *_run_options("research"), "--name", "status", "--detach", "--force"],
+        check=True,
+        capture_output=True,
+    )
+    imports = [sys.executable, "-c", "from launcher.cluster import connect; connect()"]
+    bare = [sys.executable, "-c", "pass"]
+    client, nothing = alternate(lambda: timed(imports), lambda: timed(bare), rounds=6)
+    importing = statistics.median(client[1:]) - statistics.median(nothing[1:])
+    kubectl = [str(tool("kubectl")), "get", "jobsets,workloads,pods", "-n", "research", "-o", "json"]
+    ours, other = alternate(
+        lambda: timed([LAUNCHER, "status", "status", "-n", "research"]), lambda: timed(kubectl), rounds=8
+    )
+    return (
+        f"launcher status / kubectl get + {importing:.2f} s of import",
+        ours[1:],
+        [1.5 * seconds + importing for seconds in other[1:]],
+        1.0,
+    )
+
+
+def _sweep(timed: Timed) -> Row:
+    values = ",".join(f"{number}e-5" for number in range(1, 101))
+    sweep = [LAUNCHER, "submit", *_run_options("research"), "--name", "sw", "--detach", "--force"]
+    ours = timed([*sweep, "--sweep", f"train.learning_rate={values}"])
+    started = time.perf_counter()
+    for number in range(100):
+        timed(
+            [
+                os.environ["SLIPWAY_HELM"],
+                *("install", f"h-{number}", str(CHECKOUT / "charts/run"), "-n", "research"),
+                *("--set", f"train.learning_rate={number + 1}e-5", *_run_options("research")),
+                *("--set", f"run.name=h-{number}"),
+            ]
+        )
+    return "a sweep of 100 runs / 100 x helm install", [ours], [time.perf_counter() - started], 1 / 3
+
+
+def _thousand() -> list[Row]:
+    found: list[Row] = []
+    last = f"{TEAMS[0]}-{RUNS - len(TEAMS) + RUNS % len(TEAMS)}"
+    for what, arguments in {
+        f"list of {RUNS} runs (limit: 2 s)": ["list", "-A"],
+        f"explain among {RUNS} runs (limit: 2 s)": ["explain", last, "-n", TEAMS[0]],
+    }.items():
+        usage = [_measured([LAUNCHER, *arguments]) for _ in range(5)][1:]
+        found.append((what, [seconds for seconds, _ in usage], [2.0], 1.0))
+        found.append(("  its memory in GB (limit: 0.3)", [memory for _, memory in usage], [0.3], 1.0))
+    return found
+
+
+def _measured(command: Sequence[str]) -> tuple[float, float]:
+    """Seconds, and peak memory in GB."""
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+        _, code, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(code)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(said.read().decode())
+    return time.perf_counter() - started, usage.ru_maxrss * 1024 / 1e9
+
+
+def fill(plane: ControlPlane) -> None:
+    """1,000 runs of three teams, of 16 chips each, on 625 slices' worth of nodes; as many as fit are admitted.
+
+    Their Workloads are written as Kueue 0.19 writes them (../shared/recordings/quota-in-use-by-others), for Kueue
+    itself cannot be had here.
+    """
+    from launcher import api, kube_view
+    from launcher.helm import run_objects
+
+    plane.add_nodes("v6e", "tpu-v6e-slice", "4x4", hosts=CHIPS // 4, chips=4)
+    plane.create_all(list(_queues()))
+    plans = [
+        api.plan(
+            [str(RUN)],
+            [f"team.name={team}", "team.serviceAccount=default", "slice.topology=4x4", "slice.accelerator=v6e"],
+            name=f"{team}-{number}",
+        )
+        for number in range(RUNS)
+        for team in [TEAMS[number % len(TEAMS)]]
+    ]
+    objects = [dict(obj) for obj in run_objects(plans)]
+    made = plane.create_all(objects)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda pair: _workload(plane, *pair), enumerate(made)))
+    assert all(kube_view.ours(obj) for obj in made)
+
+
+def _queues() -> Iterator[dict[str, Any]]:
+    kueue = "kueue.x-k8s.io/v1beta2"
+    labels = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    yield {
+        "apiVersion": kueue,
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "v6e-4x4"},
+        "spec": {"nodeLabels": labels},
+    }
+    for team in TEAMS:
+        quota = {"name": "google.com/tpu", "nominalQuota": CHIPS // len(TEAMS)}
+        spec = {
+            "cohortName": "all",
+            "namespaceSelector": {},
+            "resourceGroups": [
+                {"coveredResources": ["google.com/tpu"], "flavors": [{"name": "v6e-4x4", "resources": [quota]}]}
+            ],
+        }
+        yield {"apiVersion": kueue, "kind": "ClusterQueue", "metadata": {"name": team}, "spec": spec}
+        yield {
+            "apiVersion": kueue,
+            "kind": "LocalQueue",
+            "metadata": {"name": team, "namespace": team},
+            "spec": {"clusterQueue": team},
+        }
+
+
+def _workload(plane: ControlPlane, number: int, obj: dict[str, Any]) -> None:
+    meta = obj["metadata"]
+    job = obj["spec"]["replicatedJobs"][0]
+    pods = int(job["template"]["spec"]["parallelism"]) * int(job.get("replicas") or 1)
+    workload = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": f"jobset-{meta['name']}",
+            "namespace": meta["namespace"],
+            "labels": {"kueue.x-k8s.io/job-uid": meta["uid"]},
+            "ownerReferences": [
+                {
+                    "apiVersion": obj["apiVersion"],
+                    "kind": obj["kind"],
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "active": True,
+            "queueName": meta["namespace"],
+            "priority": 0,
+            "podSets": [{"name": "slice", "count": pods, "template": job["template"]["spec"]["template"]}],
+        },
+    }
+    made = plane.api.create(workload)
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    def condition(kind: str, status: str, reason: str, message: str) -> dict[str, str]:
+        return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
+
+    fits = number < CHIPS // 16
+    if fits:
+        usage = {"google.com/tpu": str(4 * pods)}
+        assigned = {
+            "name": "slice",
+            "count": pods,
+            "flavors": {"google.com/tpu": "v6e-4x4"},
+            "resourceUsage": usage,
+        }
+        state: dict[str, Any] = {
+            "admission": {"clusterQueue": meta["namespace"], "podSetAssignments": [assigned]},
+            "conditions": [
+                condition("QuotaReserved", "True", "QuotaReserved", f"Quota reserved in {meta['namespace']}"),
+                condition("Admitted", "True", "Admitted", "The workload is admitted"),
+                condition("PodsReady", "True", "Started", "All pods reached readiness and the workload is running"),
+            ],
+        }
+    else:
+        message = (
+            "couldn't assign flavors to pod set slice: insufficient unused quota for google.com/tpu in flavor "
+            f"v6e-4x4, {4 * pods} more needed"
+        )
+        state = {"conditions": [condition("QuotaReserved", "False", "Pending", message)]}
+    path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{meta['namespace']}/workloads/{made['metadata']['name']}/status"
+    plane.api.request("PUT", path, {**made, "status": state})
