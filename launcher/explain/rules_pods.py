@@ -19,6 +19,8 @@ _SETTINGS = ("CreateContainerConfigError", "CreateContainerError", "RunContainer
 # Seconds after which making a container or mounting a volume is no longer just slow.
 _SLOW = 60
 
+_REPLACED = "its pods are being replaced"
+
 # What registries say, and what it means; the first that fits counts.
 _CAUSES = (
     (r"not found|manifest unknown|NotFound|name unknown", "the registry has no such image"),
@@ -206,7 +208,7 @@ def restarting(situation: Situation) -> Finding | None:
     count = status(situation.run).get("restarts" if not situation.ray else "failed")
     nth = f" (restart {count})" if count else ""
     return Finding(
-        f"{situation.name} is starting again after a failure{nth}: {sentence(clause(reason) or 'its pods are being replaced')}",
+        f"{situation.name} is starting again after a failure{nth}: {sentence(clause(reason or _REPLACED))}",
         tuple(ends[:3]),
         (
             "Nothing needs to be done: it goes on from its last checkpoint.",

@@ -260,12 +260,9 @@ def _no_lower(situation: Situation, who: Held, own: int) -> str:
     if policy == "Never" or not inside or any(item.priority < own for item in inside):
         return ""
     lowest = min(item.priority for item in inside)
-    than = f"the same as its own ({own})" if lowest == own else f"{lowest}, and its own is {own}"
-    return (
-        f"; its priority is too low to preempt them (theirs is {than})"
-        if len(inside) > 1
-        else (f"; its priority is too low to preempt it (that one's is {than})")
-    )
+    if len(inside) == 1:
+        return f"; it cannot preempt that run, as its priority ({own}) is not higher than that one's ({lowest})"
+    return f"; it cannot preempt any of them, as its priority ({own}) is not higher than theirs ({lowest} and up)"
 
 
 def _higher(situation: Situation, than: int) -> tuple[str, ...]:
