@@ -9,7 +9,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,7 +53,7 @@ def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunS
                     return status
                 time.sleep(backend.poll_seconds)
                 try:
-                    status = _kept(status, gone_or(backend.status(name), name))
+                    status = status.kept_in(gone_or(backend.status(name), name))
                 except Unreachable as error:
                     # The run does not need us: an API server that is restarted comes back, and so does a network.
                     if not silent:
@@ -66,17 +65,6 @@ def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunS
                 silent = False
     except KeyboardInterrupt:
         raise Detached(f'The run "{name}" goes on.\n{come_back(status, place)}') from None
-
-
-def _kept(before: RunStatus, now: RunStatus) -> RunStatus:
-    """The status with what was seen of steps and losses: a run's log goes with its pods."""
-    if now.attempt != before.attempt:
-        return now
-    seen = {"loss", "loss_first", "eval_loss", "eval_loss_first", "tokens_per_second", "step"}
-    kept = {field: getattr(before, field) for field in seen if getattr(now, field) is None}
-    # The first loss that was seen is nearer to the first than that of a later look at the end of a long log.
-    first = {field: getattr(before, field) for field in ("loss_first", "eval_loss_first")}
-    return replace(now, **{**kept, **{field: value for field, value in first.items() if value is not None}})
 
 
 def come_back(status: RunStatus, place: Place = ANYWHERE) -> str:

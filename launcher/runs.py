@@ -7,7 +7,7 @@ The verbs know nothing but this module: `submit`, `status`, `logs`, `cancel` wor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,6 +80,16 @@ class RunStatus:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def kept_in(self, now: RunStatus) -> RunStatus:
+        """The later status `now` with what was seen of steps and losses: a run's log goes with its pods."""
+        if now.attempt != self.attempt:
+            return now
+        seen = ("loss", "loss_first", "eval_loss", "eval_loss_first", "tokens_per_second", "step")
+        kept = {key: getattr(self, key) for key in seen if getattr(now, key) is None}
+        # The first loss that was seen is nearer to the first than that of a later look at the end of a long log.
+        first = {key: getattr(self, key) for key in ("loss_first", "eval_loss_first")}
+        return replace(now, **{**kept, **{key: value for key, value in first.items() if value is not None}})
 
 
 @dataclass(frozen=True)
