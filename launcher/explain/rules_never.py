@@ -82,7 +82,7 @@ def no_flavor(situation: Situation) -> Finding | None:
     shown = (*quote(situation), *lines)
     if first is None:
         return Finding(
-            f"{situation.name} waits since none of the flavors of the queue {queue} is there.",
+            f"{situation.name} waits because none of the flavors of the queue {queue} is there.",
             shown,
             ("Ask the platform team to install them: flavors in the values of charts/queues.",),
         )

@@ -96,7 +96,7 @@ def local_queue_stopped(situation: Situation) -> Finding | None:
     if queue is None or policy == "None":
         return None
     return Finding(
-        f"{situation.name} waits since the queue {situation.queue} is closed: it {_STOPPED.get(policy, policy)}.",
+        f"{situation.name} waits because the queue {situation.queue} is closed: it {_STOPPED.get(policy, policy)}.",
         (Evidence("LocalQueue", situation.queue, f"spec.stopPolicy is {policy}."), *quote(situation)),
         _closed(situation, f"teams.NAME.stopPolicy of {situation.namespace}"),
     )
@@ -108,7 +108,7 @@ def no_cluster_queue(situation: Situation) -> Finding | None:
     if situation.cluster_queue is not None:
         return None
     return Finding(
-        f"{situation.name} waits since its queue {situation.queue} leads to the ClusterQueue "
+        f"{situation.name} waits because its queue {situation.queue} leads to the ClusterQueue "
         f'"{situation.cluster_queue_name}", which is not there.',
         (
             Evidence("LocalQueue", situation.queue, f"spec.clusterQueue is {situation.cluster_queue_name}."),
@@ -131,7 +131,7 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
     policy = str(queue["spec"].get("stopPolicy") or "None")
     if reason == "Stopped" or policy != "None":
         return Finding(
-            f"{situation.name} waits since the platform team has closed the queue {called} {since} ago: it "
+            f"{situation.name} waits because the platform team has closed the queue {called} {since} ago: it "
             f"{_STOPPED.get(policy, policy)}.",
             shown,
             _closed(situation, f"clusterQueues.{called}.stopPolicy"),
@@ -141,18 +141,18 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
     if reason == "FlavorNotFound":
         missing = listed(re.findall(r"ResourceFlavor\(s\): ([^.,]+(?:,[^.,]+)*)", message)) or "a flavor"
         return Finding(
-            f"{situation.name} waits since its queue {called} names the flavor {missing}, which is not there.",
+            f"{situation.name} waits because its queue {called} names the flavor {missing}, which is not there.",
             shown,
             ("Ask the platform team to install it: flavors in the values of charts/queues.",),
         )
     if reason == "TopologyNotFound":
         return Finding(
-            f"{situation.name} waits since a flavor of its queue {called} names a Topology that is not there.",
+            f"{situation.name} waits because a flavor of its queue {called} names a Topology that is not there.",
             shown,
             ("Ask the platform team to install it: topologies in the values of charts/queues.",),
         )
     return Finding(
-        f"{situation.name} waits since its queue {called} takes in no runs: {message}",
+        f"{situation.name} waits because its queue {called} takes in no runs: {message}",
         shown,
         ("Ask the platform team to mend the queue: launcher doctor shows the faults of queues.",),
     )
@@ -165,7 +165,7 @@ def inadmissible(situation: Situation) -> Finding | None:
         return None
     if "doesn't match ClusterQueue selector" in text:
         return Finding(
-            f"{situation.name} waits since the queue {situation.cluster_queue_name} is not for the namespace "
+            f"{situation.name} waits because the queue {situation.cluster_queue_name} is not for the namespace "
             f"{situation.namespace}.",
             (
                 *quote(situation),
@@ -198,7 +198,7 @@ def _check_unserved(situation: Situation, queue: str, message: str, shown: tuple
     which = f"{'checks' if len(names) > 1 else 'check'} {listed(names)}" if names else "checks"
     why = "which is not there" if missing else "which no controller serves"
     return Finding(
-        f"{situation.name} waits since its queue {queue} asks for the admission {which}, {why}.",
+        f"{situation.name} waits because its queue {queue} asks for the admission {which}, {why}.",
         (*shown, *says),
         (
             "Ask the platform team to start the controller behind it, or to take it out of "

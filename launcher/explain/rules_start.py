@@ -156,8 +156,8 @@ def silent_operator(situation: Situation) -> Finding | None:
     if waited < PATIENCE:
         return None
     return Finding(
-        f"{situation.name} is free to start, since {situation.ago(since)}, but {who} has not touched it: it does not "
-        f"seem to run.",
+        f"{situation.name} has been free to start for {situation.ago(since)}, but {who} has not touched it: it "
+        "does not seem to run.",
         (Evidence(situation.kind, situation.name, "has no status."),),
         (
             f"Ask the platform team to look at it: kubectl -n {where} get pods (on GKE the Ray operator is an add-on).",

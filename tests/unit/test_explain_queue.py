@@ -237,14 +237,14 @@ def test_a_local_queue_that_is_stopped() -> None:
     cluster = says(waiting(), "LocalQueue multislice is inactive", "Inadmissible")
     cluster.find("LocalQueue", "multislice")["spec"]["stopPolicy"] = "HoldAndDrain"
     assert said(cluster).headline == (
-        "waiting-2 waits since the queue multislice is closed: it takes in no runs, and stops all."
+        "waiting-2 waits because the queue multislice is closed: it takes in no runs, and stops all."
     )
 
 
 def test_a_cluster_queue_that_is_not_there() -> None:
     cluster = says(waiting(), "ClusterQueue tpu doesn't exist", "Inadmissible").drop("ClusterQueue")
     assert said(cluster).headline == (
-        'waiting-2 waits since its queue multislice leads to the ClusterQueue "tpu", which is not there.'
+        'waiting-2 waits because its queue multislice leads to the ClusterQueue "tpu", which is not there.'
     )
 
 
@@ -254,22 +254,22 @@ def test_a_cluster_queue_that_is_not_there() -> None:
         (
             "FlavorNotFound",
             "Can't admit new workloads: references missing ResourceFlavor(s): v5e-4x4.",
-            "waiting-2 waits since its queue tpu names the flavor v5e-4x4, which is not there.",
+            "waiting-2 waits because its queue tpu names the flavor v5e-4x4, which is not there.",
         ),
         (
             "AdmissionCheckNotFound",
             "Can't admit new workloads: references missing AdmissionCheck(s): budget.",
-            "waiting-2 waits since its queue tpu asks for the admission check budget, which no controller serves.",
+            "waiting-2 waits because its queue tpu asks for the admission check budget, which no controller serves.",
         ),
         (
             "TopologyNotFound",
             'Can\'t admit new workloads: there is no Topology "slices" for TAS flavor "v5e-2x4".',
-            "waiting-2 waits since a flavor of its queue tpu names a Topology that is not there.",
+            "waiting-2 waits because a flavor of its queue tpu names a Topology that is not there.",
         ),
         (
             "Terminating",
             "Can't admit new workloads; clusterQueue is terminating",
-            "waiting-2 waits since its queue tpu takes in no runs: Can't admit new workloads; clusterQueue is "
+            "waiting-2 waits because its queue tpu takes in no runs: Can't admit new workloads; clusterQueue is "
             "terminating.",
         ),
     ],
@@ -284,7 +284,7 @@ def test_an_inactive_cluster_queue(reason: str, message: str, headline: str) -> 
 def test_a_namespace_that_the_queue_is_not_for() -> None:
     """pkg/workload/resources.go."""
     cluster = says(waiting(), "workload namespace doesn't match ClusterQueue selector", "Inadmissible")
-    assert said(cluster).headline == "waiting-2 waits since the queue tpu is not for the namespace research."
+    assert said(cluster).headline == "waiting-2 waits because the queue tpu is not for the namespace research."
 
 
 def test_requests_that_a_limit_range_forbids() -> None:

@@ -78,12 +78,12 @@ MOMENTS = [
     ),
     (
         *("queue-held", 4, "JobSet", "held", "queued", 1),
-        "held waits since the platform team has closed the queue tpu 3 s ago: it takes in no runs, and lets those that "
-        "run go on.",
+        "held waits because the platform team has closed the queue tpu 3 s ago: it takes in no runs, and lets those "
+        "that run go on.",
     ),
     (
         *("admission-check-inactive", 4, "JobSet", "checked", "queued", 1),
-        "checked waits since its queue tpu asks for the admission check provision, which no controller serves.",
+        "checked waits because its queue tpu asks for the admission check provision, which no controller serves.",
     ),
     (
         *("admission-check-pending", 4, "JobSet", "checked", "queued", None),
@@ -128,7 +128,7 @@ MOMENTS = [
     ),
     (
         *("run-fails-after-restarts", 20, "JobSet", "fails", "failed", None),
-        "fails failed after 1 restart: the job fails-slice-0 has failed. No restart is left.",
+        "fails failed after 1 restart: it failed again, as often as run.maxRestarts allows.",
     ),
     ("cancelled-while-running", 5, "JobSet", "cancelled", "running", None, "cancelled is running, for 1 s."),
 ]

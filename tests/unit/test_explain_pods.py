@@ -1,0 +1,473 @@
+"""`explain` of runs that were admitted and do not come up, in situations that were not recorded.
+
+Each starts from a recording, and what differs is written as upstream writes it; the source of a text is named beside
+it (k8s = Kubernetes 1.36.2's source). tests/cluster/test_explain.py has the real scheduler and controllers say the
+same where they can.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from launcher.explain.finding import Explanation
+from launcher.explain.situation import Situation
+from launcher.explain.table import explain
+from tests.unit import recorded
+from tests.unit.recorded import Recorded, event, stamp
+
+Object = dict[str, Any]
+RUN = "no-nodes"
+
+
+def admitted() -> Recorded:
+    """A JobSet of 4 hosts of v5e 4x4, admitted, whose pods the scheduler cannot place (admitted-but-no-nodes)."""
+    return recorded.at("admitted-but-no-nodes", 40)
+
+
+def pods(cluster: Recorded) -> list[Object]:
+    return [obj for obj in cluster.objects if obj["kind"] == "Pod"]
+
+
+def said(cluster: Recorded, name: str = RUN, kind: str = "JobSet", *, later: float = 0) -> Explanation:
+    return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
+
+
+def placed(cluster: Recorded, waiting: Object | None = None, **container: Any) -> Recorded:
+    """All pods have a node; their container waits for `waiting` (reason, message), or is as `container` says."""
+    for pod in pods(cluster):
+        now = {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(cluster.now)}
+        pod["status"]["conditions"] = [now]
+        state = {"state": {"waiting": waiting}} if waiting else {}
+        entry = {"name": "trainer", "image": "example.invalid/trainer:1", "restartCount": 0, **state, **container}
+        pod["status"]["containerStatuses"] = [entry]
+    return cluster
+
+
+def unschedulable(cluster: Recorded, message: str) -> Recorded:
+    """The scheduler's condition (k8s pkg/scheduler: PodScheduled, reason Unschedulable)."""
+    for pod in pods(cluster):
+        at = stamp(cluster.now - timedelta(seconds=39))
+        pod["status"]["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": message,
+                "lastTransitionTime": at,
+            }
+        ]
+    return cluster
+
+
+def slices(cluster: Recorded, taints: list[Object], chips: str = "4", count: int = 4) -> Recorded:
+    """Nodes of a v5e 4x4 slice."""
+    labels = recorded.FLAVORS["v5e-4x4"]
+    return cluster.add(
+        *(recorded.node(f"big-{index}", labels, taints, {"google.com/tpu": chips}) for index in range(count))
+    )
+
+
+# --- images and settings ------------------------------------------------------------------------------------------
+
+IMAGE = "example.invalid/trainer:1"
+BACK_OFF = f'Back-off pulling image "{IMAGE}"'
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "why", "suggestion"),
+    [
+        # containerd 2.1's words inside k8s pkg/kubelet/images/image_manager.go's
+        (
+            "ErrImagePull",
+            f'failed to pull and unpack image "{IMAGE}": failed to resolve image: {IMAGE}: not found',
+            "the registry has no such image",
+            "Mend image.repository, image.tag or image.digest",
+        ),
+        (
+            "ImagePullBackOff",
+            f"{BACK_OFF}: ErrImagePull: failed to authorize: failed to fetch oauth token: 403 Forbidden",
+            "as the registry refuses, and it is asked without a secret",
+            "image.pullSecrets",
+        ),
+        (
+            "ImagePullBackOff",
+            f"{BACK_OFF}: ErrImagePull: dial tcp: lookup example.invalid on 10.96.0.10:53: no such host",
+            "the registry's name cannot be resolved",
+            "Mend image.repository",
+        ),
+        (
+            "InvalidImageName",
+            'Failed to apply default image tag "Trainer:1": couldn\'t parse image name',
+            "its name is not valid",
+            "Mend image.repository",
+        ),
+        (
+            "ErrImageNeverPull",
+            f'Container image "{IMAGE}" is not present with pull policy of Never',
+            "as it is not on the node and image.pullPolicy is Never",
+            "image.pullPolicy: IfNotPresent",
+        ),
+    ],
+)
+def test_an_image_that_cannot_be_pulled(reason: str, message: str, why: str, suggestion: str) -> None:
+    told = said(placed(admitted(), {"reason": reason, "message": message}))
+    assert told.headline == f"no-nodes cannot start: the image {IMAGE} cannot be pulled, {why}."
+    assert suggestion in told.suggestions[0]
+    assert told.evidence[1].says == "4 of 4 pods wait for it."
+
+
+def test_an_image_whose_back_off_does_not_say_why() -> None:
+    """Older kubelets say only that they wait; the event of the pull has the cause."""
+    cluster = placed(admitted(), {"reason": "ImagePullBackOff", "message": BACK_OFF})
+    cluster.add(event(cluster, pods(cluster)[0], "Failed", f'Failed to pull image "{IMAGE}": 401 Unauthorized'))
+    assert "as the registry refuses" in said(cluster).headline
+
+
+def test_an_image_with_a_wrong_secret() -> None:
+    cluster = placed(admitted(), {"reason": "ErrImagePull", "message": "pull access denied"})
+    for pod in pods(cluster):
+        pod["spec"]["imagePullSecrets"] = [{"name": "registry"}]
+    missing = "Unable to retrieve some image pull secrets (registry); attempting to pull the image may not succeed."
+    cluster.add(event(cluster, pods(cluster)[0], "FailedToRetrieveImagePullSecret", missing))
+    told = said(cluster)
+    assert "as the registry refuses its secrets (registry)" in told.headline
+    assert "(missing: registry)" in told.suggestions[0]
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ('secret "hugging-face" not found', "there is no Secret hugging-face in the namespace research"),
+        ('configmap "settings" not found', "there is no ConfigMap settings in the namespace research"),
+        (
+            "couldn't find key token in Secret research/hugging-face",
+            "the Secret research/hugging-face has no key token",
+        ),
+    ],
+)
+def test_settings_that_are_not_there(message: str, what: str) -> None:
+    """k8s pkg/kubelet/kuberuntime: CreateContainerConfigError."""
+    told = said(placed(admitted(), {"reason": "CreateContainerConfigError", "message": message}))
+    assert told.headline == f"no-nodes cannot start: the container trainer cannot be made, {what}."
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------
+
+NO_MATCH = (
+    "0/8 nodes are available: 8 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, "
+    "preemption: 0/8 nodes are available: 8 Preemption is not helpful for scheduling."
+)
+
+
+def test_a_node_pool_that_grows() -> None:
+    """cluster-autoscaler 1.33, processors/status/eventing_scale_up_processor.go."""
+    cluster = admitted()
+    pod = pods(cluster)[0]
+    group = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instanceGroups/gke-c-v5e-4x4-grp"
+    cluster.add(
+        event(cluster, pod, "NotTriggerScaleUp", "pod didn't trigger scale-up: ", warning=False, ago=5),
+        event(
+            cluster,
+            pod,
+            "TriggeredScaleUp",
+            f"pod triggered scale-up: [{{{group} 0->4 (max: 4)}}]",
+            warning=False,
+            ago=30,
+        ),
+    )
+    told = said(cluster)
+    assert told.headline == (
+        "no-nodes waits for machines: 30 s ago the cluster began to add nodes for it (node pool group "
+        "gke-c-v5e-4x4-grp from 0 to 4)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "why"),
+    [
+        (
+            "NotTriggerScaleUp",
+            "pod didn't trigger scale-up: 2 node(s) didn't match Pod's node affinity/selector, 1 max node group size "
+            "reached",
+            "its node pool has as many nodes as it may have",
+        ),
+        (
+            "NotTriggerScaleUp",
+            "pod didn't trigger scale-up: 3 node(s) didn't match Pod's node affinity/selector",
+            "no node pool has machines that its pods fit on",
+        ),
+        (
+            "NotTriggerScaleUp",
+            "pod didn't trigger scale-up: 1 in backoff after failed scale-up",
+            "the cloud had no such machines for it, or the project no quota of them",
+        ),
+        (
+            "FailedScaleUp",
+            "Node scale up in zones us-east5-b associated with this pod failed: GCE out of resources.",
+            "the cloud had no such machines for it, or the project no quota of them",
+        ),
+    ],
+)
+def test_a_node_pool_that_does_not_grow(reason: str, message: str, why: str) -> None:
+    cluster = admitted()
+    cluster.add(event(cluster, pods(cluster)[0], reason, message, warning=False))
+    assert said(cluster).headline == f"no-nodes has its quota but no machines, and the cluster adds none: {why}."
+
+
+def test_a_taint_that_is_not_tolerated() -> None:
+    """k8s 1.36 names no taint in its message: "node(s) had untolerated taint(s)"; the nodes do."""
+    cluster = unschedulable(
+        admitted(), "0/12 nodes are available: 4 node(s) had untolerated taint(s), 8 node(s) didn't match"
+    )
+    slices(cluster, [recorded.TPU_TAINT, {"key": "team", "value": "search", "effect": "NoSchedule"}])
+    told = said(cluster)
+    assert told.headline == (
+        "no-nodes has its quota, but its pods do not tolerate the taint team=search:NoSchedule, which 4 of the 4 nodes "
+        "have that it could run on."
+    )
+    assert "worker.tolerations.NAME: {key: team, operator: Exists, effect: NoSchedule}" in told.suggestions[0]
+
+
+def test_nodes_that_are_not_ready() -> None:
+    cluster = slices(
+        unschedulable(admitted(), NO_MATCH), [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    )
+    assert said(cluster).headline == (
+        "no-nodes has its quota, but the nodes that it could run on are not fit for use: 4 of 4 are tainted "
+        "node.kubernetes.io/not-ready:NoSchedule."
+    )
+
+
+def test_nodes_that_are_in_use() -> None:
+    message = (
+        "0/12 nodes are available: 4 Insufficient google.com/tpu, 8 node(s) didn't match Pod's node affinity/selector."
+    )
+    cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT])
+    assert said(cluster).headline == (
+        "no-nodes has its quota but no place: none of the 4 nodes that it could run on has enough chips left."
+    )
+
+
+def test_nodes_that_are_too_small() -> None:
+    message = (
+        "0/12 nodes are available: 4 Insufficient google.com/tpu, 8 node(s) didn't match Pod's node affinity/selector."
+    )
+    cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT], chips="1")
+    assert said(cluster).headline == (
+        "no-nodes has its quota but no place: a pod asks for 4 chips, and the largest of the 4 nodes has 1 chip."
+    )
+
+
+def test_another_reason_of_the_scheduler() -> None:
+    message = "0/12 nodes are available: 4 node(s) didn't satisfy existing pods anti-affinity rules. preemption: none."
+    cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT])
+    assert said(cluster).headline == (
+        "no-nodes has its quota but no place: the scheduler finds no node for its pods (0/12 nodes are available: 4 "
+        "node(s) didn't satisfy existing pods anti-affinity rules)."
+    )
+
+
+def test_nodes_that_may_not_be_seen() -> None:
+    cluster = admitted()
+    cluster.hidden = {("nodes", "")}
+    told = said(cluster)
+    assert told.headline.startswith(
+        "no-nodes has its quota but no place: the scheduler finds no node for its pods (0/8"
+    )
+    assert told.evidence[-1].says == "you may not see the Nodes, so this is said without."
+
+
+# --- storage ------------------------------------------------------------------------------------------------------
+
+
+def with_claim(cluster: Recorded, name: str = "checkpoints") -> Recorded:
+    for pod in pods(cluster):
+        pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    return cluster
+
+
+def claim(phase: str, name: str = "checkpoints") -> Object:
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "research", "uid": f"uid-{name}"},
+        "spec": {"storageClassName": "filestore"},
+        "status": {"phase": phase},
+    }
+
+
+def test_a_claim_without_a_volume() -> None:
+    """k8s pkg/scheduler/framework/plugins/volumebinding, and the persistent volume controller's event."""
+    message = "0/8 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+    cluster = with_claim(unschedulable(admitted(), message)).add(claim("Pending"))
+    held = cluster.find("PersistentVolumeClaim", "checkpoints")
+    cluster.add(event(cluster, held, "ProvisioningFailed", 'storageclass.storage.k8s.io "filestore" not found'))
+    told = said(cluster)
+    assert told.headline == (
+        "no-nodes cannot start: its storage, the PersistentVolumeClaim checkpoints, has no volume."
+    )
+    assert told.evidence[1].says == (
+        'is Pending, with the storage class filestore: storageclass.storage.k8s.io "filestore" not found.'
+    )
+
+
+def test_a_claim_that_is_not_there() -> None:
+    message = '0/8 nodes are available: persistentvolumeclaim "checkpoints" not found. preemption: none'
+    told = said(with_claim(unschedulable(admitted(), message)).add(claim("Bound", "data")))
+    assert told.headline == ("no-nodes cannot start: its storage, the PersistentVolumeClaim checkpoints, is not there.")
+    assert told.suggestions == ("Mend storage.claim (research has data), or have the claim made.",)
+
+
+def test_a_bucket_that_cannot_be_mounted() -> None:
+    """The gcsfuse CSI driver's refusal, passed on by k8s pkg/kubelet (FailedMount)."""
+    cluster = placed(admitted(), {"reason": "ContainerCreating"})
+    message = (
+        'MountVolume.SetUp failed for volume "data" : rpc error: code = PermissionDenied desc = failed to get GCS '
+        'bucket "b": googleapi: Error 403: does not have storage.objects.list access'
+    )
+    told = said(cluster.add(event(cluster, pods(cluster)[0], "FailedMount", message)))
+    assert told.headline == "no-nodes cannot start: its pods cannot mount the volume data."
+    assert "roles/storage.objectUser" in told.suggestions[0]
+
+
+# --- crashes ------------------------------------------------------------------------------------------------------
+
+
+def test_out_of_memory() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled"}
+    cluster = placed(
+        admitted(),
+        {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"},
+        lastState={"terminated": ended},
+        restartCount=4,
+    )
+    told = said(cluster)
+    assert told.headline == (
+        "no-nodes does not come up: its container trainer needs more memory than its limit, and is killed, 4 times so "
+        "far."
+    )
+    assert told.suggestions[0].startswith("Raise worker.memory")
+
+
+def test_a_crash_loop() -> None:
+    ended = {"exitCode": 1, "reason": "Error", "message": "Error: no space left on /data\n"}
+    cluster = placed(admitted(), {"reason": "CrashLoopBackOff"}, lastState={"terminated": ended}, restartCount=2)
+    assert said(cluster).headline == (
+        "no-nodes does not come up: trainer ended with exit code 1: no space left on /data, 2 times so far, and is "
+        "started again."
+    )
+
+
+def test_a_config_that_the_trainer_refuses() -> None:
+    """The chart's failure policy ends a JobSet whose trainer exits with 2; its sentence is the termination message."""
+    cluster = recorded.at("run-fails-after-restarts", 20)
+    for pod in pods(cluster):
+        ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        ended.update(exitCode=2, message="Error: train.steps has to be more than 0.")
+    told = said(cluster, "fails")
+    assert told.headline == "fails failed after 1 restart: train.steps has to be more than 0."
+    assert told.suggestions[0].startswith("The trainer refuses its values")
+
+
+# --- pods that are refused ----------------------------------------------------------------------------------------
+
+
+def refused(message: str, **more: Any) -> Recorded:
+    """No pods, and the Job controller's event (k8s pkg/controller/controller_utils.go: FailedCreate)."""
+    cluster = admitted().drop("Pod")
+    return cluster.add(
+        event(cluster, cluster.find("Job", "no-nodes-slice-0"), "FailedCreate", f"Error creating: {message}")
+    )
+
+
+def test_the_quota_of_the_namespace() -> None:
+    """k8s staging/src/k8s.io/apiserver resourcequota admission."""
+    cluster = refused(
+        'pods "no-nodes-slice-0-0-abcde" is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: '
+        "pods=2"
+    )
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "team", "namespace": "research", "uid": "q"}, "spec": {}}
+    cluster.add({**quota, "status": {"hard": {"pods": "2"}, "used": {"pods": "2"}}})
+    told = said(cluster)
+    assert told.headline == (
+        "no-nodes has its quota in the queue, but the namespace research has a limit of its own (ResourceQuota team) "
+        "that its pods would exceed: its pods ask for pods=1 more, pods=2 is in use, and the limit is pods=2."
+    )
+    assert told.evidence[1].says == "in use: pods 2 of 2."
+
+
+def test_pod_security() -> None:
+    """k8s staging/src/k8s.io/pod-security-admission/admission."""
+    told = said(
+        refused(
+            'pods "no-nodes-slice-0-0-abcde" is forbidden: violates PodSecurity "baseline:latest": privileged '
+            '(container "trainer" must not set securityContext.privileged=true), host namespaces (hostNetwork=true)'
+        )
+    )
+    assert told.headline == (
+        "no-nodes cannot start: the namespace research allows baseline pods only, and its pods break that (privileged "
+        '(container "trainer" must not set securityContext.privileged=true), host namespaces (hostNetwork=true)).'
+    )
+    assert told.suggestions[0] == "Set security.privileged: false and security.hostNetwork: false, and submit it again."
+
+
+def test_a_webhook_that_does_not_answer() -> None:
+    """k8s staging/src/k8s.io/apiserver/pkg/util/webhook/error.go."""
+    told = said(
+        refused(
+            'Internal error occurred: failed calling webhook "vtpu.kb.io": failed to call webhook: Post '
+            '"https://tpu-webhook.kube-system.svc:443/mutate?timeout=10s": no endpoints available for service '
+            '"tpu-webhook"'
+        )
+    )
+    assert told.headline == (
+        "no-nodes cannot start: the admission webhook vtpu.kb.io does not answer, so the API server makes no "
+        "pods for it."
+    )
+    assert "kubectl -n kube-system get pods, endpointslices (Service tpu-webhook)" in told.suggestions[0]
+
+
+NO_ACCOUNT = (
+    'pods "x" is forbidden: error looking up service account research/research: serviceaccount "research" not found'
+)
+
+
+def test_a_service_account_that_is_missing() -> None:
+    """k8s plugin/pkg/admission/serviceaccount."""
+    told = said(refused(NO_ACCOUNT))
+    assert told.headline.startswith(
+        'no-nodes cannot start: its pods are refused: pods "x" is forbidden: error looking up'
+    )
+    assert told.suggestions[0].startswith("The service account research is missing: set team.serviceAccount")
+
+
+def test_a_refusal_of_long_ago_is_no_reason_once_the_pods_are_there() -> None:
+    cluster = admitted()
+    job = cluster.find("Job", "no-nodes-slice-0")
+    cluster.add(event(cluster, job, "FailedCreate", "Error creating: exceeded quota: team, requested: pods=1"))
+    assert "no node of the cluster has" in said(cluster).headline
+
+
+# --- controllers that are silent ----------------------------------------------------------------------------------
+
+
+def test_no_job_set_controller() -> None:
+    cluster = admitted().drop("Pod").drop("Job").drop("Event")
+    cluster.find("JobSet", RUN)["status"] = {}
+    told = said(cluster)
+    assert told.headline == (
+        "no-nodes has been free to start for 39 s, but JobSet's controller has not touched it: it does not seem to run."
+    )
+    assert "kubectl -n jobset-system get pods" in told.suggestions[0]
+
+
+def test_no_kuberay() -> None:
+    cluster = recorded.at("rayjob-admitted", 2).drop("Pod").drop("RayCluster").drop("Event")
+    cluster.find("RayJob", "rayjob")["status"] = {}
+    told = said(cluster, "rayjob", "RayJob", later=120)
+    assert told.headline == (
+        "rayjob has been free to start for 2 min 1 s, but KubeRay's operator has not touched it: it does not seem to "
+        "run."
+    )
