@@ -80,6 +80,10 @@ def _rest(cluster: Cluster) -> Iterator[Finding]:
     defaults: dict[str, Any] = chart_defaults("run").tree
     head = {resource: defaults["head"][resource] for resource in ("cpu", "memory")}
     sight = look.look(cluster)
+    if sight.own_namespace.why is None and sight.own_namespace.seen is None:
+        says = f"there is no namespace {cluster.namespace}, so no run can be there."
+        hint = "Choose another with -n; charts/queues makes one for each team."
+        yield Finding(CLUSTER, Level.PROBLEM, "namespace", says, hint)
     yield from components.examine(sight, capacity.has_tpus(sight))
     yield from kueue_config.examine(sight)
     yield from queues.examine(sight, head)

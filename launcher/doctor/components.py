@@ -289,7 +289,7 @@ def _version(component: Component, deployment: Object) -> Iterator[Finding]:
 def _webhooks(sight: Sight, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
     for kind in component.hooks:
         seen = sight.webhooks[kind]
-        if seen.seen is not None and not configurations_of(component, seen.seen, those):
+        if those and seen.seen is not None and not configurations_of(component, seen.seen, those):
             yield _finding(
                 component,
                 Level.PROBLEM,

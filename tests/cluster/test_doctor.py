@@ -131,11 +131,13 @@ def test_plain_kubernetes(doctor: Doctor) -> None:
 def test_crds_without_controllers(doctor: Doctor, clinic: list[Object]) -> None:
     found = doctor()
     for subject in ("Kueue", "JobSet", "KubeRay"):
-        assert found[subject][0].level is Level.PROBLEM
+        assert [one.level for one in found[subject]] == [Level.PROBLEM]
         assert found[subject][0].says.startswith("the API is served, but no Deployment is its controller")
     assert found["TPU webhook"][0].level is Level.PROBLEM
     # Nobody writes the queues' status.
     assert any("has not looked at" in one.says and "clinic" in one.says for one in found["ClusterQueues"])
+    assert "namespace" not in found
+    assert doctor(namespace="clinc")["namespace"][0].says == "there is no namespace clinc, so no run can be there."
 
 
 @pytest.mark.usefixtures("installed")
