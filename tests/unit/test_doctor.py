@@ -630,6 +630,30 @@ def test_rights_to_what_the_cluster_does_not_have_are_not_missed() -> None:
     ] == []
 
 
+class HalfTold:
+    """Stands in for a cluster with GKE's authorizer: it lists no rules, and answers each review by itself. The API
+    server of the tests has RBAC alone, which lists all."""
+
+    namespace = "research"
+
+    def __init__(self, allowed: set[Right]) -> None:
+        self.allowed = allowed
+
+    def request(self, *_: Any, **__: Any) -> Any:
+        status = {"resourceRules": [], "incomplete": True}
+        return type("Answer", (), {"json": staticmethod(lambda: {"status": status})})
+
+    def can(self, verb: str, resource: str, group: str, namespace: str | None, *, subresource: str) -> bool:
+        assert namespace == ("" if resource == "clusterqueues" else None)
+        return Right(verb, f"{resource}/{subresource}" if subresource else resource, group) in self.allowed
+
+
+def test_rights_that_are_no_rules_are_asked_for_one_by_one() -> None:
+    allowed = {Right("create", "rayjobs", "ray.io"), Right("get", "pods/log", "")}
+    cluster: Any = HalfTold(allowed)
+    assert rights.read(cluster) == Rights(frozenset(allowed), {}, queues=False)
+
+
 def test_ray_clusters_by_name() -> None:
     proxy = Right("get", "services/proxy", "")
     names = ("ours-head-svc:8265", "http:ours-head-svc:8265", "b-head-svc:8265", "http:b-head-svc:8265")
