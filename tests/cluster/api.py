@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import urllib3
 
 Object = dict[str, Any]
 
-PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses", "Cohort": "cohorts", "Topology": "topologies"}
+PLURALS = {
+    **{"NetworkPolicy": "networkpolicies", "Ingress": "ingresses", "Cohort": "cohorts", "Topology": "topologies"},
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
 CLUSTER_SCOPED = {
     *("Namespace", "Node", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "CustomResourceDefinition"),
     *("ClusterQueue", "ResourceFlavor", "Cohort", "Topology", "AdmissionCheck", "WorkloadPriorityClass"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "PersistentVolume", "StorageClass"),
 }
 
@@ -45,8 +50,11 @@ class Api:
         self._client.close()
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """The JSON answer, or text where it is none. Raises ApiError from 400 on."""
-        response = self.open(method, path, body, content_type)
+        """The JSON answer, or text where it is none. Raises ApiError from 400 on; waits where it is told to (429)."""
+        deadline = time.monotonic() + 60
+        # The API server says so while it still reads a kind's objects from etcd, after its start for one.
+        while (response := self.open(method, path, body, content_type)).status == 429 and time.monotonic() < deadline:
+            time.sleep(0.2)
         text = response.data.decode()
         if response.status >= 400:
             raise ApiError(method, path, response.status, text)

@@ -165,10 +165,16 @@ class ControlPlane:
 
         Labels whose names are no Python names: **{"cloud.google.com/gke-spot": "true"}.
         """
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        made = nodes(pool, accelerator, topology, hosts, chips, labels, self.log_server.port, now)
+        made = nodes(pool, accelerator, topology, hosts, chips, labels, self.log_server.port, _now())
         self.create_all(made)
         return [node["metadata"]["name"] for node in made]
+
+    def add_node(self, name: str, pool: str) -> None:
+        """One cpu node with a name of its own."""
+        (node,) = nodes(pool, "cpu", "", 1, 0, {}, self.log_server.port, _now())
+        node["metadata"]["name"] = name
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = name
+        self.api.create(node)
 
     def create_all(self, objects: Sequence[dict[str, Any]], workers: int = 8) -> list[dict[str, Any]]:
         """Create many at once, in no order."""
@@ -213,7 +219,7 @@ class ControlPlane:
             },
         }
         self.api.create(pod)
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = _now()
         conditions = [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in ("Initialized", "Ready")]
         status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": conditions}
         self.api.merge(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
@@ -405,3 +411,7 @@ def free_ports(count: int) -> list[int]:
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,434 @@
+"""Plays a recording into a real API server, so that readers see what Kueue, JobSet and KubeRay wrote.
+
+    replay(plane, "rayjob-succeeds", namespace="test-1")            # all of it, at once
+    player = Player(plane, "preempted-by-priority", namespace="test-2")
+    player.step_to(12.5)                                            # as it was 12.5 s after the start; go on later
+    player = follow_as(plane, "rayjob-succeeds", created)           # the same, happening to a run that is there
+
+What differs from the recording: uids and creation times (the server's own, translated wherever they are quoted);
+all other times are moved so that the recording ends now; pods' schedulerName and Jobs' managedBy are "recorded", which
+keeps the real scheduler, job controller and KWOK away from them. Owners are kept: the real garbage collector does
+with them what it did in the recording, and is sometimes a moment earlier than the player.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import datetime
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.cluster import recordings
+from tests.cluster.api import ApiError, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.recordings import Change, Translation
+
+JOB_MANAGER = "slipway.example/recorded"
+SERVER_SET = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+# Every recording was made with three v5e slices and two cpu nodes; "big" has none.
+POOLS = ("nodepool1", "nodepool2", "nodepool3")
+FLAVORS = {
+    "v5e-2x4": {"gke-tpu-accelerator": "tpu-v5-lite-podslice", "gke-tpu-topology": "2x4"},
+    "v5e-4x4": {"gke-tpu-accelerator": "tpu-v5-lite-podslice", "gke-tpu-topology": "4x4"},
+    "cpu": {},
+}
+_SITE = threading.Lock()  # players may run in several threads
+PRIORITIES = {"low": 100, "high": 10000}
+
+
+def replay(plane: ControlPlane, name: str, namespace: str = "", until: float | None = None, **more: Any) -> Player:
+    """Play the recording `name` up to `until` seconds, or to its end, at once. `more`: see Player."""
+    player = Player(plane, name, namespace, **more)
+    player.step_to(until)
+    return player
+
+
+class Player:
+    """A recording and how far it has been played.
+
+    namespace: takes the place of the recording's namespace research, and <namespace>-search that of search, and
+    every cluster queue and cohort gets it as a suffix, so that many recordings live side by side; "" leaves all names
+    as recorded. runs: other names for recorded runs. skip: kinds that are not played, such as the queues where a test
+    has its own. start: the time that the recording's start is moved to; so that it ends now, unless given.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        name: str,
+        namespace: str = "",
+        *,
+        runs: dict[str, str] | None = None,
+        queues: dict[str, str] | None = None,
+        local_queues: dict[str, str] | None = None,
+        skip: Sequence[str] = (),
+        start: datetime.datetime | None = None,
+    ) -> None:
+        self.name = name
+        self.api = plane.api
+        self.plane = plane
+        self.changes = [change for change in recordings.read(name) if change.obj["kind"] not in skip]
+        self.position = 0
+        self.deleted: set[str] = set()  # recorded uids of what is being deleted or is gone
+        self.adopted: dict[str, Object] = {}
+        self._last: dict[str, Object] = {}
+        now = datetime.datetime.now(datetime.UTC)
+        start = start or now - datetime.timedelta(seconds=recordings.length(self.changes))
+        found = {change.obj["metadata"].get("namespace", "") for change in self.changes} - {""}
+        self.translation = Translation(
+            namespaces={old: _namespace(old, namespace) for old in found},
+            queues=_queues(self.changes, f"-{namespace}" if namespace else "") | (queues or {}),
+            local_queues=local_queues or {},
+            names=_names(self.changes, runs or {}),
+            runs=runs or {},
+            shift=start - recordings.started(recordings.read(name)),
+        )
+
+    @property
+    def namespace(self) -> str:
+        """Where the recording's namespace research is."""
+        return self.translation.namespaces.get("research", "research")
+
+    def step_to(self, until: float | None = None) -> None:
+        """Play on up to `until` seconds after the recording's start, to its end without."""
+        if self.position == 0:
+            site(self.plane)
+            for namespace in self.translation.namespaces.values():
+                self.plane.add_namespace(namespace)
+        while self.position < len(self.changes):
+            change = self.changes[self.position]
+            if until is not None and change.t > until:
+                return
+            self._play(change)
+            self.position += 1
+
+    def step_past(self, kind: str, **fields: str) -> float:
+        """Play on through the change after which an object of `kind` has these values in its status; its time.
+
+        A field is a key of the status (phase="Running", jobStatus="SUCCEEDED") or a condition's type (Admitted="True").
+        """
+        for change in self.changes[self.position :]:
+            if change.obj["kind"] == kind and all(_says(change.obj, *wanted) for wanted in fields.items()):
+                self.step_to(change.t)
+                return change.t
+        raise AssertionError(f"{self.name} has no {kind} with {fields} after change {self.position}")
+
+    @contextlib.contextmanager
+    def playing(self, speed: float = 10) -> Iterator[None]:
+        """Play on in a thread, `speed` times as fast as it was; the rest is played at once at the end."""
+        stop = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            begun, origin = time.monotonic(), self.changes[min(self.position, len(self.changes) - 1)].t
+            try:
+                while self.position < len(self.changes) and not stop.is_set():
+                    self.step_to(origin + (time.monotonic() - begun) * speed)
+                    stop.wait(0.02)
+            except BaseException as error:  # raised in the test's thread
+                failed.append(error)
+
+        thread = threading.Thread(target=run, name=f"replay {self.name}")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            if failed:
+                raise failed[0]  # rather than what the test waited for in vain
+        self.step_to()
+
+    def expected(self) -> list[Object]:
+        """The last state of everything that is there now, translated; Events are left out."""
+        last: dict[str, Object] = {}
+        for change in self.changes[: self.position]:
+            uid = change.obj["metadata"]["uid"]
+            last.pop(uid, None)
+            if change.type != "DELETED" and change.obj["kind"] != "Event":
+                last[uid] = change.obj
+        return [self.translation(obj) for obj in last.values()]
+
+    # -- one change --------------------------------------------------------------------------------------------------
+
+    def _play(self, change: Change) -> None:
+        uid = change.obj["metadata"]["uid"]
+        obj = self._prepared(change.obj)
+        if change.type == "DELETED":
+            self._delete(uid, obj)
+        elif uid in self._last:
+            self._modify(uid, self._last[uid], obj)
+        elif uid in self.adopted:
+            self._modify(uid, _stripped(self.adopted[uid]), obj)
+        elif change.obj["kind"] == "Event":
+            # An event of an earlier situation whose object this recording lacks can be there already.
+            self.api.ensure(_without(obj, SERVER_SET))
+        else:
+            self._create(uid, obj)
+        self._last[uid] = obj
+
+    def _prepared(self, recorded: Object) -> Object:
+        """What is to be written for this recorded object."""
+        obj = self.translation(recorded)
+        if obj["kind"] == "Pod":
+            obj["spec"]["schedulerName"] = "recorded"
+            self._as_the_run_has_it(obj)
+        elif obj["kind"] == "Job":
+            obj["spec"]["managedBy"] = JOB_MANAGER
+        return _stripped(obj) if recorded["metadata"]["uid"] in self.adopted else obj
+
+    def _create(self, uid: str, obj: Object) -> None:
+        body = copy.deepcopy(_without(obj, (*SERVER_SET, *DELETION)))
+        status = body.pop("status", None)
+        node = ""
+        if obj["kind"] == "Pod":
+            node = body["spec"].pop("nodeName", "")
+        elif obj["kind"] == "Job":
+            _own_selector(body)
+        made = self.api.create(body)
+        self.translation.uids[uid] = made["metadata"]["uid"]
+        if node:
+            self._bind(obj, node)
+        if status:
+            self.api.merge(f"{path_of(obj)}/status", {"status": status})
+
+    def _modify(self, uid: str, old: Object, new: Object) -> None:
+        path = path_of(new)
+        patch: Object = {}
+        for part in ("metadata", "spec"):
+            changed = _difference(_part(old, part), _part(new, part))
+            if changed:
+                patch[part] = changed
+        if new["kind"] == "Event":
+            patch = {key: value for key, value in new.items() if key not in ("metadata",) and old.get(key) != value}
+        try:
+            if new["kind"] == "Pod" and (node := patch.get("spec", {}).pop("nodeName", "")):
+                self._bind(new, node)
+            if any(patch.values()):
+                self.api.merge(path, patch)
+            if (status := _difference(old.get("status", {}), new.get("status", {}))) and new["kind"] != "Event":
+                self.api.merge(f"{path}/status", {"status": status})
+            if _deletion(new) != _deletion(old):
+                self.deleted.add(uid)
+                how = "Foreground" if "foregroundDeletion" in new["metadata"].get("finalizers", ()) else "Background"
+                self.api.delete(path, grace=new["metadata"]["deletionGracePeriodSeconds"], propagation=how)
+        except ApiError as error:
+            # The real garbage collector was there first.
+            if error.status not in (404, 409) or not self._going(uid, new):
+                raise
+
+    def _delete(self, uid: str, obj: Object) -> None:
+        self.deleted.add(uid)
+        path = path_of(obj)
+        found = self.api.find(path)
+        if found is None or found["metadata"]["uid"] != self.translation.uids.get(uid, ""):
+            return
+        with contextlib.suppress(ApiError):  # gone in this moment
+            if found["metadata"].get("finalizers"):
+                self.api.merge(path, {"metadata": {"finalizers": None}})
+            self.api.delete(path, grace=0)
+
+    def _going(self, uid: str, obj: Object) -> bool:
+        """Whether this object, or what owns it, is being deleted."""
+        live = {self.translation.uids.get(gone, gone) for gone in self.deleted}
+        owners = {owner["uid"] for owner in obj["metadata"].get("ownerReferences", ())}
+        return uid in self.deleted or bool(owners & live)
+
+    def _bind(self, pod: Object, node: str) -> None:
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod["metadata"]["name"]}, "target": target}
+        self.api.request("POST", f"{path_of(pod)}/binding", body)
+
+    # -- a run that was there first ----------------------------------------------------------------------------------
+
+    def adopt(self, recorded_uid: str, live: Object) -> None:
+        """From now on what happens to the recorded run happens to `live`."""
+        self.adopted[recorded_uid] = live
+        self.translation.uids[recorded_uid] = live["metadata"]["uid"]
+
+    def _as_the_run_has_it(self, pod: Object) -> None:
+        """An adopted run's pods have its template's labels, annotations and containers."""
+        labels = pod["metadata"].get("labels", {})
+        for live in self.adopted.values():
+            name = live["metadata"]["name"]
+            if labels.get("jobset.sigs.k8s.io/jobset-name") == name or labels.get("ray.io/cluster", "").startswith(
+                f"{name}-"
+            ):
+                _like(pod, _template(live, labels))
+
+
+def follow_as(
+    plane: ControlPlane, name: str, live: Object, *, run: str = "", skip_queues: bool = True, **more: Any
+) -> Player:
+    """A player of the recording `name` in which `live`, a RayJob or JobSet that somebody created, is the run `run`.
+
+    run: the recorded run's name; the recording's first one of that kind without. Nothing is played yet. The queues of
+    the recording are left out where the run's own are there (skip_queues); the names of those are taken over.
+    """
+    changes = recordings.read(name)
+    runs = [c.obj["metadata"] for c in changes if c.obj["kind"] == live["kind"] and c.type == "ADDED"]
+    recorded = next((metadata for metadata in runs if run in ("", metadata["name"])), None)
+    assert recorded, f"{name} has no {live['kind']} {run}"
+    metadata = live["metadata"]
+    if skip_queues:
+        queue = metadata.get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
+        found = plane.api.find(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{metadata['namespace']}/localqueues/{queue}")
+        cluster_queue = found["spec"]["clusterQueue"] if found else "research"
+        more.setdefault("skip", ("ClusterQueue", "LocalQueue"))
+        more.setdefault("local_queues", {"multislice": queue})
+        more.setdefault("queues", dict.fromkeys(_queues(changes, ""), cluster_queue))
+    player = Player(plane, name, metadata["namespace"], runs={recorded["name"]: metadata["name"]}, **more)
+    player.adopt(recorded["uid"], live)
+    return player
+
+
+def site(plane: ControlPlane) -> None:
+    """The nodes, flavors and priority classes that every recording was made with; those that are there are kept."""
+    with _SITE:
+        if plane.api.find("/api/v1/nodes/node1") is None:
+            _make_site(plane)
+
+
+def _make_site(plane: ControlPlane) -> None:
+    api = plane.api
+    for pool in POOLS:
+        plane.add_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)
+    plane.add_nodes("cpu", "cpu", "", 2, 0)
+    for name, labels in FLAVORS.items():
+        spec = {"nodeLabels": {f"cloud.google.com/{key}": value for key, value in labels.items()}}
+        tolerations = [{"key": "google.com/tpu", "operator": "Exists"}] if labels else []
+        api.ensure(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta2",
+                "kind": "ResourceFlavor",
+                "metadata": {"name": name},
+                "spec": {**spec, "tolerations": tolerations} if labels else {},
+            }
+        )
+    for name, value in PRIORITIES.items():
+        api.ensure(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta2",
+                "kind": "WorkloadPriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+        )
+    plane.add_node("node1", "cpu")
+
+
+def _namespace(recorded: str, wanted: str) -> str:
+    if not wanted:
+        return recorded
+    return wanted if recorded == "research" else f"{wanted}-{recorded}"
+
+
+def _queues(changes: list[Change], suffix: str) -> dict[str, str]:
+    found = {c.obj["metadata"]["name"] for c in changes if c.obj["kind"] == "ClusterQueue"}
+    found |= {c.obj["spec"]["cohortName"] for c in changes if "cohortName" in c.obj.get("spec", {})}
+    return {name: f"{name}{suffix}" for name in found}
+
+
+def _names(changes: list[Change], runs: dict[str, str]) -> dict[str, str]:
+    """Other names for the objects of these runs, cut to 63 characters at the end of the run's own part."""
+    names = {}
+    for name in {c.obj["metadata"]["name"] for c in changes if c.obj["kind"] != "Event"}:
+        for run, live in runs.items():
+            before, found, after = f"-{name}-".rpartition(f"-{run}-")
+            if found and name not in names and name != run:
+                rest = len(before.strip("-")) + len(after.strip("-")) + 2
+                names[name] = "-".join(
+                    part for part in (before.strip("-"), live[: 63 - rest], after.strip("-")) if part
+                )
+    return names
+
+
+def _own_selector(job: Object) -> None:
+    """The server makes a Job's selector from its uid."""
+    job["spec"].pop("selector", None)
+    job["spec"].pop("manualSelector", None)
+    for labels in (job["spec"]["template"]["metadata"].get("labels", {}), job["metadata"].get("labels", {})):
+        for key in ("batch.kubernetes.io/controller-uid", "controller-uid"):
+            labels.pop(key, None)
+
+
+def _template(run: Object, labels: dict[str, str]) -> Object:
+    """The pod template of a run that a pod with these labels was made from."""
+    spec = run["spec"]
+    if run["kind"] == "JobSet":
+        jobs = spec["replicatedJobs"]
+        wanted = labels.get("jobset.sigs.k8s.io/replicatedjob-name")
+        job = next((job for job in jobs if job["name"] == wanted), jobs[0])
+        return dict(job["template"]["spec"]["template"])
+    cluster = spec["rayClusterSpec"]
+    if labels.get("ray.io/node-type") == "head":
+        return dict(cluster["headGroupSpec"]["template"])
+    return dict(cluster["workerGroupSpecs"][0]["template"])
+
+
+def _like(pod: Object, template: Object) -> None:
+    metadata = template.get("metadata", {})
+    for field in ("labels", "annotations"):
+        pod["metadata"][field] = {**metadata.get(field, {}), **pod["metadata"].get(field, {})}
+    renamed = {
+        old["name"]: new["name"]
+        for old, new in zip(pod["spec"]["containers"], template["spec"]["containers"], strict=False)
+    }
+    node = pod["spec"].get("nodeName")
+    pod["spec"] = {**template["spec"], "schedulerName": "recorded", **({"nodeName": node} if node else {})}
+    pod["spec"].pop("serviceAccountName", None)  # the team's, which this namespace may lack
+    pod.get("status", {}).pop("qosClass", None)  # the server tells it by the containers
+    for status in pod.get("status", {}).get("containerStatuses", ()):
+        status["name"] = renamed.get(status["name"], status["name"])
+
+
+def _part(obj: Object, part: str) -> Object:
+    found: Object = _without(obj, (*SERVER_SET, *DELETION)).get(part, {})
+    return found
+
+
+def _stripped(run: Object) -> Object:
+    """A run without what its creator decides: all of its spec but spec.suspend, and its labels."""
+    metadata = run["metadata"]
+    kept = {key: metadata[key] for key in ("name", "namespace", "finalizers", *DELETION) if key in metadata}
+    return {
+        **{key: run[key] for key in ("apiVersion", "kind")},
+        "metadata": kept,
+        "spec": {"suspend": run["spec"].get("suspend", False)},
+        "status": run.get("status", {}),
+    }
+
+
+def _without(obj: Object, keys: Sequence[str]) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in keys}
+    # A foreground deletion's finalizer is the server's to set.
+    if "finalizers" in metadata:
+        metadata["finalizers"] = [item for item in metadata["finalizers"] if item != "foregroundDeletion"]
+    return {**obj, "metadata": metadata}
+
+
+def _difference(old: Any, new: Any) -> Object:
+    """A merge patch that leads from `old` to `new`."""
+    patch: Object = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            if below := _difference(before, value):
+                patch[key] = below
+        elif before != value:
+            patch[key] = value
+    return patch
+
+
+def _deletion(obj: Object) -> tuple[Any, ...]:
+    return tuple(obj["metadata"].get(key) for key in DELETION)
+
+
+def _says(obj: Object, key: str, value: str) -> bool:
+    status = obj.get("status", {})
+    conditions = {c["type"]: c["status"] for c in status.get("conditions", ())}
+    return bool(status.get(key) == value or conditions.get(key) == value)

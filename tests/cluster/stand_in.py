@@ -1,0 +1,171 @@
+"""What Kueue, KubeRay and JobSet do to a run that is told to stop, done live.
+
+A stand-in, because a recording cannot know when a test cancels, and upstream's controllers cannot be had where tests
+run. It covers stopping only, and writes what they write: Kueue 0.19's eviction by deactivation (the conditions of
+pkg/workload, in its order: Evicted, then the job is suspended, then the quota is given back), and what KubeRay and
+JobSet do about spec.suspend, as in recordings/preempted-by-priority. Everything else is a matter of replay.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import threading
+from collections.abc import Iterator
+
+from tests.cluster.api import Api, ApiError, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+RUNS = {
+    "RayJob": "/apis/ray.io/v1/namespaces/{}/rayjobs",
+    "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+}
+DEACTIVATED = "The workload is deactivated"
+
+
+@contextlib.contextmanager
+def controllers(plane: ControlPlane, *namespaces: str, every: float = 0.1) -> Iterator[None]:
+    """While this is open, runs in `namespaces` that are deactivated or suspended stop as with the real controllers."""
+    stop = threading.Event()
+    failed: list[BaseException] = []
+    api = Api(plane.admin)
+
+    def run() -> None:
+        try:
+            while not stop.wait(every):
+                for namespace in namespaces:
+                    _look(api, namespace)
+        except BaseException as error:  # raised in the test's thread
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="controllers")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        api.close()
+        if failed:
+            raise failed[0]  # rather than what the test waited for in vain
+
+
+def _look(api: Api, namespace: str) -> None:
+    try:
+        for workload in api.items(f"{KUEUE}/namespaces/{namespace}/workloads"):
+            if workload["spec"].get("active") is False and not _is(workload, "Finished"):
+                _evict(api, workload)
+        for path in RUNS.values():
+            for run in api.items(path.format(namespace)):
+                if run["spec"].get("suspend") and not _ended(run):
+                    _suspend(api, run)
+    except ApiError as error:
+        if error.status != 404:  # deleted while this looked at it
+            raise
+
+
+def _evict(api: Api, workload: Object) -> None:
+    """One step of Kueue's eviction."""
+    conditions = Conditions(workload)
+    if not _is(workload, "Evicted"):
+        conditions.set("Evicted", "True", "Deactivated", DEACTIVATED)
+        api.merge(f"{path_of(workload)}/status", {"status": {"conditions": conditions.all, "requeueState": None}})
+        return
+    owner = workload["metadata"]["ownerReferences"][0]
+    path = f"{RUNS[owner['kind']].format(workload['metadata']['namespace'])}/{owner['name']}"
+    run = api.get(path)
+    if not run["spec"].get("suspend"):
+        api.merge(path, {"spec": {"suspend": True}})
+    elif _suspended(run) and (conditions.status("QuotaReserved"), conditions.status("Requeued")) != ("False", "False"):
+        conditions.set("Requeued", "False", "Deactivated", DEACTIVATED)
+        conditions.set("QuotaReserved", "False", "Pending", DEACTIVATED)
+        if conditions.status("Admitted"):
+            conditions.set("Admitted", "False", "NoReservation", "The workload has no reservation")
+        api.merge(f"{path_of(workload)}/status", {"status": {"conditions": conditions.all, "admission": None}})
+
+
+def _suspend(api: Api, run: Object) -> None:
+    """One step of KubeRay's, or JobSet's, suspension: first the pods go, then the status says so."""
+    namespace = run["metadata"]["namespace"]
+    owners = {run["metadata"]["uid"]}
+    if run["kind"] == "JobSet":
+        for job in api.items(f"/apis/batch/v1/namespaces/{namespace}/jobs"):
+            if _owned(job, owners):
+                owners.add(job["metadata"]["uid"])
+                if not job["spec"].get("suspend"):
+                    api.merge(path_of({"apiVersion": "batch/v1", "kind": "Job", **job}), {"spec": {"suspend": True}})
+    else:
+        for cluster in api.items(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters"):
+            if _owned(cluster, owners):
+                owners.add(cluster["metadata"]["uid"])
+                api.delete(path_of(cluster))
+    pods = [pod for pod in api.items(f"/api/v1/namespaces/{namespace}/pods") if _owned(pod, owners) or _of(pod, run)]
+    for pod in pods:
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+        if pod["metadata"].get("finalizers"):
+            api.merge(path, {"metadata": {"finalizers": None}})
+        # Told to end first, gone the next time; no kubelet is there to say that it has ended.
+        api.delete(path, grace=0 if "deletionTimestamp" in pod["metadata"] else None)
+    if pods or _suspended(run):
+        return
+    if run["kind"] == "JobSet":
+        conditions = Conditions(run)
+        conditions.set("Suspended", "True", "SuspendedJobs", "jobset is suspended")
+        status: Object = {"conditions": conditions.all}
+    else:
+        empty = ("rayClusterName", "dashboardURL", "jobId", "jobStatus", "message")
+        status = {"jobDeploymentStatus": "Suspended", **{key: None for key in empty if key in run.get("status", {})}}
+    api.merge(f"{path_of(run)}/status", {"status": status})
+
+
+class Conditions:
+    """An object's conditions, to be changed one by one and written back all together."""
+
+    def __init__(self, obj: Object) -> None:
+        self.all: list[Object] = [dict(condition) for condition in obj.get("status", {}).get("conditions", ())]
+        self._generation = obj["metadata"].get("generation", 1)
+
+    def status(self, kind: str) -> str:
+        return next((str(condition["status"]) for condition in self.all if condition["type"] == kind), "")
+
+    def set(self, kind: str, status: str, reason: str, message: str) -> None:
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        made = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
+        made["observedGeneration"] = self._generation
+        for number, old in enumerate(self.all):
+            if old["type"] == kind:
+                if old["status"] == status:
+                    made["lastTransitionTime"] = old["lastTransitionTime"]
+                self.all[number] = made
+                return
+        self.all.append(made)
+
+
+def _is(obj: Object, kind: str) -> bool:
+    return Conditions(obj).status(kind) == "True"
+
+
+def _suspended(run: Object) -> bool:
+    if run["kind"] == "JobSet":
+        return _is(run, "Suspended")
+    return bool(run.get("status", {}).get("jobDeploymentStatus") == "Suspended")
+
+
+def _ended(run: Object) -> bool:
+    if run["kind"] == "JobSet":
+        return _is(run, "Completed") or _is(run, "Failed")
+    return run.get("status", {}).get("jobDeploymentStatus") in ("Complete", "Failed")
+
+
+def _owned(obj: Object, uids: set[str]) -> bool:
+    return any(owner["uid"] in uids for owner in obj["metadata"].get("ownerReferences", ()))
+
+
+def _of(pod: Object, run: Object) -> bool:
+    """Whether a pod is one of this run's, by its labels: its RayCluster may be gone already."""
+    labels = pod["metadata"].get("labels", {})
+    if run["kind"] == "JobSet":
+        return bool(labels.get("jobset.sigs.k8s.io/jobset-name") == run["metadata"]["name"])
+    cluster = run.get("status", {}).get("rayClusterName")
+    return bool(cluster and labels.get("ray.io/cluster") == cluster)

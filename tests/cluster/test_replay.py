@@ -1,0 +1,191 @@
+"""Recordings, played into the real API server: readers see what upstream wrote."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import datetime
+import time
+from typing import Any
+
+import pytest
+
+from tests.cluster import recordings
+from tests.cluster.api import Object, collection, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.recordings import Translation
+from tests.cluster.replay import Player, follow_as, replay
+from tests.cluster.stand_in import controllers
+from tests.cluster.test_control_plane import until
+
+KINDS = ("JobSet", "Job", "Pod", "Workload", "RayJob", "RayCluster", "LocalQueue")
+GROUPS = {
+    **{"JobSet": "jobset.x-k8s.io/v1alpha2", "Job": "batch/v1", "Pod": "v1", "RayJob": "ray.io/v1"},
+    **{"RayCluster": "ray.io/v1", "Workload": "kueue.x-k8s.io/v1beta2", "LocalQueue": "kueue.x-k8s.io/v1beta2"},
+}
+
+
+def test_every_recording_ends_as_it_did(control_plane: ControlPlane) -> None:
+    names = recordings.names()
+    assert len(names) == 18
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        players = list(pool.map(lambda name: replay(control_plane, name, f"end-{name}"), names))
+    for player in players:
+        agrees(control_plane, player)
+        for namespace in player.translation.namespaces.values():
+            control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def agrees(plane: ControlPlane, player: Player) -> None:
+    """The API server has the objects that the recording had at this point, and they say the same."""
+    wanted = player.expected()
+    for kind in KINDS:
+        for namespace in player.translation.namespaces.values():
+            listed = plane.api.items(collection({"apiVersion": GROUPS[kind], "kind": kind, "metadata": {}}, namespace))
+            here = [obj for obj in wanted if obj["kind"] == kind and obj["metadata"]["namespace"] == namespace]
+            assert {obj["metadata"]["name"] for obj in listed} == {obj["metadata"]["name"] for obj in here}, player.name
+    for recorded in wanted:
+        live = plane.api.get(path_of(recorded))
+        where = f"{player.name}: {recorded['kind']} {recorded['metadata']['name']}"
+        assert live.get("status", {}) == recorded.get("status", {}), where
+        for field in ("labels", "annotations", "ownerReferences", "finalizers"):
+            assert live["metadata"].get(field) == recorded["metadata"].get(field), f"{where} {field}"
+        assert live["metadata"].get("generation") == recorded["metadata"].get("generation"), where
+        if recorded["kind"] not in ("Pod", "Job"):  # whose defaults are another server's
+            assert live.get("spec") == recorded.get("spec"), where
+
+
+def test_it_can_be_played_step_by_step(control_plane: ControlPlane, namespace: str) -> None:
+    player = Player(control_plane, "preempted-by-priority", namespace)
+    t = player.step_past("Workload", Evicted="True")
+    agrees(control_plane, player)
+    workloads = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads")
+    conditions = {
+        c["type"]: c for w in workloads for c in w["status"]["conditions"] if "-low-3-" in w["metadata"]["name"]
+    }
+    # The message quotes the uids that the preemptor has here.
+    high = next(w for w in workloads if "-high-1-" in w["metadata"]["name"])
+    assert f"UID: {high['metadata']['uid']}" in conditions["Evicted"]["message"]
+    assert f"JobUID: {high['metadata']['labels']['kueue.x-k8s.io/job-uid']}" in conditions["Evicted"]["message"]
+    assert f"path: /tpu-{namespace};" in conditions["Evicted"]["message"]
+    since = datetime.datetime.fromisoformat(conditions["Evicted"]["lastTransitionTime"])
+    ago = (datetime.datetime.now(datetime.UTC) - since).total_seconds()
+    assert abs(ago - (recordings.length(player.changes) - t)) < 10  # the recording ends now
+    player.step_to()
+    agrees(control_plane, player)
+
+
+def test_it_can_be_played_while_somebody_looks(control_plane: ControlPlane, namespace: str) -> None:
+    player = Player(control_plane, "run-fails-after-restarts", namespace)
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/fails"
+    seen: list[str | None] = []
+    with player.playing(speed=20):
+        deadline = time.monotonic() + 10
+        while not seen or seen[-1] != "Failed":
+            assert time.monotonic() < deadline
+            state = (control_plane.api.find(path) or {}).get("status", {}).get("terminalState")
+            seen += [state] if state not in seen else []
+    assert seen == [None, "Failed"]
+
+
+RAY_JOB: dict[str, Any] = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "metadata": {"name": "llama", "labels": {"slipway.dev/run": "llama", "kueue.x-k8s.io/queue-name": "team"}},
+    "spec": {
+        "entrypoint": "python train.py",
+        "suspend": True,
+        "rayClusterSpec": {
+            "headGroupSpec": {
+                "rayStartParams": {},
+                "template": {"spec": {"containers": [{"name": "main", "image": "example.invalid/ray:1"}]}},
+            },
+            "workerGroupSpecs": [
+                {
+                    "groupName": "w",
+                    "replicas": 2,
+                    "rayStartParams": {},
+                    "template": {
+                        "metadata": {"labels": {"slipway.dev/run": "llama"}},
+                        "spec": {"containers": [{"name": "trainer", "image": "example.invalid/ray:1"}]},
+                    },
+                }
+            ],
+        },
+    },
+}
+
+
+def a_run(plane: ControlPlane, namespace: str) -> Object:
+    """A RayJob that somebody submitted to a queue of his own."""
+    spec = {"clusterQueue": "shared"}
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "spec": spec}
+    plane.api.create({**queue, "metadata": {"name": "team", "namespace": namespace}})
+    return plane.api.create({**RAY_JOB, "metadata": {**RAY_JOB["metadata"], "namespace": namespace}})
+
+
+def test_a_recording_can_happen_to_a_run_that_is_there(control_plane: ControlPlane, namespace: str) -> None:
+    run = a_run(control_plane, namespace)
+    player = follow_as(control_plane, "rayjob-succeeds", run)
+    player.step_past("RayJob", jobStatus="RUNNING")
+    live = control_plane.api.get(path_of(run))
+    assert live["status"]["rayClusterName"] == "llama-j9b2k"
+    assert live["spec"] == {**run["spec"], "suspend": False}
+    (workload,) = control_plane.api.items(
+        f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
+        f"?labelSelector=kueue.x-k8s.io/job-uid={run['metadata']['uid']}"
+    )
+    assert workload["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]
+    assert workload["metadata"]["name"] == "rayjob-llama-e951b"
+    assert workload["status"]["admission"]["clusterQueue"] == "shared"
+    assert workload["spec"]["queueName"] == "team"
+    pods = control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector=ray.io/cluster=llama-j9b2k")
+    assert sorted(pod["spec"]["containers"][0]["name"] for pod in pods) == ["main", "trainer", "trainer"]
+    worker = next(pod for pod in pods if pod["metadata"]["labels"]["ray.io/node-type"] == "worker")
+    assert worker["metadata"]["labels"]["slipway.dev/run"] == "llama"
+    assert worker["status"]["containerStatuses"][0]["name"] == "trainer"
+    where = (namespace, worker["metadata"]["name"], "trainer")
+    control_plane.write_log(*where, ["hello"])
+    assert control_plane.api.get(f"/api/v1/namespaces/{namespace}/pods/{where[1]}/log") == "hello\n"
+    player.step_to()
+    assert control_plane.api.get(path_of(run))["status"]["jobStatus"] == "SUCCEEDED"
+    assert control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods") == []
+
+
+@pytest.mark.parametrize("recording", ["rayjob-succeeds", "quota-in-use-by-others"])
+def test_a_deactivated_run_stops(control_plane: ControlPlane, namespace: str, recording: str) -> None:
+    player = Player(control_plane, recording, namespace)
+    player.step_past("Workload", PodsReady="True")
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    assert control_plane.api.items(pods)
+    workloads = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads")
+    running = next(w for w in workloads if "admission" in w["status"])
+    path = path_of({**running, "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"})
+    with controllers(control_plane, namespace):
+        control_plane.api.merge(path, {"spec": {"active": False}})
+        until(lambda: "admission" not in control_plane.api.get(path)["status"])
+        assert control_plane.api.items(pods) == []
+    conditions = {c["type"]: (c["status"], c["reason"]) for c in control_plane.api.get(path)["status"]["conditions"]}
+    assert conditions["Evicted"] == ("True", "Deactivated")
+    assert conditions["QuotaReserved"] == ("False", "Pending")
+    assert conditions["Admitted"] == ("False", "NoReservation")
+
+
+def test_names_change_where_they_are_names() -> None:
+    translation = Translation(
+        namespaces={"research": "ns"},
+        queues={"tpu": "tpu-ns"},
+        names={"rayjob-lost-1a2b3": "rayjob-llama-1a2b3"},
+        runs={"lost": "llama"},
+    )
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "lost.18e9", "namespace": "research"},
+        "involvedObject": {"name": "rayjob-lost-1a2b3", "namespace": "research"},
+        "message": "research/rayjob-lost-1a2b3: JobSet lost of ClusterQueue tpu lost chips; lost-x.research.svc",
+    }
+    assert translation(event) == {
+        "kind": "Event",
+        "metadata": {"name": "llama.18e9", "namespace": "ns"},
+        "involvedObject": {"name": "rayjob-llama-1a2b3", "namespace": "ns"},
+        "message": "ns/rayjob-llama-1a2b3: JobSet llama of ClusterQueue tpu-ns lost chips; llama-x.ns.svc",
+    }
