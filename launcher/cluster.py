@@ -61,7 +61,7 @@ Objects = list[Object]
 # Objects of one answer at most; more come in pages, so that neither side holds all of a large list at once.
 _PAGE = 500
 _CONNECT_SECONDS = 5.0
-_READ_SECONDS = 30.0
+_READ_SECONDS = 20.0
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -419,20 +419,27 @@ class Cluster:
             **self._credentials(),
             **(headers or {}),
         }
-        # A connection that was idle may be closed by the other side at the moment of use; asking again is safe but
-        # for POST and PATCH, which urllib3 does not repeat.
-        retries = urllib3.Retry(total=1, connect=0, read=1, redirect=0, status=0, other=0)
-        try:
-            answer = self._pool.request(
+
+        def send() -> urllib3.BaseHTTPResponse:
+            return self._pool.request(
                 method,
                 url,
                 body=body,
                 headers=sent,
                 preload_content=not stream,
                 timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=timeout or _READ_SECONDS),
-                retries=retries,
+                retries=False,
                 redirect=False,
             )
+
+        try:
+            try:
+                answer = send()
+            except urllib3.exceptions.ProtocolError:
+                # A connection that was idle may be closed by the other side at the moment of use.
+                if method not in ("GET", "DELETE"):
+                    raise
+                answer = send()
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._unreachable(error) from error
         if answer.status >= 400 and not raw:
