@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 Object = dict[str, Any]
+_MAJOR_OF: dict[str, int] = {}  # of the executables that this process has asked
 MAJORS = (3, 4)
 # Told to the charts where no cluster is asked: they refuse older ones, and a Helm believes in the one it was built
 # with. Nothing that they render depends on it.
@@ -79,7 +80,7 @@ class Helm:
         self.executable = find_helm()
         self._context = context
         self._where = where
-        self._major = 0
+        self._major = _MAJOR_OF.get(self.executable, 0)
 
     # --- rendering ---
 
@@ -239,6 +240,7 @@ class Helm:
             raise NoHelm(f"{self.executable} is no Helm: asked for its version it says {text[:60]!r}.", _INSTALL)
         if int(match[1]) not in MAJORS:
             raise NoHelm(f"Helm {text.removeprefix('v')} ({self.executable}) is not supported.", _INSTALL)
+        _MAJOR_OF[self.executable] = int(match[1])
         return int(match[1])
 
 

@@ -114,9 +114,11 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
         _recover(plan)
     if plan.changed:
         say(f"{'Upgrading' if _last_good(plan.history) else 'Installing'} {plan.name} …")
+        began = time.time()
         try:
             plan.helm.install_or_upgrade(plan.chart, plan.name, plan.namespace, plan.user.tree, timeout=_HELM_SECONDS)
         except HelmError as error:
+            _take_back_namespaces(plan, began)
             raise _taken_back(plan, error) from error
         diff.settle(plan.cluster, plan.rendered, plan.changes)
     limit = readiness.SECONDS[plan.chart] if seconds is None else seconds
@@ -303,6 +305,19 @@ def _recover(plan: ReleasePlan) -> None:
         # To its own revision, where none was deployed: what is missing of it is made, and what is there stays.
         revision = deployed[-1].revision if deployed else last.revision
         plan.helm.rollback(plan.name, plan.namespace, revision, timeout=_HELM_SECONDS)
+
+
+def _take_back_namespaces(plan: ReleasePlan, began: float) -> None:
+    """Remove the namespaces that this attempt made, at `began` or later: Helm keeps them, with all in them."""
+    from launcher.cluster import NAMESPACE
+
+    for change in plan.changes:
+        if (change.kind, change.action) == (NAMESPACE.kind, diff.CREATE):
+            live = plan.cluster.get(NAMESPACE, change.name)
+            if live is None or objects.annotation(live, "meta.helm.sh/release-name") != plan.name:
+                continue
+            if objects.parse_time(live["metadata"]["creationTimestamp"]).timestamp() >= int(began):  # whole seconds
+                plan.cluster.delete(NAMESPACE, change.name, uid=objects.uid(live))
 
 
 def _taken_back(plan: ReleasePlan, error: HelmError) -> LauncherError:
