@@ -16,7 +16,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from launcher.cluster_errors import ClusterError, Unreachable
 from launcher.errors import ExitCode, LauncherError
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from launcher.releases import ReleasePlan, Removal
     from launcher.render import Rendering
     from launcher.runs import Backend, Preview, RunStatus, Submission
+    from launcher.sweep_plan import SweepPlan
+    from launcher.sweeps import Sweep, SweepSubmission
     from launcher.tree import Values
 
 # The chart that holds the defaults of every kind of run.
@@ -84,7 +86,7 @@ def backends(place: Place = ANYWHERE) -> list[Backend]:
         from launcher.standing import StandingBackend
 
         cluster = place.cluster()
-        found += [KubeBackend(cluster), StandingBackend(cluster)]
+        found += [KubeBackend(cluster, everywhere=place.everywhere), StandingBackend(cluster)]
     return found
 
 
@@ -123,6 +125,14 @@ def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
     A run of this machine is found where the cluster does not answer, too; other than that, a cluster that does not
     answer is an error, for it may have the run.
     """
+    found = _run_called(name, place)
+    if found is None:
+        raise _no_run(name, place)
+    return found
+
+
+def _run_called(name: str, place: Place) -> tuple[Backend, RunStatus] | None:
+    """`find`, but None where there is no such run."""
     found, silent = [], None
     for backend in backends(place):
         try:
@@ -141,18 +151,84 @@ def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
         )
     if silent is not None:
         raise silent
-    raise _no_run(name, place)
+    return None
+
+
+def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sweep]:
+    """The run or the sweep called `name`, and the backend that answers for it.
+
+    "run/NAME" and "sweep/NAME" say which is meant. Raises LauncherError where there are both, or neither.
+    """
+    kind, slash, bare = name.partition("/")
+    if slash and kind == "run":
+        return find(bare, place)
+    if slash and kind == "sweep":
+        found = _sweeps_called(bare, place)
+        if not found:
+            raise LauncherError(f'There is no sweep "{bare}"{_looked(place)}.', "launcher list shows all runs.")
+        return _only(bare, found)
+
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:  # at the same time: this is the first thing that most verbs do
+        asked = pool.submit(_sweeps_called, name, place)
+        run, found = _run_called(name, place), asked.result()
+    if run is None:
+        if not found:
+            raise _no_run(name, place)
+        return _only(name, found)
+    if found:
+        from launcher import sweeps
+
+        raise LauncherError(
+            f'There are a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}).',
+            f"run/{name} means the run, sweep/{name} the sweep.",
+        )
+    return run
+
+
+def _sweeps_called(name: str, place: Place) -> list[tuple[Backend, Sweep]]:
+    """The sweeps of that name; a cluster that does not answer has none, which asking it for the run will tell."""
+    from launcher import sweeps
+
+    found = []
+    for backend in backends(place):
+        with contextlib.suppress(ClusterError):
+            sweep = sweeps.look(name, backend)
+            found += [(backend, sweep)] if sweep is not None else []
+    return found
+
+
+def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, Sweep]:
+    if len(found) > 1:
+        places = " and ".join(f"{sweep.runs[0].kind} ({backend.where or 'this machine'})" for backend, sweep in found)
+        raise LauncherError(
+            f'There are several sweeps "{name}": {places}.',
+            "--local means this machine's, --namespace or --context a cluster's.",
+        )
+    return found[0]
+
+
+def _looked(place: Place) -> str:
+    """Where a name was looked for, as the end of a sentence."""
+    looked = f" in the {place.cluster().where}" if place.there else " on this machine"
+    return f" on this machine, or{looked}" if place.here and place.there else looked
 
 
 def _no_run(name: str, place: Place) -> LauncherError:
     from difflib import get_close_matches
 
+    from launcher import sweeps
+
+    for _, sweep in _sweeps_called(name, place):
+        return LauncherError(
+            f'"{name}" is a sweep; this takes one of its runs: {sweeps.range_of(sweep)}.',
+            f"launcher status {name} shows them.",
+        )
     names = [status.name for status in list_runs(place=place)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""
-    looked = f" in the {place.cluster().where}" if place.there else " on this machine"
-    if place.here and place.there:
-        looked = f" on this machine, or{looked}"
+    looked = _looked(place)
     elsewhere = " -n NAMESPACE looks in another namespace." if place.there else ""
     return LauncherError(
         f'There is no run "{name}"{looked}.{guess}', f"launcher list shows the runs that there are.{elsewhere}"
@@ -179,15 +255,18 @@ def submit(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = ANY
     return backend_for(plan, place).submit(plan, accept_changes=accept_changes)
 
 
-def list_runs(warn: Callable[[str], None] = lambda _: None, *, place: Place = ANYWHERE) -> list[RunStatus]:
+def list_runs(
+    warn: Callable[[str], None] = lambda _: None, *, place: Place = ANYWHERE, sweep: str = ""
+) -> list[RunStatus]:
     """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, one sentence each.
 
-    Raises LauncherError where a cluster alone is asked, and does not answer.
+    `sweep`: only the runs of the sweep of that name. Raises LauncherError where a cluster alone is asked, and does not
+    answer.
     """
     runs: list[RunStatus] = []
     for backend in backends(place):
         try:
-            runs += backend.list(warn)
+            runs += backend.list(warn, sweep=sweep)
         except ClusterError as error:
             if not place.here:
                 raise
@@ -249,6 +328,108 @@ def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
     from launcher.explain import explain_run
 
     return explain_run(*find(name, place))
+
+
+def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:
+    """What the run has measured, in the order of its steps: an entry for each step (step, loss, step_seconds,
+    tokens_per_second_per_device, …, time), and for each held-out evaluation (step, eval_loss, time).
+
+    Of a step that was done twice, after a restart, the later entry. On a cluster they are read from the run's log:
+    raises LauncherError where that has gone with its pods.
+    """
+    from launcher import progress
+
+    backend, found = find(name, place)
+    if found.kind == "local":
+        from pathlib import Path
+
+        from launcher.record import METRICS, read_lines
+
+        entries = read_lines(Path(found.folder, METRICS))
+    else:
+        entries = progress.metrics(backend.logs(name, follow=False, worker=None))
+    latest = {(entry["step"], "eval_loss" in entry): entry for entry in entries if isinstance(entry.get("step"), int)}
+    return [latest[key] for key in sorted(latest)]
+
+
+# --- sweeps -----------------------------------------------------------------------------------------------------
+
+
+def plan_sweep(
+    files: Sequence[str], sets: Sequence[str], sweeps: Sequence[str], *, name: str | None = None
+) -> SweepPlan:
+    """What a sweep of these values would run: a plan for each combination of `sweeps`, the last changing fastest.
+
+    Each of `sweeps` is a key and its values, "train.learning_rate=1e-4,3e-4", read as those of `--set`. The runs are
+    called NAME-1, NAME-2, … Raises launcher.plan.CheckFailed with all that is wrong with any of them.
+    """
+    from launcher import sweep_plan
+    from launcher.values import chart_defaults, load
+
+    return sweep_plan.plan_sweep(load(files, sets), chart_defaults(_CHART), sweeps, name=name)
+
+
+def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> list[Preview]:
+    """What `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
+    from launcher import sweeps
+
+    if plan.kind != "local" and not place.there:
+        return [preview(each, accept_changes=accept_changes, place=place) for each in plan.plans]
+    return sweeps.preview(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
+
+
+def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> SweepSubmission:
+    """Start the sweep's runs, or find or resume those that are there, each by its own name; returns at once.
+
+    Nothing is made where one of them would be refused. A submit that was killed halfway is completed by another.
+    """
+    from launcher import sweeps
+
+    return sweeps.submit(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
+
+
+def find_sweep(name: str, place: Place = ANYWHERE) -> tuple[Backend, Sweep]:
+    """The sweep called `name` and the backend that answers for it; of a cluster's runs without steps and losses."""
+    backend, found = resolve(f"sweep/{name}", place)
+    return backend, cast("Sweep", found)
+
+
+def sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
+    """The sweep now: its runs with their steps and losses, and which of them is the best."""
+    from launcher import sweeps
+
+    backend, found = find_sweep(name, place)
+    return sweeps.closer(found, backend)
+
+
+def wait_sweep(name: str, *, timeout: float | None = None, place: Place = ANYWHERE) -> Sweep:
+    """The sweep once all its runs have ended; raises WaitTimeout after `timeout` seconds."""
+    from launcher import sweeps
+
+    backend, now = find_sweep(name, place)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for seen in sweeps.watch(now, backend, deadline):
+        now = now if isinstance(seen, Unreachable) else seen
+    if not now.ended:
+        states = ", ".join(f"{count} {state}" for state, count in now.counts.items())
+        raise WaitTimeout(f'Of the sweep "{name}" {states} after {timeout:g} s; they go on.')
+    return sweeps.closer(now, backend)
+
+
+def cancel_sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
+    """Cancel all runs of the sweep that have not ended, those that wait first. Idempotent."""
+    from launcher import sweeps
+
+    backend, found = find_sweep(name, place)
+    return sweeps.cancel(found, backend)
+
+
+def delete_sweep(name: str, *, place: Place = ANYWHERE) -> None:
+    """Remove all runs of a sweep that has ended, as `delete` does; none where one of them goes on."""
+    from launcher import sweeps
+
+    backend, found = find_sweep(name, place)
+    sweeps.delete(found, backend)
 
 
 # --- manifests, and the releases of a platform or a team --------------------------------------------------------

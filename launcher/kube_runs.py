@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from launcher import again, kube_logs, kube_view, objects, progress, states
 from launcher.cluster import WORKLOAD, AlreadyThere, Cluster, Conflict, NoNamespace, NotThere
 from launcher.errors import LauncherError
 from launcher.objects import Object
+from launcher.positions import positions
 from launcher.runs import Preview, RunStatus, State, Submission
 from launcher.states import Seen
 
@@ -37,9 +39,13 @@ _RELEASE = "meta.helm.sh/release-name"
 class KubeBackend:
     """Runs as objects of a namespace; see runs.Backend for what each method promises."""
 
-    def __init__(self, cluster: Cluster, *, poll_seconds: float = 2.0) -> None:
+    lanes = 8  # as many connections as the cluster's client keeps
+
+    def __init__(self, cluster: Cluster, *, everywhere: bool = False, poll_seconds: float = 2.0) -> None:
         self.cluster = cluster
+        self.everywhere = everywhere  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
+        self._rendered: dict[str, dict[str, Any]] = {}
 
     @property
     def where(self) -> str:
@@ -52,6 +58,12 @@ class KubeBackend:
 
     # --- submit ---
 
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        """Render all of them in one call of Helm."""
+        from launcher.helm import run_objects
+
+        self._rendered = {plan.name: obj for plan, obj in zip(plans, run_objects(plans), strict=True)}
+
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         obj = self._object(plan)
         found = self._find(plan.name)
@@ -60,6 +72,7 @@ class KubeBackend:
             self.cluster.create(obj, dry_run=True)
             said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
             return Preview(plan.config, said)
+        again.check_sweep(plan, objects.label(found, kube_view.SWEEP))
         verdict = self._verdict(found, obj, accept_changes)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Would start nothing.")
@@ -75,6 +88,7 @@ class KubeBackend:
                 if found["metadata"].get("deletionTimestamp"):
                     self._wait_until_gone(found)
                     continue
+                again.check_sweep(plan, objects.label(found, kube_view.SWEEP))
                 verdict = self._verdict(found, obj, accept_changes)
                 if verdict is not None:
                     return Submission(self._status_of(found), verdict, created=False)
@@ -93,8 +107,12 @@ class KubeBackend:
     def _object(self, plan: LaunchPlan) -> dict[str, Any]:
         from launcher.helm import run_object
 
-        obj = copy.deepcopy(run_object(plan))
+        obj: dict[str, Any] = copy.deepcopy(dict(self._rendered.get(plan.name) or run_object(plan)))
         obj["metadata"]["namespace"] = self.cluster.namespace
+        if plan.member is not None:
+            obj["metadata"].setdefault("labels", {})[kube_view.SWEEP] = plan.member.sweep
+            values = json.dumps(dict(plan.member.values), ensure_ascii=False)
+            obj["metadata"].setdefault("annotations", {})[kube_view.SWEEP_VALUES] = values
         return obj
 
     def _verdict(self, found: Object, obj: Object, accept_changes: bool) -> str | None:
@@ -117,6 +135,10 @@ class KubeBackend:
         self._refuse_release(found, "be replaced")
         attempt = kube_view.attempt_of(found) + 1
         obj["metadata"].setdefault("annotations", {})[states.ATTEMPT] = str(attempt)
+        for part, key in (("labels", kube_view.SWEEP), ("annotations", kube_view.SWEEP_VALUES)):
+            kept = (found["metadata"].get(part) or {}).get(key)
+            if kept is not None:  # one of a sweep stays that, submitted by itself too
+                obj["metadata"].setdefault(part, {}).setdefault(key, kept)
         self._try(obj)
         state, _ = states.classify(kube_view.look(self.cluster, found))
         try:
@@ -133,8 +155,17 @@ class KubeBackend:
 
     # --- reading ---
 
-    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
-        statuses = [kube_view.status(self.cluster, seen) for seen in kube_view.all_seen(self.cluster)]
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        everything = kube_view.all_seen(self.cluster, sweep=sweep, everywhere=self.everywhere)
+        workloads = [seen.workload for seen in everything if seen.workload is not None]
+        places = positions(self.cluster, workloads, everywhere=self.everywhere)
+        statuses = [
+            replace(
+                kube_view.status(self.cluster, seen),
+                position=places.get(objects.uid(seen.workload)) if seen.workload is not None else None,
+            )
+            for seen in everything
+        ]
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
     def status(self, name: str) -> RunStatus | None:
@@ -264,6 +295,9 @@ class KubeBackend:
     def _with_progress(self, seen: Seen) -> RunStatus:
         """The status, with what the run's log tells of steps, losses and restarts."""
         status = kube_view.status(self.cluster, seen)
+        if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
+            place = positions(self.cluster, [seen.workload]).get(objects.uid(seen.workload))
+            return replace(status, position=place)
         lines = kube_logs.tail(self.cluster, seen)
         config = kube_view.config_of(seen.obj)
         chips = int((config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)

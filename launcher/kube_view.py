@@ -71,11 +71,13 @@ def all_seen(cluster: Cluster, *, sweep: str = "", everywhere: bool = False) -> 
     With `sweep`, those of that sweep alone.
     """
     labels = f"{RUN},{SWEEP}={sweep}" if sweep else RUN
-    queries = [
-        *((kind, labels) for kind in KINDS.values()),
-        (WORKLOAD, ""),
-    ]
-    *runs, workloads = together([_lister(cluster, kind, labels, everywhere) for kind, labels in queries])
+    of_runs = [_lister(cluster, kind, labels, everywhere) for kind in KINDS.values()]
+    of_workloads = _lister(cluster, WORKLOAD, "", everywhere)
+    if sweep:  # a name is asked for that is no sweep's, more often than not, and all Workloads are many
+        runs = together(of_runs)
+        workloads = of_workloads() if any(runs) else []
+    else:
+        *runs, workloads = together([*of_runs, of_workloads])
     by_owner = {objects.label(workload, JOB_UID): workload for workload in workloads}
     return [Seen(obj, by_owner.get(objects.uid(obj))) for found in runs for obj in found if ours(obj)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +53,15 @@ def read(lines: Iterable[str], *, steps: int | None, devices: int) -> Progress:
     reader = Reader(steps=steps, devices=devices)
     reader.feed(lines)
     return reader.progress()
+
+
+def metrics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The lines of metrics.jsonl that a log holds."""
+    for line in lines:
+        _, found, text = line.partition(METRICS)
+        entry = _parsed(text) if found else None
+        if entry is not None:
+            yield entry
 
 
 def of_metrics(entries: Iterable[Mapping[str, Any]], *, devices: int) -> Progress:

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 # Keys of a job's metadata.
 RUN, ATTEMPT, CONFIG = "slipway.dev/run", "slipway.dev/attempt", "slipway.dev/run-config"
-TEAM, SWEEP, DIGEST, SUBMISSION = (
+TEAM, SWEEP, SWEEP_VALUES, DIGEST, SUBMISSION = (
     "slipway.dev/team",
     "slipway.dev/sweep",
+    "slipway.dev/sweep-values",
     "slipway.dev/digest",
     "slipway.dev/submission",
 )
@@ -77,6 +78,8 @@ class _Found:
 class StandingBackend:
     """Runs in the standing Ray clusters of a namespace; see runs.Backend for what each method promises."""
 
+    lanes = 1  # Ray starts the jobs of a sweep in the order in which it gets them
+
     def __init__(self, cluster: Cluster, *, poll_seconds: float = 2.0) -> None:
         self.cluster = cluster
         self.poll_seconds = poll_seconds
@@ -89,6 +92,9 @@ class StandingBackend:
         return self.cluster.where
 
     # --- submit ---
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        """Nothing: jobs share nothing but their cluster."""
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         target, jobs, note = self._target(plan)
@@ -115,7 +121,7 @@ class StandingBackend:
                 attempt = found.attempt + 1
                 said = again.resumed(plan.name, self._status(found).state, attempt, checkpoint=None)
             ray_clusters.check_fit(target, plan.config)
-            made = self._create(jobs, plan, attempt)
+            made = self._create(jobs, plan, attempt, found)
             if made is not None:
                 return Submission(self._status(made), said + note, created=True)
         raise LauncherError(
@@ -132,9 +138,12 @@ class StandingBackend:
             return target, jobs, ""
         return target, jobs, f" Note: the cluster has Ray {runs}, and image.rayVersion says {wanted}."
 
-    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int) -> _Found | None:
-        """Start the attempt; None where somebody else was faster."""
+    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: _Found | None) -> _Found | None:
+        """Start the attempt after `before`; None where somebody else was faster."""
         submission, metadata = f"{plan.name}-{attempt}", _metadata(plan, attempt)
+        if before is not None:  # one of a sweep stays that, submitted by itself too
+            kept = {key: before.metadata[key] for key in (SWEEP, SWEEP_VALUES) if key in before.metadata}
+            metadata = {**kept, **metadata}
         try:
             if not jobs.submit(submission, ENTRYPOINT, metadata):
                 return None
@@ -149,18 +158,20 @@ class StandingBackend:
     def _verdict(self, found: _Found, plan: LaunchPlan, accept_changes: bool) -> str | None:
         from launcher.plan import config_difference
 
+        again.check_sweep(plan, found.metadata.get(SWEEP, ""))
         state, difference = self._status(found).state, config_difference(found.config(), plan.config)
         return again.verdict(plan.name, state, difference, accept_changes=accept_changes)
 
     # --- reading ---
 
-    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         newest: list[_Found] = []
         for ray_cluster in ray_clusters.all_standing(self.cluster):
             try:
                 newest += _newest(self._jobs(ray_cluster)).values()
             except LauncherError as error:
                 warn(error.message)
+        newest = [found for found in newest if sweep in ("", found.metadata.get(SWEEP, ""))]
         newest.sort(key=lambda found: int(found.job.get("start_time") or 0), reverse=True)
         statuses = []
         for number, found in enumerate(newest):
@@ -309,6 +320,7 @@ class StandingBackend:
             slices=slice_.get("count"),
             context=self.cluster.context,
             sweep=found.metadata.get(SWEEP, ""),
+            sweep_values=kube_view.read_values(found.metadata.get(SWEEP_VALUES, "")),
         )
         self._seen[found.name] = found
         return progress.apply(status, known)
@@ -357,6 +369,9 @@ def _metadata(plan: LaunchPlan, attempt: int) -> dict[str, str]:
         SUBMISSION: uuid.uuid4().hex,
         CONFIG: text,
     }
+    if plan.member is not None:
+        labels[SWEEP] = plan.member.sweep
+        labels[SWEEP_VALUES] = json.dumps(dict(plan.member.values), ensure_ascii=False)
     if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
         raise LauncherError(
             "train, data: the run config is too large for a job of Ray, which takes 128 KiB with its quotes escaped; "

@@ -70,9 +70,10 @@ def plan_sweep(user: Values, defaults: Values, sweeps: Sequence[str], *, name: s
             plans.append(replace(plan_launch(layered, defaults), member=member))
         except CheckFailed as failed:
             for problem in failed.problems:
-                # The same of every run: that it names each by its own name makes no other problem of it.
-                key = (problem.rule, problem.file, problem.line, problem.key, problem.message.replace(run, base))
-                problems.setdefault(key, problem)
+                # The same of every run: that it names each by its own name makes no other problem of it. Of names
+                # the last one is told, which is the longest.
+                says = "" if problem.rule == "name" else problem.message.replace(run, base)
+                problems[problem.rule, problem.file, problem.line, problem.key, says] = problem
     if has_errors(problems.values()):
         raise _failed(list(problems.values()), base, _size(axes))
     warnings = dict.fromkeys(warning.replace(plan.name, base) for plan in plans for warning in plan.warnings)

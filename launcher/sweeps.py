@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Of a large sweep, so many runs are named in a sentence.
 _NAMED = 5
 _SLOWEST_POLL = 5.0
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ def _count(runs: int) -> str:
 
 def look(name: str, backend: Backend) -> Sweep | None:
     """The sweep now, without what only the logs of a cluster's runs tell; None where there is none."""
+    if not _NAME.fullmatch(name):  # no label's value either
+        return None
     return of(name, backend.list(lambda _: None, sweep=name))
 
 
@@ -179,17 +182,19 @@ def pause(sweep: Sweep, backend: Backend) -> float:
     return min(_SLOWEST_POLL, max(backend.poll_seconds, 0.5) * max(1.0, len(sweep.runs) / 20))
 
 
-def watch(sweep: Sweep, backend: Backend) -> Iterator[Sweep | Unreachable]:
-    """The sweep now and again, until all its runs have ended; or that the API server does not answer.
+def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iterator[Sweep | Unreachable]:
+    """The sweep now and again, until all its runs have ended or the monotonic clock shows `deadline`; or that the API
+    server does not answer.
 
     A run's steps and losses are kept when its log has gone.
     """
     watched = _Watch(sweep, backend)
     while True:
         yield watched.sweep
-        if watched.sweep.ended:
+        left = math.inf if deadline is None else deadline - time.monotonic()
+        if watched.sweep.ended or left <= 0:
             return
-        time.sleep(pause(sweep, backend))
+        time.sleep(min(left, pause(sweep, backend)))
         try:
             watched.look()
         except Unreachable as error:
