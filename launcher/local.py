@@ -13,6 +13,7 @@ import copy
 import errno
 import fcntl
 import importlib.util
+import json
 import os
 import platform
 import re
@@ -58,6 +59,7 @@ class LocalBackend:
 
     def __init__(self, home: Path | None = None) -> None:
         self.runs = (home or paths.home()) / "runs"
+        self._checked: set[str] = set()
 
     # --- submit ---
 
@@ -160,6 +162,9 @@ class LocalBackend:
                     f"This Python ({sys.executable}) lacks {module}, which training on this machine needs.",
                     'Install it beside the launcher: pip install "slipway[train]".',
                 )
+        text = json.dumps(config, sort_keys=True)
+        if text in self._checked:  # a sweep is previewed as a whole before its first run is made
+            return
         with tempfile.TemporaryDirectory(prefix="slipway-") as temporary:
             file = Path(temporary, CONFIG)
             write_json(file, config)
@@ -173,6 +178,7 @@ class LocalBackend:
                 check=False,
             )
         if done.returncode == 0:
+            self._checked.add(text)
             return
         said = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
         if not said:

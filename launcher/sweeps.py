@@ -218,13 +218,18 @@ def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = l
 
 def delete(sweep: Sweep, backend: Backend) -> None:
     """Remove all runs of a sweep that has ended. Raises LauncherError where one goes on, and removes nothing."""
+    check_ended(sweep)
+    _all(backend, sweep.runs, lambda run: backend.delete(run.name), _same_refusals)
+
+
+def check_ended(sweep: Sweep) -> None:
+    """Raises LauncherError where one of the runs goes on."""
     going = [run.name for run in sweep.runs if not run.state.ended]
     if going:
         raise LauncherError(
             f'The sweep "{sweep.name}" has not ended: {_named(going)}.',
             f"Cancel it first: launcher cancel {sweep.name}",
         )
-    _all(backend, sweep.runs, lambda run: backend.delete(run.name), _same_refusals)
 
 
 class _Watch:

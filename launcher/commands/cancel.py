@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 @run_place_options
 @format_option
 def command(name: str, place: Place, form: str) -> None:
-    """Stop a run and free all that it holds.
+    """Stop a run, or all runs of a sweep, and free all that it holds.
 
     Its record and checkpoints stay: submitting it again resumes it. A run that has ended is left as it is.
     """
     from launcher import api, output
+    from launcher.runs import RunStatus
 
-    backend, before = api.find(name, place)
+    backend, before = api.resolve(name, place)
+    if not isinstance(before, RunStatus):
+        from launcher.commands import _sweep
+
+        _sweep.cancel(before, backend, form)
+        return
+    name = before.name
     if not before.state.ended:
         of = f" ({backend.where})" if backend.where else ""
         output.narrate(f'Ending the run "{name}"{of}…')

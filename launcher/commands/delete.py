@@ -16,21 +16,27 @@ if TYPE_CHECKING:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @run_place_options
 def command(name: str, yes: bool, place: Place) -> int:
-    """Remove a run that has ended.
+    """Remove a run that has ended, or all runs of a sweep.
 
     A local run's folder goes with it: record, log, metrics and checkpoints. Of a run on a cluster its record goes;
     checkpoints and metrics stay in its storage.
     """
     from launcher import api, follow, output
     from launcher.errors import LauncherError, UsageError
+    from launcher.runs import RunStatus
 
-    backend, status = api.find(name, place)
+    backend, status = api.resolve(name, place)
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("There is no terminal to ask on; --yes deletes without asking.")
+    if not isinstance(status, RunStatus):
+        from launcher.commands import _sweep
+
+        return _sweep.delete(status, backend, confirm=not yes)
+    name = status.name
     if not status.state.ended:
         run = follow.spelled(status, place)
         raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
     if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("There is no terminal to ask on; --yes deletes without asking.")
         all_of = f"({backend.where})" if backend.where else f"and all of {status.folder}"
         if not click.confirm(f'Delete the run "{name}" {all_of}?', err=True):
             output.narrate("Nothing was deleted.")

@@ -11,26 +11,31 @@ if TYPE_CHECKING:
     from launcher.runs import RunStatus
 
 
+_NONE = "There are no runs yet; launcher submit starts one."
+
+
 @click.command()
 @run_place_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The runs of all the cluster's namespaces.")
+@click.option("--sweep", default="", metavar="NAME", help="The runs of this sweep only.")
 @format_option
-def command(place: Place, everywhere: bool, form: str) -> None:
+def command(place: Place, everywhere: bool, sweep: str, form: str) -> None:
     """List the runs of this machine and of the cluster's namespace, newest first."""
     from dataclasses import replace
 
     from launcher import api, output
 
     place = replace(place, everywhere=everywhere)
-    runs = api.list_runs(warn=lambda sentence: output.narrate(f"Warning: {sentence}"), place=place)
+    runs = api.list_runs(warn=lambda sentence: output.narrate(f"Warning: {sentence}"), place=place, sweep=sweep)
     if not runs:
-        output.narrate("There are no runs yet; launcher submit starts one.")
+        output.narrate(f'There is no run of a sweep "{sweep}".' if sweep else _NONE)
     output.emit([run.as_json() for run in runs], form, output.table(_rows(runs)) if runs else "")
 
 
 def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
     """A column for each thing that at least one of the runs has."""
     from launcher import output
+    from launcher.sweep_follow import spell
 
     many = len({run.namespace for run in runs if run.kind != "local"}) > 1
     table = {
@@ -44,6 +49,7 @@ def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
         "PRIORITY": [run.priority for run in runs],
         "QUEUE": [f"{run.queue} #{run.position}" if run.position else run.queue for run in runs],
         "STEP": [_step(run) for run in runs],
+        "SWEPT": [", ".join(f"{key} {spell(value)}" for key, value in run.sweep_values.items()) for run in runs],
         "LOSS": ["" if run.loss is None else f"{run.loss:.3f}" for run in runs],
     }
     columns = {title: cells for title, cells in table.items() if any(cells)}

@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 @run_place_options
 @format_option
 def command(name: str, place: Place, form: str) -> None:
-    """Show what is known of a run now."""
+    """Show what is known of a run now, or of the runs of a sweep."""
     from launcher import api, output
+    from launcher.runs import RunStatus
 
-    data = api.status(name, place=place).as_json()
-    rows = [(key, str(value)) for key, value in data.items() if value not in (None, "")]
+    backend, found = api.resolve(name, place)
+    if not isinstance(found, RunStatus):
+        from launcher.commands import _sweep
+
+        _sweep.status(found, backend, form)
+        return
+    data = found.as_json()
+    rows = [(key, str(value)) for key, value in data.items() if value not in (None, "", {})]
     output.emit(data, form, output.table(rows))

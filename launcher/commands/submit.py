@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 @click.command()
 @values_options
 @name_option
+@click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="KEY=V1,V2",
+    help="A run for each of these values; several: for each combination.",
+)
 @click.option("--detach", is_flag=True, help="Return once the run has started, instead of following it.")
 @click.option("--dry-run", is_flag=True, help="Print the run config and say what would happen; create nothing.")
 @click.option("--continue", "accept_changes", is_flag=True, help="Go on from the last checkpoint with new values.")
@@ -22,6 +29,7 @@ def command(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     name: str | None,
+    sweeps: tuple[str, ...],
     detach: bool,
     dry_run: bool,
     accept_changes: bool,
@@ -35,9 +43,20 @@ def command(
 
     Submitting a name again follows a run that goes on, and resumes one that has failed, was cancelled or interrupted
     from its last checkpoint.
+
+    --sweep makes a run for each value, called NAME-1, NAME-2, …; NAME then stands for all of them in status, wait,
+    cancel and delete. On this machine they go one after another.
     """
     from launcher import api, follow, output
 
+    if sweeps:
+        from launcher.commands import _sweep
+
+        swept = api.plan_sweep(files, sets, sweeps, name=name)
+        output.narrate(*(f"Warning: {warning}" for warning in swept.warnings))
+        if dry_run:
+            return _sweep.preview(swept, place, accept_changes=accept_changes, form=form)
+        return _sweep.submit(swept, place, accept_changes=accept_changes, detach=detach, form=form)
     plan = api.plan(files, sets, name=name)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
     if dry_run:

@@ -16,9 +16,18 @@ if TYPE_CHECKING:
 @run_place_options
 @format_option
 def command(name: str, timeout: float | None, place: Place, form: str) -> int:
-    """Wait until a run ends; the exit code is the run's."""
-    from launcher import api, follow, output
+    """Wait until a run ends; the exit code is the run's.
 
-    status = api.wait(name, timeout=timeout, place=place)
+    Of a sweep, until all its runs have ended: 0 when all have succeeded.
+    """
+    from launcher import api, follow, output
+    from launcher.runs import RunStatus
+
+    _, found = api.resolve(name, place)
+    if not isinstance(found, RunStatus):
+        from launcher.commands import _sweep
+
+        return _sweep.wait(found, place, timeout=timeout, form=form)
+    status = api.wait(found.name, timeout=timeout, place=place)
     output.emit(status.as_json(), form, follow.summary(status, place))
     return follow.exit_code(status)

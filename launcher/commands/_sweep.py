@@ -1,0 +1,85 @@
+"""What the verbs do where NAME is a sweep, or where --sweep makes one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher import output, sweep_follow, sweeps
+
+if TYPE_CHECKING:
+    from launcher.place import Place
+    from launcher.runs import Backend
+    from launcher.sweep_plan import SweepPlan
+    from launcher.sweeps import Sweep
+
+
+def preview(plan: SweepPlan, place: Place, *, accept_changes: bool, form: str) -> int:
+    """`submit --sweep … --dry-run`: the runs with what differs between them; as JSON or YAML their configs."""
+    from launcher import api
+
+    previews = api.preview_sweep(plan, accept_changes=accept_changes, place=place)
+    output.narrate(*dict.fromkeys(preview.said for preview in previews))
+    members = [each.member for each in plan.plans if each.member is not None]
+    cells = [[sweep_follow.spell(value) for value in member.values.values()] for member in members]
+    table = output.table(
+        [("RUN", *plan.keys), *((each.name, *row) for each, row in zip(plan.plans, cells, strict=True))]
+    )
+    output.emit([preview.config for preview in previews], form, table)
+    return 0
+
+
+def submit(plan: SweepPlan, place: Place, *, accept_changes: bool, detach: bool, form: str) -> int:
+    from launcher import api
+
+    backend = api.backend_for(plan.plans[0], place)
+    if backend.where:
+        output.narrate(f"Submitting to {backend.where}.")
+    submission = sweeps.submit(plan, backend, accept_changes=accept_changes)
+    output.narrate(submission.said)
+    sweep = submission.sweep
+    if detach:
+        if not sweep.ended:
+            output.narrate(sweep_follow.come_back(sweep, place))
+        output.emit(sweep.as_json(), form, "")
+        return 0
+    sweep = sweep_follow.follow(backend, sweep, place)
+    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
+    return sweep_follow.exit_code(sweep)
+
+
+def status(sweep: Sweep, backend: Backend, form: str) -> None:
+    sweep = sweeps.closer(sweep, backend)
+    output.emit(sweep.as_json(), form, f"{sweep_follow.table(sweep)}\n{sweep_follow.line(sweep)}")
+
+
+def wait(sweep: Sweep, place: Place, *, timeout: float | None, form: str) -> int:
+    from launcher import api
+
+    sweep = api.wait_sweep(sweep.name, timeout=timeout, place=place)
+    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
+    return sweep_follow.exit_code(sweep)
+
+
+def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
+    going = sum(not run.state.ended for run in sweep.runs)
+    of = f" ({backend.where})" if backend.where else ""
+    if going:
+        output.narrate(f'Ending {going} of the {len(sweep.runs)} runs of the sweep "{sweep.name}"{of}…')
+    sweep = sweeps.cancel(sweep, backend)
+    output.narrate(sweep_follow.line(sweep))
+    output.emit(sweep.as_json(), form, "")
+
+
+def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
+    import click
+
+    sweeps.check_ended(sweep)
+    where = f" ({backend.where})" if backend.where else ", with their folders"
+    if confirm and not click.confirm(
+        f'Delete the {len(sweep.runs)} runs of the sweep "{sweep.name}"{where}?', err=True
+    ):
+        output.narrate("Nothing was deleted.")
+        return 1
+    sweeps.delete(sweep, backend)
+    output.narrate(f'The {len(sweep.runs)} runs of the sweep "{sweep.name}" are deleted.')
+    return 0
