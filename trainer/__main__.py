@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import traceback
 import uuid
 from pathlib import Path
 
-from trainer import command, ray_job
+from trainer import command, supervisor
 from trainer.config import RunConfig, check, read, read_from_job
 from trainer.errors import PASSING, ConfigError, GaveUp
-from trainer.metrics import now, write_event
+from trainer.metrics import event_line, now, print_event, write_event
 
 
 def main() -> int:
@@ -24,13 +25,14 @@ def main() -> int:
     source.add_argument("--config", type=Path, help="the run config, JSON")
     source.add_argument("--job-config", metavar="KEY", help="the run config is in the Ray job's metadata, under KEY")
     parser.add_argument("--check", action="store_true", help="check config and data, print a summary, train nothing")
-    parser.add_argument(
-        "--stop-ray-job",
-        action="store_true",
-        help="where no restart helps, stop the Ray job that this is, instead of failing (KubeRay restarts failed ones)",
-    )
     parser.add_argument("--no-ray", action="store_true", help="this process is one host of the run (as in a JobSet)")
     arguments = parser.parse_args()
+    # In a Ray cluster that is there already, where nobody else starts a driver again.
+    supervised = bool(os.environ.get("RAY_ADDRESS")) and not arguments.no_ray and not arguments.check
+    if supervised:
+        code = supervisor.supervise(lambda: _read(arguments).max_restarts)
+        if code is not None:
+            return code
     config: RunConfig | None = None
     try:
         config = _read(arguments)
@@ -50,9 +52,15 @@ def main() -> int:
     except GaveUp as error:
         traceback.print_exc()
         _report(config, str(error))
+        code = supervisor.GAVE_UP if supervised else 1
+    except Exception as error:
+        if not supervised:
+            raise
+        traceback.print_exc()
+        from trainer.ray_driver import describe
+
+        _report(config, describe(error))
         code = 1
-    if arguments.stop_ray_job:
-        ray_job.stop()
     return code
 
 
@@ -141,11 +149,14 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
 
 
 def _report(config: RunConfig | None, sentence: str) -> None:
-    print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message
+    sentence = " ".join(sentence.split())  # one line, which is found by how it begins
     if config is not None and config.folder.is_dir():
         # On a full disk the sentence on stderr has to do.
         with contextlib.suppress(OSError):
             write_event(config.folder, "error", message=sentence)
+    elif config is not None:
+        print_event(event_line("error", message=sentence))
+    print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message
 
 
 if __name__ == "__main__":

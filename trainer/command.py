@@ -23,6 +23,7 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.errors import PASSING, ConfigError, GaveUp
+from trainer.metrics import event_line, print_event
 from trainer.ray_driver import describe, prepare_environment
 
 _PR_SET_PDEATHSIG = 1
@@ -64,6 +65,7 @@ def run(config: RunConfig) -> None:
                 if counts and left == 0:
                     raise GaveUp(failure)
                 left -= counts
+                print_event(event_line("worker_failed", message=failure))
                 print(f"{failure} It starts again; {left} restarts are left.", flush=True)  # noqa: T201 - the run's log
     finally:
         ray.shutdown()
@@ -117,6 +119,7 @@ def _once(config: RunConfig, drains: _Drains, *, local: bool) -> tuple[str | Non
     ended: queue.Queue[tuple[int, int | BaseException]] = queue.Queue()
     try:
         _wait_for(group, config.hosts, bundle)
+        print_event(event_line("command_started", hosts=config.hosts))
         for index in range(config.hosts):
             actor = (
                 ray.remote(_Host)

@@ -1,4 +1,15 @@
-"""What a run leaves to read: metrics.jsonl and events.jsonl in its folder.
+"""What a run leaves to read: metrics.jsonl and events.jsonl in its folder, and the same lines in its log.
+
+Whoever follows a run in a cluster has only its log. There each line of metrics.jsonl stands after PREFIX, and each
+event after EVENT_PREFIX. Look for them anywhere in a line: Ray puts "(RayTrainWorker pid=…, ip=…) " before what its
+workers print, and "(TrainController pid=…) " before what the controller of Ray Train prints. A line that comes twice,
+with the same `time`, is one. The events:
+
+loop_started    step, steps, devices: the training loop begins at `step` of `steps`; again after each restart
+worker_failed   message: a worker, or a host of run.command, failed; if restarts are left, all start again
+command_started hosts: run.command begins on its hosts; again after each restart
+driver_failed   message, restarts_left: the driver of a job failed and starts again (trainer/supervisor.py)
+error           message: the sentence that this process ends with; the run's reason, if nothing starts it again
 
 metrics.jsonl has one line a step, never one missing and never one twice, whatever was killed when: a
 step's line is on disk before the checkpoint that makes the step final, and a start drops the lines of
@@ -16,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "SLIPWAY_METRICS "
+EVENT_PREFIX = "SLIPWAY_EVENT "
 
 
 def now() -> str:
@@ -60,12 +72,23 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+def event_line(event: str, **fields: Any) -> str:
+    """{"event": …, "time": …, …}"""
+    return json.dumps({"event": event, "time": now(), **fields})
+
+
+def print_event(line: str) -> None:
+    """Print a line of event_line's on stdout after EVENT_PREFIX."""
+    print(EVENT_PREFIX + line, flush=True)  # noqa: T201 - stdout is how the launcher follows a run on a cluster
+
+
 def write_event(folder: Path, event: str, **fields: Any) -> None:
-    """Append one line to events.jsonl: {"event": …, "time": …, …}; safe from several processes."""
-    line = json.dumps({"event": event, "time": now(), **fields}) + "\n"
+    """Print the event and append it to events.jsonl; safe from several processes."""
+    line = event_line(event, **fields)
+    print_event(line)
     descriptor = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(descriptor, line.encode())
+        os.write(descriptor, f"{line}\n".encode())
     finally:
         os.close(descriptor)
 

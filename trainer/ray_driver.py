@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _SECONDS_TO_ABORT = 30
+# Ray brings what workers print within a second, and what it has not brought when the driver leaves is lost.
+_SECONDS_FOR_LAST_WORDS = 1.5
+_FAILURES_TOLD = 8
 
 
 def prepare_environment() -> bool:
@@ -114,6 +118,8 @@ def run(config: RunConfig) -> loop.Outcome:
     try:
         return _fit(config, local=local)
     finally:
+        if not local:
+            time.sleep(_SECONDS_FOR_LAST_WORDS)
         ray.shutdown()
 
 
@@ -321,7 +327,12 @@ def describe(error: BaseException) -> str:
         return f"{type(error).__name__}: {_first_line(error)}"
     # Ray wraps what a worker raised; a worker that was killed has nothing but Ray's word.
     causes = {rank: getattr(failure, "cause", None) or failure for rank, failure in failures.items()}
-    told = "; ".join(f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}" for rank, cause in causes.items())
+    told = "; ".join(
+        f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
+        for rank, cause in sorted(causes.items())[:_FAILURES_TOLD]
+    )
+    if len(causes) > _FAILURES_TOLD:
+        told += f"; and {len(causes) - _FAILURES_TOLD} more"
     return f"Workers failed and no restart was left ({told})."
 
 

@@ -324,6 +324,19 @@ BAD = [
         (CLUSTER,),
     ),
     Bad("cluster.idleSeconds", "cluster: {idleSeconds: 0}", "minimum: got 0, want 1"),
+    Bad(
+        "security.k8sTokenAuth",
+        "team: {name: ours}\nsecurity: {k8sTokenAuth: true, tokenAuth: false}",
+        "needs security.tokenAuth: true.",
+        (CLUSTER,),
+    ),
+    Bad(
+        "security.k8sTokenAuth",
+        'team: {name: ""}\nsecurity: {k8sTokenAuth: true}',
+        "needs team.serviceAccount or team.name: a service account that may ask Kubernetes about tokens,",
+        (CLUSTER,),
+    ),
+    Bad("security.k8sTokenAuth", 'security: {k8sTokenAuth: "yes"}', "got string, want boolean"),
     Bad("cluster.groups", "cluster: {groups: [{accelerator: v5e}]}", "got array, want object"),
     *[
         Bad(

@@ -460,7 +460,13 @@ KNOBS = some(
             tolerations=[{"a": {"key": "k", "operator": "Equal", "value": "true"}}],
         ),
     ),
-    security=some(runAsUser=[0, 65534], hostNetwork=st.booleans(), privileged=st.booleans(), tokenAuth=st.booleans()),
+    security=some(
+        runAsUser=[0, 65534],
+        hostNetwork=st.booleans(),
+        privileged=st.booleans(),
+        tokenAuth=st.booleans(),
+        k8sTokenAuth=st.booleans(),
+    ),
     data=[{"corpus": "", "files": ["/data/*.txt"], "heldOut": {"fraction": 0}}],
     train=some(
         steps=[1, 1000000, None],

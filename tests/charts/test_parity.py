@@ -446,6 +446,8 @@ def test_a_ray_job_brings_the_same_ray_cluster(helm4: Path) -> None:
             Row("spec.volumes[run-config]", ABSENT, ANYTHING, "As the annotation."),
         ],
     )
+    pod_log = {"[SLIPWAY_POD_LOG]": {"name": "SLIPWAY_POD_LOG", "value": "/proc/1/fd/1"}}
+    rows += [Row(f"{head}.spec.containers[ray-head].env", ABSENT, pod_log, "A run's driver prints to its pod's log.")]
     rows += under(
         (f"{head}.spec.containers[ray-head]", f"{worker}.spec.containers[ray-worker]"),
         [Row("volumeMounts[/etc/slipway]", ABSENT, ANYTHING, "As the volume.")],

@@ -17,6 +17,7 @@ from launcher.paths import charts_dir
 from launcher.plan import plan_launch
 from launcher.values import chart_defaults
 from tests.charts.helm import HelmError, dump_chart, dumped, template
+from tests.charts.schemas import validate
 
 CHARTS = charts_dir()
 BASE = """
@@ -137,8 +138,10 @@ def test_a_ray_job_runs_the_trainer_and_ends_with_it(render: Renderer) -> None:
     spec = render("ray-job", "run: {maxRestarts: 2}")["spec"]
     assert spec.pop("rayClusterSpec")
     assert spec == {
-        "entrypoint": "python -m trainer --config /etc/slipway/run.json --stop-ray-job",
-        "backoffLimit": 2,
+        "entrypoint": "python -m trainer --config /etc/slipway/run.json",
+        # A failed Ray job is the end: the trainer has used up the restarts within it, and a second cluster would lose
+        # the reason that KubeRay keeps of the first.
+        "backoffLimit": 0,
         "submissionMode": "HTTPMode",
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 0,
@@ -312,7 +315,9 @@ worker:
     assert container["envFrom"] == [{"secretRef": {"name": "keys"}}, {"configMapRef": {"name": "settings"}}]
     assert "envFrom" not in container_of(render(kind))
     if kind != "job-set":  # a head needs none of it
-        assert "env" not in container_of(render(kind, keys), head=True)
+        assert {"A", "B", "HF_TOKEN", "JAX_PLATFORMS"}.isdisjoint(
+            each["name"] for each in container_of(render(kind, keys), head=True).get("env", [])
+        )
 
 
 def test_a_default_can_be_taken_back_with_null(render: Renderer) -> None:
@@ -447,6 +452,38 @@ def test_a_head_takes_no_tasks_and_asks_for_a_token(render: Renderer) -> None:
             assert container_of(obj)[probe]["httpGet"] == {"path": "/api/local_raylet_healthz", "port": 52365}
         assert cluster_of(render(kind, "security: {tokenAuth: false}"))["authOptions"] == {"mode": "disabled"}
         assert "enableInTreeAutoscaling" not in spec
+
+
+def test_the_head_of_a_ray_job_alone_says_where_its_pods_log_is(render: Renderer) -> None:
+    assert environment(container_of(render("ray-job"), head=True)) == {"SLIPWAY_POD_LOG": "/proc/1/fd/1"}
+    assert "env" not in container_of(render("ray-cluster"), head=True)
+    for kind in ("ray-job", "job-set"):
+        assert "SLIPWAY_POD_LOG" not in environment(container_of(render(kind)))
+
+
+def test_a_standing_cluster_may_take_kubernetes_tokens(render: Renderer) -> None:
+    """KubeRay 1.5 has no such key, and from 1.6 on it is for standing clusters alone, not for a RayJob's."""
+    keys = "team: {name: ours}\nsecurity: {k8sTokenAuth: true}"
+    obj = render("ray-cluster", keys)
+    assert cluster_of(obj)["authOptions"] == {"mode": "token", "enableK8sTokenAuth": True}
+    # Each of Ray's processes asks the API server about the tokens it is shown, as the pod's service account.
+    for head in (True, False):
+        pod = pod_of(obj, head=head)["spec"]
+        assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("ours", True)
+    assert [sentence.rpartition(" (")[2] for sentence in validate(obj)] == ["KubeRay 1.5.2)"]
+    job = render("ray-job", keys)
+    assert cluster_of(job)["authOptions"] == {"mode": "token"}
+    assert pod_of(job)["spec"]["automountServiceAccountToken"] is False
+    default = render("ray-cluster", "team: {name: ours}")
+    assert pod_of(default)["spec"]["automountServiceAccountToken"] is False
+
+
+def test_pods_carry_run_and_team(render: Renderer) -> None:
+    for kind in ("ray-job", "job-set"):
+        obj = render(kind, "run: {name: demo}\nteam: {name: ours}")
+        for head in (True, False) if kind == "ray-job" else (False,):
+            labels = pod_of(obj, head=head)["metadata"]["labels"]
+            assert labels.items() >= {"slipway.dev/run": "demo", "slipway.dev/team": "ours"}.items()
 
 
 def test_groups_of_a_standing_cluster(render: Renderer) -> None:

@@ -12,10 +12,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import IO, ClassVar
 
 import psutil
 
@@ -34,7 +35,7 @@ class RayNodes:
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @classmethod
-    def start(cls) -> RayNodes:
+    def start(cls, dashboard_host: str = "127.0.0.1") -> RayNodes:
         # Short: the path of a socket in it must not be longer than 107 characters.
         folder = Path(tempfile.mkdtemp(prefix="slipway-", dir="/tmp"))
         (folder / "token").write_text(cls.token)
@@ -48,14 +49,14 @@ class RayNodes:
             "AUTOSCALER_METRIC_PORT": str(_free_port()),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
-        cluster = cls(folder, environment, f"{own_address()}:{port}", f"http://127.0.0.1:{dashboard}")
+        cluster = cls(folder, environment, f"{own_address()}:{port}", f"http://{dashboard_host}:{dashboard}")
         cluster._start(
             "--head",
             f"--port={port}",
             "--num-cpus=0",
             f"--temp-dir={folder}",
             "--include-dashboard=true",
-            "--dashboard-host=127.0.0.1",
+            f"--dashboard-host={dashboard_host}",
             f"--dashboard-port={dashboard}",
             # Ray's own numbers may be another Ray's on this machine.
             f"--dashboard-agent-listen-port={_free_port()}",
@@ -63,7 +64,7 @@ class RayNodes:
         )
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", dashboard), 1):
+            with contextlib.suppress(OSError), socket.create_connection((dashboard_host, dashboard), 1):
                 return cluster
             time.sleep(0.5)
         raise AssertionError("Ray's head did not come up")
@@ -82,17 +83,25 @@ class RayNodes:
         raise AssertionError(f"no node came up:\n{self._log(node).read_text()[-2000:]}")
 
     def _start(self, *options: str) -> subprocess.Popen[bytes]:
-        draft = self.folder / "start.log"
-        with draft.open("wb") as log:
-            node = subprocess.Popen(
-                [BIN / "ray", "start", "--block", f"--node-ip-address={own_address()}", *options],
-                env={**os.environ, **self.environment},
-                stdout=log,
-                stderr=log,
-            )
-        draft.rename(self._log(node))
+        """Start a node as a container's first process: what it prints goes into a pipe, and from there to a log."""
+        node = subprocess.Popen(
+            [BIN / "ray", "start", "--block", f"--node-ip-address={own_address()}", *options],
+            env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self._log(node).touch()
+        threading.Thread(target=_keep, args=[node.stdout, self._log(node)], daemon=True).start()
         self.nodes.append(node)
         return node
+
+    @property
+    def head(self) -> subprocess.Popen[bytes]:
+        return self.nodes[0]
+
+    def pod_log(self) -> str:
+        """The log of the head's container, as `kubectl logs` shows it."""
+        return self._log(self.head).read_text(errors="replace")
 
     def _log(self, node: subprocess.Popen[bytes]) -> Path:
         return self.folder / f"start-{node.pid}.log"
@@ -109,6 +118,13 @@ class RayNodes:
         for node in reversed(self.nodes.copy()):
             self.kill(node)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _keep(pipe: IO[bytes], log: Path) -> None:
+    """What a container's runtime does with the output of its first process."""
+    with pipe, contextlib.suppress(FileNotFoundError), log.open("ab", buffering=0) as file:
+        while said := os.read(pipe.fileno(), 1 << 16):
+            file.write(said)
 
 
 def own_address() -> str:

@@ -1,7 +1,7 @@
 """The trainer as a RayJob's driver: started through Ray's Jobs API by the entrypoint that the chart renders.
 
-KubeRay itself cannot be had here. What it goes by is the Ray job's status: it starts a FAILED job again, with a new
-cluster, up to backoffLimit; SUCCEEDED and STOPPED are complete.
+KubeRay itself cannot be had here. What it goes by is the Ray job's status: with the chart's backoffLimit of 0 it takes
+a FAILED job for the end, and keeps the job's message in the RayJob (../shared/recordings/rayjob-fails.jsonl).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayTaskError
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import CHECKOUT, Lab, Run, lines, numbers, with_run
+from tests.trainer.runs import CHECKOUT, STEPS, Lab, Run, lines, numbers, with_run
 from trainer.command import failure_of
 from trainer.config import read
 from trainer.errors import ConfigError
@@ -49,11 +49,20 @@ class Job:
     The run config is where the chart mounts it, but for the folder.
     """
 
-    def __init__(self, cluster: RayNodes, entrypoint: str, config: Path, name: str) -> None:
+    def __init__(self, cluster: RayNodes, spec: dict[str, Any], config: Path, name: str) -> None:
+        entrypoint = spec["entrypoint"]
+        (head,) = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
+        head_environment = {each["name"]: each["value"] for each in head["env"]}
         assert "/etc/slipway/run.json" in entrypoint
         command = entrypoint.replace("/etc/slipway/run.json", str(config)).replace("python ", f"{sys.executable} ", 1)
         self.cluster, self.name = cluster, name
-        body = {"entrypoint": f"cd {CHECKOUT} && exec {command}", "submission_id": name}
+        # The head's own process is the first of its container.
+        pod_log = head_environment["SLIPWAY_POD_LOG"].replace("/proc/1/", f"/proc/{cluster.head.pid}/")
+        self._pod_log_before = len(cluster.pod_log())
+        body = {
+            "entrypoint": f"cd {CHECKOUT} && export SLIPWAY_POD_LOG={pod_log} && exec {command}",
+            "submission_id": name,
+        }
         deadline = time.monotonic() + 120
         while not self._submitted(body):
             assert time.monotonic() < deadline
@@ -84,6 +93,21 @@ class Job:
     def log(self) -> str:
         return str(self._ask(f"{self.name}/logs")["logs"])
 
+    def message(self) -> str:
+        """What KubeRay copies to the RayJob's status.message."""
+        return str(self._ask(self.name)["message"])
+
+    def reason(self) -> str:
+        """Where the launcher finds the reason of a job that failed: the last line of the message."""
+        assert self.status() == "FAILED", self.log()[-3000:]
+        last = self.message().rstrip().splitlines()[-1]
+        assert last.startswith("Error: "), self.message()[-3000:]
+        return last.removeprefix("Error: ")
+
+    def pod_log(self) -> str:
+        """What the head's container has printed since this job was made."""
+        return self.cluster.pod_log()[self._pod_log_before :]
+
     def ended(self) -> bool:
         return self.status() in ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -95,11 +119,12 @@ class Job:
         return self.status()
 
 
-def test_a_refused_config_stops_the_job_for_good(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
-    job = Job(cluster, rendered["entrypoint"], lab.config("rj-refused", decoder_block="llama9"), "refused")
-    assert job.end() == "STOPPED", job.log()[-3000:]
-    assert "Error: " in job.log()
-    assert "decoder_block" in job.log()
+def test_a_refused_config_fails_the_job_for_good(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
+    job = Job(cluster, rendered, lab.config("rj-refused", decoder_block="llama9"), "refused")
+    assert job.end() == "FAILED", job.log()[-3000:]
+    assert "decoder_block" in job.reason()
+    assert "starts again" not in job.log()
+    assert rendered["backoffLimit"] == 0
 
 
 def test_the_command_runs_on_every_host(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
@@ -109,7 +134,7 @@ def test_the_command_runs_on_every_host(lab: Lab, cluster: RayNodes, rendered: d
         f'echo "$RAY_RAYLET_PID" > {lab.root}/raylet-$SLIPWAY_HOST_INDEX; printf "last\\nwords"'
     )
     config = with_run(lab.config("rj-command"), command=["sh", "-c", script])
-    job = Job(cluster, rendered["entrypoint"], config, "command")
+    job = Job(cluster, rendered, config, "command")
     assert job.end() == "SUCCEEDED", job.log()[-3000:]
     said = job.log().splitlines()
     assert {f"(host {index}) host {index} of 2  ." for index in (0, 1)} <= set(said), said
@@ -122,7 +147,7 @@ def test_the_command_has_the_environment_of_the_values(lab: Lab, cluster: RayNod
     config.write_text(
         json.dumps({**json.loads(config.read_text()), "worker": {"env": {"OMP_NUM_THREADS": 3, "LEVEL": "a"}}})
     )
-    job = Job(cluster, rendered["entrypoint"], config, "environment")
+    job = Job(cluster, rendered, config, "environment")
     assert job.end() == "SUCCEEDED", job.log()[-3000:]
     assert {"(host 0) 3 a", "(host 1) 3 a"} <= set(job.log().splitlines())
 
@@ -132,11 +157,12 @@ def test_a_command_has_ended_though_a_child_keeps_its_output(
 ) -> None:
     script = f"sleep 25 & date +%s.%N > {lab.root}/ended-$SLIPWAY_HOST_INDEX; exit 7"
     config = with_run(lab.config("rj-background"), command=["sh", "-c", script], maxRestarts=0)
-    job = Job(cluster, rendered["entrypoint"], config, "background")
+    job = Job(cluster, rendered, config, "background")
     wait(job, lambda: "ended with exit code 7." in job.log())
     told = time.time()
     assert told - float((lab.root / "ended-0").read_text()) < 5
-    assert job.end() == "STOPPED", job.log()[-3000:]
+    assert job.end() == "FAILED", job.log()[-3000:]
+    assert job.reason().endswith("ended with exit code 7.")
 
 
 @pytest.mark.parametrize(
@@ -174,18 +200,21 @@ def test_a_command_that_fails_starts_again_as_often_as_it_may(
 ) -> None:
     script = f'[ "$SLIPWAY_HOST_INDEX" = 1 ] && exec sleep 300; echo x >> {tmp_path}/starts; sleep 1; exit 2'
     config = with_run(lab.config("rj-fails"), command=["sh", "-c", script], maxRestarts=1)
-    job = Job(cluster, rendered["entrypoint"], config, "fails")
-    assert job.end() == "STOPPED", job.log()[-3000:]
+    job = Job(cluster, rendered, config, "fails")
+    assert job.end() == "FAILED", job.log()[-3000:]
     assert (tmp_path / "starts").read_text() == "x\nx\n"
-    assert "Error: The command on host 0 ended with exit code 2." in job.log()
+    assert job.reason() == "The command on host 0 ended with exit code 2."
+    assert [event["event"] for event in events(job.pod_log())] == [
+        *("command_started", "worker_failed", "command_started", "error")
+    ]
     assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "300"]]
 
 
 def test_a_command_that_is_not_there_is_a_config_error(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
     config = with_run(lab.config("rj-absent"), command=["no-such-program"])
-    job = Job(cluster, rendered["entrypoint"], config, "absent")
-    assert job.end() == "STOPPED", job.log()[-3000:]
-    assert 'run.command: the program "no-such-program" cannot be started: No such file' in job.log()
+    job = Job(cluster, rendered, config, "absent")
+    assert job.end() == "FAILED", job.log()[-3000:]
+    assert job.reason() == 'run.command: the program "no-such-program" cannot be started: No such file or directory.'
 
 
 def test_a_host_that_is_told_to_go_is_nofailure_of(
@@ -193,7 +222,7 @@ def test_a_host_that_is_told_to_go_is_nofailure_of(
 ) -> None:
     """With no restart allowed: the rendered preStop hook on one node, the node's end, another node in its place."""
     config = with_run(lab.config("rj-drained"), maxRestarts=0)
-    job = Job(cluster, rendered["entrypoint"], config, "drained")
+    job = Job(cluster, rendered, config, "drained")
     folder = lab.root / "rj-drained"
     wait(job, lambda: steps(folder) >= 2)
     node = cluster.nodes[-1]
@@ -201,7 +230,36 @@ def test_a_host_that_is_told_to_go_is_nofailure_of(
     cluster.kill(node)
     cluster.add()
     assert job.end() == "SUCCEEDED", job.log()[-3000:]
-    assert numbers(lines(folder / "metrics.jsonl")) == numbers(undisturbed.metrics())
+    metrics = lines(folder / "metrics.jsonl")
+    assert numbers(metrics) == numbers(undisturbed.metrics())
+    # Whoever reads the log of the head's pod has seen the same, up to the last line; steps done twice, twice.
+    printed = said(job.pod_log(), "SLIPWAY_METRICS ")
+    assert [line for line in printed if line in metrics] == metrics
+    assert "(RayTrainWorker pid=" in job.pod_log()
+    started = events(job.pod_log())
+    assert {(event["event"], event["steps"]) for event in started} == {("loop_started", STEPS)}
+
+
+def test_a_driver_that_is_killed_starts_again_in_the_same_job(
+    lab: Lab, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
+) -> None:
+    """As one is when the head is short of memory; the hosts' programs end with it, and start with the next."""
+    script = f"echo x >> {tmp_path}/starts-$SLIPWAY_HOST_INDEX; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
+    config = with_run(lab.config("rj-killed"), command=["sh", "-c", script], maxRestarts=1)
+    job = Job(cluster, rendered, config, "killed")
+    starts = [tmp_path / f"starts-{index}" for index in (0, 1)]
+    wait(job, lambda: all(path.exists() for path in starts))
+    (driver,) = (
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if str(config) in each.info["cmdline"] and (above := each.parent()) and str(config) in above.cmdline()
+    )
+    driver.kill()
+    (tmp_path / "go").touch()
+    assert job.end() == "SUCCEEDED", job.log()[-3000:]
+    assert [path.read_text() for path in starts] == ["x\nx\n"] * 2
+    (event,) = (event for event in events(job.pod_log()) if event["event"] == "driver_failed")
+    assert (event["message"], event["restarts_left"]) == ("The driver was ended by SIGKILL.", 0)
 
 
 JOINED = """
@@ -233,7 +291,7 @@ def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
     (tmp_path / "joined.py").write_text(JOINED)
     command = [sys.executable, str(tmp_path / "joined.py"), str(tmp_path)]
     config = with_run(lab.config("rj-joined"), command=command, maxRestarts=0)
-    job = Job(cluster, rendered["entrypoint"], config, "joined")
+    job = Job(cluster, rendered, config, "joined")
     wait(job, lambda: all((tmp_path / f"joined-{index}").exists() for index in (0, 1)))
     node = cluster.nodes[-1]
     tell_to_go(cluster, node, rendered, lab.root)
@@ -249,16 +307,22 @@ def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
     assert "the other host is gone" in job.log()
 
 
-def test_a_lost_host_is_a_failure_and_the_last_one_stops_the_job(
+def test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job(
     lab: Lab, cluster: RayNodes, rendered: dict[str, Any]
 ) -> None:
     config = with_run(lab.config("rj-lost"), maxRestarts=0)
-    job = Job(cluster, rendered["entrypoint"], config, "lost")
+    job = Job(cluster, rendered, config, "lost")
     wait(job, lambda: steps(lab.root / "rj-lost") >= 2)
     cluster.kill(cluster.nodes[-1])
     cluster.add()
-    assert job.end() == "STOPPED", job.log()[-3000:]
-    assert "no restart was left" in job.log()
+    assert job.end() == "FAILED", job.log()[-3000:]
+    assert "no restart was left" in job.reason()
+    assert "The driver starts again" not in job.log()
+    told = events(job.pod_log())
+    # A host that loses another may fail of it, too.
+    assert [event["event"] for event in told] == ["loop_started", *["worker_failed"] * (len(told) - 2), "error"]
+    assert told[1]["message"].startswith("worker ")
+    assert told[-1]["message"] == job.reason()
 
 
 def wait(job: Job, condition: Any, seconds: float = 180) -> None:
@@ -267,6 +331,19 @@ def wait(job: Job, condition: Any, seconds: float = 180) -> None:
         assert not job.ended(), job.log()[-3000:]
         assert time.monotonic() < deadline, job.log()[-3000:]
         time.sleep(0.05)
+
+
+def said(log: str, prefix: str) -> list[dict[str, Any]]:
+    """The JSON behind `prefix` in the lines of a log, whatever stands before it.
+
+    Nodes of one machine share a folder of logs, of which each brings every line; time tells that it is the same.
+    """
+    texts = (line.partition(prefix)[2] for line in log.splitlines() if prefix in line)
+    return [json.loads(text) for text in dict.fromkeys(texts)]
+
+
+def events(log: str) -> list[dict[str, Any]]:
+    return said(log, "SLIPWAY_EVENT ")
 
 
 def steps(folder: Path) -> int:

@@ -14,7 +14,7 @@ from launcher.values import Values, chart_defaults, load
 from trainer import config as trainer_config
 from trainer.errors import ConfigError
 from trainer.loop import environment
-from trainer.ray_driver import scaling_config
+from trainer.ray_driver import describe, scaling_config
 
 
 @pytest.fixture(scope="module")
@@ -203,3 +203,21 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, says: str) 
         trainer_config.read(path)
     with pytest.raises(ConfigError, match="Cannot read the run config"):
         trainer_config.read(tmp_path / "none.json")
+
+
+class Failed(Exception):
+    """As Ray Train raises it: `worker_failures` by rank."""
+
+    def __init__(self, failures: dict[int, BaseException]) -> None:
+        super().__init__()
+        self.worker_failures = failures
+
+
+@pytest.mark.parametrize(("workers", "rest"), [(1, ""), (8, ""), (200, "; and 192 more")])
+def test_a_failure_of_many_workers_is_one_sentence_that_a_status_has_room_for(workers: int, rest: str) -> None:
+    """KubeRay keeps the last 20,000 characters of what a job prints."""
+    told = describe(Failed({rank: OSError(f"{'x' * 500}\nand more") for rank in reversed(range(workers))}))
+    assert told.startswith("Workers failed and no restart was left (worker 0: OSError: x")
+    assert told.endswith(f"{'x' * 500}{rest}).")
+    assert len(told) < 10_000
+    assert "\n" not in told

@@ -2,7 +2,8 @@
 The spec of a Ray cluster, a standing one's (charts/ray-cluster) and a RayJob's own (charts/run).
 
 common.ray.spec takes: values; slices, a list of groups as common.slices gives them; labels and annotations of the
-pods (dicts); autoscaling (bool).
+pods (dicts); autoscaling (bool); podLog (bool), whether the trainer copies what it prints to the head's own log;
+kubernetesTokens (bool), whether Ray has Kubernetes judge tokens, which KubeRay does for a standing cluster alone.
 */ -}}
 {{- define "common.ray.spec" -}}
 {{- $in := . }}
@@ -10,6 +11,9 @@ pods (dicts); autoscaling (bool).
 rayVersion: {{ $values.image.rayVersion | quote }}
 authOptions:
   mode: {{ ternary "token" "disabled" $values.security.tokenAuth }}
+  {{- if .kubernetesTokens }}
+  enableK8sTokenAuth: true
+  {{- end }}
 {{- if .autoscaling }}
 enableInTreeAutoscaling: true
 autoscalerOptions:
@@ -28,8 +32,14 @@ headGroupSpec:
     num-cpus: "0"
   template:
     {{- $ports := dict "gcs-server" 6379 "dashboard" 8265 "client" 10001 }}
-    {{- $container := dict "name" "ray-head" "ports" $ports "more" (include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml) }}
-    {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" .autoscaling) | nindent 4 }}
+    {{- $env := list }}
+    {{- if .podLog }}
+    {{- /* Ray keeps a job's output in a file. What the container's first process prints is what `kubectl logs` shows,
+    and the pipe belongs to the container's user (runc, fixStdioPermissions). */}}
+    {{- $env = append $env (dict "name" "SLIPWAY_POD_LOG" "value" "/proc/1/fd/1") }}
+    {{- end }}
+    {{- $container := dict "name" "ray-head" "ports" $ports "env" $env "more" (include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml) }}
+    {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" (or .autoscaling .kubernetesTokens)) | nindent 4 }}
 workerGroupSpecs:
   {{- range .slices }}
   - groupName: {{ .group | quote }}
@@ -49,7 +59,7 @@ workerGroupSpecs:
       {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" $values | fromYaml) }}
       {{- $container := dict "name" "ray-worker" "more" $more }}
       {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
-      {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" false) | nindent 6 }}
+      {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" $in.kubernetesTokens) | nindent 6 }}
   {{- end }}
 {{- end -}}
 

@@ -60,6 +60,13 @@
       {{- $wrong = append $wrong (printf "storage.sidecarLimits: there is no limit %q; there are cpu, memory and ephemeral-storage." $resource) -}}
     {{- end -}}
   {{- end -}}
+  {{- if and .standing $v.security.k8sTokenAuth -}}
+    {{- if not $v.security.tokenAuth -}}
+      {{- $wrong = append $wrong "security.k8sTokenAuth needs security.tokenAuth: true." -}}
+    {{- else if not (or $v.team.serviceAccount $v.team.name) -}}
+      {{- $wrong = append $wrong "security.k8sTokenAuth needs team.serviceAccount or team.name: a service account that may ask Kubernetes about tokens, which the namespace's default may not." -}}
+    {{- end -}}
+  {{- end -}}
   {{- $max := int64 $v.cluster.maxSlices -}}
   {{- if and .standing $max (eq $v.slice.placement "topology") -}}
     {{- $wrong = append $wrong "cluster.maxSlices: Kueue does not let a cluster grow with slice.placement: topology; use exclusive." -}}

@@ -1,0 +1,194 @@
+"""The process between a Ray job and its driver, with real processes; the drivers here are a few lines each."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.runs import CHECKOUT
+
+SUPERVISED = """
+import os, pathlib, signal, sys, time
+from trainer import pod_log, supervisor
+supervisor._LONGEST_PAUSE = 0.2
+pod_log._SECONDS_TO_TAKE_A_LINE = 0.2
+code = supervisor.supervise(lambda: int(sys.argv[2]))
+if code is None:
+    life = len(os.listdir(sys.argv[1]))
+    (pathlib.Path(sys.argv[1]) / str(life)).touch()
+    {driver}
+sys.exit(code)
+"""
+
+
+class Job:
+    def __init__(self, folder: Path, driver: str, *, restarts: int = 0, pod_log: str | None = None) -> None:
+        self.lives = folder / "lives"
+        self.lives.mkdir()
+        self.pod_log = folder / "pod.log"
+        self.pod_log.touch()
+        self.log = folder / "job.log"
+        environment = {**os.environ, "SLIPWAY_POD_LOG": pod_log if pod_log is not None else str(self.pod_log)}
+        script = SUPERVISED.replace("{driver}", driver.replace("\n", "\n    "))
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", script, str(self.lives), str(restarts)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=CHECKOUT,
+                start_new_session=True,  # as Ray starts a job
+            )
+
+    def end(self) -> int:
+        return self.process.wait(30)
+
+    def said(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+    def until(self, text: str) -> None:
+        deadline = time.monotonic() + 20
+        while text not in self.log.read_text():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+
+def test_what_a_driver_prints_is_in_both_logs(tmp_path: Path) -> None:
+    """Both of its outputs, in their order, and a last line without an end."""
+    job = Job(
+        tmp_path, """print("one", flush=True); print("two", file=sys.stderr); os.write(1, b"last words"); sys.exit(0)"""
+    )
+    assert job.end() == 0
+    assert job.said() == ["one", "two", "last words"]
+    assert job.pod_log.read_text() == "one\ntwo\nlast words\n"
+
+
+def test_much_that_is_printed_right_before_a_kill_is_in_both_logs(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        """for n in range(3000): os.write(1, b"%d %s\\n" % (n, b"x" * 90))
+os.kill(os.getpid(), signal.SIGKILL)""",
+    )
+    assert job.end() == 128 + signal.SIGKILL
+    assert [line.split()[0] for line in job.said()[:3000]] == [str(n) for n in range(3000)]
+    assert job.pod_log.read_text() == job.log.read_text()
+    assert job.said()[-1] == "Error: The driver was ended by SIGKILL."
+
+
+@pytest.mark.parametrize(
+    ("driver", "code", "lives", "last"),
+    [
+        ("print('Error: no such key', flush=True); os._exit(2)", 2, 1, "Error: no such key"),
+        (
+            "print('Error: gave up'); print('and so on', flush=True); os._exit(supervisor.GAVE_UP)",
+            1,
+            1,
+            "Error: gave up",
+        ),
+        ("print('Error: no disk', flush=True); os._exit(1)", 1, 3, "Error: no disk"),
+        ("os._exit(1)", 1, 3, "Error: The driver ended with exit code 1."),
+        ("os._exit(life == 0)", 0, 2, "restarts are left."),
+    ],
+)
+def test_a_driver_starts_again_as_often_as_it_may_and_the_reason_is_said_last(
+    tmp_path: Path, driver: str, code: int, lives: int, last: str
+) -> None:
+    job = Job(tmp_path, driver, restarts=2)
+    assert job.end() == code
+    assert len(list(job.lives.iterdir())) == lives
+    assert last in job.said()[-1]
+    assert [line for line in job.said() if line.startswith("Error: ")][-1:] == [last] or code == 0
+    assert sum("SLIPWAY_EVENT" in line for line in job.said()) == lives - 1
+
+
+def test_a_line_that_never_ends_is_passed_on(tmp_path: Path) -> None:
+    job = Job(tmp_path, 'for n in range(3000): os.write(1, b"\\r%098d" % n)\nos._exit(0)')
+    assert job.end() == 0
+    assert job.pod_log.read_bytes().replace(b"\n", b"") == job.log.read_bytes().replace(b"\n", b"")
+
+
+def test_one_that_is_told_to_end_does_not_start_again(tmp_path: Path) -> None:
+    """Ray signals the whole group; what the driver says on its way is not lost."""
+    driver = """signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"a checkpoint\\n"), os._exit(1)))
+print("ready", flush=True)
+time.sleep(60)"""
+    job = Job(tmp_path, driver, restarts=5)
+    job.until("ready")
+    os.killpg(job.process.pid, signal.SIGTERM)
+    assert job.end() == 1
+    assert "a checkpoint" in job.said()
+    assert "a checkpoint" in job.pod_log.read_text()
+    assert len(list(job.lives.iterdir())) == 1
+
+
+def test_one_that_is_told_to_end_alone_tells_its_driver(tmp_path: Path) -> None:
+    job = Job(tmp_path, "print('ready', flush=True); time.sleep(60)", restarts=5)
+    job.until("ready")
+    job.process.terminate()
+    assert job.end() == 128 + signal.SIGTERM
+
+
+def test_a_driver_ends_with_its_supervisor(tmp_path: Path) -> None:
+    job = Job(tmp_path, "print('driver', os.getpid(), flush=True); time.sleep(60)", restarts=5)
+    job.until("driver ")
+    driver = int(job.said()[0].split()[1])
+    job.process.kill()
+    job.end()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{driver}").exists() and "Z" not in Path(f"/proc/{driver}/stat").read_text().split(")")[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_child_that_keeps_the_output_does_not_keep_the_job(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path, """import subprocess; subprocess.Popen(["sleep", "5"]); print("done", flush=True); os._exit(0)"""
+    )
+    started = time.monotonic()
+    assert job.end() == 0
+    assert time.monotonic() - started < 4
+    assert job.said() == ["done"]
+
+
+@pytest.mark.parametrize("path", ["/no/such/file", "/proc/1/nothing"])
+def test_a_log_that_cannot_be_opened_is_said_once_and_nothing_else(tmp_path: Path, path: str) -> None:
+    job = Job(tmp_path, "print('one'); print('two', flush=True); os._exit(0)", pod_log=path)
+    assert job.end() == 0
+    warning = (
+        f"The pod's log ({path}) cannot be written (No such file or directory); kubectl logs will not show what is"
+    )
+    assert job.said() == [f"{warning} printed.", "one", "two"]
+
+
+def test_without_a_log_of_the_pod_nothing_is_said(tmp_path: Path) -> None:
+    job = Job(tmp_path, "print('one', flush=True); os._exit(0)", pod_log="")
+    assert job.end() == 0
+    assert job.said() == ["one"]
+
+
+def test_a_log_that_takes_no_lines_holds_nothing_up_for_long(tmp_path: Path) -> None:
+    """A pipe that nobody reads until it is full; what it is given later says how much is missing."""
+    os.mkfifo(tmp_path / "fifo")
+    with os.fdopen(os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
+        driver = """for n in range(1500): os.write(1, b"%d %s\\n" % (n, b"x" * 90))
+while not os.path.exists(sys.argv[1] + "/read"): time.sleep(0.05)
+print("later", flush=True); os._exit(0)"""
+        job = Job(tmp_path, driver, pod_log=str(tmp_path / "fifo"))
+        job.until("1499 x")
+        taken = reader.read(1 << 20)
+        (job.lives / "read").touch()
+        assert job.end() == 0
+        assert len(job.said()) == 1501
+        lines = taken.decode().splitlines()
+        assert [line.split()[0] for line in lines[:-1]] == [str(n) for n in range(len(lines) - 1)]
+        rest = reader.read(1 << 20).decode().splitlines()
+    assert rest[-1] == "later"
+    assert re.fullmatch(r"\(\d+ lines are left out here: the log took none\.\)", rest[-2])

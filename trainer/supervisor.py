@@ -1,0 +1,176 @@
+"""The process between a job of Ray's and its driver: copies what the driver prints, and starts it again.
+
+Ray Train starts workers again; nobody starts a driver again that lost its storage for a moment, or Ray's controller.
+KubeRay could, with a new cluster, but that costs the chips of a whole start. So the driver is a child of this process,
+which imports next to nothing: it passes the driver's output on (to Ray, and to the pod's log), and forks again while
+run.maxRestarts allows it. What it says last, where the run failed, is a line "Error: …": KubeRay keeps the last 20,000
+characters of a failed job's output in the RayJob, and the launcher reads the reason there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from trainer.errors import ConfigError
+from trainer.metrics import EVENT_PREFIX, event_line
+from trainer.pod_log import VARIABLE, PodLog
+
+GAVE_UP = 4
+"""The exit code by which a driver tells this process that no restart helps; outside, it is 1."""
+
+_ERROR = b"Error: "
+_LONGEST_PAUSE = 30.0
+_SECONDS_FOR_LAST_WORDS = 1.0
+_LONGEST_LINE = 1 << 16
+_PR_SET_PDEATHSIG = 1
+
+
+def supervise(max_restarts: Callable[[], int]) -> int | None:
+    """Fork the driver. In it, returns None at once; in this process, the exit code for the job, once it is over.
+
+    `max_restarts` is asked for when a driver has failed; it may raise ConfigError.
+    """
+    supervisor = _Supervisor()
+    pause, restarts = 1.0, 0
+    while True:
+        code = supervisor.one_life()
+        if code is None:
+            return None
+        sentence = supervisor.sentence(code)
+        if supervisor.told_to_end or code in (0, 2, GAVE_UP):
+            break
+        try:
+            left = max_restarts() - restarts
+        except ConfigError:
+            break
+        if left <= 0:
+            break
+        restarts += 1
+        supervisor.say(EVENT_PREFIX + event_line("driver_failed", message=sentence, restarts_left=left - 1))
+        supervisor.say(f"{sentence} The driver starts again in {pause:g} s; {left - 1} restarts are left.")
+        if supervisor.told_to_end_within(pause):
+            break
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    if code != 0:
+        supervisor.last_word(sentence)
+    supervisor.close()
+    if code < 0:
+        return 128 - code
+    return 1 if code == GAVE_UP else code
+
+
+class _Supervisor:
+    def __init__(self) -> None:
+        self.told_to_end = False
+        self._pod_log = PodLog(os.environ.get(VARIABLE, ""))
+        self._child = 0
+        self._line = self._last = self._error = b""
+        self._before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+        for each in self._before:
+            signal.signal(each, self._signalled)
+
+    def one_life(self) -> int | None:
+        """Fork; None in the child, else its exit code, or minus the number of the signal that ended it."""
+        self._line = self._last = self._error = b""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reading, writing = os.pipe()
+        myself = os.getpid()
+        self._child = os.fork()
+        if not self._child:
+            self._become_driver(myself, writing)
+            return None
+        os.close(writing)
+        status = self._pass_on(reading)
+        os.close(reading)
+        self._child = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def told_to_end_within(self, seconds: float) -> bool:
+        """Wait, unless this process is told to end."""
+        deadline = time.monotonic() + seconds
+        while not self.told_to_end and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return self.told_to_end
+
+    def sentence(self, code: int) -> str:
+        """What the driver said it ended of, or what can be said for it."""
+        if self._error:
+            return self._error.removeprefix(_ERROR).decode(errors="replace")
+        if code < 0:
+            return f"The driver was ended by {signal.Signals(-code).name}."
+        return f"The driver ended with exit code {code}."
+
+    def last_word(self, sentence: str) -> None:
+        """The sentence, where it is not what was printed last."""
+        line = f"Error: {sentence}"
+        if self._last != line.encode():
+            self.say(line)
+
+    def say(self, line: str) -> None:
+        self._write((b"\n" if self._line else b"") + line.encode(errors="replace") + b"\n")
+
+    def close(self) -> None:
+        self._pod_log.close()
+
+    def _become_driver(self, supervisor: int, output: int) -> None:
+        self._pod_log.close()
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        # What Ray stops, or the kernel when memory is short, is this pair; no half of it is of use.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(1)
+
+    def _pass_on(self, pipe: int) -> int:
+        """Pass on what the child prints, up to its own end: a child of its own may keep the pipe open for ever."""
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        status: int | None = None
+        deadline = 0.0
+        while status is None or time.monotonic() < deadline:
+            if poll.poll(100):
+                said = os.read(pipe, 1 << 16)
+                if not said:
+                    break
+                self._write(said)
+            elif status is not None:
+                break
+            if status is None:
+                ended, waited = os.waitpid(self._child, os.WNOHANG)
+                if ended:
+                    status, deadline = waited, time.monotonic() + _SECONDS_FOR_LAST_WORDS
+        return os.waitpid(self._child, 0)[1] if status is None else status
+
+    def _write(self, said: bytes) -> None:
+        *whole, self._line = (self._line + said).split(b"\n")
+        self._line = self._line[-_LONGEST_LINE:]  # a progress bar's never ends
+        for line in whole:
+            if line.strip():
+                self._last = line
+            if line.startswith(_ERROR):
+                self._error = line
+        self._pod_log.write(said)
+        while said:
+            try:
+                said = said[os.write(1, said) :]
+            except OSError:  # nobody reads it, or the disk is full; the driver is to go on
+                return
+
+    def _signalled(self, number: int, _: FrameType | None) -> None:
+        self.told_to_end = True
+        # Ray signals every process of the job, a terminal those in front; `kill` this one alone.
+        if number == signal.SIGTERM and self._child:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, number)
