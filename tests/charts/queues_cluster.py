@@ -22,6 +22,10 @@ KINDS = {
         ("Secret", "secrets", True),
         ("ServiceAccount", "serviceaccounts", True),
     ],
+    "admissionregistration.k8s.io/v1": [
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", False),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", False),
+    ],
     "scheduling.k8s.io/v1": [("PriorityClass", "priorityclasses", False)],
     "networking.k8s.io/v1": [("NetworkPolicy", "networkpolicies", True)],
     "rbac.authorization.k8s.io/v1": [

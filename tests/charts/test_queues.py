@@ -493,11 +493,17 @@ def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
     may = allowed(one(objects, "Role", "research-member"))
     everything = {"get", "list", "watch", "create", "patch", "delete"}
     assert may["rayjobs"] == may["jobsets"] == everything
-    # Whoever may patch a workload may give colleagues' runs any number as priority.
-    for resource in ("rayclusters", "localqueues", "workloads", "pods"):
+    for resource in ("rayclusters", "localqueues", "pods"):
         assert may[resource] == {"get", "list", "watch"}
-    # Secrets: the tokens of standing clusters, by name, and no others; and nothing that would hand out rights.
+    # To cancel; the policy sees to it that it is nothing else. Never update: by that the policy knows administrators.
+    assert may["workloads"] == {"get", "list", "watch", "patch"}
+    assert {"workloads/status", "rayjobs/status", "jobsets/status"}.isdisjoint(may)
+    # Secrets and dashboards: those of standing clusters, by name, and no others; and nothing that hands out rights.
     assert may["secrets:notebooks"] == {"get"}
+    assert {name for name in may if name.startswith("services/proxy")} == {
+        "services/proxy:notebooks-head-svc:8265",
+        "services/proxy:http:notebooks-head-svc:8265",
+    }
     assert "secrets" not in may
     assert not set(may) & {"*", "configmaps", "roles", "rolebindings", "pods/exec", "serviceaccounts/token"}
     cluster = allowed(one(objects, "ClusterRole", "x-queue-reader"))
@@ -505,6 +511,48 @@ def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
     assert {"clusterqueues", "cohorts", "resourceflavors", "admissionchecks", "clusterqueues/pendingworkloads"} <= set(
         cluster
     )
+
+
+def test_a_policy_guards_what_members_may_patch(helm4: Path, tmp_path: Path) -> None:
+    """Where there are members; tests/cluster has a real API server hold to it."""
+    over = tree("teams: {research: {members: {ml: Group}, namespace: space}}")
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    spec = one(objects, "ValidatingAdmissionPolicy", "x-workloads")["spec"]
+    (names_in,) = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert (names_in["key"], names_in["values"]) == ("kubernetes.io/metadata.name", ["space"])
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"], rule["apiVersions"]) == (["workloads"], ["UPDATE"], ["*"])
+    assert spec["failurePolicy"] == "Fail"
+    binding = one(objects, "ValidatingAdmissionPolicyBinding", "x-workloads")["spec"]
+    assert binding == {"policyName": "x-workloads", "validationActions": ["Deny"]}
+    assert not {kind for kind, _ in names(render(helm4, BASE, tmp_path))} & {
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    }
+
+
+def test_with_kubernetes_tokens_members_read_no_secret(helm4: Path, tmp_path: Path) -> None:
+    over = tree(
+        "teams: {research: {members: {ml: Group}, clusters: [notebooks], k8sTokenAuth: true, namespace: space,"
+        " serviceAccount: {name: pods}}}"
+    )
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    may = allowed(one(objects, "Role", "research-member"))
+    assert not [name for name in may if name.startswith("secrets")]
+    assert may["rayclusters:notebooks"] == {"ray:write"}
+    assert "services/proxy:notebooks-head-svc:8265" in may
+    # The cluster's own processes, and what they ask of Kubernetes.
+    pods = {"kind": "ServiceAccount", "name": "pods", "namespace": "space"}
+    assert allowed(one(objects, "Role", "research-ray")) == {"rayclusters:notebooks": {"ray:write"}}
+    assert one(objects, "RoleBinding", "research-ray")["subjects"] == [pods]
+    binding = one(objects, "ClusterRoleBinding", "x-ray-tokens")
+    assert (binding["roleRef"]["name"], binding["subjects"]) == ("system:auth-delegator", [pods])
+    assert ("ClusterRoleBinding", "x-ray-tokens") not in names(render(helm4, BASE, tmp_path))
+
+
+def test_without_clusters_there_is_no_dashboard_to_reach(helm4: Path, tmp_path: Path) -> None:
+    over = tree("teams: {research: {members: {ml: Group}, createClusters: true}}")
+    may = allowed(one(render(helm4, merged(BASE, over), tmp_path), "Role", "research-member"))
+    assert not [name for name in may if name.startswith(("services/proxy", "secrets"))]
 
 
 def test_rights_go_to_members_alone(helm4: Path, tmp_path: Path) -> None:

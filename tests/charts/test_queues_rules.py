@@ -547,6 +547,11 @@ OTHERS = [
         f"teams: {{product: {{clusters: [{'c' * 41}]}}}}",
     ),
     Case(
+        "teams: {product: {k8sTokenAuth: true}}",
+        "teams.product.k8sTokenAuth needs teams.product.clusters, the clusters that members' tokens are for.",
+        "teams: {product: {k8sTokenAuth: true, clusters: [notebooks]}}",
+    ),
+    Case(
         "teams: {product: {resourceQuota: {pods: lots}}}",
         'teams.product.resourceQuota: pods: "lots" is no amount; write it like 500 or 256Gi.',
         "teams: {product: {resourceQuota: {pods: '500'}}}",

@@ -36,7 +36,7 @@
 {{- /* The teams; namespace, queue and service account are filled in. */ -}}
 {{- define "queues.teams" -}}
   {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "helm" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" -}}
   {{- $teams := include "queues.entries" (dict "entries" .Values.teams "defaults" $defaults) | fromJson -}}
   {{- range $name, $team := $teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}

@@ -38,6 +38,9 @@
     {{- range $team.clusters -}}
       {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "%s.clusters" $key) "name" . "max" 41)) -}}
     {{- end -}}
+    {{- if and $team.k8sTokenAuth (not $team.clusters) -}}
+      {{- $wrong = append $wrong (printf "%s.k8sTokenAuth needs %s.clusters, the clusters that members' tokens are for." $key $key) -}}
+    {{- end -}}
     {{- range $resource, $amount := $team.resourceQuota -}}
       {{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$" $amount) -}}
         {{- $wrong = append $wrong (printf "%s.resourceQuota: %s: %q is no amount; write it like 500 or 256Gi." $key $resource $amount) -}}
