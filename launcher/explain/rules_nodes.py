@@ -88,7 +88,7 @@ def scaling_up(situation: Situation) -> Finding | None:
     return Finding(
         f"{situation.name} waits for machines: {ago} ago the cluster began to add nodes for it{what}.",
         (_event(event), _count(situation, pods)),
-        ("Nothing needs to be done; TPU machines take minutes, if the zone has them.", _TIME_LIMIT),
+        ("Nothing needs to be done; TPU machines take minutes, if the zone has them.", *_time_limit(situation)),
     )
 
 
@@ -109,9 +109,9 @@ def not_scaling_up(situation: Situation) -> Finding | None:
         why = "no node pool has machines that its pods fit on"
         hint = f"Ask the platform team for a node pool with {_wants(situation, pods[0])}."
     return Finding(
-        f"{situation.name} has its quota but no machines, and the cluster adds none: {why}.",
+        f"{_has_no(situation, 'machines')}, and the cluster adds none: {why}.",
         (_event(event), _pod(pods[0]), _count(situation, pods)),
-        (hint, *_others(situation, pods[0]), _TIME_LIMIT),
+        (hint, *_others(situation, pods[0]), *_time_limit(situation)),
     )
 
 
@@ -129,12 +129,13 @@ def no_such_nodes(situation: Situation) -> Finding | None:
     ]
     what = listed(lacking) if lacking else f"{_wants(situation, pods[0])} together"
     return Finding(
-        f"{situation.name} has its quota but no machines: no node of the cluster has {what}.",
+        f"{_has_no(situation, 'machines')}: no node of the cluster has {what}.",
         (_count(situation, pods), _pod(pods[0]), *_there(situation)),
         (
-            "Ask the platform team for a node pool of that kind: the queue has quota for machines that are not there.",
+            "Ask the platform team for a node pool of that kind"
+            f"{': the queue has quota for machines that are not there' if situation.queue else ''}.",
             *_others(situation, pods[0]),
-            _TIME_LIMIT,
+            *_time_limit(situation),
         ),
     )
 
@@ -165,13 +166,13 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
     taint = first[text]
     if str(taint.get("key", "")).startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
         return Finding(
-            f"{situation.name} has its quota, but the nodes that it could run on are not fit for use: {count} of "
+            f"{_has_no(situation, 'place')}: the nodes that it could run on are not fit for use, {count} of "
             f"{len(fitting)} are tainted {text}.",
             (_count(situation, pods), _pod(pod)),
-            ("Ask the platform team about these nodes: kubectl get nodes.", _TIME_LIMIT),
+            ("Ask the platform team about these nodes: kubectl get nodes.", *_time_limit(situation)),
         )
     return Finding(
-        f"{situation.name} has its quota, but its pods do not tolerate the taint {text}, which {count} of the "
+        f"{_has_no(situation, 'place')}: its pods do not tolerate the taint {text}, which {count} of the "
         f"{len(fitting)} nodes have that it could run on.",
         (_count(situation, pods), _pod(pod)),
         (
@@ -179,7 +180,7 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
             f"operator: Exists, effect: {taint.get('effect')}}}.",
             "Ask the platform team whom they are for; a taint that all runs are to tolerate belongs into "
             "flavors.NAME.tolerations in the values of charts/queues.",
-            _TIME_LIMIT,
+            *_time_limit(situation),
         ),
     )
 
@@ -211,9 +212,9 @@ def nodes_full(situation: Situation) -> Finding | None:
         why = f"the scheduler finds no node for its pods ({one_line(_reasons(text), 200)})"
         hint = "Ask the platform team, with the message below."
     return Finding(
-        f"{situation.name} has its quota but no place: {why}.",
+        f"{_has_no(situation, 'place')}: {why}.",
         (_count(situation, pods), _pod(pods[0])),
-        (hint, _TIME_LIMIT),
+        (hint, *_time_limit(situation)),
     )
 
 
@@ -228,6 +229,15 @@ def gated(situation: Situation) -> Finding | None:
         (Evidence("Pod", name(held[0]), "SchedulingGated."),),
         ("If it lasts for more than a minute, ask the platform team whether Kueue's controller runs.",),
     )
+
+
+def _has_no(situation: Situation, what: str) -> str:
+    """How a sentence begins, of a run that Kueue has let through, or never asked about."""
+    return f"{situation.name} has its quota but no {what}" if situation.queue else f"{situation.name} has no {what}"
+
+
+def _time_limit(situation: Situation) -> tuple[str, ...]:
+    return (_TIME_LIMIT,) if situation.queue else ()
 
 
 def _newest(situation: Situation, pods: list[Object]) -> Event | None:

@@ -88,8 +88,9 @@ def over_namespace_quota(situation: Situation) -> Finding | None:
     match = re.search(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+)$", event.message)
     called = match[1] if match else ""
     detail = f"its pods ask for {match[2]} more, {match[3]} is in use, and the limit is {match[4]}" if match else ""
+    but = "has its quota in the queue, but" if situation.queue else "cannot start:"
     return Finding(
-        f"{situation.name} has its quota in the queue, but the namespace {situation.namespace} has a limit of its own "
+        f"{situation.name} {but} the namespace {situation.namespace} has a limit of its own "
         f"(ResourceQuota {called}) that its pods would exceed{f': {detail}' if detail else ''}.",
         (_shown(event, situation), *_limits(situation, called)),
         (

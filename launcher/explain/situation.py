@@ -249,7 +249,14 @@ class Situation:
 
     @cached_property
     def pods_wanted(self) -> int:
-        return states.Seen(self.run, self.workload, self.pods).pods_wanted
+        """How many pods the run has when it has all: as Kueue admitted it, else as its object says."""
+        if self.workload is not None and kueue.reserved_in(self.workload):
+            return states.Seen(self.run, self.workload, self.pods).pods_wanted
+        if self.ray:
+            groups = (self.run["spec"].get("rayClusterSpec") or {}).get("workerGroupSpecs") or []
+            return 1 + sum(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1) for group in groups)
+        jobs = self.run["spec"].get("replicatedJobs") or []
+        return sum(int(job.get("replicas", 1)) * int(job["template"]["spec"].get("parallelism", 1)) for job in jobs)
 
     @cached_property
     def nodes(self) -> list[Object]:

@@ -225,8 +225,8 @@ def test_a_taint_that_is_not_tolerated() -> None:
     slices(cluster, [recorded.TPU_TAINT, {"key": "team", "value": "search", "effect": "NoSchedule"}])
     told = said(cluster)
     assert told.headline == (
-        "no-nodes has its quota, but its pods do not tolerate the taint team=search:NoSchedule, which 4 of the 4 nodes "
-        "have that it could run on."
+        "no-nodes has its quota but no place: its pods do not tolerate the taint team=search:NoSchedule, which 4 of "
+        "the 4 nodes have that it could run on."
     )
     assert "worker.tolerations.NAME: {key: team, operator: Exists, effect: NoSchedule}" in told.suggestions[0]
 
@@ -236,7 +236,7 @@ def test_nodes_that_are_not_ready() -> None:
         unschedulable(admitted(), NO_MATCH), [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     )
     assert said(cluster).headline == (
-        "no-nodes has its quota, but the nodes that it could run on are not fit for use: 4 of 4 are tainted "
+        "no-nodes has its quota but no place: the nodes that it could run on are not fit for use, 4 of 4 are tainted "
         "node.kubernetes.io/not-ready:NoSchedule."
     )
 

@@ -1,0 +1,312 @@
+"""`launcher explain` against a real API server.
+
+Kueue's, JobSet's and KubeRay's part is replayed; what schedules pods, makes them and refuses them is real: the
+scheduler, the Job controller, ResourceQuota, Pod Security, an admission webhook that points nowhere.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.charts.queues_chart import BASE, merged, render, tree
+from tests.cluster.api import Api, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import JOB_SETS, PATHS, Desk
+from tests.cluster.replay import follow_as
+from tests.tools import tool
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    return Desk(control_plane.admin, namespace, tmp_path)
+
+
+def explained(desk: Desk, name: str = "demo") -> Any:
+    done = desk("explain", name, "-n", desk.namespace, "-o", "json")
+    assert (done.code, done.err) == (0, "")
+    return done.json
+
+
+def played(desk: Desk, plane: ControlPlane, kind: str, recording: str, run: str, until: float, queue: str) -> None:
+    """A run that was submitted, and to which then happened what happened to the recorded one, queues and all."""
+    assert desk("submit", "-f", desk.values(kind, queue={"name": queue}), "--detach").code == 0
+    live = plane.api.get(f"{PATHS[kind].format(desk.namespace)}/demo")
+    follow_as(plane, recording, live, run=run, skip_queues=False).step_to(until)
+
+
+# --- what was recorded --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "recording", "run", "until", "state", "position", "headline"),
+    [
+        (
+            *("job-set", "quota-in-use-by-others", "waiting-2", 8, "queued", 1),
+            "demo waits for 16 chips of v5e-2x4: the queue tpu-NS has 8 of 24 free, and first-2 has held 16 for",
+        ),
+        (
+            *("job-set", "preempted-by-priority", "low-3", 11, "preempted", 1),
+            "demo was preempted",
+        ),
+        (
+            *("job-set", "no-such-queue", "lost", 4, "queued", None),
+            'demo waits in a queue that is not there: the namespace NS has no LocalQueue "nosuch".',
+        ),
+        (
+            *("ray-job", "head-not-covered-by-quota", "head-uncovered", 4, "queued", 1),
+            "demo can never start in the queue tpu-NS: its head asks for 2 CPUs and 8 GiB of memory, and the queue has "
+            "no quota of cpu or memory at all.",
+        ),
+        ("ray-job", "rayjob-fails", "bad", 60, "failed", None, "demo failed: Job entrypoint command failed with"),
+    ],
+    ids=["in-use", "preempted", "no-such-queue", "not-covered", "failed"],
+)
+def test_a_recorded_situation(
+    kind: str,
+    recording: str,
+    run: str,
+    until: float,
+    state: str,
+    position: int | None,
+    headline: str,
+    desk: Desk,
+    control_plane: ControlPlane,
+) -> None:
+    played(desk, control_plane, kind, recording, run, until, "nosuch" if run == "lost" else "multislice")
+    told = explained(desk)
+    assert told["headline"].startswith(headline.replace("NS", desk.namespace))
+    assert (told["name"], told["state"], told["position"]) == ("demo", state, position)
+    assert told["suggestions"]
+    assert all(item.keys() == {"kind", "name", "says"} for item in told["evidence"])
+
+
+def test_text_is_a_sentence_evidence_and_what_would_help(desk: Desk, control_plane: ControlPlane) -> None:
+    played(desk, control_plane, "job-set", "no-such-queue", "lost", 4, "nosuch")
+    done = desk("explain", "demo", "-n", desk.namespace)
+    assert (done.code, done.err) == (0, "")
+    workload = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{desk.namespace}/workloads")[0]
+    assert done.out == (
+        f'demo waits in a queue that is not there: the namespace {desk.namespace} has no LocalQueue "nosuch".\n'
+        "\n"
+        f"  Workload {workload['metadata']['name']}: LocalQueue nosuch doesn't exist.\n"
+        "\n"
+        "What would help:\n"
+        "  - launcher cancel demo, then submit it again with --set queue.name=multislice --continue (the queues of "
+        f"{desk.namespace} are: multislice).\n"
+    )
+
+
+def test_no_such_run(desk: Desk) -> None:
+    done = desk("explain", "nosuch", "-n", desk.namespace)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith('Error: There is no run "nosuch"')
+
+
+# --- as a member of a team, by charts/queues' own Role ------------------------------------------------------------
+
+
+@pytest.fixture
+def member(control_plane: ControlPlane, desk: Desk, tmp_path: Path) -> Iterator[Desk]:
+    """The same desk, of somebody who has the Role that charts/queues gives a team's members, and no more."""
+    user = f"member-{secrets.token_hex(4)}"
+    over = tree(f"teams: {{research: {{namespace: {desk.namespace}, members: {{{user}: User}}}}}}")
+    rendered = render(tool("helm"), merged(BASE, over), tmp_path)
+    kinds = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    made = [obj for obj in rendered if obj["kind"] in kinds]
+    for obj in made:
+        if obj["metadata"].get("namespace", desk.namespace) != desk.namespace:
+            continue
+        if obj["kind"].startswith("Cluster"):  # other tests' releases have one of that name
+            obj["metadata"]["name"] += f"-{user}"
+            if "roleRef" in obj:
+                obj["roleRef"]["name"] += f"-{user}"
+        control_plane.api.create(obj)
+    yield Desk(control_plane.kubeconfig_for(user, namespace=desk.namespace), desk.namespace, tmp_path / "member")
+    for obj in made:
+        if obj["kind"].startswith("Cluster"):  # the others go with their namespace
+            control_plane.api.delete(path_of(obj))
+
+
+def test_a_member_is_told_what_a_member_may_see(desk: Desk, member: Desk, control_plane: ControlPlane) -> None:
+    played(desk, control_plane, "job-set", "borrowing-then-reclaimed", "borrows-3", 15, "multislice")
+    ns = desk.namespace
+    whole = explained(desk)
+    assert f", by owner-2 of {ns}-search, the owner of quota" in whole["headline"].replace(" ago by", ", by")
+    told = until(lambda: explained(member))
+    assert (
+        "ago by the owner of quota that it had borrowed, and waits for 24 chips of v5e-2x4, of which 8 are"
+        in (told["headline"])
+    )
+    says = {(item["kind"], item["name"]): item["says"] for item in told["evidence"]}
+    assert says["RBAC", ""] == "you may not see the runs of other teams, so this is said without."
+    assert "16 chips of v5e-2x4 are held by runs of other teams" in says["ClusterQueue", f"search-{ns}"]
+    assert told["position"] == whole["position"] == 1
+
+
+# --- what the real scheduler and the real controllers do ----------------------------------------------------------
+
+
+def until(look: Callable[[], Any], holds: Callable[[Any], bool] = bool, seconds: float = 20) -> Any:
+    """What `look` returns once it holds."""
+    deadline = time.monotonic() + seconds
+    while not holds(found := look()):
+        assert time.monotonic() < deadline, f"waited in vain: {found}"
+        time.sleep(0.1)
+    return found
+
+
+def started(desk: Desk, api: Api, topology: str, accelerator: str = "v5p", **values: Any) -> None:
+    """A JobSet without a queue, and its Job, as JobSet's controller (which is not there) makes it: the rest is real."""
+    slice_ = {"accelerator": accelerator, "topology": topology, "count": 1}
+    team = {"name": "", "namespace": desk.namespace}
+    file = desk.values("job-set", team=team, queue={"name": ""}, slice=slice_, **values)
+    done = desk("submit", "-f", file, "--detach")
+    assert done.code == 0, done.err
+    run = api.get(f"{JOB_SETS.format(desk.namespace)}/demo")
+    template = run["spec"]["replicatedJobs"][0]["template"]
+    labels = {"jobset.sigs.k8s.io/jobset-name": "demo", "jobset.sigs.k8s.io/job-index": "0"}
+    pod = template["spec"]["template"]
+    pod["metadata"]["labels"] = {**pod["metadata"].get("labels", {}), **labels}
+    owner = {key: run[key] for key in ("apiVersion", "kind")}
+    owner |= {"name": "demo", "uid": run["metadata"]["uid"], "controller": True}
+    api.create(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": "demo-slice-0",
+                "namespace": desk.namespace,
+                "labels": labels,
+                "ownerReferences": [owner],
+            },
+            "spec": template["spec"],
+        }
+    )
+    status = [{"name": "slice", "active": 1, "ready": 0, "succeeded": 0, "failed": 0, "suspended": 0}]
+    api.merge(f"{path_of(run)}/status", {"status": {"replicatedJobsStatus": status}})
+
+
+def headline(desk: Desk, has: str) -> str:
+    """The headline, once it has these words."""
+    told = until(lambda: explained(desk), lambda found: has in found["headline"])
+    return str(told["headline"])
+
+
+@pytest.fixture
+def admin(control_plane: ControlPlane) -> Api:
+    return control_plane.api
+
+
+def test_the_scheduler_finds_no_such_machines(desk: Desk, admin: Api) -> None:
+    started(desk, admin, "2x2x1")
+    assert headline(desk, "no node of").startswith("demo has no machines: no node of the cluster has ")
+
+
+def test_the_scheduler_minds_a_taint(desk: Desk, admin: Api, control_plane: ControlPlane) -> None:
+    names = control_plane.add_nodes(f"tainted-{desk.namespace}", "tpu-v5p-slice", "2x2x2", 2, 4)
+    for name in names:
+        node = f"/api/v1/nodes/{name}"
+        taints = [*admin.get(node)["spec"].get("taints", []), {"key": "team", "value": "x", "effect": "NoSchedule"}]
+        admin.merge(node, {"spec": {"taints": taints}})
+    try:
+        started(desk, admin, "2x2x2")
+        told = headline(desk, "tolerate")
+        assert told == (
+            "demo has no place: its pods do not tolerate the taint team=x:NoSchedule, which 2 of the 2 nodes have that "
+            "it could run on."
+        )
+    finally:
+        for name in names:
+            admin.delete(f"/api/v1/nodes/{name}")
+
+
+def test_the_scheduler_waits_for_a_volume(desk: Desk, admin: Api) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "checkpoints", "namespace": desk.namespace},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "no-such-class",
+        },
+    }
+    admin.create(claim)
+    started(desk, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "checkpoints"})
+    told = until(lambda: explained(desk), lambda found: "no volume" in found["headline"])
+    assert told["headline"] == "demo cannot start: its storage, the PersistentVolumeClaim checkpoints, has no volume."
+    says = next(item["says"] for item in told["evidence"] if item["kind"] == "PersistentVolumeClaim")
+    assert says.startswith("is Pending, with the storage class no-such-class")
+
+
+def test_a_claim_is_missing(desk: Desk, admin: Api) -> None:
+    started(desk, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "nosuch"})
+    assert headline(desk, "not there") == (
+        "demo cannot start: its storage, the PersistentVolumeClaim nosuch, is not there."
+    )
+
+
+def test_the_namespace_has_a_quota(desk: Desk, admin: Api) -> None:
+    quota: Object = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "team", "namespace": desk.namespace},
+        "spec": {"hard": {"pods": "1"}},
+    }
+    admin.create(quota)
+    until(lambda: admin.get(path_of(quota)), lambda found: "hard" in found.get("status", {}))
+    started(desk, admin, "2x2x2")
+    assert headline(desk, "limit") == (
+        f"demo cannot start: the namespace {desk.namespace} has a limit of its own (ResourceQuota team) that "
+        "its pods would exceed: its pods ask for pods=1 more, pods=1 is in use, and the limit is pods=1."
+    )
+
+
+def test_pod_security_refuses(desk: Desk, admin: Api) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    admin.merge(f"/api/v1/namespaces/{desk.namespace}", {"metadata": {"labels": labels}})
+    started(desk, admin, "2x2x1", security={"hostNetwork": True})
+    told = until(lambda: explained(desk), lambda found: "allows" in found["headline"])
+    assert told["headline"].startswith(
+        f"demo cannot start: the namespace {desk.namespace} allows baseline pods only, and its pods break that (host "
+        "namespaces (hostNetwork=true)"
+    )
+    assert told["suggestions"][0] == "Set security.hostNetwork: false, and submit it again."
+
+
+def test_a_webhook_does_not_answer(desk: Desk, admin: Api) -> None:
+    name = f"explain-{desk.namespace}"
+    webhook = {
+        "name": "vtpu.example.com",
+        "clientConfig": {"service": {"name": "tpu-webhook", "namespace": desk.namespace, "path": "/mutate"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": desk.namespace}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    config = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [webhook],
+    }
+    admin.create(config)
+    try:
+        time.sleep(1)  # webhooks are in force a moment after they are made, and nothing says when
+        started(desk, admin, "2x2x1")
+        told = until(lambda: explained(desk), lambda found: "webhook" in found["headline"])
+        assert told["headline"] == (
+            "demo cannot start: the admission webhook vtpu.example.com does not answer, so the API server makes no "
+            "pods for it."
+        )
+        assert f"kubectl -n {desk.namespace} get pods, endpointslices (Service tpu-webhook)" in told["suggestions"][0]
+    finally:
+        admin.delete(path_of(config))
