@@ -62,6 +62,10 @@ class Refused(ClusterError):
     """An admission webhook, a policy, Pod Security or a quota says no, with a reason of its own."""
 
 
+class QuotaExceeded(Refused):
+    """The namespace's ResourceQuota has no room for it."""
+
+
 class WebhookFailed(ClusterError):
     """An admission webhook did not answer, so the API server let nothing through."""
 
@@ -69,6 +73,9 @@ class WebhookFailed(ClusterError):
 _CANNOT = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+_EXCEEDED = re.compile(
+    r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)"
 )
 _OPERATORS = {
     "ray.io": "KubeRay",
@@ -88,9 +95,10 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
     reason = str(body.get("reason") or "")
     details = body.get("details") or {}
     known: dict[str, Any] = {"status": status, "reason": reason}
+    server = f"The API server of {where}"
     if status == 401:
         return Unauthorized(
-            f"The API server of {where} does not know who you are: the token or certificate is missing or expired.",
+            f"{server} does not know who you are: the token or certificate is missing or expired.",
             "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works.",
             **known,
         )
@@ -110,17 +118,23 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         if reason == "AlreadyExists":
             return AlreadyThere(f"{_sentence(message)} ({where})", **known)
         if "is being terminated" in message:
-            return Refused(f"{where}: {_sentence(message)}", **known)
-        return Conflict(f"{where}: {_sentence(message)}", "Try again.", **known)
+            return Refused(f"{server}: {_sentence(message)}", **known)
+        return Conflict(f"{server}: {_sentence(message)}", "Try again.", **known)
+    if status == 403 and (match := _EXCEEDED.search(message)):
+        return QuotaExceeded(
+            f"The namespace's quota {match['quota']} in {where} leaves no room: {_more_than(match)}.",
+            "Delete what is no longer needed, or ask the platform team for more.",
+            **known,
+        )
     if status in (400, 403, 422) and "denied" in message:
-        return Refused(f"{where} refuses it: {_denied(message)}", **known)
+        return Refused(f"{server} refuses it: {_denied(message)}", **known)
     if status == 403:
-        return Refused(f"{where} refuses it: {_sentence(message)}", **known)
+        return Refused(f"{server} refuses it: {_sentence(message)}", **known)
     if status in (400, 422):
-        return Invalid(f"{where} does not accept the object: {_sentence(message)}", **known)
+        return Invalid(f"{server} does not accept the object: {_sentence(message)}", **known)
     if status in (429, 500, 502, 503, 504):
-        return Unreachable(f"The API server of {where} cannot answer now ({status}): {_sentence(message)}", **known)
-    return ClusterError(f"{where}: {method} {path}: {_sentence(message)} ({status})", **known)
+        return Unreachable(f"{server} cannot answer now ({status}): {_sentence(message)}", **known)
+    return ClusterError(f"{server} answers {status} to {method} {path}: {_sentence(message)}", **known)
 
 
 def role_for(verb: str, resource: str, group: str, namespace: str) -> str:
@@ -164,12 +178,13 @@ def _not_found(where: str, path: str, message: str, details: dict[str, Any], kno
             **known,
         )
     if details.get("name"):
-        return NotThere(f"{where}: {_sentence(message)}", **known)
+        return NotThere(f"The API server of {where}: {_sentence(message)}", **known)
     group = re.match(r"/apis/([^/]+)/([^/]+)(?:/namespaces/[^/]+)?(?:/([^/?]+))?", path)
     name = _OPERATORS.get(group[1], group[1]) if group else path
     what = f"{group[3] or 'the API'} of {group[1]}/{group[2]}" if group else path
     return NotServed(
-        f"{where} does not serve {what}: {name} is not installed there, or in a version that does not fit.",
+        f"The API server of {where} does not serve {what}: {name} is not installed there, or in a version that does "
+        "not fit.",
         "launcher doctor shows what the cluster has.",
         **known,
     )
@@ -178,6 +193,14 @@ def _not_found(where: str, path: str, message: str, details: dict[str, Any], kno
 def _webhook_cause(message: str) -> str:
     cause = message.split(": ", 2)[-1] if message.count(": ") > 1 else message
     return _sentence(cause[:300])
+
+
+def _more_than(match: re.Match[str]) -> str:
+    """(one that _EXCEEDED found) -> "2 of 2 jobsets.jobset.x-k8s.io are in use"."""
+    used, limited = (dict(part.split("=", 1) for part in match[key].split(",")) for key in ("used", "limited"))
+    return ", ".join(
+        f"{used.get(key, '?')} of {most} {key.removeprefix('count/')} are in use" for key, most in limited.items()
+    )
 
 
 def _denied(message: str) -> str:
