@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import again, kube_logs, kube_view, objects, progress, states
 from launcher.cluster import WORKLOAD, AlreadyThere, Cluster, Conflict, NoNamespace, NotThere
+from launcher.cluster_errors import QuotaExceeded
 from launcher.errors import LauncherError
 from launcher.objects import Object
 from launcher.positions import positions
@@ -76,7 +77,7 @@ class KubeBackend:
         verdict = self._verdict(found, obj, accept_changes)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Would start nothing.")
-        self._try(obj)
+        self._try(obj, found)
         return Preview(plan.config, again.would_resume(plan.name, kube_view.attempt_of(found) + 1))
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
@@ -139,7 +140,7 @@ class KubeBackend:
             kept = (found["metadata"].get(part) or {}).get(key)
             if kept is not None:  # one of a sweep stays that, submitted by itself too
                 obj["metadata"].setdefault(part, {}).setdefault(key, kept)
-        self._try(obj)
+        self._try(obj, found)
         state, _ = states.classify(kube_view.look(self.cluster, found))
         try:
             self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
@@ -148,10 +149,20 @@ class KubeBackend:
         self._wait_until_gone(found)
         return again.resumed(objects.name(found), state, attempt, checkpoint=None)
 
-    def _try(self, obj: dict[str, Any]) -> None:
+    def _try(self, obj: dict[str, Any], found: Object) -> None:
         """A dry run of the create. That the name is taken comes last of all, so everything else has been accepted."""
-        with contextlib.suppress(AlreadyThere):
+        try:
             self.cluster.create(obj, dry_run=True)
+        except AlreadyThere:
+            pass
+        except QuotaExceeded as error:
+            # Deleting `found` would make room, if a moment later; who is to say that nobody else takes it?
+            name = objects.name(found)
+            error.hint = (
+                f"The record of the last attempt counts too. launcher delete {name}{self._option}, and submitting "
+                "it again, goes on from its last checkpoint as well."
+            )
+            raise
 
     # --- reading ---
 
