@@ -10,6 +10,7 @@ cluster_config  the same, and KUBECONFIG names the kubeconfig while the test run
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -19,7 +20,18 @@ import pytest
 
 from tests.charts import schemas
 from tests.cluster.api import Api
-from tests.cluster.control_plane import ControlPlane, add_namespace
+from tests.cluster.control_plane import BINARIES, ControlPlane, add_namespace
+from tests.tools import tool
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds the control plane where tests ask for it: cold, that takes longer than a test may take."""
+    asking = {"control_plane", "kubeconfig"}
+    if session.config.option.collectonly or not any(asking & {*getattr(i, "fixturenames", ())} for i in session.items):
+        return
+    with contextlib.suppress(RuntimeError):  # the fixture says it again, to the tests that need it
+        for name in BINARIES:
+            tool(name)
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +40,7 @@ def control_plane() -> Iterator[ControlPlane]:
     with ControlPlane.start() as plane:
         plane.install_crds()
         yield plane
+        assert not plane.processes.ended(), f"These ended by themselves:\n{plane.processes.last_lines()}"
 
 
 @pytest.fixture

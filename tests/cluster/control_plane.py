@@ -30,7 +30,7 @@ from typing import Any, Self
 
 import urllib3
 
-from tests.cluster import crds
+from tests.cluster import crds, flags
 from tests.cluster.api import Api, ApiError
 from tests.cluster.certificates import Authority
 from tests.cluster.kubelet import LogServer
@@ -39,8 +39,7 @@ from tests.cluster.processes import Processes
 from tests.tools import tool
 
 API_SERVER = "kube-apiserver"
-STAGES = Path(__file__).with_name("kwok-stages.yaml")
-SERVICES = "10.96.0.0/16"
+BINARIES = ("etcd", API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok")
 
 
 class ControlPlane:
@@ -254,8 +253,10 @@ class ControlPlane:
         self.processes.kill(API_SERVER)
 
     def start_api_server(self) -> None:
-        self.processes.start(API_SERVER, [tool(API_SERVER), *self._flags])
+        """Returns once it serves everything that it served before."""
+        self._run(API_SERVER, self._flags)
         self._wait_ready(time.monotonic() + 90)
+        crds.wait_readable(self.api)
 
     def restart_api_server(self) -> None:
         """It goes down and comes back at the same address, with all it knew; takes some seconds."""
@@ -281,108 +282,19 @@ class ControlPlane:
 
     def _start(self) -> None:
         deadline = time.monotonic() + 90
-        etcd = f"http://127.0.0.1:{self.etcd_port}"
-        peer = f"http://127.0.0.1:{self.etcd_peer_port}"
-        self.processes.start(
-            "etcd",
-            [
-                tool("etcd"),
-                f"--data-dir={self.folder / 'etcd'}",
-                f"--listen-client-urls={etcd}",
-                f"--advertise-client-urls={etcd}",
-                f"--listen-peer-urls={peer}",
-                f"--initial-advertise-peer-urls={peer}",
-                f"--initial-cluster=default={peer}",
-                "--unsafe-no-fsync",  # nothing here outlives this machine
-                "--log-level=warn",
-            ],
-        )
-        self._flags = self._api_server_flags(etcd)
-        self.processes.start(API_SERVER, [tool(API_SERVER), *self._flags])
+        etcd, peer = (f"http://127.0.0.1:{port}" for port in (self.etcd_port, self.etcd_peer_port))
+        self._run("etcd", flags.etcd(self.folder / "etcd", etcd, peer))
+        account_keys = self.authority.key_pair("service-accounts")
+        self._flags = flags.api_server(self.authority, account_keys, etcd, self.port)
+        self._run(API_SERVER, self._flags)
         self._wait_ready(deadline)
         manager = self.kubeconfig_for("system:kube-controller-manager")
-        self.processes.start(
-            "kube-controller-manager",
-            [
-                tool("kube-controller-manager"),
-                f"--kubeconfig={manager}",
-                f"--root-ca-file={self.authority.certificate}",
-                f"--service-account-private-key-file={self._account_keys[1]}",
-                "--use-service-account-credentials",
-                # Simulated nodes send no heartbeats (1,300 of them would be work), so nobody may miss them.
-                "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=1000",
-                "--kube-api-burst=1000",
-                "--concurrent-gc-syncs=5",
-            ],
-        )
-        scheduler = self.kubeconfig_for("system:kube-scheduler")
-        self.processes.start(
-            "kube-scheduler",
-            [
-                tool("kube-scheduler"),
-                f"--kubeconfig={scheduler}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=1000",
-                "--kube-api-burst=1000",
-            ],
-        )
-        self.processes.start(
-            "kwok",
-            [
-                tool("kwok"),
-                f"--kubeconfig={self.admin}",
-                "--manage-all-nodes=false",
-                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-                "--node-lease-duration-seconds=0",
-                "--cidr=10.244.0.0/16",
-                "--node-ip=127.0.0.1",
-                f"--config={STAGES}",
-            ],
-        )
+        self._run("kube-controller-manager", flags.controller_manager(manager, self.authority, account_keys))
+        self._run("kube-scheduler", flags.scheduler(self.kubeconfig_for("system:kube-scheduler")))
+        self._run("kwok", flags.kwok(self.admin))
 
-    def _api_server_flags(self, etcd: str) -> list[str]:
-        certificate, key = self.authority.issue(API_SERVER, hosts=("127.0.0.1", "localhost", "10.96.0.1"))
-        front = self.authority.issue("front-proxy-client")
-        kubelet_client = self.authority.issue("kube-apiserver-kubelet-client", ("system:masters",))
-        self._account_keys = self.authority.key_pair("service-accounts")
-        public, private = self._account_keys
-        authority = self.authority.certificate
-        return [
-            f"--etcd-servers={etcd}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={self.port}",
-            # Nobody reaches the API server through the Service `kubernetes`.
-            "--endpoint-reconciler-type=none",
-            "--advertise-address=127.0.0.1",
-            f"--service-cluster-ip-range={SERVICES}",
-            f"--tls-cert-file={certificate}",
-            f"--tls-private-key-file={key}",
-            f"--client-ca-file={authority}",
-            f"--service-account-key-file={public}",
-            f"--service-account-signing-key-file={private}",
-            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-            "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
-            # It taints new nodes until the node lifecycle controller has heard of them; that one is off.
-            "--disable-admission-plugins=TaintNodesByCondition",
-            "--allow-privileged=true",
-            f"--kubelet-client-certificate={kubelet_client[0]}",
-            f"--kubelet-client-key={kubelet_client[1]}",
-            "--kubelet-preferred-address-types=InternalIP",
-            # Services are reached by their endpoints: no kube-proxy serves cluster addresses here.
-            "--enable-aggregator-routing=true",
-            f"--requestheader-client-ca-file={authority}",
-            "--requestheader-allowed-names=front-proxy-client",
-            "--requestheader-username-headers=X-Remote-User",
-            "--requestheader-group-headers=X-Remote-Group",
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-            f"--proxy-client-cert-file={front[0]}",
-            f"--proxy-client-key-file={front[1]}",
-        ]
+    def _run(self, name: str, given: list[str]) -> None:
+        self.processes.start(name, [tool(name), *given])
 
     def _wait_ready(self, deadline: float) -> None:
         while time.monotonic() < deadline:

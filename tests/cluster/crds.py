@@ -36,10 +36,14 @@ def install(api: Api, versions: dict[str, str] | None = None) -> None:
     while missing := names - _served(api):
         assert time.monotonic() < deadline, f"these CRDs are not served: {sorted(missing)}"
         time.sleep(0.1)
-    for crd in wanted:
+    wait_readable(api)
+
+
+def wait_readable(api: Api) -> None:
+    """Returns once the objects of every custom kind can be read; until then the answer is "come back later" (429)."""
+    for crd in api.items(PATH):
         spec = crd["spec"]
         version = next(version["name"] for version in spec["versions"] if version["storage"])
-        # Answers once the kind's objects can be read: a test that is told to come back later says nothing of use.
         api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
 
 

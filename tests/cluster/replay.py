@@ -23,21 +23,12 @@ from typing import Any
 
 from tests.cluster import recordings
 from tests.cluster.api import ApiError, Object, path_of
+from tests.cluster.changes import deletion, difference, part_of, stripped, without_server_fields
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.recordings import Change, Translation
+from tests.cluster.site import site
 
 JOB_MANAGER = "slipway.example/recorded"
-SERVER_SET = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
-DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
-# Every recording was made with three v5e slices and two cpu nodes; "big" has none.
-POOLS = ("nodepool1", "nodepool2", "nodepool3")
-FLAVORS = {
-    "v5e-2x4": {"gke-tpu-accelerator": "tpu-v5-lite-podslice", "gke-tpu-topology": "2x4"},
-    "v5e-4x4": {"gke-tpu-accelerator": "tpu-v5-lite-podslice", "gke-tpu-topology": "4x4"},
-    "cpu": {},
-}
-_SITE = threading.Lock()  # players may run in several threads
-PRIORITIES = {"low": 100, "high": 10000}
 
 
 def replay(plane: ControlPlane, name: str, namespace: str = "", until: float | None = None, **more: Any) -> Player:
@@ -163,10 +154,10 @@ class Player:
         elif uid in self._last:
             self._modify(uid, self._last[uid], obj)
         elif uid in self.adopted:
-            self._modify(uid, _stripped(self.adopted[uid]), obj)
+            self._modify(uid, stripped(self.adopted[uid]), obj)
         elif change.obj["kind"] == "Event":
             # An event of an earlier situation whose object this recording lacks can be there already.
-            self.api.ensure(_without(obj, SERVER_SET))
+            self.api.ensure(without_server_fields(obj))
         else:
             self._create(uid, obj)
         self._last[uid] = obj
@@ -179,10 +170,10 @@ class Player:
             self._as_the_run_has_it(obj)
         elif obj["kind"] == "Job":
             obj["spec"]["managedBy"] = JOB_MANAGER
-        return _stripped(obj) if recorded["metadata"]["uid"] in self.adopted else obj
+        return stripped(obj) if recorded["metadata"]["uid"] in self.adopted else obj
 
     def _create(self, uid: str, obj: Object) -> None:
-        body = copy.deepcopy(_without(obj, (*SERVER_SET, *DELETION)))
+        body = copy.deepcopy(without_server_fields(obj))
         status = body.pop("status", None)
         node = ""
         if obj["kind"] == "Pod":
@@ -200,7 +191,7 @@ class Player:
         path = path_of(new)
         patch: Object = {}
         for part in ("metadata", "spec"):
-            changed = _difference(_part(old, part), _part(new, part))
+            changed = difference(part_of(old, part), part_of(new, part))
             if changed:
                 patch[part] = changed
         if new["kind"] == "Event":
@@ -210,9 +201,9 @@ class Player:
                 self._bind(new, node)
             if any(patch.values()):
                 self.api.merge(path, patch)
-            if (status := _difference(old.get("status", {}), new.get("status", {}))) and new["kind"] != "Event":
+            if (status := difference(old.get("status", {}), new.get("status", {}))) and new["kind"] != "Event":
                 self.api.merge(f"{path}/status", {"status": status})
-            if _deletion(new) != _deletion(old):
+            if deletion(new) != deletion(old):
                 self.deleted.add(uid)
                 how = "Foreground" if "foregroundDeletion" in new["metadata"].get("finalizers", ()) else "Background"
                 self.api.delete(path, grace=new["metadata"]["deletionGracePeriodSeconds"], propagation=how)
@@ -286,41 +277,6 @@ def follow_as(
     return player
 
 
-def site(plane: ControlPlane) -> None:
-    """The nodes, flavors and priority classes that every recording was made with; those that are there are kept."""
-    with _SITE:
-        if plane.api.find("/api/v1/nodes/node1") is None:
-            _make_site(plane)
-
-
-def _make_site(plane: ControlPlane) -> None:
-    api = plane.api
-    for pool in POOLS:
-        plane.add_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)
-    plane.add_nodes("cpu", "cpu", "", 2, 0)
-    for name, labels in FLAVORS.items():
-        spec = {"nodeLabels": {f"cloud.google.com/{key}": value for key, value in labels.items()}}
-        tolerations = [{"key": "google.com/tpu", "operator": "Exists"}] if labels else []
-        api.ensure(
-            {
-                "apiVersion": "kueue.x-k8s.io/v1beta2",
-                "kind": "ResourceFlavor",
-                "metadata": {"name": name},
-                "spec": {**spec, "tolerations": tolerations} if labels else {},
-            }
-        )
-    for name, value in PRIORITIES.items():
-        api.ensure(
-            {
-                "apiVersion": "kueue.x-k8s.io/v1beta2",
-                "kind": "WorkloadPriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            }
-        )
-    plane.add_node("node1", "cpu")
-
-
 def _namespace(recorded: str, wanted: str) -> str:
     if not wanted:
         return recorded
@@ -384,48 +340,6 @@ def _like(pod: Object, template: Object) -> None:
     pod.get("status", {}).pop("qosClass", None)  # the server tells it by the containers
     for status in pod.get("status", {}).get("containerStatuses", ()):
         status["name"] = renamed.get(status["name"], status["name"])
-
-
-def _part(obj: Object, part: str) -> Object:
-    found: Object = _without(obj, (*SERVER_SET, *DELETION)).get(part, {})
-    return found
-
-
-def _stripped(run: Object) -> Object:
-    """A run without what its creator decides: all of its spec but spec.suspend, and its labels."""
-    metadata = run["metadata"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "finalizers", *DELETION) if key in metadata}
-    return {
-        **{key: run[key] for key in ("apiVersion", "kind")},
-        "metadata": kept,
-        "spec": {"suspend": run["spec"].get("suspend", False)},
-        "status": run.get("status", {}),
-    }
-
-
-def _without(obj: Object, keys: Sequence[str]) -> Object:
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in keys}
-    # A foreground deletion's finalizer is the server's to set.
-    if "finalizers" in metadata:
-        metadata["finalizers"] = [item for item in metadata["finalizers"] if item != "foregroundDeletion"]
-    return {**obj, "metadata": metadata}
-
-
-def _difference(old: Any, new: Any) -> Object:
-    """A merge patch that leads from `old` to `new`."""
-    patch: Object = {key: None for key in old if key not in new}
-    for key, value in new.items():
-        before = old.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            if below := _difference(before, value):
-                patch[key] = below
-        elif before != value:
-            patch[key] = value
-    return patch
-
-
-def _deletion(obj: Object) -> tuple[Any, ...]:
-    return tuple(obj["metadata"].get(key) for key in DELETION)
 
 
 def _says(obj: Object, key: str, value: str) -> bool:

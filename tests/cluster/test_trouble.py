@@ -1,0 +1,66 @@
+"""What the harness does to its API server, and what becomes of it when the tests are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import urllib3
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.processes import Processes
+from tests.cluster.test_control_plane import until
+
+CHECKOUT = Path(__file__).parents[2]
+KILLED = """
+import os, signal, sys
+from tests.cluster.processes import Processes
+processes = Processes("slipway-killed-")
+processes.start("sleeper", ["sleep", "600"])
+print(processes.folder, processes.pid("sleeper"), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_comes_back_with_all_that_it_knew(control_plane: ControlPlane, namespace: str) -> None:
+    token = control_plane.service_account_token(namespace, "default")
+    path = f"/api/v1/namespaces/{namespace}"
+    uid = control_plane.api.get(path)["metadata"]["uid"]
+    control_plane.stop_api_server()
+    with pytest.raises(urllib3.exceptions.HTTPError):
+        control_plane.api.get(path)
+    control_plane.start_api_server()
+    assert control_plane.api.get(path)["metadata"]["uid"] == uid
+    again = control_plane.kubeconfig_for("default", token=token)
+    assert again.stat().st_mode & 0o077 == 0
+    control_plane.add_namespace(f"{namespace}-after")  # the controllers have found it again
+    control_plane.api.delete(f"/api/v1/namespaces/{namespace}-after")
+    until(lambda: control_plane.api.find(f"/api/v1/namespaces/{namespace}-after") is None)
+
+
+def test_it_can_hang(control_plane: ControlPlane) -> None:
+    with control_plane.paused_api_server():
+        assert psutil.Process(control_plane.processes.pid("kube-apiserver")).status() == psutil.STATUS_STOPPED
+    assert control_plane.api.get("/readyz") == "ok"
+
+
+def test_nothing_outlives_tests_that_are_killed() -> None:
+    command = [sys.executable, "-c", KILLED]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    folder, pid = done.stdout.split()
+    until(lambda: not Path(folder).exists() and not psutil.pid_exists(int(pid)))
+
+
+def test_what_does_not_start_shows_its_log() -> None:
+    processes = Processes("slipway-test-")
+    processes.start("speaks", ["sh", "-c", "echo no such flag: --wrong; exit 1"])
+    until(processes.ended)
+    assert processes.ended() == ["speaks"]
+    assert "--- speaks.log\nno such flag: --wrong" in processes.last_lines()
+    processes.stop()
+    assert not processes.folder.exists()
