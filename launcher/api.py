@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from launcher.doctor import Finding
     from launcher.explain import Explanation
     from launcher.plan import LaunchPlan
-    from launcher.releases import ReleasePlan, Removal
+    from launcher.releases import ReleasePlan
+    from launcher.removal import Removal
     from launcher.render import Rendering
     from launcher.runs import Backend, Preview, RunStatus, Submission
     from launcher.sweep_plan import SweepPlan
@@ -475,9 +476,9 @@ def install(
 
 def plan_removal(name: str, *, place: Place = ANYWHERE) -> Removal:
     """What `uninstall` of a release would remove, and which runs need that. Changes nothing."""
-    from launcher import releases
+    from launcher import removal
 
-    return releases.plan_removal(name, place)
+    return removal.plan_removal(name, place)
 
 
 def uninstall(
@@ -487,9 +488,9 @@ def uninstall(
 
     Raises LauncherError where runs need it, unless `force`.
     """
-    from launcher import releases
+    from launcher.removal import uninstall
 
-    return releases.uninstall(removal, say, force=force, seconds=seconds)
+    return uninstall(removal, say, force=force, seconds=seconds)
 
 
 def diff_run(plan: LaunchPlan, *, place: Place = ANYWHERE) -> list[ObjectChange]:

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,11 @@ class Release:
     def pending(self) -> bool:
         """Whether an operation is at work on it, or died at it."""
         return self.status.startswith("pending-") or self.status == "uninstalling"
+
+    @property
+    def age(self) -> float:
+        """Seconds since the operation began."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self.updated)).total_seconds()
 
 
 class Helm:
@@ -215,23 +221,22 @@ class Helm:
         return said
 
     async def _command(self, arguments: list[str], values: Object | None, release: str, cluster: bool) -> str:
-        import pyhelm3
-
-        command = pyhelm3.Command(executable=self.executable, kubecontext=self._context if cluster else None)
+        pyhelm3 = _pyhelm3()
+        command = pyhelm3.command.Command(executable=self.executable, kubecontext=self._context if cluster else None)
         try:
             done = await command.run(arguments, None if values is None else json.dumps(values).encode())
-        except pyhelm3.Error as error:
+        except pyhelm3.errors.Error as error:
             if error.returncode in (126, 127):
                 raise NoHelm(f"Helm ({self.executable}) cannot be run.", _INSTALL) from error
             raise from_stderr(error.stderr.decode("utf-8", "replace"), where=self._where, release=release) from error
         return bytes(done).decode("utf-8", "replace")
 
     async def _find_major(self) -> int:
-        import pyhelm3
-
+        pyhelm3 = _pyhelm3()
+        command = pyhelm3.command.Command(executable=self.executable)
         try:
-            said = await pyhelm3.Command(executable=self.executable).run(["version", "--template", "{{.Version}}"])
-        except pyhelm3.Error as error:
+            said = await command.run(["version", "--template", "{{.Version}}"])
+        except pyhelm3.errors.Error as error:
             why = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
             raise NoHelm(f"Helm ({self.executable}) cannot be run: {why}", _INSTALL) from error
         text = bytes(said).decode("utf-8", "replace").strip()
@@ -242,6 +247,18 @@ class Helm:
             raise NoHelm(f"Helm {text.removeprefix('v')} ({self.executable}) is not supported.", _INSTALL)
         _MAJOR_OF[self.executable] = int(match[1])
         return int(match[1])
+
+
+def _pyhelm3() -> Any:
+    """pyhelm3 without its models, whose pydantic takes two thirds of its start-up and which are not used here."""
+    from importlib import import_module
+
+    from launcher import _kubernetes
+
+    _kubernetes.prepare(("pyhelm3",))
+    import_module("pyhelm3.errors")  # the first, for the next one takes it from the package
+    import_module("pyhelm3.command")
+    return import_module("pyhelm3")
 
 
 def find_helm() -> str:

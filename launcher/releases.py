@@ -9,14 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from launcher import diff, objects, readiness, release_values
-from launcher.errors import LauncherError
-from launcher.guess import either, nearest
+from launcher.errors import Detached, LauncherError
 from launcher.helm import Helm, HelmError, Release, RulesBroken
-from launcher.helm_errors import NoRelease
 
 if TYPE_CHECKING:
     from launcher.cluster import Cluster
@@ -86,7 +83,7 @@ def plan(
     user, effective = release_values.load(chart, files, sets)
     release = name or _default_name(chart, effective.tree)
     cluster = _cluster_for(chart, effective.tree, place)
-    helm = Helm(cluster.context if cluster.context != "in-cluster" else None, where=cluster.name)
+    helm = helm_for(cluster)
     _ = cluster.version()  # an API server that does not answer is told in the door's words
     _served(chart, cluster)
     history = helm.history(release, cluster.namespace)
@@ -95,8 +92,7 @@ def plan(
     try:
         rendered = helm.template(chart, release, cluster.namespace, user.tree, live=True, upgrade=bool(history))
     except RulesBroken as error:
-        sentences = [release_values.with_origins(sentence, user) for sentence in error.sentences]
-        raise LauncherError("\n".join(sentences)) from error
+        raise _rules_broken(error, user) from error
     last = _last_good(history)
     owner = diff.Owner(release, cluster.namespace)
     changes = diff.compare(cluster, rendered, helm.objects(last) if last else (), owner=owner)
@@ -120,88 +116,34 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
         except HelmError as error:
             _take_back_namespaces(plan, began)
             raise _taken_back(plan, error) from error
+        except KeyboardInterrupt:  # which Helm got as well, and has taken back what it had done
+            _take_back_namespaces(plan, began)
+            raise Detached(f"Interrupted. {_left(plan)}") from None
         diff.settle(plan.cluster, plan.rendered, plan.changes)
     limit = readiness.SECONDS[plan.chart] if seconds is None else seconds
-    return readiness.wait(plan.cluster, plan.rendered, say, limit) if limit > 0 else []
+    try:
+        return readiness.wait(plan.cluster, plan.rendered, say, limit) if limit > 0 else []
+    except KeyboardInterrupt:
+        raise Detached(f"The release {plan.name} is in place; install it again to see whether it works.") from None
 
 
-# --- uninstall --------------------------------------------------------------------------------------------------
+def helm_for(cluster: Cluster) -> Helm:
+    """Helm for the same cluster."""
+    return Helm(None if cluster.context == "in-cluster" else cluster.context, where=cluster.name)
 
 
-@dataclass(frozen=True)
-class Removal:
-    """What uninstalling a release removes, what stays (namespaces, with all in them), and whose runs need it."""
-
-    release: Release
-    cluster: Cluster = field(repr=False)
-    helm: Helm = field(repr=False)
-    removed: list[Object]
-    kept: list[Object]
-    needed_by: list[str]
-
-    def as_json(self) -> Object:
-        return {
-            "release": self.release.name,
-            "chart": self.release.chart_name,
-            "namespace": self.release.namespace,
-            "context": self.cluster.context,
-            "removed": [called(obj) for obj in self.removed],
-            "kept": [called(obj) for obj in self.kept],
-            "neededBy": self.needed_by,
-        }
+def alive(release: Release) -> bool:
+    """Whether an operation on the release may still be at work."""
+    return release.pending and release.age < _DEAD_SECONDS
 
 
-def plan_removal(name: str, place: Place) -> Removal:
-    """What uninstalling the release would do. Changes nothing; raises LauncherError where it is not Slipway's."""
-    cluster = place.cluster()
-    helm = Helm(cluster.context if cluster.context != "in-cluster" else None, where=cluster.name)
-    _ = cluster.version()
-    history = helm.history(name, cluster.namespace)
-    if not history:
-        raise _no_release(name, cluster, helm)
-    release = history[-1]
-    if release.status.startswith("pending-") and _seconds_since(release.updated) < _DEAD_SECONDS:
-        raise _busy(release)
-    found = helm.objects(release)
-    if release.chart_name not in (*CHARTS, "run") or not _made_by_slipway(found):
-        raise LauncherError(
-            f"The release {name} in the namespace {release.namespace} was made from the chart {release.chart}, which "
-            "is none of Slipway's; nothing was changed.",
-            f"helm uninstall {name} -n {release.namespace} removes it.",
-        )
-    kept = [obj for obj in found if diff.kept(obj)]
-    removed = [obj for obj in found if not diff.kept(obj) and diff.live_object(cluster, obj) is not None]
-    return Removal(release, cluster, helm, removed, kept, _runs_in(cluster, removed))
-
-
-def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float = 60) -> list[str]:
-    """Remove the release, and wait until its objects are gone; what is still there after `seconds`, in sentences.
-
-    Raises LauncherError where runs need it, unless `force`.
-    """
-    release = removal.release
-    if removal.needed_by and not force:
-        shown = removal.needed_by[:5] + [f"{len(removal.needed_by) - 5} more"] * (len(removal.needed_by) > 5)
-        raise LauncherError(
-            f"Runs wait or run in the queues of {release.name}: {either(shown, 'and')}; nothing was changed.",
-            "Cancel them first, or add --force: they then lose their queue, and those that wait never start.",
-        )
-    removal.helm.uninstall(release.name, release.namespace)
-    deadline, told = time.monotonic() + seconds, False
-    while left := [obj for obj in removal.removed if diff.live_object(removal.cluster, obj)]:
-        if time.monotonic() >= deadline:
-            break
-        if not told:
-            say(f"Waiting: {called(left[0])} is being deleted …")
-            told = True
-        time.sleep(0.5)
-    return [f"{called(obj)} is being deleted, and held until nothing uses it any more." for obj in left]
-
-
-def called(obj: Object) -> str:
-    """An object in a sentence: "LocalQueue research/research"."""
-    space = objects.namespace(obj)
-    return f"{obj['kind']} {space}/{objects.name(obj)}" if space else f"{obj['kind']} {objects.name(obj)}"
+def busy(release: Release) -> LauncherError:
+    return LauncherError(
+        f"The release {release.name} is {release.status} since {release.age:.0f} s: another helm is at work on it, or "
+        "died; nothing was changed.",
+        f"Wait until it is done: helm status {release.name} -n {release.namespace}. After {_DEAD_SECONDS // 60} "
+        "minutes install takes it for dead and mends it; if you know that it is, add --recover.",
+    )
 
 
 # --- inside -----------------------------------------------------------------------------------------------------
@@ -275,8 +217,8 @@ def _recovery(history: Sequence[Release], recover: bool) -> str:
     if not history or not history[-1].pending:
         return ""
     last = history[-1]
-    if not recover and _seconds_since(last.updated) < _DEAD_SECONDS:
-        raise _busy(last)
+    if not recover and alive(last):
+        raise busy(last)
     what = f"An earlier helm died at this release ({last.status} since {last.updated[:19]})"
     deployed = [release for release in history if release.status == "deployed"]
     if last.status == "uninstalling":
@@ -284,16 +226,6 @@ def _recovery(history: Sequence[Release], recover: bool) -> str:
     if deployed:
         return f"{what}; revision {deployed[-1].revision}, the last that was deployed, is brought back first."
     return f"{what}; what it began is completed first, so that nothing that it made is lost."
-
-
-def _busy(release: Release) -> LauncherError:
-    started = _seconds_since(release.updated)
-    return LauncherError(
-        f"The release {release.name} is {release.status} since {started:.0f} s: another helm is at work on it, or "
-        "died; nothing was changed.",
-        f"Wait until it is done: helm status {release.name} -n {release.namespace}. After {_DEAD_SECONDS // 60} "
-        "minutes install takes it for dead and mends it; if you know that it is, add --recover.",
-    )
 
 
 def _recover(plan: ReleasePlan) -> None:
@@ -320,62 +252,27 @@ def _take_back_namespaces(plan: ReleasePlan, began: float) -> None:
                 plan.cluster.delete(NAMESPACE, change.name, uid=objects.uid(live))
 
 
+def _rules_broken(error: RulesBroken, user: Values) -> LauncherError:
+    return LauncherError("\n".join(release_values.with_origins(sentence, user) for sentence in error.sentences))
+
+
 def _taken_back(plan: ReleasePlan, error: HelmError) -> LauncherError:
     """What is left after Helm failed, beside why it did."""
-    sentences = error.sentences if isinstance(error, RulesBroken) else [error.message]
     if isinstance(error, RulesBroken):
-        return LauncherError(
-            "\n".join(release_values.with_origins(sentence, plan.user) for sentence in sentences), error.hint
-        )
+        return _rules_broken(error, plan.user)
+    return LauncherError(f"{error.message} {_left(plan)}", error.hint)
+
+
+def _left(plan: ReleasePlan) -> str:
+    """What an attempt that failed has left, in a sentence."""
     try:
         now = plan.helm.history(plan.name, plan.namespace)
     except LauncherError:
-        return LauncherError(f"{error.message} What became of the release {plan.name} cannot be told.", error.hint)
+        return f"What became of the release {plan.name} cannot be told."
     if now == plan.history:
-        left = "Nothing was changed."
-    elif not now:
-        left = "What had been made was removed again."
-    elif now[-1].status == "deployed":
-        left = f"The release {plan.name} is as it was before (revision {now[-1].revision})."
-    else:
-        left = f"The release {plan.name} is left {now[-1].status}; the same command tries again."
-    return LauncherError(f"{error.message} {left}", error.hint)
-
-
-def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
-    ours = [release for release in helm.releases(cluster.namespace) if release.chart_name in (*CHARTS, "run")]
-    names = [release.name for release in ours]
-    near = nearest(name, names)
-    guess = f' Did you mean "{near[0]}"?' if near else ""
-    there = f"Slipway's releases there: {either(names, 'and')}." if names else "None there is Slipway's."
-    return NoRelease(f'There is no release "{name}" in the {cluster.where}.{guess}', f"{there} -n looks elsewhere.")
-
-
-def _made_by_slipway(found: Sequence[Object]) -> bool:
-    return all(objects.label(obj, "app.kubernetes.io/part-of") == "slipway" for obj in found)
-
-
-def _runs_in(cluster: Cluster, removed: Sequence[Object]) -> list[str]:
-    """The runs, by "namespace/name", that wait or run in the queues among the objects."""
-    from launcher.cluster import WORKLOAD
-
-    queues = {objects.name(obj) for obj in removed if obj["kind"] == "ClusterQueue"}
-    local = {(objects.namespace(obj), objects.name(obj)) for obj in removed if obj["kind"] == "LocalQueue"}
-    if not queues and not local:
-        return []
-    found = []
-    for workload in cluster.list(WORKLOAD, all_namespaces=True):
-        admitted = (objects.status(workload).get("admission") or {}).get("clusterQueue")
-        waits = (objects.namespace(workload), workload["spec"].get("queueName")) in local
-        if (admitted in queues or waits) and not objects.is_true(workload, "Finished"):
-            owners = workload["metadata"].get("ownerReferences") or [{}]
-            found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")
-    return sorted(found)
-
-
-def _seconds_since(text: str) -> float:
-    """Seconds since a time as Helm prints it."""
-    try:
-        return (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()
-    except ValueError as error:
-        raise LauncherError(f"Helm gives a time that cannot be read: {text!r}.") from error
+        return "Nothing was changed."
+    if not now:
+        return "What had been made was removed again."
+    if now[-1].status == "deployed":
+        return f"The release {plan.name} is as it was before (revision {now[-1].revision})."
+    return f"The release {plan.name} is left {now[-1].status}; the same command tries again."

@@ -23,7 +23,7 @@ def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, f
     """
     from launcher import api, output
     from launcher.errors import UsageError
-    from launcher.releases import called
+    from launcher.removal import called
 
     removal = api.plan_removal(release, place=place)
     output.narrate(
