@@ -58,20 +58,38 @@ def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = F
     return with_defaults(user, chart_defaults(_CHART)) if defaults else user
 
 
-def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None) -> LaunchPlan:
-    """What a submit of these values would run. Raises launcher.plan.CheckFailed where a rule is broken."""
+def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
+    """What a submit of these values would run. Raises launcher.plan.CheckFailed where a rule is broken.
+
+    With `force` the plan is submitted even where the cluster says that it could never start.
+    """
     from launcher.plan import plan_launch
     from launcher.values import chart_defaults, load
 
-    return plan_launch(load(files, sets), chart_defaults(_CHART), name=name)
+    return replace(plan_launch(load(files, sets), chart_defaults(_CHART), name=name), force=force)
 
 
-def check(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None) -> Sequence[Problem]:
-    """Every rule that can be told without chips and without a cluster: what is broken, and the warnings."""
+def check(
+    files: Sequence[str],
+    sets: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    live: bool = False,
+    place: Place = ANYWHERE,
+) -> Sequence[Problem]:
+    """Every rule that can be told without chips: what is broken, and the warnings.
+
+    With `live`, those too that only the cluster can tell, once none of the others is broken.
+    """
     from launcher.plan import check_launch
+    from launcher.problems import has_errors
     from launcher.values import chart_defaults, load
 
-    return check_launch(load(files, sets), chart_defaults(_CHART), name=name)
+    found = check_launch(load(files, sets), chart_defaults(_CHART), name=name)
+    if not live or has_errors(found):
+        return found
+    wanted = plan(files, sets, name=name)
+    return [*found, *backend_for(wanted, place).problems(wanted)]
 
 
 # --- a run's life -----------------------------------------------------------------------------------------------
@@ -132,12 +150,13 @@ def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
     return found
 
 
-def _run_called(name: str, place: Place) -> tuple[Backend, RunStatus] | None:
-    """`find`, but None where there is no such run."""
+def _run_called(name: str, place: Place, *, glance: bool = False) -> tuple[Backend, RunStatus] | None:
+    """`find`, but None where there is no such run; with `glance`, without what is not needed to tell the run."""
     found, silent = [], None
     for backend in backends(place):
         try:
-            status = backend.status(name)
+            look = getattr(backend, "glance", backend.status) if glance else backend.status
+            status = look(name)
         except Unreachable as error:
             silent = error
         else:
@@ -328,7 +347,10 @@ def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
     """Why the run is where it is: a sentence, what shows it, and what would help. Changes nothing."""
     from launcher.explain import explain_run
 
-    return explain_run(*find(name, place))
+    found = _run_called(name, place, glance=True)
+    if found is None:
+        raise _no_run(name, place)
+    return explain_run(*found)
 
 
 def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:
@@ -357,7 +379,12 @@ def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:
 
 
 def plan_sweep(
-    files: Sequence[str], sets: Sequence[str], sweeps: Sequence[str], *, name: str | None = None
+    files: Sequence[str],
+    sets: Sequence[str],
+    sweeps: Sequence[str],
+    *,
+    name: str | None = None,
+    force: bool = False,
 ) -> SweepPlan:
     """What a sweep of these values would run: a plan for each combination of `sweeps`, the last changing fastest.
 
@@ -367,7 +394,8 @@ def plan_sweep(
     from launcher import sweep_plan
     from launcher.values import chart_defaults, load
 
-    return sweep_plan.plan_sweep(load(files, sets), chart_defaults(_CHART), sweeps, name=name)
+    plan = sweep_plan.plan_sweep(load(files, sets), chart_defaults(_CHART), sweeps, name=name)
+    return replace(plan, plans=tuple(replace(each, force=force) for each in plan.plans))
 
 
 def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> list[Preview]:

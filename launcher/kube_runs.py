@@ -16,17 +16,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from launcher import again, kube_logs, kube_view, objects, progress, states
+from launcher import again, kube_logs, kube_view, live, objects, progress, states
 from launcher.cluster import WORKLOAD, AlreadyThere, Cluster, Conflict, NoNamespace, NotThere
 from launcher.cluster_errors import QuotaExceeded
 from launcher.errors import LauncherError
 from launcher.objects import Object
 from launcher.positions import positions
+from launcher.problems import has_errors
 from launcher.runs import Preview, RunStatus, State, Submission
 from launcher.states import Seen
 
 if TYPE_CHECKING:
     from launcher.plan import LaunchPlan
+    from launcher.problems import Problem
 
 # How long to wait for others: for Kueue to make a Workload, for a deleted object to go, and, beside the run's own
 # grace, for pods to end.
@@ -47,6 +49,7 @@ class KubeBackend:
         self.everywhere = everywhere  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
         self._rendered: dict[str, dict[str, Any]] = {}
+        self._snapshot = live.Snapshot(cluster)
 
     @property
     def where(self) -> str:
@@ -65,20 +68,25 @@ class KubeBackend:
 
         self._rendered = {plan.name: obj for plan, obj in zip(plans, run_objects(plans), strict=True)}
 
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        return live.problems(plan, self._object(plan), self._snapshot)
+
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         obj = self._object(plan)
         found = self._find(plan.name)
         kind = obj["kind"]
         if found is None:
+            warnings = self._preflight(plan, obj)
             self.cluster.create(obj, dry_run=True)
             said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
-            return Preview(plan.config, said)
+            return Preview(plan.config, said + warnings)
         again.check_sweep(plan, objects.label(found, kube_view.SWEEP))
-        verdict = self._verdict(found, obj, accept_changes)
+        verdict = self._verdict(found, obj, accept_changes, finish=False)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Would start nothing.")
+        warnings = self._preflight(plan, obj)
         self._try(obj, found)
-        return Preview(plan.config, again.would_resume(plan.name, kube_view.attempt_of(found) + 1))
+        return Preview(plan.config, again.would_resume(plan.name, kube_view.attempt_of(found) + 1) + warnings)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         obj = self._object(plan)
@@ -93,6 +101,8 @@ class KubeBackend:
                 verdict = self._verdict(found, obj, accept_changes)
                 if verdict is not None:
                     return Submission(self._status_of(found), verdict, created=False)
+            warnings = self._preflight(plan, obj)
+            if found is not None:
                 said = self._make_room(found, obj)
             try:
                 made = self.cluster.create(obj)
@@ -100,7 +110,7 @@ class KubeBackend:
                 continue  # somebody else was faster: look at what they made
             except NoNamespace as error:
                 raise self._no_namespace(error) from error
-            return Submission(kube_view.status(self.cluster, Seen(made)), said, created=True)
+            return Submission(kube_view.status(self.cluster, Seen(made)), said + warnings, created=True)
         raise LauncherError(
             f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
         )
@@ -116,14 +126,28 @@ class KubeBackend:
             obj["metadata"].setdefault("annotations", {})[kube_view.SWEEP_VALUES] = values
         return obj
 
-    def _verdict(self, found: Object, obj: Object, accept_changes: bool) -> str | None:
-        """What a submit finds done already, in a sentence; None where there is the next attempt to make."""
+    def _preflight(self, plan: LaunchPlan, obj: Object) -> str:
+        """What the cluster warns of, a line each. Raises CheckFailed for a run that could never start there."""
+        from launcher.plan import CheckFailed
+
+        found = live.problems(plan, obj, self._snapshot)
+        if has_errors(found) and not plan.force:
+            failed = CheckFailed(found)
+            failed.hint = "--force submits it all the same."
+            raise failed
+        return "".join(f"\nWarning: {problem}" for problem in found)
+
+    def _verdict(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
+        """What a submit finds done already, in a sentence; None where there is the next attempt to make.
+
+        A run that is being cancelled is first seen to its end, with `finish`.
+        """
         from launcher.plan import config_difference
 
         name = objects.name(found)
         seen = kube_view.look(self.cluster, found)
         state, _ = states.classify(seen)
-        if seen.cancelled_at and not state.ended:
+        if seen.cancelled_at and not state.ended and finish:
             state = self.cancel(name).state
         difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
         return again.verdict(name, state, difference, accept_changes=accept_changes, where=self._option)
@@ -182,6 +206,13 @@ class KubeBackend:
     def status(self, name: str) -> RunStatus | None:
         obj = self._find(name, foreign=True)
         return None if obj is None or not kube_view.ours(obj) else self._status_of(obj)
+
+    def glance(self, name: str) -> RunStatus | None:
+        """`status` without what takes more requests: the end of the log, and the place in the queue."""
+        obj = self._find(name, foreign=True)
+        if obj is None or not kube_view.ours(obj):
+            return None
+        return kube_view.status(self.cluster, Seen(obj))
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
         def look() -> Seen | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher import kueue
-from launcher.cluster_errors import ClusterError, Forbidden
+from launcher import kueue, positions
 from launcher.explain.finding import Evidence
 from launcher.explain.situation import Object, Situation
 from launcher.explain.words import listed
@@ -42,7 +41,7 @@ def line(situation: Situation) -> Line | None:
     if workload is None or not queue or not kueue.is_queued(workload):
         return None
     waiting = status(situation.cluster_queue).get("pendingWorkloads") if situation.cluster_queue else None
-    said = _visible(situation, queue)
+    said = positions.pending(situation.look, queue, situation.namespace, situation.queue)
     if said is not None:
         places = {(namespace(item), name(item)): index for index, item in enumerate(said)}
         place = places.get((namespace(workload), name(workload)))
@@ -73,24 +72,6 @@ def evidence(situation: Situation, stand: Line) -> Evidence:
     return Evidence(
         "ClusterQueue", situation.cluster_queue_name, f"{situation.name} waits with {least}{total} ({stand.source})."
     )
-
-
-def _visible(situation: Situation, queue: str) -> list[Object] | None:
-    """What the visibility API says is pending, in order; of the LocalQueue where RBAC hides the whole queue."""
-    paths = [f"clusterqueues/{queue}/pendingworkloads"]
-    paths += [f"namespaces/{situation.namespace}/localqueues/{situation.queue}/pendingworkloads"]
-    for version in kueue.VISIBILITY_VERSIONS:
-        for path in paths:
-            try:
-                response = situation.look.request(
-                    "GET", f"/apis/{kueue.VISIBILITY_GROUP}/{version}/{path}", query={"limit": "4000"}
-                )
-            except Forbidden:
-                continue
-            except ClusterError:  # not served, or the server behind it is down: the order can be computed
-                break
-            return list(response.json().get("items") or [])
-    return None
 
 
 def _computed(situation: Situation, workload: Object, queue: str, waiting: int | None) -> Line:
