@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import kueue, objects, paths
-from launcher.cluster import PVC, SERVICE_ACCOUNT, Cluster, Forbidden, Kind
+from launcher.cluster import PVC, SERVICE_ACCOUNT, Cluster, ClusterError, Forbidden, Kind
 from launcher.explain import rules_never, rules_queue
 from launcher.explain.finding import Finding
 from launcher.explain.situation import Situation
@@ -36,10 +36,50 @@ _RULES: tuple[tuple[_Rule, str, str], ...] = (
 )
 
 
-def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Cluster) -> list[Problem]:
+class Snapshot:
+    """A cluster that is asked each question once: the runs of a sweep have most of them in common."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._answers: dict[tuple[Any, ...], Any] = {}
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Any:
+        return self._once(("get", kind, name, namespace), lambda: self.cluster.get(kind, name, namespace))
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        all_namespaces: bool = False,
+    ) -> Any:
+        asked = ("list", kind, namespace, labels, fields, all_namespaces)
+        return self._once(
+            asked,
+            lambda: self.cluster.list(kind, namespace, labels=labels, fields=fields, all_namespaces=all_namespaces),
+        )
+
+    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
+        return self.cluster.request(method, path, query=query)
+
+    def _once(self, asked: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
+        if asked not in self._answers:
+            try:
+                self._answers[asked] = ask()
+            except ClusterError as error:
+                self._answers[asked] = error
+        answer = self._answers[asked]
+        if isinstance(answer, ClusterError):
+            raise answer
+        return answer
+
+
+def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:
     """What stands against submitting the plan's object to this cluster; what RBAC hides is not held against it."""
     situation = _before(obj, cluster)
-    found = [*_missing(plan, cluster)]
+    found = [*_missing(plan, objects.namespace(obj), cluster)]
     for rule, key, severity in _RULES:
         finding = rule(situation) if situation.queue else None
         if finding is not None:
@@ -54,13 +94,13 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Cluster) -> list
     return found
 
 
-def _before(obj: Mapping[str, Any], cluster: Cluster) -> Situation:
+def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
     """The situation as it would be right after the create: suspended, with the Workload that Kueue would make."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     run = copy.deepcopy(dict(obj))
     run["metadata"]["creationTimestamp"] = now
     run["spec"]["suspend"] = True
-    situation = Situation(run, cluster)
+    situation = Situation(run, cluster, submitted=False)
     situation.__dict__["workload"] = {
         "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
         "spec": {"queueName": objects.label(run, kueue.QUEUE_LABEL), "podSets": list(_pod_sets(run))},
@@ -83,35 +123,35 @@ def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield {"name": job["name"], "count": count, "template": spec["template"]}
 
 
-def _missing(plan: LaunchPlan, cluster: Cluster) -> Iterator[Problem]:
+def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Problem]:
     """What the pods name and the namespace lacks: without it they could not be made, or would wait for ever."""
     config = plan.config
     team, storage = config["team"], config["storage"]
     account = team["serviceAccount"] or team["name"]
-    if account and not _there(cluster, SERVICE_ACCOUNT, account):
+    if account and not _there(cluster, SERVICE_ACCOUNT, account, namespace):
         yield _problem(
             plan.values,
             "no_service_account",
             ERROR,
             "team.serviceAccount",
-            f'The namespace {cluster.namespace} has no service account "{account}", so no pod could be made.',
+            f'The namespace {namespace} has no service account "{account}", so no pod could be made.',
             ("charts/queues makes one for each team; team.serviceAccount names another.",),
         )
-    if storage["kind"] == "pvc" and not _there(cluster, PVC, storage["claim"]):
+    if storage["kind"] == "pvc" and not _there(cluster, PVC, storage["claim"], namespace):
         yield _problem(
             plan.values,
             "no_claim",
             ERROR,
             "storage.claim",
-            f'The namespace {cluster.namespace} has no PersistentVolumeClaim "{storage["claim"]}", so its pods would '
+            f'The namespace {namespace} has no PersistentVolumeClaim "{storage["claim"]}", so its pods would '
             "wait for ever.",
-            (f"kubectl get pvc -n {cluster.namespace} shows those that there are.",),
+            (f"kubectl get pvc -n {namespace} shows those that there are.",),
         )
 
 
-def _there(cluster: Cluster, kind: Kind, name: str) -> bool:
+def _there(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:
     try:
-        return cluster.get(kind, name) is not None
+        return cluster.get(kind, name, namespace) is not None
     except Forbidden:
         return True  # it may be there
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import again, folder, paths, runner
 from launcher.errors import LauncherError, UsageError
 from launcher.folder import RunFolder
+from launcher.problems import ERROR, Problem
 from launcher.processes import kill_all, marked
 from launcher.record import CONFIG, ENDED, EVENTS, LOCK, LOG, Record, now, read_record, write_json, write_record
 from launcher.runs import Preview, RunStatus, State, Submission
@@ -69,6 +70,13 @@ class LocalBackend:
                 f"A sweep of {len(plans)} runs is too large for this machine, where they go one after another; it may "
                 f"have {_MOST_OF_A_SWEEP}."
             )
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        try:
+            self._preflight(plan, self.config(plan))
+        except LauncherError as error:
+            return [Problem("live.machine", ERROR, error.message, None, None, "")]
+        return []
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         with _sentences(f'The run "{plan.name}" cannot be submitted'):

@@ -47,7 +47,8 @@ class LaunchPlan:
         hosts and chips.
 
     `user` are the user's own layers, which is what Helm gets; `values` the effective values with their origins,
-    `common` included; `warnings` are sentences; `member` is there where the run is one of a sweep.
+    `common` included; `warnings` are sentences; `member` is there where the run is one of a sweep;
+    `force` submits what a cluster says could never start.
     """
 
     name: str
@@ -57,6 +58,7 @@ class LaunchPlan:
     user: Values
     values: Values
     warnings: tuple[str, ...] = ()
+    force: bool = False
     member: SweepMember | None = None
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from launcher.plan import LaunchPlan
+    from launcher.problems import Problem
 
 
 class State(StrEnum):
@@ -132,6 +133,10 @@ class Backend(Protocol):
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
         """Told before many plans are previewed and submitted, so that what they share is done once."""
+        ...
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        """What only the place can tell of a plan: what stands against it there, and what it warns of."""
         ...
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:

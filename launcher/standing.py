@@ -20,6 +20,7 @@ from launcher import again, kube_view, objects, progress, ray_clusters, standing
 from launcher.cluster import Cluster, ClusterError, Forbidden, Unreachable
 from launcher.errors import LauncherError
 from launcher.objects import Object
+from launcher.problems import ERROR, WARNING, Problem
 from launcher.progress import Progress
 from launcher.ray_clusters import StandingCluster
 from launcher.ray_jobs import ENDED, Job, RayHead, RayJobs
@@ -95,6 +96,14 @@ class StandingBackend:
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
         """Nothing: jobs share nothing but their cluster."""
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        try:
+            target, _, note = self._target(plan)
+            ray_clusters.check_fit(target, plan.config)
+        except LauncherError as error:
+            return [Problem("live.cluster", ERROR, " ".join([error.message, error.hint]), None, None, "run.cluster")]
+        return [Problem("live.cluster", WARNING, note.strip(), None, None, "run.cluster")] if note else []
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         target, jobs, note = self._target(plan)

@@ -1,22 +1,31 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from launcher.commands._options import format_option, name_option, values_options
+from launcher.commands._options import format_option, name_option, place_options, values_options
+
+if TYPE_CHECKING:
+    from launcher.place import Place
 
 
 @click.command()
 @values_options
 @name_option
+@click.option("--live", is_flag=True, help="Ask the cluster too: would the run ever start there?")
+@place_options
 @format_option
-def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, form: str) -> int:
+def command(
+    files: tuple[str, ...], sets: tuple[str, ...], name: str | None, live: bool, place: Place, form: str
+) -> int:
     """Check the values by every rule that needs no chips.
 
-    Works offline. Exit code 1 if any rule is broken; warnings alone are 0.
+    Works offline, but for --live. Exit code 1 if any rule is broken; warnings alone are 0.
     """
     from launcher import api, output
 
-    problems = api.check(files, sets, name=name)
+    problems = api.check(files, sets, name=name, live=live, place=place)
     output.emit(
         [problem.as_json() for problem in problems],
         form,

@@ -19,8 +19,10 @@ _STOPPED = {
 
 
 def again(situation: Situation, *sets: str) -> str:
-    """How to change a value of a run that is there already."""
+    """How to change a value of the run."""
     given = " ".join(f"--set {item}" for item in sets)
+    if not situation.submitted:
+        return f"submit it with {given}"
     return f"launcher cancel {situation.name}, then submit it again with {given} --continue"
 
 

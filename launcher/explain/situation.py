@@ -53,14 +53,18 @@ class Event:
 
 @dataclass
 class Situation:
-    """A run's object and what is around it. `unseen` are the things that RBAC hides, a phrase each; `absent` the
-    kinds of objects that the cluster does not serve."""
+    """A run's object and what is around it; `submitted` is False for a run that is only asked about.
+
+    `unseen` are the things that RBAC hides, a phrase each; `absent` the kinds of objects that the cluster does not
+    serve.
+    """
 
     run: Object
     look: Look
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     unseen: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)
+    submitted: bool = True
 
     # --- the run itself ---
 

@@ -10,6 +10,7 @@ import pytest
 
 from launcher import follow, output
 from launcher.errors import Detached, LauncherError
+from launcher.problems import Problem
 from launcher.runs import Preview, RunStatus, State, Submission
 
 RUN = RunStatus("llama", "default", "local", State.STARTING, reason="starting Ray", folder="/runs/llama")
@@ -46,6 +47,9 @@ class Script:
         if isinstance(status, BaseException):
             raise status
         return status
+
+    def problems(self, plan: Any) -> Sequence[Problem]:
+        raise AssertionError(ONLY_LOOKS)
 
     def preview(self, plan: Any, *, accept_changes: bool) -> Preview:
         raise AssertionError(ONLY_LOOKS)
