@@ -102,16 +102,16 @@ def plan(
 def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> list[str]:
     """Do it, and wait until it works: at most `seconds` (None: what the chart needs). What does not work yet.
 
-    Where Kubernetes refuses a part of it, Helm takes the rest back, and HelmError is raised. What was accepted and
-    only does not work yet (a queue that Kueue calls inactive, a cluster that waits for chips) stays.
+    Where Kubernetes refuses a part of it, Helm takes the rest back, and LauncherError is raised. What was accepted
+    and only does not work yet (a queue that Kueue calls inactive, a cluster that waits for chips) stays.
     """
     if plan.recovery:
         say(plan.recovery)
         _recover(plan)
     if plan.changed:
-        say(f"{'Upgrading' if _last_good(plan.history) else 'Installing'} {plan.name} …")
         began = time.time()
         try:
+            say(f"{'Upgrading' if _last_good(plan.history) else 'Installing'} {plan.name} …")
             plan.helm.install_or_upgrade(plan.chart, plan.name, plan.namespace, plan.user.tree, timeout=_HELM_SECONDS)
         except HelmError as error:
             _take_back_namespaces(plan, began)

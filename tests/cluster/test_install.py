@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -465,3 +468,17 @@ def test_no_api_server_and_no_kueue(bench4: Bench, tmp_path: Path, monkeypatch: 
     said = bench4.install("-f", file)  # and now it is gone
     assert said.code == 1
     assert "does not answer: connection refused." in said.err
+
+
+def test_ctrl_c(bench4: Bench) -> None:
+    file = bench4.write(VALUES)
+    command = [sys.executable, "-m", "launcher", "install", "queues", "-f", file, "-n", bench4.name, "--timeout", "60s"]
+    for until, left in (("Installing", "Interrupted. "), ("Waiting", "The release queues is in place; ")):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            assert process.stderr is not None
+            next(line for line in process.stderr if line.startswith(until))
+            os.killpg(process.pid, signal.SIGINT)  # as the terminal does: Helm gets it too
+            said = process.stderr.read()
+        assert (process.returncode, left in said) == (130, True), said
+        assert not any(status.startswith("pending") for status in bench4.revisions())
+    assert bench4.revisions() == ["deployed"]
