@@ -223,6 +223,7 @@ class Helm:
     async def _command(self, arguments: list[str], values: Object | None, release: str, cluster: bool) -> str:
         pyhelm3 = _pyhelm3()
         command = pyhelm3.command.Command(executable=self.executable, kubecontext=self._context if cluster else None)
+        arguments = [*arguments, "--debug=false"]  # HELM_DEBUG would have it print traces
         try:
             done = await command.run(arguments, None if values is None else json.dumps(values).encode())
         except pyhelm3.errors.Error as error:

@@ -6,6 +6,7 @@ diverge.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -128,7 +129,14 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
 
 
 def helm_for(cluster: Cluster) -> Helm:
-    """Helm for the same cluster."""
+    """Helm for the same cluster. Raises LauncherError where the environment sends Helm to another."""
+    for name in ("HELM_KUBEAPISERVER", "HELM_KUBETOKEN", "HELM_KUBEASUSER", "HELM_KUBEASGROUPS"):
+        if os.environ.get(name):
+            raise LauncherError(
+                f"{name} is set, so Helm would speak to another API server, or as another user, than {cluster.context} "
+                "says.",
+                f"unset {name}; --context chooses the cluster.",
+            )
     return Helm(None if cluster.context == "in-cluster" else cluster.context, where=cluster.name)
 
 

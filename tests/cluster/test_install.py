@@ -421,6 +421,58 @@ def test_a_ray_cluster(bench4: Bench) -> None:
     assert bench4.api.find(path) is None
 
 
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "ours-head", "labels": {"ray.io/cluster": "ours"}},
+    # On no node, and for a scheduler that is none: only the test says what becomes of it.
+    "spec": {"schedulerName": "nobody", "containers": [{"name": "ray-head", "image": "example.invalid/x:1"}]},
+}
+WHEN = {"lastTransitionTime": "2026-11-01T00:00:00Z", "reason": "R"}
+FULL = "0/3 nodes are available: 3 Insufficient google.com/tpu."
+PULL = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+
+
+def test_why_a_ray_cluster_is_not_ready(bench4: Bench) -> None:
+    from launcher import readiness
+    from launcher.cluster import connect
+
+    head = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ours", "namespace": bench4.name}}
+    container = {"containers": [{"name": "ray-head", "image": "example.invalid/x:1"}]}
+    head["spec"] = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": container}}}
+    cluster = connect(None, bench4.name)
+    path = f"/apis/ray.io/v1/namespaces/{bench4.name}/rayclusters/ours"
+    pod = f"/api/v1/namespaces/{bench4.name}/pods/ours-head"
+
+    def says() -> str:
+        (sentence,) = readiness.not_ready(cluster, [head])
+        return sentence
+
+    assert says() == "The RayCluster of the release is gone."
+    bench4.api.create(head)
+    assert says() == "RayCluster ours: KubeRay has not looked at it yet."
+    bench4.api.merge(path, {"spec": {"suspend": True}, "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "ml"}}})
+    assert says() == "RayCluster ours waits in the queue ml for its chips."
+    bench4.api.merge(path, {"spec": {"suspend": False}})
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: x", **WHEN}
+    bench4.api.merge(f"{path}/status", {"status": {"conditions": [failure]}})
+    assert says() == "RayCluster ours: its pods cannot be made: exceeded quota: x."
+    bench4.api.merge(f"{path}/status", {"status": {"conditions": [{**failure, "status": "False"}]}})
+    assert says() == "RayCluster ours: KubeRay has 0 pods, and does not call it provisioned yet."
+    bench4.api.create({**POD, "metadata": {**POD["metadata"], "namespace": bench4.name}})
+    for status, why in (
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "message": FULL, **WHEN}]}, FULL),
+        ({"containerStatuses": [waiting(PULL)]}, "ImagePullBackOff: Back-off pulling image."),
+    ):
+        bench4.api.merge(f"{pod}/status", {"status": status})
+        assert says() == f"RayCluster ours: 0 of 1 pods are ready; ours-head: {why}"
+
+
+def waiting(state: dict[str, str]) -> dict[str, Any]:
+    known = {"name": "ray-head", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    return {**known, "state": {"waiting": state}}
+
+
 def test_diff_of_a_run(bench4: Bench) -> None:
     file = bench4.write(CLUSTER + "train: {model_name: llama3-8b, steps: 5, dataset_type: synthetic}\n")
     arguments = ["-f", file, "--name", "demo", "--set", "run.kind=ray-job"]
@@ -456,6 +508,13 @@ def test_what_users_may_not_do(bench4: Bench, control_plane: ControlPlane, monke
     assert f"You (alice) may not list secrets in the namespace {bench4.name}" in said.err
     assert "kind: Role\n" in said.err
     assert "Traceback" not in said.err
+
+
+def test_helm_would_go_elsewhere(bench4: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELM_KUBEAPISERVER", "https://example.invalid")
+    said = bench4.install("-f", bench4.write(VALUES))
+    assert said.code == 1
+    assert said.err.startswith("Error: HELM_KUBEAPISERVER is set, so Helm would speak to another API server")
 
 
 def test_no_api_server_and_no_kueue(bench4: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
