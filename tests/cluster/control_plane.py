@@ -197,7 +197,7 @@ class ControlPlane:
         }
         self.api.create({"apiVersion": "v1", "kind": "Service", "metadata": here, "spec": spec})
         path = f"/api/v1/namespaces/{namespace}/services/{name}:{next(iter(ports))}/proxy/"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         # The endpoints are there a moment later; until then it is the API server that answers.
         while (answer := self.api.open("GET", path)).status in (404, 503) and b'"kind":"Status"' in answer.data:
             assert time.monotonic() < deadline, answer.data.decode()
@@ -255,7 +255,7 @@ class ControlPlane:
     def start_api_server(self) -> None:
         """Returns once it serves everything that it served before."""
         self._run(API_SERVER, self._flags)
-        self._wait_ready(time.monotonic() + 90)
+        self._wait_ready(time.monotonic() + 180)
         crds.wait_readable(self.api)
 
     def restart_api_server(self) -> None:
@@ -281,7 +281,7 @@ class ControlPlane:
     # -- starting ----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         etcd, peer = (f"http://127.0.0.1:{port}" for port in (self.etcd_port, self.etcd_peer_port))
         self._run("etcd", flags.etcd(self.folder / "etcd", etcd, peer))
         account_keys = self.authority.key_pair("service-accounts")

@@ -32,7 +32,7 @@ def install(api: Api, versions: dict[str, str] | None = None) -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda crd: _put(api, crd), wanted))
     names = {crd["metadata"]["name"] for crd in wanted}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while missing := names - _served(api):
         assert time.monotonic() < deadline, f"these CRDs are not served: {sorted(missing)}"
         time.sleep(0.1)

@@ -97,12 +97,15 @@ class Player:
             self._play(change)
             self.position += 1
 
-    def step_past(self, kind: str, **fields: str) -> float:
+    def step_past(self, kind: str, run: str = "", **fields: str) -> float:
         """Play on through the change after which an object of `kind` has these values in its status; its time.
 
         A field is a key of the status (phase="Running", jobStatus="SUCCEEDED") or a condition's type (Admitted="True").
+        run: the recorded name of the run that the object belongs to; any without.
         """
         for change in self.changes[self.position :]:
+            if run and f"-{run}-" not in f"-{change.obj['metadata']['name']}-":
+                continue
             if change.obj["kind"] == kind and all(_says(change.obj, *wanted) for wanted in fields.items()):
                 self.step_to(change.t)
                 return change.t

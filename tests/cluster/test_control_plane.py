@@ -20,7 +20,7 @@ from tests.tools import tool
 from tests.trainer.ray_nodes import own_address
 
 
-def until(holds: Callable[[], Any], seconds: float = 20) -> Any:
+def until(holds: Callable[[], Any], seconds: float = 60) -> Any:
     """What `holds` returns once it is true."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):

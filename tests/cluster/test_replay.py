@@ -151,6 +151,34 @@ def test_a_recording_can_happen_to_a_run_that_is_there(control_plane: ControlPla
     assert control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods") == []
 
 
+def test_and_to_a_job_set_beside_other_runs(control_plane: ControlPlane, namespace: str) -> None:
+    name = "a-run-whose-name-is-about-as-long-as-a-name-can-be"
+    template = {"restartPolicy": "Never", "containers": [{"name": "host", "image": "example.invalid/trainer:1"}]}
+    job = {"parallelism": 2, "completions": 2, "template": {"spec": template}}
+    run = control_plane.api.create(
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"suspend": True, "replicatedJobs": [{"name": "slice", "replicas": 3, "template": {"spec": job}}]},
+        }
+    )
+    player = follow_as(control_plane, "preempted-by-priority", run, run="low-3", skip_queues=False)
+    player.step_past("Workload", PodsReady="True")
+    assert control_plane.api.get(path_of(run))["spec"]["suspend"] is False
+    selector = f"labelSelector=jobset.sigs.k8s.io/jobset-name={name}"
+    pods = control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods?{selector}")
+    assert {(pod["status"]["phase"], pod["spec"]["containers"][0]["name"]) for pod in pods} == {("Running", "host")}
+    assert len(pods) == 6
+    player.step_past("Workload", Evicted="True")
+    player.step_past("JobSet", "low-3", Suspended="True")
+    assert control_plane.api.get(path_of(run))["spec"]["suspend"] is True
+    names = {item["metadata"]["name"] for item in control_plane.api.items(collection(run))}
+    assert names == {name, "high-1"}
+    player.step_to()  # it runs again, once the other has ended
+    assert control_plane.api.get(path_of(run))["spec"]["suspend"] is False
+
+
 @pytest.mark.parametrize("recording", ["rayjob-succeeds", "quota-in-use-by-others"])
 def test_a_deactivated_run_stops(control_plane: ControlPlane, namespace: str, recording: str) -> None:
     player = Player(control_plane, recording, namespace)
