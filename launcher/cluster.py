@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ Objects = list[Object]
 _PAGE = 500
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 20.0
+_BUSY_TRIES, _BUSY_SECONDS = 6, 5.0
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -439,6 +441,14 @@ class Cluster:
                 # A connection that was idle may be closed by the other side at the moment of use.
                 if method not in ("GET", "DELETE"):
                     raise
+                answer = send()
+            for _ in range(_BUSY_TRIES):
+                if answer.status != 429:
+                    break
+                # Nothing was done: the server is overloaded, or a kind of objects is new to it. It says when to ask.
+                wait = answer.headers.get("Retry-After", "")
+                answer.close()
+                time.sleep(min(float(wait) if wait.isdigit() else 1.0, _BUSY_SECONDS))
                 answer = send()
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._unreachable(error) from error
