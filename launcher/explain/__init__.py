@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launcher.explain.finding import Evidence, Explanation, Finding
 
 if TYPE_CHECKING:
+    from launcher.explain.situation import Situation
     from launcher.runs import Backend, RunStatus
 
 __all__ = ["Evidence", "Explanation", "Finding", "explain_run"]
@@ -29,7 +31,19 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
     run = kube_view.find(backend.cluster, status.name)
     if run is None:
         raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
-    return explain(Situation(run, backend.cluster))
+    situation = Situation(run, backend.cluster)
+    _ask_at_once(situation)
+    return explain(situation)
+
+
+def _ask_at_once(situation: Situation) -> None:
+    """What nearly every answer needs, asked for at the same time: an API server can be far away."""
+    from launcher.kube_view import together
+
+    wanted = ["workload", "pods"]
+    if situation.suspended:
+        wanted = ["workload", "workloads", "local_queues", "all_local_queues", "cluster_queues", "flavors"]
+    together([partial(getattr, situation, name) for name in wanted])
 
 
 def _by_status(status: RunStatus) -> Explanation:

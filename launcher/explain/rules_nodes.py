@@ -117,7 +117,7 @@ def not_scaling_up(situation: Situation) -> Finding | None:
 
 def no_such_nodes(situation: Situation) -> Finding | None:
     pods = unplaced(situation)
-    if not pods or not situation.nodes:
+    if not pods or (not situation.nodes and "the Nodes" in situation.unseen):
         return None
     wants = pods[0]["spec"].get("nodeSelector") or {}
     if any(_has(node, wants) for node in situation.nodes):

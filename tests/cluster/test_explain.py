@@ -19,7 +19,14 @@ from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import JOB_SETS, PATHS, Desk
 from tests.cluster.replay import follow_as
+from tests.cluster.site import site
 from tests.tools import tool
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes(control_plane: ControlPlane) -> None:
+    """v5e slices of 2x4, and cpu nodes."""
+    site(control_plane)
 
 
 @pytest.fixture
@@ -35,7 +42,8 @@ def explained(desk: Desk, name: str = "demo") -> Any:
 
 def played(desk: Desk, plane: ControlPlane, kind: str, recording: str, run: str, until: float, queue: str) -> None:
     """A run that was submitted, and to which then happened what happened to the recorded one, queues and all."""
-    assert desk("submit", "-f", desk.values(kind, queue={"name": queue}), "--detach").code == 0
+    done = desk("submit", "-f", desk.values(kind, queue={"name": queue}), "--detach", "--force")
+    assert done.code == 0, done.err
     live = plane.api.get(f"{PATHS[kind].format(desk.namespace)}/demo")
     follow_as(plane, recording, live, run=run, skip_queues=False).step_to(until)
 
@@ -166,7 +174,7 @@ def started(desk: Desk, api: Api, topology: str, accelerator: str = "v5p", **val
     slice_ = {"accelerator": accelerator, "topology": topology, "count": 1}
     team = {"name": "", "namespace": desk.namespace}
     file = desk.values("job-set", team=team, queue={"name": ""}, slice=slice_, **values)
-    done = desk("submit", "-f", file, "--detach")
+    done = desk("submit", "-f", file, "--detach", "--force")
     assert done.code == 0, done.err
     run = api.get(f"{JOB_SETS.format(desk.namespace)}/demo")
     template = run["spec"]["replicatedJobs"][0]["template"]

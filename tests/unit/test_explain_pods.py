@@ -471,3 +471,14 @@ def test_no_kuberay() -> None:
         "rayjob has been free to start for 2 min 1 s, but KubeRay's operator has not touched it: it does not seem to "
         "run."
     )
+
+
+def test_a_cluster_without_nodes() -> None:
+    """k8s pkg/scheduler/framework/types.go: NoNodeAvailableMsg of an empty cluster."""
+    cluster = unschedulable(admitted().drop("Node"), "no nodes available to schedule pods")
+    told = said(cluster)
+    assert told.headline == (
+        "no-nodes has its quota but no machines: no node of the cluster has "
+        "cloud.google.com/gke-tpu-accelerator=tpu-v5-lite-podslice and cloud.google.com/gke-tpu-topology=4x4."
+    )
+    assert ("Node", "the cluster has 0 nodes, none with TPUs.") in [(item.kind, item.says) for item in told.evidence]
