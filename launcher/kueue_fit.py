@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
 from typing import Any
@@ -27,7 +27,7 @@ class Fit(IntEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a resource that a pod set asks for fits. `need` counts the pod sets before it too, of the same flavor.
+    """How a resource that a pod set asks for fits; where it does not, `need` is that of all pod sets of the same flavor.
 
     `flavor` is the one that comes closest, "" where none takes the pods: then `mismatches` say why.
     """
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def verdicts(sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mapping[str, Object]) -> list[Verdict]:
-    """One verdict for each resource of each pod set, the worst first.
+    """One verdict for each resource of each pod set, the worst first; what does not fit needs what all pod sets need.
 
     Kueue gives all resources of a pod set that share a resource group the same flavor, the first that fits; and what
     the pod sets before it were given is no longer free.
@@ -67,7 +67,11 @@ def verdicts(sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mappin
             found += chosen
             for verdict in chosen:
                 given[verdict.what] += pod_set.asks[verdict.resource]
-    return sorted(found, key=lambda verdict: -verdict.fit)
+    whole = [
+        replace(verdict, need=given[verdict.what]) if verdict.fit in (Fit.WAITS, Fit.TOO_LARGE) else verdict
+        for verdict in found
+    ]
+    return sorted(whole, key=lambda verdict: -verdict.fit)
 
 
 def _group(

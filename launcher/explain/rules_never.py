@@ -170,6 +170,10 @@ def topology_full(situation: Situation) -> Finding | None:
 
 def _smaller(situation: Situation, verdict: Verdict) -> Iterator[str]:
     """The largest run that would fit the same queue."""
+    if verdict.resource in ("cpu", "memory"):
+        word = verdict.resource
+        yield f"Ask for less: worker.{word}, head.{word}, or fewer slices (slice.count)."
+        return
     per_slice = verdict.need / situation.slices
     fits = int(verdict.capacity // per_slice) if per_slice else 0
     if 1 <= fits < situation.slices:

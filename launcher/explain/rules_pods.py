@@ -114,12 +114,14 @@ def crashing(situation: Situation) -> Finding | None:
     if situation.state not in (*STARTING, State.RUNNING):
         return None
     loops = [item for item in waiting(situation) if item.reason == "CrashLoopBackOff"]
-    ends = list(ended_containers(situation))
+    # One restart while the parts of a run find each other is nothing to tell of, nor is one that was got over.
+    bad = {name(pod) for pod in situation.pods if not is_true(pod, "Ready") and (_ended(pod) or _restarts(pod) > 1)}
+    ends = [item for item in ended_containers(situation) if item[0] in bad]
     if not ends or not (loops or situation.state in (State.STARTING, State.RESTARTING)):
         return None
     pod, code, says = next((item for item in ends if loops and item[0] == name(loops[0].pod)), ends[0])
     shown = [Evidence("Pod", which, text) for which, _, text in ends[:3]]
-    restarts = _restarts(situation, pod)
+    restarts = max(_restarts(item) for item in situation.pods if name(item) == pod)
     often = f", {restarts} times so far" if restarts > 1 else ""
     container = says.split(" ", 1)[0]
     if "OOMKilled" in says:
@@ -277,10 +279,14 @@ def _making(pod: Object) -> bool:
     return is_true(pod, "PodScheduled") and status(pod).get("phase") == "Pending"
 
 
-def _restarts(situation: Situation, called: str) -> int:
-    for pod in situation.pods:
-        if name(pod) == called:
-            return max(
-                (int(item.get("restartCount") or 0) for item in status(pod).get("containerStatuses") or []), default=0
-            )
-    return 0
+def _ended(pod: Object) -> bool:
+    """Whether a container of a pod has ended badly, and was not started again yet."""
+    return any(
+        ((entry.get("state") or {}).get("terminated") or {}).get("exitCode")
+        or ((entry.get("state") or {}).get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+        for entry in status(pod).get("containerStatuses") or []
+    )
+
+
+def _restarts(pod: Object) -> int:
+    return max((int(item.get("restartCount") or 0) for item in status(pod).get("containerStatuses") or []), default=0)

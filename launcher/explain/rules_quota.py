@@ -161,8 +161,8 @@ def quota_in_use(situation: Situation) -> Finding | None:
             *_fewer(situation, verdict),
             *(_higher(situation, min((item.priority for item in who.holders), default=own)) if low else ()),
             *other_queues(situation),
-            "Without that, it starts by itself when enough is given back.",
-        ),
+        )
+        or ("Nothing needs to be done: it starts by itself when enough is given back.",),
     )
 
 
@@ -280,7 +280,7 @@ def _fewer(situation: Situation, verdict: Verdict) -> tuple[str, ...]:
     """The number of slices that would fit now."""
     per_slice = verdict.need / situation.slices
     fits = int(verdict.free // per_slice) if per_slice else 0
-    if not 1 <= fits < situation.slices or verdict.pod_set.name == "head":
+    if not 1 <= fits < situation.slices or verdict.resource in ("cpu", "memory"):
         return ()
     return (f"{fits} slice{'s' if fits > 1 else ''} would fit now: {again(situation, f'slice.count={fits}')}.",)
 

@@ -150,8 +150,8 @@ def silent_operator(situation: Situation) -> Finding | None:
     who, where = ("KubeRay's operator", "kuberay-system") if situation.ray else ("JobSet's controller", "jobset-system")
     now = status(situation.run)
     touched = now.get("jobDeploymentStatus") if situation.ray else now
-    if touched or situation.suspended:
-        return None
+    if touched or situation.suspended or warnings(situation.run_events):
+        return None  # a controller that complains is there
     since = condition_time(situation.workload, "Admitted") or str(situation.run["metadata"]["creationTimestamp"])
     waited = seconds_since(since, situation.now)
     if waited < PATIENCE:

@@ -163,8 +163,7 @@ def test_the_whole_answer_of_a_run_that_waits() -> None:
         "\n"
         "What would help:\n"
         "  - 1 slice would fit now: launcher cancel waiting-2, then submit it again with --set slice.count=1 "
-        "--continue.\n"
-        "  - Without that, it starts by itself when enough is given back."
+        "--continue."
     )
 
 

@@ -301,3 +301,10 @@ def test_a_thousand_workloads_in_no_time() -> None:
     places = kueue.queue_positions(many, [local])
     assert time.perf_counter() - began < 0.2
     assert (places["u0000"], places["u0999"]) == (1, 1000)
+
+
+def test_several_pod_sets_need_what_all_of_them_need() -> None:
+    """One worker group a slice, as charts/run makes them for Kueue's topologies: six slices, and quota for three."""
+    sets = [kueue.PodSet(f"slice-{index}", 2, {}, {TPU: Decimal(8)}) for index in range(6)]
+    found = verdicts(sets, "a", Quotas([queue("a", 24)]), {"f": flavor({})})
+    assert (found[0].fit, int(found[0].need), int(found[0].capacity)) == (Fit.TOO_LARGE, 48, 24)
