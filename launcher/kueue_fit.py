@@ -27,7 +27,7 @@ class Fit(IntEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a resource that a pod set asks for fits; where it does not, `need` is that of all pod sets of the same flavor.
+    """How a resource that a pod set asks for fits; where it does not, `need` is that of all pod sets of its flavor.
 
     `flavor` is the one that comes closest, "" where none takes the pods: then `mismatches` say why.
     """

@@ -1,0 +1,58 @@
+"""`explain` of runs that no queue and no cluster has: their state says it all."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.explain import explain_run
+from launcher.explain.finding import Explanation
+from launcher.explain.words import amount, clause, listed, one_line, ordinal
+from launcher.kueue import Amounts
+from launcher.local import LocalBackend
+from launcher.runs import RunStatus, State
+
+
+def local(state: State, reason: str = "") -> Explanation:
+    return explain_run(LocalBackend(), RunStatus("first", "", "local", state, reason, folder="/home/me/runs/first"))
+
+
+def test_a_run_of_this_machine() -> None:
+    told = local(State.RUNNING, "compiling")
+    assert told.as_text() == "first is running: compiling\n\n  folder: /home/me/runs/first"
+    assert (told.state, told.position, told.suggestions) == ("running", None, ())
+
+
+def test_a_run_of_this_machine_that_failed() -> None:
+    told = local(State.FAILED, "the trainer ended with exit code 1")
+    assert told.headline == "first failed: the trainer ended with exit code 1"
+    assert told.suggestions == ("launcher logs first shows its output.",)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "text"),
+    [
+        ({"google.com/tpu": 1}, "1 chip"),
+        ({"google.com/tpu": 4096}, "4,096 chips"),
+        ({"nvidia.com/gpu": 8}, "8 GPUs"),
+        ({"cpu": "2.5"}, "2.5 CPUs"),
+        ({"memory": 8 * 1024**3}, "8 GiB of memory"),
+        ({"memory": 1536 * 1024**2}, "1.5 GiB of memory"),
+        ({"example.com/widget": 3}, "3 of example.com/widget"),
+    ],
+)
+def test_amounts(amounts: Amounts, text: str) -> None:
+    from decimal import Decimal
+
+    ((resource, value),) = amounts.items()
+    assert amount(resource, Decimal(value)) == text
+
+
+def test_words() -> None:
+    assert listed([]) == ""
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b"], "or") == "a or b"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+    assert [ordinal(place) for place in (1, 2, 3, 11, 22)] == ["next", "2nd", "3rd", "11th", "22nd"]
+    assert clause("The job has failed.") == "the job has failed."
+    assert clause("MaxText says no.") == "MaxText says no."
+    assert one_line("a\n  b " + "c" * 400, 10) == "a b ccccc…"
