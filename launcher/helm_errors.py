@@ -59,6 +59,8 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
     lower = flat.lower()
     if "release: not found" in lower or "release not loaded" in lower:
         return NoRelease(f"There is no release {release} in {where}.")
+    if "release name is invalid" in lower:
+        return HelmError(f'"{release}" is no name for a release; use at most 53 small letters, digits and hyphens.')
     if "another operation" in lower and "is in progress" in lower:
         return InProgress(f"The release {release} is locked: another helm works on it, or one was killed while it did.")
     if match := _EXISTS.search(flat):

@@ -100,6 +100,11 @@ NOBODYS = (
             HelmError,
             'Helm failed: localqueues.kueue.x-k8s.io "one": not today (said by the policy nope).',
         ),
+        (
+            "Error: release name is invalid: x\n",
+            HelmError,
+            '"x" is no name for a release; use at most 53 small letters, digits and hyphens.',
+        ),
         ("Error: something else\n", HelmError, "Helm failed: something else."),
         ("", HelmError, "Helm failed: it did not say why."),
     ],
