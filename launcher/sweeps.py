@@ -81,7 +81,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepSubmission:
-    """What became of submitting a sweep: a Submission for each run, in order, and one sentence on all of them."""
+    """What became of submitting a sweep: a Submission for each run, in order; what was done in one sentence, and
+    warnings, a line each."""
 
     name: str
     submissions: tuple[Submission, ...]
@@ -135,7 +136,10 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
         return LauncherError(f"{error.message}\n{there}; submitting it again makes the others.", error.hint)
 
     submissions = _all(backend, plan.plans, one, stopped)
-    return SweepSubmission(plan.name, tuple(submissions), _said(plan, submissions, backend.where))
+    # A submission's sentence may be followed by warnings, a line each, which its runs have in common.
+    warnings = dict.fromkeys(text for each in submissions for text in each.said.splitlines()[1:])
+    said = "\n".join([_said(plan, submissions, backend.where), *warnings])
+    return SweepSubmission(plan.name, tuple(submissions), said)
 
 
 def _said(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str:

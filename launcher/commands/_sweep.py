@@ -18,7 +18,7 @@ def preview(plan: SweepPlan, place: Place, *, accept_changes: bool, form: str) -
     from launcher import api
 
     previews = api.preview_sweep(plan, accept_changes=accept_changes, place=place)
-    output.narrate(*dict.fromkeys(preview.said for preview in previews))
+    output.narrate(*dict.fromkeys(line for preview in previews for line in preview.said.splitlines()))
     members = [each.member for each in plan.plans if each.member is not None]
     cells = [[sweep_follow.spell(value) for value in member.values.values()] for member in members]
     table = output.table(
