@@ -177,7 +177,7 @@ def _waiting(seen: Seen) -> tuple[State, str] | None:
         preempted = evicted.get("reason") == "Preempted"
         return (State.PREEMPTED if preempted else State.QUEUED), _eviction(evicted)
     if is_true(workload, "Admitted"):
-        return None if not seen.suspended else (State.ADMITTED, "Admitted; its pods are about to be made.")
+        return None if not seen.suspended else (State.ADMITTED, "Its pods are about to be made.")
     reserved = condition(workload, "QuotaReserved") or {}
     if reserved.get("status") == "True":
         checks = [str(check.get("name")) for check in status(workload).get("admissionChecks") or []]
@@ -225,7 +225,7 @@ def _by_pods(seen: Seen) -> tuple[State, str]:
     if seen.pods is None:
         return State.STARTING, "Its pods are starting."
     if not seen.pods:
-        return State.ADMITTED, "Admitted; it has no pods yet."
+        return State.ADMITTED, "It has no pods yet."
     ready = sum(is_true(pod, "Ready") for pod in seen.pods)
     if ready >= seen.pods_wanted and not seen.ray:
         return State.RUNNING, ""
