@@ -147,6 +147,11 @@ class Response:
     def close(self) -> None:
         self.raw.close()
 
+    def cut(self) -> None:
+        """End a stream that another thread waits in; closing it would wait for what comes next."""
+        with contextlib.suppress(ValueError, RuntimeError):  # it has ended by itself
+            self.raw.shutdown()
+
 
 def connect(context: str | None = None, namespace: str | None = None) -> Cluster:
     """The cluster of the context, as kubectl would choose it. Makes no request.

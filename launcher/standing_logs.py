@@ -99,10 +99,11 @@ def _live(jobs: RayJobs, submission: str, stream: Response | None, pause: float)
         try:
             for part in stream.parts():
                 arrived.put(part)
-        except (Unreachable, ValueError, AttributeError):  # cut off, or closed below while it waited
+        except (Unreachable, ValueError, AttributeError):  # lost, or cut below while it waited
             pass
         finally:
             arrived.put(None)
+            stream.close()
 
     # Reading blocks, and the job's end shows elsewhere.
     threading.Thread(target=read, daemon=True).start()
@@ -119,4 +120,4 @@ def _live(jobs: RayJobs, submission: str, stream: Response | None, pause: float)
                 return
             yield part
     finally:
-        stream.close()
+        stream.cut()
