@@ -165,6 +165,12 @@ class RayHead:
                 + _indented(_named(role_for("ray:write", RAY_CLUSTER.plural, "ray.io", self.namespace), self.name)),
                 status=status,
             )
+        if status == 500 and ("agent to submit" in text or "head node agent" in text):
+            return Unreachable(
+                f"{_capital(self.where)} is up, but the part of it that starts jobs is not yet.",
+                "Try again in a moment.",
+                status=status,
+            )
         return RayError(f"{_capital(self.where)} answers with an error ({status}): {_last_line(text)}", status=status)
 
     def _not_reached(self, status: int, data: bytes, method: str, url: str) -> ClusterError:

@@ -175,7 +175,12 @@ class StandingBackend:
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         newest: list[_Found] = []
-        for ray_cluster in ray_clusters.all_standing(self.cluster):
+        try:
+            standing = ray_clusters.all_standing(self.cluster)
+        except Forbidden as error:
+            warn(error.message)
+            return []
+        for ray_cluster in standing:
             try:
                 newest += _newest(self._jobs(ray_cluster)).values()
             except LauncherError as error:
@@ -275,12 +280,16 @@ class StandingBackend:
     def _find(self, name: str, *, first: RayJobs | None = None) -> _Found | None:
         """The run's newest attempt: in `first`, else in any standing cluster of the namespace.
 
-        A cluster of somebody else's, whose token this user may not read, has no run of theirs; one that does not
-        answer may have it, and is an error where no other has.
+        A cluster of somebody else's, whose token this user may not read, has no run of theirs, nor has any for whoever
+        may not see Ray clusters at all; one that does not answer may have it: Unreachable, where no other has.
         """
         silent: ClusterError | None = None
         found: list[_Found] = []
-        for ray_cluster in ray_clusters.all_standing(self.cluster):
+        try:
+            standing = ray_clusters.all_standing(self.cluster)
+        except Forbidden:
+            return None
+        for ray_cluster in standing:
             ours = first is not None and objects.name(ray_cluster) == first.head.name
             try:
                 jobs = first if ours and first is not None else self._jobs(ray_cluster)
@@ -299,7 +308,8 @@ class StandingBackend:
             self._seen[name] = best
             return best
         if silent is not None and first is None:
-            raise silent
+            # To whoever looks in several places, one whose token is wrong is one that does not answer.
+            raise Unreachable(silent.message, silent.hint, status=silent.status) from silent
         return None
 
     def _status(self, found: _Found, *, read: bool = True, lines: int = -1) -> RunStatus:

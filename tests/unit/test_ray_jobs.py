@@ -1,0 +1,204 @@
+"""What is made of RayClusters' objects, tokens and logs; tests/cluster/test_standing.py has the real Ray."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+import pytest
+
+from launcher import progress, ray_clusters
+from launcher.cluster import Cluster, Forbidden
+from launcher.errors import LauncherError
+from launcher.ray_jobs import Token, token_of
+from launcher.runs import RunStatus, State
+from launcher.standing_logs import of_worker
+
+SECRET = "a-secret-token-0123456789"
+
+
+class Secrets:
+    """A cluster that has nothing but Secrets: what is asked of it is told by names, which no server need confirm."""
+
+    name, user = "the cluster test", "alice"
+
+    def __init__(self, secrets: dict[str, bytes], bearer: str = "") -> None:
+        self.secrets, self.bearer = secrets, bearer
+
+    def get(self, kind: Any, name: str, namespace: str) -> Any:
+        if name == "forbidden":
+            raise Forbidden("You may not get secrets.", "", verb="get", resource="secrets", group="", namespace="ns")
+        data = self.secrets.get(name)
+        return None if data is None else {"data": {"auth_token": base64.b64encode(data).decode()}}
+
+    def bearer_token(self) -> str:
+        return self.bearer
+
+
+def ray_cluster(name: str = "c", options: dict[str, Any] | None = None, *groups: dict[str, Any]) -> dict[str, Any]:
+    pod = {
+        "template": {"spec": {"containers": [{"name": "ray", "volumeMounts": [{"name": "s", "mountPath": "/data"}]}]}}
+    }
+    spec = {"headGroupSpec": pod, "workerGroupSpecs": list(groups), "rayVersion": "2.60.0"}
+    if options is not None:
+        spec["authOptions"] = options
+    return {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "secret"),
+    [
+        ("c", {"mode": "token"}, "c"),
+        ("c", {}, "c"),  # KubeRay: a mode that is not given is token
+        ("c", {"mode": "token", "secretName": "own"}, "own"),
+        # KubeRay keeps the last 50 characters, the first of which becomes an r where it is no letter.
+        ("a" * 5 + "-" + "b" * 49, {"mode": "token"}, "r" + "b" * 49),
+    ],
+)
+def test_the_token_is_in_the_secret_that_kuberay_makes(name: str, options: dict[str, Any], secret: str) -> None:
+    found = token_of(cast(Cluster, Secrets({secret: f"{SECRET}\n".encode()})), ray_cluster(name, options))
+    assert found == Token(SECRET, f"the Secret {secret}")
+    assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize("options", [None, {"mode": "disabled"}])
+def test_without_token_authentication_none_is_read(options: dict[str, Any] | None) -> None:
+    assert token_of(cast(Cluster, Secrets({})), ray_cluster("forbidden", options)) is None
+
+
+def test_kubernetes_own_tokens_need_no_secret() -> None:
+    options = {"mode": "token", "enableK8sTokenAuth": True}
+    found = token_of(cast(Cluster, Secrets({}, bearer="mine")), ray_cluster("forbidden", options))
+    assert found == Token("mine", "your token of the cluster test")
+    with pytest.raises(LauncherError, match="the kubeconfig's user alice has a client certificate only"):
+        token_of(cast(Cluster, Secrets({})), ray_cluster("forbidden", options))
+
+
+@pytest.mark.parametrize(
+    ("name", "secrets", "sentence"),
+    [
+        ("c", {}, "The Secret c .* is not there"),
+        ("c", {"c": b""}, "The Secret c .* holds no token of Ray's under the key auth_token"),
+        ("c", {"c": b"\xff"}, "The Secret c .* holds no token"),
+        ("forbidden", {}, "You may not get secrets, and the Secret forbidden holds the token of the Ray cluster"),
+    ],
+)
+def test_a_token_that_cannot_be_had(name: str, secrets: dict[str, bytes], sentence: str) -> None:
+    with pytest.raises(LauncherError, match=sentence):
+        token_of(cast(Cluster, Secrets(secrets)), ray_cluster(name, {"mode": "token"}))
+
+
+# --- what fits --------------------------------------------------------------------------------------------------
+
+V6E = {"name": "v6e", "kind": "tpu", "label": "tpu-v6e-slice", "topology": "4x4", "chipsPerHost": 4, "hosts": 4}
+H100 = {"name": "h100", "kind": "gpu", "label": "nvidia-h100-80gb", "topology": "", "chipsPerHost": 8, "hosts": 2}
+CPU = {"name": "cpu", "kind": "cpu", "label": "", "topology": "", "chipsPerHost": 1, "hosts": 2}
+
+
+def group(replicas: int, hosts: int, limits: dict[str, str], selector: dict[str, str], **more: Any) -> dict[str, Any]:
+    mounts = [{"name": "s", "mountPath": "/data"}]
+    containers = [{"name": "ray", "resources": {"limits": limits}, "volumeMounts": mounts, **more}]
+    pod = {"spec": {"containers": containers, "nodeSelector": selector}}
+    return {"groupName": "slice", "replicas": replicas, "maxReplicas": 2**31 - 1, "numOfHosts": hosts, "template": pod}
+
+
+TPUS = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "4x4"}
+SLICES = group(2, 4, {"google.com/tpu": "4"}, TPUS)
+GPUS = group(4, 1, {"nvidia.com/gpu": "8"}, {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"})
+HOSTS = group(3, 1, {}, {})
+
+
+def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]:
+    return {
+        "run": {"command": []},
+        "slice": {"count": count},
+        "accelerator": row,
+        "storage": {"mountPath": "/data"},
+        "worker": {"secretEnv": {}, "envFrom": {}, **worker},
+    }
+
+
+@pytest.mark.parametrize(
+    ("has", "wants", "sentence"),
+    [
+        (SLICES, config(V6E, 2), None),
+        (SLICES, config(V6E, 3), "wants 3 slices of tpu-v6e-slice 4x4 .* has 2 slices of tpu-v6e-slice 4x4"),
+        (SLICES, config({**V6E, "topology": "2x4", "hosts": 2}), "wants 1 slice of tpu-v6e-slice 2x4"),
+        (SLICES, config({**V6E, "chipsPerHost": 8, "hosts": 2}), "2 hosts with 8 chips"),
+        (SLICES, config(H100), "wants 2 hosts with 8 GPUs of nvidia-h100-80gb"),
+        (GPUS, config(H100, 2), None),
+        (GPUS, config(H100, 3), "wants 6 hosts with 8 GPUs"),
+        (HOSTS, config(CPU), None),
+        (HOSTS, config(CPU, 2), "wants 4 hosts, and the Ray cluster c has 3 hosts without chips, group slice"),
+        (HOSTS, config(CPU, secretEnv={"A": {"name": "s", "key": "k"}}), "worker.secretEnv.A: the group slice"),
+        (HOSTS, config(CPU, envFrom={"settings": "ConfigMap"}), "worker.envFrom.settings: the group slice"),
+        (
+            group(2, 1, {}, {}, env=[{"name": "A"}], envFrom=[{"configMapRef": {"name": "settings"}}]),
+            config(CPU, secretEnv={"A": {"name": "s", "key": "k"}}, envFrom={"settings": "ConfigMap"}),
+            None,
+        ),
+    ],
+)
+def test_what_fits_on_a_cluster(has: dict[str, Any], wants: dict[str, Any], sentence: str | None) -> None:
+    standing = ray_cluster("c", None, has)
+    if sentence is None:
+        ray_clusters.check_fit(standing, wants)
+        return
+    with pytest.raises(LauncherError, match=sentence):
+        ray_clusters.check_fit(standing, wants)
+
+
+# --- logs -------------------------------------------------------------------------------------------------------
+
+LOG = """\
+Running entrypoint for job x-1: python -m trainer
+(RayTrainWorker pid=7, ip=10.0.0.2) hello from seven
+(RayTrainWorker pid=7, ip=10.0.0.3) hello from the other seven
+(TrainController pid=5) - (ip=10.0.0.3, pid=7) world_rank=0, local_rank=0, node_rank=0
+(TrainController pid=5) - (ip=10.0.0.2, pid=7) world_rank=1, local_rank=0, node_rank=1
+(RayTrainWorker pid=7, ip=10.0.0.3) SLIPWAY_EVENT {"event": "loop_started", "step": 0, "steps": 8, "devices": 4}
+(RayTrainWorker pid=7, ip=10.0.0.3) SLIPWAY_METRICS {"step": 0, "loss": 9.5, "tokens_per_second_per_device": 10}
+(RayTrainWorker pid=7, ip=10.0.0.3) SLIPWAY_METRICS {"step": 0, "loss": 9.5, "tokens_per_second_per_device": 10}
+(RayTrainWorker pid=7, ip=10.0.0.2) working
+(TrainController pid=5) SLIPWAY_EVENT {"event": "worker_failed", "message": "worker 1: Killed"}
+(RayTrainWorker pid=9, ip=10.0.0.3) SLIPWAY_EVENT {"event": "loop_started", "step": 0, "steps": 8, "devices": 8}
+(RayTrainWorker pid=9, ip=10.0.0.3) SLIPWAY_METRICS {"step": 0, "loss": 9.4, "tokens_per_second_per_device": 20}
+(RayTrainWorker pid=9, ip=10.0.0.3) SLIPWAY_METRICS {"step": 1, "loss": 8.5, "tokens_per_second_per_device": 20}
+(RayTrainWorker pid=9, ip=10.0.0.3) SLIPWAY_METRICS {"step": 2, "loss": 8.
+Error: The disk is full.
+""".splitlines()
+
+
+def test_one_workers_lines_are_told_by_address_and_process() -> None:
+    assert list(of_worker(LOG, 1)) == [LOG[1], LOG[8]]
+    assert list(of_worker(LOG, 0))[:2] == [LOG[2], LOG[5]]
+    with pytest.raises(LauncherError, match="There is no worker 2: the run has 2, counted from 0"):
+        list(of_worker(LOG, 2))
+    hosts = ["(host 0) a", "b", "(host 1) c"]
+    assert list(of_worker(hosts, 1)) == ["(host 1) c"]
+
+
+def test_progress_is_read_from_a_log_whose_lines_may_come_twice() -> None:
+    reader = progress.Reader(steps=None, devices=2)
+    for start in range(len(LOG)):  # as when its end is read again and again
+        reader.feed(LOG[max(0, start - 3) : start + 1])
+    known = reader.progress()
+    assert (known.step, known.steps, known.loss, known.loss_first) == (2, 8, 8.5, 9.5)
+    assert (known.loops, known.restarts, known.failing, known.reason) == (2, 1, False, "The disk is full.")
+    # Three steps of 10, 20 and 20: their harmonic mean, times 8 devices.
+    assert known.tokens_per_second == pytest.approx(8 * 3 / (1 / 10 + 2 / 20))
+    failing = progress.read(LOG[:10], steps=None, devices=2)
+    assert (failing.failing, failing.failure) == (True, "worker 1: Killed")
+
+
+def test_progress_leaves_state_and_reason_as_they_are() -> None:
+    status = RunStatus("x", "ns", "ray-cluster", State.RUNNING, reason="busy", steps=8)
+    applied = progress.apply(status, progress.read(LOG, steps=None, devices=2))
+    assert (applied.state, applied.reason, applied.step, applied.steps, applied.restarts) == (
+        "running",
+        "busy",
+        2,
+        8,
+        1,
+    )
+    assert progress.apply(status, progress.read([], steps=None, devices=2)) == status
