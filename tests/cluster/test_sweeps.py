@@ -1,0 +1,238 @@
+"""Sweeps against a real API server: one object for each combination, or none; together from the submit to the end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import Desk, kuberay_lets_go, settle
+from tests.cluster.replay import follow_as
+from tests.cluster.stand_in import controllers
+
+SWEEP, VALUES = "slipway.dev/sweep", "slipway.dev/sweep-values"
+RATES, SIZES = ("1e-4", "3e-4", "1e-3"), ("1", "2")
+SIX = ("--sweep", f"train.learning_rate={','.join(RATES)}", "--sweep", f"train.per_device_batch_size={','.join(SIZES)}")
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    settle(control_plane, namespace)
+    return Desk(control_plane.admin, namespace, tmp_path)
+
+
+@pytest.fixture
+def admin(control_plane: ControlPlane) -> Api:
+    return control_plane.api
+
+
+def by_name(desk: Desk, admin: Api) -> dict[str, Object]:
+    return {run["metadata"]["name"]: run for run in desk.runs(admin)}
+
+
+def config(run: Object) -> Any:
+    if run["kind"] == "RayJob":
+        template = run["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
+    else:
+        template = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    return json.loads(template["metadata"]["annotations"]["slipway.dev/run-config"])
+
+
+def admit_none(desk: Desk, admin: Api) -> None:
+    """The Workloads that Kueue makes for all runs, which wait."""
+    for run in desk.runs(admin):
+        name, uid = run["metadata"]["name"], run["metadata"]["uid"]
+        pods = {"spec": {"containers": [{"name": "trainer", "image": "example.invalid/trainer:1"}]}}
+        admin.create(
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta2",
+                "kind": "Workload",
+                "metadata": {
+                    "name": f"of-{name}",
+                    "namespace": desk.namespace,
+                    "labels": {"kueue.x-k8s.io/job-uid": uid},
+                    "ownerReferences": [
+                        {"apiVersion": run["apiVersion"], "kind": run["kind"], "name": name, "uid": uid}
+                    ],
+                },
+                "spec": {"queueName": "multislice", "podSets": [{"name": "slice", "count": 2, "template": pods}]},
+            }
+        )
+
+
+def test_one_object_for_each_combination(desk: Desk, admin: Api) -> None:
+    file = desk.values("ray-job", "lr")
+    dry = desk("submit", "-f", file, *SIX, "--dry-run", "-o", "json")
+    assert (dry.code, len(dry.json), desk.runs(admin)) == (0, 6, [])
+    assert dry.err.count("the API server accepts it") == 6
+
+    done = desk("submit", "-f", file, *SIX, "--detach", "-o", "json")
+    assert done.code == 0
+    assert (
+        f'The sweep "lr" was submitted: 6 runs (cluster test, context admin, namespace {desk.namespace}).' in done.err
+    )
+    runs = by_name(desk, admin)
+    assert sorted(runs) == [f"lr-{number}" for number in range(1, 7)]
+    for number, (rate, size) in enumerate(itertools.product(RATES, SIZES), start=1):
+        run = runs[f"lr-{number}"]
+        assert run["metadata"]["labels"][SWEEP] == "lr"
+        swept = {"train.learning_rate": float(rate), "train.per_device_batch_size": int(size)}
+        assert json.loads(run["metadata"]["annotations"][VALUES]) == swept
+        assert config(run)["run"]["name"] == f"lr-{number}"
+        assert config(run)["train"]["learning_rate"] == float(rate)
+        assert config(run)["train"]["per_device_batch_size"] == int(size)
+        assert done.json[number - 1]["sweep_values"] == swept
+    assert [status["name"] for status in done.json] == sorted(runs)
+    assert config(runs["lr-1"]) == dry.json[0]
+
+    again = desk("submit", "-f", file, *SIX, "--detach")
+    assert (again.code, "6 queued already." in again.err) == (0, True)
+    assert {name: run["metadata"]["uid"] for name, run in runs.items()} == {
+        name: run["metadata"]["uid"] for name, run in by_name(desk, admin).items()
+    }
+
+
+def test_a_sweeps_name_stands_for_its_runs_and_no_others(desk: Desk, admin: Api, control_plane: ControlPlane) -> None:
+    file = desk.values("job-set", "lr")
+    assert desk("submit", "-f", file, *SIX, "--detach").code == 0
+    for other in ("lr-9", "lone"):  # of no sweep, whatever it is called
+        assert desk("submit", "-f", file, "--name", other, "--detach").code == 0
+    admit_none(desk, admin)
+
+    here = ("-n", desk.namespace)
+    shown = desk("status", "lr", *here)
+    lines = shown.out.splitlines()
+    assert lines[0].split() == ["RUN", "learning_rate", "per_device_batch_size", "STATE"]
+    assert [line.split()[:3] for line in lines[1:4]] == [
+        ["lr-1", "0.0001", "1"],
+        ["lr-2", "0.0001", "2"],
+        ["lr-3", "0.0003", "1"],
+    ]
+    assert lines[-1] == "sweep lr: 6 queued"
+    assert len(desk("list", "--sweep", "lr", "-o", "json", *here).json) == 6
+    assert len(desk("list", "-o", "json", *here).json) == 8
+    logs = desk("logs", "lr", *here)
+    assert (logs.code, logs.out) == (1, "")
+    assert 'Error: "lr" is a sweep; this takes one of its runs: lr-1 to lr-6.' in logs.err
+    refused = desk("delete", "lr", "--yes", *here)
+    assert (refused.code, "has not ended: lr-1, lr-2, lr-3, lr-4, lr-5 and 1 others" in refused.err) == (1, True)
+    assert desk("wait", "lr", "--timeout", "0.2s", *here).code == 124
+
+    with controllers(control_plane, desk.namespace):
+        done = desk("cancel", "lr", *here)
+    assert done.code == 0, done.err
+    assert "Ending 6 of the 6 runs" in done.err
+    assert "sweep lr: 6 cancelled" in done.err
+    states = {run["name"]: run["state"] for run in desk("list", "-o", "json", *here).json}
+    assert states == {**{f"lr-{number}": "cancelled" for number in range(1, 7)}, "lr-9": "queued", "lone": "queued"}
+
+    # Both: a run of the sweep's name that came later.
+    assert desk("submit", "-f", file, "--detach").code == 0
+    both = desk("status", "lr", *here)
+    assert (both.code, "run/lr means the run, sweep/lr the sweep." in both.err) == (1, True)
+    assert desk("status", "run/lr", "-o", "json", *here).json["name"] == "lr"
+    assert len(desk("status", "sweep/lr", "-o", "json", *here).json) == 6
+    assert desk("delete", "sweep/lr", "--yes", *here).code == 0
+    assert sorted(by_name(desk, admin)) == ["lone", "lr", "lr-9"]
+
+
+def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(desk: Desk, admin: Api) -> None:
+    rates = ",".join(f"{number}e-6" for number in range(1, 41))
+    sweep = ("submit", "-f", desk.values("job-set", "lr"), "--sweep", f"train.learning_rate={rates}", "--detach")
+    process = desk.start(*sweep)
+    while not desk.runs(admin):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    first = by_name(desk, admin)
+    assert 0 < len(first) < 40
+
+    done = desk(*sweep)
+    assert done.code == 0, done.err
+    assert f"{40 - len(first)} submitted, {len(first)} queued already." in done.err
+    runs = by_name(desk, admin)
+    assert len(runs) == 40
+    assert {run["metadata"]["labels"][SWEEP] for run in runs.values()} == {"lr"}
+    assert {name: runs[name]["metadata"]["uid"] for name in first} == {
+        name: run["metadata"]["uid"] for name, run in first.items()
+    }
+    assert len({config(run)["train"]["learning_rate"] for run in runs.values()}) == 40
+
+
+def test_one_bad_combination_creates_nothing(desk: Desk, admin: Api) -> None:
+    file = desk.values("job-set", "lr")
+    broken = desk("submit", "-f", file, "--sweep", "train.steps=10,20,-1", "--detach")
+    assert (broken.code, broken.err) == (1, "Error: --sweep 1: train.steps is -1; a run takes at least one step.\n")
+    assert desk.runs(admin) == []
+
+    # What only the API server knows: somebody else's object has the name of the third.
+    assert desk("submit", "-f", file, "--name", "lr-3", "--detach").code == 0
+    (taken,) = desk.runs(admin)
+    refused = desk("submit", "-f", file, *SIX, "--detach")
+    assert (refused.code, list(by_name(desk, admin))) == (1, ["lr-3"])
+    assert 'Error: There is a run "lr-3" already, and it is none of a sweep\'s.' in refused.err
+    admin.merge(path_of(taken), {"metadata": {"labels": {"slipway.dev/run": None}}})
+    refused = desk("submit", "-f", file, *SIX, "--detach")
+    assert (refused.code, list(by_name(desk, admin))) == (1, ["lr-3"])
+    assert 'There is a JobSet "lr-3"' in refused.err
+
+
+def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(desk: Desk, admin: Api) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "four", "namespace": desk.namespace},
+        "spec": {"hard": {"count/jobsets.jobset.x-k8s.io": "4"}},
+    }
+    admin.create(quota)
+    deadline = time.monotonic() + 30
+    while not admin.get(path_of(quota)).get("status", {}).get("used"):  # until it is counted, all is refused
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    sweep = ("submit", "-f", desk.values("job-set", "lr"), *SIX, "--detach")
+    done = desk(*sweep)
+    assert (done.code, len(desk.runs(admin))) == (1, 4), done.err
+    assert "4 of the 6 runs of the sweep are there; submitting it again makes the others." in done.err
+    admin.delete(path_of(quota))
+    done = desk(*sweep)
+    assert (done.code, len(desk.runs(admin))) == (0, 6)
+    assert "2 submitted, 4 queued already." in done.err
+
+
+def test_a_sweep_ends_when_all_its_runs_have_and_its_failed_runs_are_resumed(
+    desk: Desk, admin: Api, control_plane: ControlPlane
+) -> None:
+    file = desk.values("ray-job", "lr")
+    sweep = ("submit", "-f", file, "--sweep", "train.learning_rate=1e-4,3e-4")
+    assert desk(*sweep, "--detach").code == 0
+    runs = by_name(desk, admin)
+    follow_as(control_plane, "rayjob-succeeds", runs["lr-1"]).step_to()
+    follow_as(control_plane, "rayjob-fails", runs["lr-2"]).step_to()
+
+    waited = desk("wait", "lr", "-n", desk.namespace)
+    assert waited.code == 1
+    assert re.search(r"lr-1 +0.0001 +succeeded", waited.out)
+    assert re.search(r"lr-2 +0.0003 +failed", waited.out)
+    assert "sweep lr: 1 succeeded, 1 failed" in waited.out
+
+    with kuberay_lets_go(admin, desk.namespace):
+        again = desk(*sweep, "--detach", "-o", "json")
+    assert again.code == 0, again.err
+    assert "1 resumed, 1 succeeded already." in again.err
+    assert [(run["state"], run["attempt"]) for run in again.json] == [("succeeded", 1), ("queued", 2)]
+    # By itself it stays one of the sweep.
+    second = by_name(desk, admin)["lr-2"]
+    admin.merge(f"{path_of(second)}/status", {"status": {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}})
+    alone = desk("submit", "-f", file, "--name", "lr-2", "--set", "train.learning_rate=3e-4", "--detach")
+    assert (alone.code, "as attempt 3" in alone.err) == (0, True)
+    third = by_name(desk, admin)["lr-2"]["metadata"]
+    assert (third["labels"][SWEEP], json.loads(third["annotations"][VALUES])) == ("lr", {"train.learning_rate": 3e-4})
