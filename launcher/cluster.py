@@ -325,6 +325,7 @@ class Cluster:
         """The lines of a container's log. `since` is RFC 3339; with `timestamps` each line begins with its own.
 
         Raises Unreachable where a followed log is cut off, or silent for a minute: ask again from the last timestamp.
+        A followed log can also be cut off without a word, in the middle of a line, which then is left out.
         """
         query = {
             "container": container or "",
@@ -345,7 +346,7 @@ class Cluster:
                 yield from (line.decode("utf-8", "replace") for line in lines)
         finally:
             response.close()
-        if rest:
+        if rest and not follow:
             yield rest.decode("utf-8", "replace")
 
     def proxy_path(

@@ -45,23 +45,27 @@ def lines(
             seen = look()
             if seen is None:
                 return
-            for line in source.read(seen, follow=follow):
+            # A run that ends while its log is read is read once more: the stream may have been cut before that.
+            last = not follow or _ended(seen)
+            for line in source.read(seen, follow=not last):
                 printed = True
                 yield line
-            now = look()
+            again = None if last else look()
         except Unreachable:
             if not follow:
                 raise
             time.sleep(pause)
             continue
-        if now is None:
+        if last and not printed:
+            yield from _left(seen, worker)
+        if last:
             return
-        ended = states.classify(now)[0].ended
-        if ended or not follow:
-            if not printed:
-                yield from _left(now, worker)
-            return
-        time.sleep(pause)
+        if again is not None and not _ended(again):
+            time.sleep(pause)
+
+
+def _ended(seen: Seen) -> bool:
+    return states.classify(seen)[0].ended
 
 
 class _Source:
@@ -70,14 +74,15 @@ class _Source:
     def __init__(self, cluster: Cluster, worker: int | None) -> None:
         self.cluster, self.worker = cluster, worker
         self._pod = ""
-        self._last = ""  # the timestamp of the last line, made comparable
+        # The timestamp of the last line, made comparable, and how many lines that were read have it.
+        self._last, self._count = "", 0
 
     def read(self, seen: Seen, *, follow: bool) -> Iterator[str]:
         pod = printing_pod(seen, self.worker)
         if pod is None:
             return
         if objects.uid(pod) != self._pod:
-            self._pod, self._last = objects.uid(pod), ""
+            self._pod, self._last, self._count = objects.uid(pod), "", 0
         only = _ray_worker_mark(seen, self.worker)
         stream = self.cluster.logs(
             objects.name(pod),
@@ -86,13 +91,21 @@ class _Source:
             since=f"{self._last.partition('.')[0]}Z" if self._last else None,
             timestamps=True,
         )
+        known, skip = self._last, self._count
         try:
             for raw in stream:
                 stamp, _, text = raw.partition(" ")
                 moment = _comparable(stamp)
-                if moment <= self._last:
+                if known and moment < known:
                     continue
-                self._last = moment
+                if moment == known and skip:
+                    skip -= 1
+                    continue
+                known = ""  # from here on all is new
+                if moment == self._last:
+                    self._count += 1
+                elif moment > self._last:
+                    self._last, self._count = moment, 1
                 if only is None or only in text:
                     yield text
         except (Invalid, NotThere):

@@ -266,8 +266,8 @@ class KubeBackend:
             self._patch(seen.obj, {"spec": {"suspend": True}})
         elif seen.queued:
             raise LauncherError(
-                f'Kueue has made no Workload for the run "{objects.name(seen.obj)}", so it cannot be told to leave the '
-                "run alone; it holds nothing now.",
+                f'Kueue has made no Workload for the run "{objects.name(seen.obj)}", by which it would be told to leave '
+                "it alone; the run holds nothing now.",
                 f"launcher doctor shows whether Kueue runs. To remove the run: kubectl delete "
                 f"{kube_view.kind_of(seen.obj).plural} {objects.name(seen.obj)} -n {self.cluster.namespace}",
             )
@@ -353,7 +353,7 @@ class KubeBackend:
             return replace(status, reason=told.reason)
         if status.state is State.RUNNING and told.failing:
             return replace(status, state=State.RESTARTING, reason=told.failure)
-        if status.state is State.RUNNING and status.steps and status.step is None:
+        if status.state is State.RUNNING and status.steps and status.step is None and not status.reason:
             return replace(status, reason="Loading and compiling the model; no step is done yet.")
         return status
 

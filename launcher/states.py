@@ -119,7 +119,7 @@ def ended(seen: Seen) -> str | None:
 def log_tail(seen: Seen) -> list[str]:
     """The end of a failed Ray job's log, which KubeRay keeps in the object when the pods are gone; else []."""
     message = str(status(seen.obj).get("message") or "")
-    return message.split("\n")[1:] if seen.ray and _LOG in message.split("\n", 1)[0] else []
+    return message.rstrip("\n").split("\n")[1:] if seen.ray and _LOG in message.split("\n", 1)[0] else []
 
 
 def _finished(seen: Seen) -> tuple[State, str] | None:

@@ -211,4 +211,4 @@ def test_a_start_is_told_from_the_first_to_the_last_moment_of_a_run_that_fails()
 
 def test_the_end_of_a_failed_ray_jobs_log_is_kept() -> None:
     seen = [seen for _, seen in moments("rayjob-fails")][-1]
-    assert states.log_tail(seen)[-2:] == ["about to fail", ""]
+    assert states.log_tail(seen)[-1:] == ["about to fail"]
