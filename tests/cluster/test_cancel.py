@@ -1,0 +1,163 @@
+"""Cancelling frees every pod and chip and keeps the record; deleting removes the record, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import KUEUE, Desk, kuberay_lets_go, settle
+from tests.cluster.replay import Player, follow_as
+from tests.cluster.stand_in import controllers
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    settle(control_plane, namespace)
+    return Desk(control_plane.admin, namespace, tmp_path)
+
+
+@pytest.fixture
+def admin(control_plane: ControlPlane) -> Api:
+    return control_plane.api
+
+
+def submitted(desk: Desk, plane: ControlPlane, kind: str, **values: Any) -> tuple[Object, str]:
+    file = desk.values(kind, **values)
+    assert desk("submit", "-f", file, "--detach", "--force").code == 0
+    (run,) = desk.runs(plane.api)
+    return run, file
+
+
+def pods(desk: Desk, admin: Api) -> list[Object]:
+    return admin.items(f"/api/v1/namespaces/{desk.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
+
+
+def where(desk: Desk) -> str:
+    return f"cluster test, context admin, namespace {desk.namespace}"
+
+
+STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
+    "queued": ("job-set", "quota-in-use-by-others", "waiting-2", {"kind": "Workload", "QuotaReserved": "False"}),
+    "admitted": ("ray-job", "rayjob-succeeds", "good", {"kind": "Workload", "Admitted": "True"}),
+    "running": ("job-set", "three-then-one-and-two", "slices-3", {"kind": "Workload", "PodsReady": "True"}),
+    "running-ray": ("ray-job", "rayjob-succeeds", "good", {"kind": "RayJob", "jobStatus": "RUNNING"}),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_cancelled_run_holds_nothing_and_can_go_on(
+    state: str, desk: Desk, control_plane: ControlPlane, admin: Api
+) -> None:
+    kind, recording, of, upto = STATES[state]
+    run, file = submitted(desk, control_plane, kind)
+    player: Player = follow_as(control_plane, recording, run, run=of)
+    player.step_past(**upto)
+    here = ("demo", "-n", desk.namespace)
+    refused = desk("delete", *here, "--yes")
+    was = state.removesuffix("-ray")
+    assert (refused.code, refused.err) == (
+        1,
+        f'Error: The run "demo" is {was}.\nHint: Cancel it first: launcher cancel demo -n {desk.namespace}\n',
+    )
+    with controllers(control_plane, desk.namespace), kuberay_lets_go(admin, desk.namespace):
+        done = desk("cancel", *here, "-o", "json")
+        assert (done.code, done.err) == (
+            0,
+            f'Ending the run "demo" ({where(desk)})…\nThe run "demo" is cancelled.\n',
+        )
+        assert (done.json["state"], done.json["reason"]) == ("cancelled", "Cancelled.")
+        assert done.json["ended"]
+        assert pods(desk, admin) == []
+        workloads = admin.items(f"{KUEUE.format(desk.namespace)}/workloads")
+        (workload,) = [w for w in workloads if w["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]]
+        assert workload["spec"]["active"] is False
+        assert "admission" not in workload["status"]
+        kept = admin.get(path_of(run))
+        assert kept["metadata"]["uid"] == run["metadata"]["uid"]
+
+        again = desk("cancel", *here)
+        assert (again.code, again.err) == (0, 'The run "demo" is cancelled.\n')
+        assert admin.get(path_of(run)) == kept
+
+        resumed = desk("submit", "-f", file, "--detach", "-o", "json")
+        assert (resumed.code, resumed.json["state"], resumed.json["attempt"]) == (0, "queued", 2)
+        said = 'The run "demo" was cancelled; it goes on from its last checkpoint, if it wrote one, as attempt 2.'
+        assert said in resumed.err.splitlines()
+
+
+def test_a_run_is_cancelled_before_kueue_has_seen_it(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+    run, _ = submitted(desk, control_plane, "job-set")
+    player = follow_as(control_plane, "quota-in-use-by-others", run, run="waiting-2")
+    with controllers(control_plane, desk.namespace):
+        later = threading.Timer(0.5, player.step_to)
+        later.start()
+        done = desk("cancel", "demo", "-n", desk.namespace, "-o", "json")
+        later.join()
+        assert (done.code, done.json["state"]) == (0, "cancelled")
+    assert pods(desk, admin) == []
+
+
+def test_a_run_without_a_queue_is_suspended(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+    run, _ = submitted(desk, control_plane, "job-set", queue={"name": ""}, team={"name": ""})
+    assert "kueue.x-k8s.io/queue-name" not in run["metadata"]["labels"]
+    with controllers(control_plane, desk.namespace):
+        done = desk("cancel", "demo", "-n", desk.namespace, "-o", "json")
+    assert (done.code, done.json["state"]) == (0, "cancelled")
+    assert admin.get(path_of(run))["spec"]["suspend"] is True
+
+
+def test_without_kueue_a_run_that_it_holds_cannot_be_cancelled(
+    desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = submitted(desk, control_plane, "job-set")
+    admin.merge(path_of(run), {"spec": {"suspend": True}})  # Kueue's webhook does that, its controller is down
+    monkeypatch.setattr("launcher.kube_runs._WORKLOAD_SECONDS", 0.2)
+    done = desk("cancel", "demo", "-n", desk.namespace)
+    assert (done.code, done.err.splitlines()[1:]) == (
+        1,
+        [
+            'Error: Kueue has made no Workload for the run "demo", by which it would be told to leave it alone; '
+            "the run holds nothing now.",
+            "Hint: launcher doctor shows whether Kueue runs. To remove the run: kubectl delete jobsets demo "
+            f"-n {desk.namespace}",
+        ],
+    )
+
+
+def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+    run, _ = submitted(desk, control_plane, "job-set")
+    assert desk("submit", "-f", desk.values("ray-job", name="other"), "--detach").code == 0
+    follow_as(control_plane, "three-then-one-and-two", run).step_to()
+    ended = admin.get(path_of(run))
+    here = ("demo", "-n", desk.namespace)
+    done = desk("cancel", *here)
+    assert (done.code, done.err) == (0, 'The run "demo" had succeeded.\n')
+    assert admin.get(path_of(run)) == ended
+    deleted = desk("delete", *here, "--yes")
+    assert (deleted.code, deleted.err) == (0, 'The run "demo" is deleted.\n')
+    assert {"demo", "other"} & {run["metadata"]["name"] for run in desk.runs(admin)} == {"other"}
+    again = desk("delete", *here, "--yes")
+    assert again.code == 1
+    assert again.err.startswith(f'Error: There is no run "demo" in the {where(desk)}.')
+
+
+def test_pods_that_do_not_end_are_told(
+    desk: Desk, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is there to take them away."""
+    run, _ = submitted(desk, control_plane, "job-set", run={"graceSeconds": 0})
+    follow_as(control_plane, "three-then-one-and-two", run).step_past("Workload", PodsReady="True")
+    monkeypatch.setattr("launcher.kube_runs._FREED_SECONDS", 0.3)
+    done = desk("cancel", "demo", "-n", desk.namespace)
+    assert done.code == 1
+    assert done.err.splitlines()[1:] == [
+        'Error: The run "demo" was told to end, and still holds 6 pods.',
+        f"Hint: launcher cancel demo -n {desk.namespace} goes on waiting; launcher explain says more.",
+    ]
+    status = desk("status", "demo", "-n", desk.namespace, "-o", "json").json
+    assert (status["state"], status["reason"]) == ("running", "It is being cancelled.")

@@ -1,0 +1,227 @@
+"""Following runs on a real API server, while what the real controllers wrote happens to them."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from launcher import follow
+from tests.cluster.api import Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import Desk, Result, settle, until
+from tests.cluster.replay import Player, follow_as
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr(follow, "_LINE_SECONDS", 0.0)  # every step that is seen
+    settle(control_plane, namespace)
+    return Desk(control_plane.admin, namespace, tmp_path)
+
+
+class Following:
+    """A submit that follows its run, in a thread; `player` plays on what happens to the run."""
+
+    def __init__(self, desk: Desk, plane: ControlPlane, kind: str, recording: str, run: str = "") -> None:
+        self.desk, self.plane = desk, plane
+        self.file = desk.values(kind)
+        assert desk("submit", "-f", self.file, "--detach").code == 0
+        (self.run,) = desk.runs(plane.api)
+        self.player: Player = follow_as(plane, recording, self.run, run=run)
+        self.err = io.StringIO()
+        self.result: Result | None = None
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        self.result = self.desk("submit", "-f", self.file, err=self.err)
+
+    def says(self, line: str) -> None:
+        """Wait until this line is said, at the end of what was said or near it."""
+        until(lambda: f"{line}\n" in self.err.getvalue()[self._heard :])
+        self._heard += self.err.getvalue()[self._heard :].index(f"{line}\n") + len(line)
+
+    _heard = 0
+
+    def end(self) -> Result:
+        self.player.step_to()
+        self._thread.join(20)
+        assert self.result is not None
+        return self.result
+
+    def write(self, *lines: str) -> None:
+        """The container whose log is the run's prints these lines."""
+        path = f"/api/v1/namespaces/{self.desk.namespace}/pods?labelSelector=slipway.dev/run=demo"
+        self.plane.write_log(self.desk.namespace, *log_of(self.plane.api.items(path)), lines)
+
+
+def log_of(pods: list[Object]) -> tuple[str, str]:
+    """Pod and container that print what the run prints: Ray's head, or a JobSet's first host."""
+    for pod in sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True):
+        labels = pod["metadata"]["labels"]
+        index = labels.get("batch.kubernetes.io/job-completion-index")
+        if labels.get("ray.io/node-type") == "head" or index == "0":
+            names = [container["name"] for container in pod["spec"]["containers"]]
+            return pod["metadata"]["name"], next(name for name in names if name in ("ray-head", "trainer"))
+    raise AssertionError("no pod prints")
+
+
+def begun(steps: int = 30) -> str:
+    return "SLIPWAY_EVENT " + json.dumps({"event": "loop_started", "step": 0, "steps": steps, "devices": 8})
+
+
+def step(number: int, loss: float) -> str:
+    """What the trainer prints after step `number`, counted from 0."""
+    entry = {"step": number, "loss": loss, "step_seconds": 2.0, "tokens_per_second_per_device": 1000.0}
+    return "SLIPWAY_METRICS " + json.dumps(entry)
+
+
+def test_a_ray_job_that_succeeds(desk: Desk, control_plane: ControlPlane) -> None:
+    run = Following(desk, control_plane, "ray-job", "rayjob-succeeds")
+    run.says("demo: queued: Kueue has made no Workload for it yet.")
+    run.player.step_past("Workload", Admitted="True")
+    run.says("demo: admitted: Its pods are about to be made.")
+    run.player.step_past("RayJob", jobDeploymentStatus="Running")
+    run.says("demo: starting: Ray is up; the job is about to start.")
+    run.player.step_past("RayJob", jobStatus="RUNNING")
+    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.write(begun(), step(0, 10.0))
+    run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
+    run.write(step(1, 9.0), step(2, 8.5))
+    run.says("demo: step 3/30, loss 8.500, 8,000 tokens/s, 54 s left")
+    done = run.end()
+    assert done.code == 0
+    where = f"-n {desk.namespace}"
+    logs, more = f"launcher logs demo {where}", "launcher submit -f FILE --name demo --set train.steps=60 --continue"
+    assert done.out == (
+        "succeeded    demo after 9 s\n"
+        "steps        3 of 30\n"
+        "loss         10.000 -> 8.500\n"
+        "speed        8,000 tokens/s\n"
+        "checkpoints  gs://example-runs/demo/checkpoints\n"
+        "metrics      gs://example-runs/demo/metrics.jsonl\n"
+        f"next         {logs:<{len(more)}}  its output\n"
+        f"             {more}  trains on\n"
+    )
+
+
+def test_a_ray_job_that_fails(desk: Desk, control_plane: ControlPlane) -> None:
+    run = Following(desk, control_plane, "ray-job", "rayjob-fails")
+    run.player.step_past("RayJob", jobDeploymentStatus="Running")
+    run.says("demo: starting: Ray is up; the job is about to start.")
+    done = run.end()
+    assert done.code == 1
+    assert done.out.splitlines()[:2] == [
+        "failed  demo after 3 s",
+        "reason  Job entrypoint command failed with exit code 3",
+    ]
+
+
+def test_a_job_set_that_is_restarted_and_fails(desk: Desk, control_plane: ControlPlane) -> None:
+    run = Following(desk, control_plane, "job-set", "run-fails-after-restarts")
+    run.player.step_past("Workload", PodsReady="True")
+    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.write(begun(), step(0, 10.0))
+    run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
+    run.player.step_past("JobSet", RestartingJobSet="True")
+    run.says("Restart 1: The job demo-slice-0 has failed.")
+    run.says("demo: restarting")
+    run.player.step_past("Workload", PodsReady="True")
+    run.says("demo: running")
+    run.write(begun(), step(0, 9.0), step(1, 8.0))
+    run.says("demo: step 2/30, loss 8.000, 8,000 tokens/s, 56 s left")
+    done = run.end()
+    assert done.code == 1
+    assert done.out.splitlines()[:5] == [
+        "failed       demo after 15 s",
+        "reason       It failed again, as often as run.maxRestarts allows.",
+        "steps        2 of 30",
+        "loss         10.000 -> 8.000",
+        "speed        8,000 tokens/s",
+    ]
+    assert "restarts     1" in done.out.splitlines()
+
+
+def test_a_run_that_is_preempted_and_one_that_is_deleted(desk: Desk, control_plane: ControlPlane) -> None:
+    run = Following(desk, control_plane, "job-set", "preempted-by-priority", "low-3")
+    run.player.step_past("Workload", PodsReady="True")
+    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.player.step_past("Workload", Evicted="True")
+    run.says("demo: preempted: Preempted to accommodate a workload due to prioritization in the ClusterQueue")
+    run.player.step_to()
+    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    control_plane.api.delete(path_of(run.run))
+    done = run.end()
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines()[-1] == 'Error: The run "demo" was deleted meanwhile.'
+
+
+def test_a_run_that_waits_for_others(desk: Desk, control_plane: ControlPlane) -> None:
+    run = Following(desk, control_plane, "job-set", "three-then-one-and-two", "slices-1")
+    run.player.step_past("JobSet", Completed="True")
+    place = "demo: queued: number 1 in the queue multislice"
+    short = "insufficient unused quota for google.com/tpu in flavor v5e-2x4, 8 more needed"
+    run.says(f"{place}; couldn't assign flavors to pod set slice: {short}")
+    done = run.end()
+    assert (done.code, done.out.splitlines()[:2]) == (0, ["succeeded    demo after 20 s", "steps        30 of 30"])
+
+
+# --- from elsewhere -------------------------------------------------------------------------------------------------
+
+
+def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
+    desk: Desk, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    assert desk("submit", "-f", desk.values("job-set"), "--detach").code == 0
+    (made,) = desk.runs(control_plane.api)
+    player = follow_as(control_plane, "three-then-one-and-two", made)
+    player.step_past("Workload", PodsReady="True")
+    other = Desk(desk.kubeconfig, desk.namespace, tmp_path / "elsewhere")
+    other.folder.mkdir()
+    here = ("demo", "-n", desk.namespace)
+    status = other("status", *here, "-o", "json").json
+    assert {key: status[key] for key in ("name", "kind", "state", "steps", "accelerator", "folder")} == {
+        **{"name": "demo", "kind": "job-set", "state": "running", "steps": 30, "accelerator": "v5e 2x4"},
+        **{"folder": "gs://example-runs/demo"},
+    }
+    late = other("wait", *here, "--timeout", "0.3")
+    assert (late.code, late.out) == (124, "")
+    assert late.err == 'Error: The run "demo" is still running after 0.3 s; it goes on.\n'
+    waiting = other.start("wait", *here, "-o", "json")
+    following = other.start("submit", "-f", desk.values("job-set"))
+    assert following.stderr is not None
+    for line in following.stderr:
+        if line.startswith("demo: running"):
+            break
+    following.send_signal(signal.SIGINT)
+    out, err = following.communicate(timeout=20)
+    assert (following.returncode, out) == (130, "")
+    assert err.splitlines()[-5] == 'The run "demo" goes on.'
+    assert err.splitlines()[-1].split("  ")[1:] == [f"launcher cancel {' '.join(here)}", "to stop it"] or err
+    assert waiting.poll() is None
+    # A laptop that sleeps, and wakes up when all is over.
+    waiting.send_signal(signal.SIGSTOP)
+    player.step_to()
+    waiting.send_signal(signal.SIGCONT)
+    out, err = waiting.communicate(timeout=20)
+    assert (waiting.returncode, json.loads(out)["state"], err) == (0, "succeeded", "")
+
+
+def test_a_follower_outlives_the_api_server(desk: Desk, control_plane: ControlPlane) -> None:
+    run = Following(desk, control_plane, "job-set", "three-then-one-and-two")
+    run.player.step_past("Workload", PodsReady="True")
+    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    control_plane.restart_api_server()
+    run.says("The API server answers again.")
+    run.write(begun(), step(0, 10.0))
+    run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
+    done = run.end()
+    assert done.code == 0
+    gone = f"The API server of the context admin ({control_plane.server}) does not answer: connection refused."
+    assert f"{gone} The run goes on; trying again." in done.err.splitlines()
+    assert done.err.count("does not answer") == 1

@@ -1,0 +1,371 @@
+"""Submitting runs to a real API server: one object each, and what becomes of a name that is there already."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from launcher import api as launcher_api
+from tests.cluster.api import Api, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import ROOT, Desk, kuberay_lets_go, settle, until
+from tests.cluster.replay import Player, follow_as
+from tests.tools import tool
+
+KINDS = ("ray-job", "job-set")
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    settle(control_plane, namespace)
+    return Desk(control_plane.admin, namespace, tmp_path)
+
+
+@pytest.fixture
+def admin(control_plane: ControlPlane) -> Api:
+    return control_plane.api
+
+
+def where(desk: Desk) -> str:
+    return f"cluster test, context admin, namespace {desk.namespace}"
+
+
+def come_back(desk: Desk, name: str = "demo") -> str:
+    run = f"{name} -n {desk.namespace}"
+    width = len(f"launcher explain {run}")
+    rows = [("explain", "why it waits"), ("logs -f", "its output"), ("wait", "until it ends"), ("cancel", "to stop it")]
+    return "".join(f"  {f'launcher {verb} {run}':<{width}}  {does}\n" for verb, does in rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: Desk, admin: Api) -> None:
+    file = desk.values(kind)
+    dry = desk("submit", "-f", file, "--dry-run")
+    assert dry.code == 0
+    made = {"ray-job": "RayJob", "job-set": "JobSet"}[kind]
+    assert dry.err == f'Would create the {made} "demo" ({where(desk)}); the API server accepts it.\n'
+    assert desk.runs(admin) == []
+
+    done = desk("submit", "-f", file, "--detach", "-o", "json")
+    assert done.code == 0
+    assert done.err == (
+        f'Submitting to {where(desk)}.\nThe run "demo" was submitted ({where(desk)}).\n{come_back(desk)}'
+    )
+    (run,) = desk.runs(admin)
+    assert run["metadata"]["labels"] == {
+        **{"slipway.dev/run": "demo", "slipway.dev/team": "research", "kueue.x-k8s.io/queue-name": "multislice"},
+        **{key: value for key, value in run["metadata"]["labels"].items() if key.startswith(("app.", "helm."))},
+    }
+    assert done.json == {
+        **done.json,
+        **{"name": "demo", "namespace": desk.namespace, "kind": kind, "state": "queued", "attempt": 1, "restarts": 0},
+        **{"reason": "Kueue has made no Workload for it yet.", "step": None, "steps": 30, "loss": None},
+        **{"submitted": run["metadata"]["creationTimestamp"], "started": None, "ended": None},
+        **{"folder": "gs://example-runs/demo", "team": "research", "queue": "multislice"},
+        **{"accelerator": "v5e 2x4", "slices": 1, "context": "admin"},
+    }
+    # What the pods will read is what the plan says.
+    template = (
+        run["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
+        if kind == "ray-job"
+        else run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    )
+    config = json.loads(template["metadata"]["annotations"]["slipway.dev/run-config"])
+    assert config == launcher_api.plan([file]).config
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_submits_at_once_make_one_run(kind: str, desk: Desk, admin: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.sit_down(monkeypatch)
+    plans = [launcher_api.plan([desk.values(kind)]) for _ in range(10)]  # each with a connection of its own
+    with ThreadPoolExecutor(10) as pool:
+        done = list(pool.map(launcher_api.submit, plans))
+    assert sorted(each.created for each in done) == [False] * 9 + [True]
+    said = sorted({each.said for each in done})
+    assert said == [
+        'The run "demo" is queued already, with the same config.',
+        f'The run "demo" was submitted ({where(desk)}).',
+    ]
+    (run,) = desk.runs(admin)
+    assert "slipway.dev/attempt" not in (run["metadata"].get("annotations") or {})
+
+
+# --- a name again ---------------------------------------------------------------------------------------------------
+
+# How far which recording is played before the name is submitted again, and the state that the run is in then.
+STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
+    "queued": ("job-set", "quota-in-use-by-others", "waiting-2", {}),
+    "admitted": ("job-set", "three-then-one-and-two", "slices-3", {"kind": "Workload", "Admitted": "True"}),
+    "running": ("job-set", "three-then-one-and-two", "slices-3", {"kind": "Workload", "PodsReady": "True"}),
+    "preempted": ("job-set", "preempted-by-priority", "low-3", {"kind": "Workload", "Evicted": "True"}),
+    "restarting": ("ray-job", "rayjob-head-killed", "headless", {"kind": "RayJob", "jobStatus": "Failure"}),
+    "succeeded": ("ray-job", "rayjob-succeeds", "good", {}),
+    "failed": ("job-set", "run-fails-after-restarts", "fails", {}),
+    "failed-ray": ("ray-job", "rayjob-fails", "bad", {}),
+}
+
+
+def in_state(name: str, desk: Desk, plane: ControlPlane) -> tuple[Object, str]:
+    """A run that was submitted, and then got into that state; its values file."""
+    kind, recording, run, upto = STATES[name]
+    file = desk.values(kind)
+    assert desk("submit", "-f", file, "--detach").code == 0
+    (live,) = desk.runs(plane.api)
+    play(follow_as(plane, recording, live, run=run), **upto)
+    return plane.api.get(path_of(live)), file
+
+
+def play(player: Player, kind: str = "", **fields: str) -> None:
+    if kind:
+        player.step_past(kind, **fields)
+    else:
+        player.step_to()
+
+
+@pytest.mark.parametrize("state", ["queued", "admitted", "running", "preempted", "restarting", "succeeded"])
+def test_a_run_that_is_there_is_found_again(state: str, desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+    before, file = in_state(state, desk, control_plane)
+    again = desk("submit", "-f", file, "--detach", "-o", "json")
+    is_ = "has succeeded already, with the same config; there is nothing left to do"
+    says = is_ if state == "succeeded" else f"is {state} already, with the same config"
+    rest = "" if state == "succeeded" else come_back(desk)
+    assert (again.code, again.err) == (0, f'Submitting to {where(desk)}.\nThe run "demo" {says}.\n{rest}')
+    assert (again.json["state"], again.json["attempt"]) == (state, 1)
+    preview = desk("submit", "-f", file, "--dry-run")
+    assert (preview.code, preview.err) == (0, f'The run "demo" {says}. Would start nothing.\n')
+
+    other = desk("submit", "-f", file, "--set", "train.steps=60", "--detach")
+    steps = (
+        "train.steps: 30 -> 60 (every step's learning rate changes with it, unless train.learning_rate_schedule_steps "
+        "is set)"
+    )
+    hint = f"Cancel it first (launcher cancel demo -n {desk.namespace}), or submit under another name (--name)."
+    if state == "succeeded":
+        hint = "--continue goes on from its last checkpoint with the new values; --name starts another run."
+        text = f'There is a run "demo" (succeeded) with another config:\n  {steps}'
+    else:
+        text = f'The run "demo" is {state} with another config:\n  {steps}'
+    assert (other.code, other.err) == (1, f"Submitting to {where(desk)}.\nError: {text}\nHint: {hint}\n")
+    # Of one that goes on, --continue says the same.
+    with kuberay_lets_go(admin, desk.namespace):
+        more = desk("submit", "-f", file, "--set", "train.steps=60", "--detach", "--continue", "-o", "json")
+    now = admin.get(path_of(before))
+    if state == "succeeded":
+        assert (more.code, more.json["state"], more.json["attempt"]) == (0, "queued", 2)
+        assert now["metadata"]["uid"] != before["metadata"]["uid"]
+    else:
+        assert (more.code, more.err) == (1, other.err)
+        assert now["metadata"]["uid"] == before["metadata"]["uid"]
+        assert "slipway.dev/attempt" not in (now["metadata"].get("annotations") or {})
+
+
+@pytest.mark.parametrize("state", ["failed", "failed-ray"])
+def test_a_run_that_failed_goes_on_as_the_next_attempt(
+    state: str, desk: Desk, control_plane: ControlPlane, admin: Api
+) -> None:
+    before, file = in_state(state, desk, control_plane)
+    other = desk("submit", "-f", file, "--set", "train.learning_rate=1e-4", "--detach")
+    assert other.code == 1
+    assert other.err.startswith(
+        f'Submitting to {where(desk)}.\nError: There is a run "demo" (failed) with another config:\n'
+        "  train.learning_rate: "
+    )
+    preview = desk("submit", "-f", file, "--dry-run")
+    assert (preview.code, preview.err) == (0, 'Would resume the run "demo" as attempt 2.\n')
+    assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
+
+    with kuberay_lets_go(admin, desk.namespace):
+        again = desk("submit", "-f", file, "--detach", "-o", "json")
+    assert again.code == 0
+    said = 'The run "demo" had failed; it goes on from its last checkpoint, if it wrote one, as attempt 2.'
+    assert again.err == f"Submitting to {where(desk)}.\n{said}\n{come_back(desk)}"
+    assert (again.json["state"], again.json["attempt"]) == ("queued", 2)
+    (now,) = desk.runs(admin)
+    assert now["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
+    assert now["metadata"]["uid"] != before["metadata"]["uid"]
+    assert {**now["spec"], "suspend": False} == before["spec"]
+
+
+def test_ten_submits_of_a_failed_run_make_one_next_attempt(
+    desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, file = in_state("failed", desk, control_plane)
+    desk.sit_down(monkeypatch)
+    plans = [launcher_api.plan([file]) for _ in range(10)]
+    with ThreadPoolExecutor(10) as pool:
+        done = list(pool.map(launcher_api.submit, plans))
+    assert sorted(each.created for each in done) == [False] * 9 + [True]
+    assert {each.status.attempt for each in done} == {2}
+    (run,) = desk.runs(admin)
+    assert run["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
+
+
+def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = desk.values("job-set")
+    desk("submit", "-f", file, "--detach")
+    (old,) = desk.runs(admin)
+    admin.merge(path_of(old), {"metadata": {"finalizers": ["example.com/held"]}})
+    admin.delete(path_of(old))
+    monkeypatch.setattr("launcher.kube_runs._GONE_SECONDS", 0.3)
+    held = desk("submit", "-f", file, "--detach")
+    assert (held.code, held.err) == (
+        1,
+        f"Submitting to {where(desk)}.\n"
+        'Error: The JobSet "demo" is being deleted, and is held by example.com/held.\n'
+        "Hint: The controller that has to let it go may be down: launcher doctor shows it. Try again later.\n",
+    )
+    status = desk("status", "demo", "-n", desk.namespace, "-o", "json")
+    assert (status.json["state"], status.json["reason"]) == ("queued", "It is being deleted.")
+    monkeypatch.setattr("launcher.kube_runs._GONE_SECONDS", 30)
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(desk, "submit", "-f", file, "--detach", "-o", "json")
+        time.sleep(0.5)
+        assert not later.done()
+        admin.merge(path_of(old), {"metadata": {"finalizers": None}})
+        assert (later.result().code, later.result().json["attempt"]) == (0, 1)
+    (new,) = desk.runs(admin)
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_slipway_did_not_make_is_left_alone(kind: str, desk: Desk, admin: Api) -> None:
+    """Somebody's object of the name, of either kind, whatever the run's kind would be."""
+    file = desk.values("job-set", name="ours")
+    desk("submit", "-f", file, "--detach")
+    (made,) = desk.runs(admin)
+    theirs = {"ray-job": RAY_JOB, "job-set": {**made, "metadata": {}}}[kind]
+    theirs = {**theirs, "metadata": {"name": "demo", "namespace": desk.namespace}}
+    theirs.pop("status", None)
+    theirs = admin.create(theirs)
+    says = (
+        f'There is a {theirs["kind"]} "demo" in the namespace {desk.namespace}, and Slipway did not make it.',
+        "Take another name (--name).",
+    )
+    for kind_, option in (("job-set", "--detach"), ("ray-job", "--dry-run")):
+        refused = desk("submit", "-f", desk.values(kind_), option)
+        assert (refused.code, refused.err.splitlines()[-2:]) == (1, [f"Error: {says[0]}", f"Hint: {says[1]}"])
+    for verb in ("status", "logs", "cancel", "delete", "wait"):
+        refused = desk(verb, "demo", "-n", desk.namespace)
+        assert (refused.code, refused.err.splitlines()[0]) == (
+            1,
+            f'Error: There is no run "demo" in the {where(desk)}.',
+        ), verb
+    assert [run["name"] for run in desk("list", "-n", desk.namespace, "-o", "json").json] == ["ours"]
+    assert admin.get(path_of(theirs)) == theirs
+
+
+def test_a_run_of_helm_is_followed_and_not_replaced(desk: Desk, admin: Api) -> None:
+    file = desk.values("job-set")
+    helm = [str(tool("helm")), "--kubeconfig", str(desk.kubeconfig), "-n", desk.namespace]
+    subprocess.run([*helm, "install", "release", "charts/run", "-f", file], check=True, capture_output=True, cwd=ROOT)
+    (run,) = desk.runs(admin)
+    found = desk("submit", "-f", file, "--detach")
+    assert (found.code, 'The run "demo" is queued already, with the same config.' in found.err) == (0, True)
+    failed = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "It failed."}
+    failed["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+    admin.merge(f"{path_of(run)}/status", {"status": {"conditions": [failed]}})
+    arguments = {"replaced": ["submit", "-f", file], "deleted": ["delete", "demo", "--yes", "-n", desk.namespace]}
+    for what, typed in arguments.items():
+        refused = desk(*typed)
+        assert (refused.code, refused.err.splitlines()[-2:]) == (
+            1,
+            [
+                f'Error: The run "demo" is the Helm release release, and cannot be {what} without it.',
+                f"Hint: helm uninstall release -n {desk.namespace} removes it.",
+            ],
+        )
+    assert admin.get(path_of(run))["metadata"]["uid"] == run["metadata"]["uid"]
+
+
+def test_a_refusal_costs_no_record(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+    """Of a run that failed, by a policy and by a quota, which are asked before anything is deleted."""
+    before, file = in_state("failed", desk, control_plane)
+    with policy(admin, desk, "No JobSets on Fridays."):
+        refused = desk("submit", "-f", file, "--detach")
+    assert (refused.code, refused.err) == (
+        1,
+        f"Submitting to {where(desk)}.\nError: The API server of the context admin refuses it: No JobSets on Fridays. "
+        f"(said by the policy refuse-{desk.namespace})\n",
+    )
+    assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "runs", "namespace": desk.namespace},
+        "spec": {"hard": {"count/jobsets.jobset.x-k8s.io": "1"}},
+    }
+    admin.create(quota)
+    until(lambda: admin.get(path_of(quota)).get("status", {}).get("used") == {"count/jobsets.jobset.x-k8s.io": "1"})
+    refused = desk("submit", "-f", file, "--detach")
+    full = "The namespace's quota runs in the context admin leaves no room: 1 of 1 jobsets.jobset.x-k8s.io are in use."
+    assert (refused.code, refused.err.splitlines()[1:]) == (
+        1,
+        [
+            f"Error: {full}",
+            f"Hint: The record of the last attempt counts too. launcher delete demo -n {desk.namespace}, and "
+            "submitting it again, goes on from its last checkpoint as well.",
+        ],
+    )
+    assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
+    another = desk("submit", "-f", desk.values("job-set", name="another"), "--detach")
+    assert (another.code, another.err.splitlines()[1:]) == (
+        1,
+        [f"Error: {full}", "Hint: Delete what is no longer needed, or ask the platform team for more."],
+    )
+    assert [run["metadata"]["name"] for run in desk.runs(admin)] == ["demo"]
+
+
+@contextlib.contextmanager
+def policy(admin: Api, desk: Desk, message: str) -> Iterator[None]:
+    """Kubernetes' own policy engine refuses every JobSet of the namespace."""
+    group = "admissionregistration.k8s.io/v1"
+    name = f"refuse-{desk.namespace}"
+    rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "resources": ["jobsets"], "operations": ["CREATE"]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": desk.namespace}}
+    made = [
+        {
+            "apiVersion": group,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
+                "validations": [{"expression": "false", "message": message}],
+            },
+        },
+        {
+            "apiVersion": group,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        },
+    ]
+    for obj in made:
+        admin.create(obj)
+    probe = desk.values("job-set", name="probe")
+    until(lambda: desk("submit", "-f", probe, "--dry-run").code == 1)  # in force a moment after it is made
+    yield
+    for obj in made:
+        admin.delete(path_of(obj))
+    until(lambda: desk("submit", "-f", probe, "--dry-run").code == 0)
+
+
+RAY_JOB = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "spec": {
+        "entrypoint": "python -c 'print(1)'",
+        "rayClusterSpec": {
+            "headGroupSpec": {
+                "rayStartParams": {},
+                "template": {"spec": {"containers": [{"name": "head", "image": "example.invalid/ray:1"}]}},
+            }
+        },
+    },
+}
