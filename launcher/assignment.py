@@ -138,12 +138,15 @@ class _Option:
         found, item, open_, quote = [], "", "", ""
         rest = iter(self._reader.read())
         for char in rest:
+            if char == " " and not item:
+                continue
             if char == "\\" and quote != "'":
                 item += char + next(rest, "")
                 continue
             if quote:
                 quote = "" if char == quote else quote
-            elif char in "\"'" and (open_ or not item.strip()):  # elsewhere it is an apostrophe
+            elif char in "\"'" and (open_ or not item or (item[0] == "'" and item[-1] == char)):
+                # Elsewhere it is an apostrophe; two in single quotes are one, so the quotes go on.
                 quote = char
             elif char in _CLOSES:
                 open_ += _CLOSES[char]
@@ -160,10 +163,11 @@ class _Option:
 
     def swept(self, item: str) -> Any:
         """One value of a sweep: as --set reads it, and lists and maps as a file has them."""
-        if not item.strip():
+        item = item.rstrip()
+        if not item:
             raise self.fail('a value is missing; an empty one is written "".')
         inner = _Option(item, self.origin)
-        if item.strip()[0] in "\"'[":
+        if item[0] in "\"'[":
             return self._scalar(item)
         value = inner.value()
         if not inner.at_end:

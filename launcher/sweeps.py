@@ -327,7 +327,7 @@ def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherErr
 
 def _named(names: Sequence[str]) -> str:
     """ "lr-1, lr-2 and 7 others"."""
-    if len(names) <= _NAMED:
+    if len(names) <= _NAMED + 1:
         return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} others"
 

@@ -123,7 +123,7 @@ def test_a_sweeps_name_stands_for_its_runs_and_no_others(desk: Desk, admin: Api,
     assert (logs.code, logs.out) == (1, "")
     assert 'Error: "lr" is a sweep; this takes one of its runs: lr-1 to lr-6.' in logs.err
     refused = desk("delete", "lr", "--yes", *here)
-    assert (refused.code, "has not ended: lr-1, lr-2, lr-3, lr-4, lr-5 and 1 others" in refused.err) == (1, True)
+    assert (refused.code, "has not ended: lr-1, lr-2, lr-3, lr-4, lr-5 and lr-6" in refused.err) == (1, True)
     assert desk("wait", "lr", "--timeout", "0.2s", *here).code == 124
 
     with controllers(control_plane, desk.namespace):

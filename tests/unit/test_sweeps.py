@@ -1,0 +1,258 @@
+"""Sweeps as pure functions: how their values are read, what is planned, how runs are compared and shown."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher import sweep_follow, sweeps
+from launcher.assignment import read_sweep
+from launcher.errors import LauncherError
+from launcher.plan import CheckFailed, LaunchPlan
+from launcher.runs import Preview, RunStatus, State, Submission
+from launcher.sweep_plan import LIMIT, SweepPlan, plan_sweep
+from launcher.sweeps import Sweep
+from launcher.tree import SWEEP, Origin
+from launcher.values import chart_defaults, load
+
+SLICE = ("run.kind=ray-job", "team.name=research", "slice.accelerator=v6e", "slice.topology=4x4")
+PLACE = ("storage.kind=gcsfuse", "storage.bucket=example-runs", "image.repository=example.invalid/a", 'image.tag="1"')
+TRAIN = ("train.model_name=llama3-8b", "data.files={/data/text}", "queue.name=research")
+CLUSTER = (*SLICE, *PLACE, *TRAIN)
+
+
+def plan(*texts: str, sets: Sequence[str] = CLUSTER, name: str | None = "lr") -> SweepPlan:
+    return plan_sweep(load([], sets), chart_defaults("run"), texts, name=name)
+
+
+def read(text: str) -> Any:
+    return list(read_sweep(text, Origin(SWEEP, 1)).values)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1e-4,3e-4", [1e-4, 3e-4]),
+        ("1,2", [1, 2]),
+        ("true,null,", None),
+        ("true,null", [True, None]),
+        ("a, b c ", ["a", "b c"]),
+        ('"a,b",c', ["a,b", "c"]),
+        ('"010","",8', ["010", "", 8]),
+        ("'it''s, so',x", ["it's, so", "x"]),
+        (r"a\,b,c", ["a,b", "c"]),
+        ("it's,its", ["it's", "its"]),
+        ("{a,b},{c}", [["a", "b"], ["c"]]),
+        ("[1, 2],[]", [[1, 2], []]),
+        ('["a,b", c],d', [["a,b", "c"], "d"]),
+        ("8", [8]),
+        ("1,,2", None),
+        ("", None),
+        ("1,1", None),
+        ("1,1.0", None),
+        ("1,true", [1, True]),
+        ('"a', None),
+        ("[1,2", None),
+    ],
+)
+def test_values_are_read_as_those_of_set(text: str, values: list[Any] | None) -> None:
+    if values is None:
+        with pytest.raises(LauncherError, match=re.escape(f'--sweep "k={text}": ')):
+            read(f"k={text}")
+        return
+    found = read(f"k={text}")
+    assert found == values
+    assert [type(value) for value in found] == [type(value) for value in values]
+
+
+def test_a_run_for_each_combination_in_order() -> None:
+    made = plan("train.learning_rate=1e-4,3e-4", "train.steps=10,20", "worker.env.AB=x,z")
+    assert (made.name, made.keys) == ("lr", ("train.learning_rate", "train.steps", "worker.env.AB"))
+    assert [each.name for each in made.plans] == [f"lr-{number}" for number in range(1, 9)]
+    for number, (each, (rate, steps, text)) in enumerate(
+        zip(made.plans, itertools.product((1e-4, 3e-4), (10, 20), "xz"), strict=True), start=1
+    ):
+        assert each.config["run"]["name"] == f"lr-{number}"
+        assert (each.config["train"]["learning_rate"], each.config["train"]["steps"]) == (rate, steps)
+        assert each.config["worker"]["env"] == {"AB": text}
+        assert each.member is not None
+        assert (each.member.sweep, each.member.number) == ("lr", number)
+        assert list(each.member.values.values()) == [rate, steps, text]
+        assert each.user.tree["run"]["name"] == each.name  # what Helm gets
+
+
+def test_the_name_is_the_values_own_without_name() -> None:
+    made = plan("train.steps=10,20", sets=(*CLUSTER, "run.name=mine"), name=None)
+    assert [each.name for each in made.plans] == ["mine-1", "mine-2"]
+    with pytest.raises(CheckFailed, match="the run has no name"):
+        plan("train.steps=10,20", name=None)
+
+
+def test_all_that_is_wrong_is_told_at_once_and_each_once() -> None:
+    with pytest.raises(CheckFailed) as failed:
+        plan("train.learning_rat=1e-4,3e-4", "train.per_device_batch_size=1,-2,-3", sets=(*CLUSTER, "slice.count=0"))
+    assert failed.value.message.splitlines() == [
+        f"--set {len(CLUSTER) + 1}: slice.count is 0; it must be at least 1.",
+        "--sweep 1: MaxText has no key learning_rat; did you mean train.learning_rate?",
+        "--sweep 2: train.per_device_batch_size is -2; it must be more than 0.",
+        "--sweep 2: train.per_device_batch_size is -3; it must be more than 0.",
+    ]
+
+
+def test_the_names_limit_is_told_by_the_longest_name() -> None:
+    with pytest.raises(CheckFailed) as failed:
+        plan(f"train.learning_rate={','.join(f'{number}e-6' for number in range(1, 101))}", name="x" * 33)
+    assert failed.value.message == (
+        f'--name: run.name: "{"x" * 33}-100" has 37 characters; the name of a ray-job run may have 35.'
+    )
+    assert failed.value.hint == f"The runs of the sweep are called {'x' * 33}-1 to {'x' * 33}-100."
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (
+            ("run.name=a,b",),
+            "--sweep 1: run.name cannot be swept: the runs are called by the sweep's name and a number.",
+        ),
+        (("run.kind=local,ray-job",), "--sweep 1: run.kind cannot be swept: all runs of a sweep are of one kind."),
+        (("team.name=a,b",), "--sweep 1: team.name cannot be swept: all runs of a sweep belong to one team."),
+        (
+            ("train.steps=1,2", "train.steps=3,4"),
+            "--sweep 1 and --sweep 2 set the same key: train.steps and train.steps.",
+        ),
+        (
+            (
+                f"train.steps={','.join(map(str, range(1, 101)))}",
+                f"train.eval_steps={','.join(map(str, range(1, 12)))}",
+            ),
+            f"The sweep has 100 x 11 = 1,100 combinations; it may have {LIMIT:,}.",
+        ),
+        (("train.steps",), '--sweep "train.steps": the key "steps" has no value.'),
+    ],
+)
+def test_what_cannot_be_swept(texts: tuple[str, ...], says: str) -> None:
+    with pytest.raises(LauncherError) as failed:
+        plan(*texts)
+    assert failed.value.message == says
+
+
+def test_a_hundred_combinations_are_planned_in_a_moment() -> None:
+    began = time.process_time()
+    plan(f"train.learning_rate={','.join(f'{number}e-6' for number in range(1, 101))}")
+    assert time.process_time() - began < 5  # 0.3 s; a hundred readings of the charts' files would take a minute
+
+
+# --- what is made of the runs -------------------------------------------------------------------------------------
+
+
+def status(number: int, state: State, **more: Any) -> RunStatus:
+    values = {"train.learning_rate": number * 1e-4, "train.steps": 10}
+    return RunStatus(f"lr-{number}", "research", "ray-job", state, sweep="lr", sweep_values=values, **more)
+
+
+def test_runs_are_in_their_order_and_the_best_is_the_one_of_least_held_out_loss() -> None:
+    runs = [status(number, State.RUNNING) for number in (10, 2, 1)]
+    sweep = sweeps.of("lr", [*runs, replace(status(3, State.RUNNING), sweep="other")])
+    assert sweep is not None
+    assert [run.name for run in sweep.runs] == ["lr-1", "lr-2", "lr-10"]
+    assert sweep.best is None
+    assert sweeps.of("none", runs) is None
+
+    losses = [status(1, State.RUNNING, loss=2.0), status(2, State.FAILED, loss=float("nan")), status(3, State.QUEUED)]
+    assert Sweep("lr", tuple(losses)).best == losses[0]
+    losses.append(status(4, State.SUCCEEDED, loss=3.0, eval_loss=4.0))
+    sweep = Sweep("lr", tuple(losses))
+    assert (sweep.measure, sweep.best) == ("eval_loss", losses[3])
+    assert [run.name for run in sweep.ranked] == ["lr-4", "lr-1", "lr-2", "lr-3"]
+    assert not sweep.ended
+
+
+def test_the_line_and_the_table() -> None:
+    sweep = Sweep(
+        "lr",
+        (
+            status(1, State.RUNNING, step=3, steps=10, loss=5.125, eval_loss=5.5),
+            status(2, State.SUCCEEDED, step=10, steps=10, loss=4.8, eval_loss=4.83),
+            status(4, State.QUEUED),
+        ),
+    )
+    assert sweep_follow.line(sweep) == (
+        "sweep lr: 1 queued, 1 running, 1 succeeded; best held-out loss 4.830"
+        " (lr-2: train.learning_rate 0.0002, train.steps 10)"
+    )
+    assert sweep_follow.table(sweep).splitlines() == [
+        "RUN   learning_rate  steps  STATE      STEP   LOSS   HELD-OUT",
+        "lr-2  0.0002         10     succeeded  10/10  4.800  4.830",
+        "lr-1  0.0001         10     running    3/10   5.125  5.500",
+        "lr-4  0.0004         10     queued",
+    ]
+    # Of a large sweep the terminal shows what goes on first.
+    assert [run.name for run in sweep_follow.shown(sweep, 2)] == ["lr-1", "lr-2"]
+
+
+class Cluster:
+    """A cluster whose runs this test moves along. A stand-in: what is counted here is how often it is asked."""
+
+    where, poll_seconds, lanes = "cluster x", 0.0, 4
+
+    def __init__(self, runs: list[RunStatus]) -> None:
+        self.runs, self.asked = runs, list[str]()
+
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        self.asked.append("list")
+        return [replace(run, step=None, loss=None) for run in self.runs if sweep in ("", run.sweep)]
+
+    def status(self, name: str) -> RunStatus | None:
+        self.asked.append(name)
+        return next((run for run in self.runs if run.name == name), None)
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None: ...
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        raise LauncherError(f"{plan.name} is refused.", "Ask.")
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        raise AssertionError("a run was made after one was refused")
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        raise NotImplementedError
+
+    def cancel(self, name: str) -> RunStatus:
+        raise NotImplementedError
+
+    def delete(self, name: str) -> None:
+        raise NotImplementedError
+
+
+def test_a_sweep_that_is_watched_costs_a_list_a_round_and_few_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "pause", lambda *_: 0.0)
+    cluster = Cluster([status(number, State.RUNNING, step=1, loss=3.0) for number in range(1, 31)])
+    first = Sweep("lr", tuple(replace(run, step=None, loss=None) for run in cluster.runs))
+    rounds = 0
+    for now in sweeps.watch(first, cluster):
+        assert isinstance(now, Sweep)
+        rounds += 1
+        if rounds == 5:
+            assert cluster.asked.count("list") == 4
+            assert len(cluster.asked) - 4 <= 16  # four logs a round at most
+            assert sum(run.step == 1 for run in now.runs) == 16  # what was read once is kept
+            cluster.runs = [replace(run, state=State.SUCCEEDED, step=2, loss=2.0) for run in cluster.runs]
+    assert rounds == 6
+    assert isinstance(now, Sweep)
+    assert now.succeeded
+    assert {run.loss for run in now.runs} == {2.0}
+
+
+def test_what_is_refused_for_many_runs_is_said_once() -> None:
+    swept = plan("train.steps=10,20,30,40,50,60,70")
+    with pytest.raises(LauncherError) as failed:
+        sweeps.submit(swept, Cluster([]), accept_changes=False)
+    assert failed.value.message == "lr-1 is refused. (and so lr-2, lr-3, lr-4, lr-5, lr-6 and lr-7)"
+    assert failed.value.hint == "Ask."
