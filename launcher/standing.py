@@ -316,9 +316,7 @@ class StandingBackend:
         job, config = found.job, found.config()
         slice_, row = config.get("slice") or {}, config.get("accelerator") or {}
         known = self._progress(found, config, lines) if read else Progress()
-        state, reason = _state(job, known)
-        if state is State.STARTING and not known.loops:
-            reason = _STARTING
+        state, reason = classify(job, known)
         steps = (config.get("train") or {}).get("steps")
         training = not (config.get("run") or {}).get("command")
         begun = _time(job.get("start_time"))
@@ -399,7 +397,8 @@ def _metadata(plan: LaunchPlan, attempt: int) -> dict[str, str]:
     return labels
 
 
-def _state(job: Job, known: Progress) -> tuple[State, str]:
+def classify(job: Job, known: Progress) -> tuple[State, str]:
+    """State and reason of a run: of its job as Ray's API tells it, and of what its log has told."""
     match job["status"]:
         case "PENDING":
             return State.QUEUED, "Ray is about to start its driver"
@@ -408,13 +407,19 @@ def _state(job: Job, known: Progress) -> tuple[State, str]:
         case "STOPPED":
             return State.CANCELLED, "Cancelled."
         case "FAILED":
-            # Ray's own message ends with the driver's last lines; its first says what became of the driver.
-            said = str(job.get("message") or "").strip().splitlines()
-            kept = progress.read(said, steps=None, devices=1).reason
-            return State.FAILED, known.reason or kept or (said[0] if said else "Ray does not say why.")
+            return State.FAILED, known.reason or _failure(str(job.get("message") or ""))
     if known.failing:
         return State.RESTARTING, known.failure
-    return (State.RUNNING, "") if known.loops else (State.STARTING, "")
+    return (State.RUNNING, "") if known.loops else (State.STARTING, _STARTING)
+
+
+def _failure(message: str) -> str:
+    """Why a job failed, from Ray's message: what became of the driver, and then the driver's last lines."""
+    if "No module named trainer" in message:
+        return "The image of the Ray cluster has no trainer in it; install the cluster with Slipway's image."
+    lines = message.strip().splitlines()
+    told = progress.read(lines, steps=None, devices=1).reason
+    return told or (lines[0] if lines else "Ray does not say why.")
 
 
 def _time(milliseconds: object) -> str | None:

@@ -51,7 +51,7 @@ class Standing:
         return Place(namespace=self.namespace)
 
     def path(self, kind: str, name: str) -> str:
-        root = "/apis/ray.io/v1" if kind == "rayclusters" else "/api/v1"
+        root = "/apis/ray.io/v1" if kind in ("rayclusters", "rayjobs") else "/api/v1"
         return f"{root}/namespaces/{self.namespace}/{kind}/{name}"
 
     def set_token(self, token: str) -> None:

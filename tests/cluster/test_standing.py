@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from launcher import api, ray_clusters
 from launcher.cluster import Forbidden, Unreachable
+from launcher.dashboard import head_of
 from launcher.errors import LauncherError
 from launcher.plan import LaunchPlan
 from launcher.ray_jobs import RayHead, RayJobs, TokenRefused
@@ -162,6 +164,10 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: Standing) -> None:
 
     assert runs.cancel("commanded").state is State.CANCELLED
     assert runs.cancel("commanded").state is State.CANCELLED
+    deadline = time.monotonic() + 20
+    while any(mark in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])):
+        assert time.monotonic() < deadline, "the command goes on"
+        time.sleep(0.2)
     follower.join(20)
     assert not follower.is_alive()
     assert followed == list(runs.logs("commanded", follow=False, worker=None))
@@ -193,8 +199,8 @@ def test_an_answer_that_is_lost_costs_nothing(team: Standing, monkeypatch: pytes
     monkeypatch.setattr(RayJobs, "submit", lost)
     made = backend(team).submit(plan_of(team, "lost", run=program("true")), accept_changes=False)
     assert made.created
-    assert made.status.name == "lost"
-    assert ended(backend(team), "lost").state is State.SUCCEEDED
+    assert (made.status.name, made.status.attempt) == ("lost", 1)
+    assert backend(team).cancel("lost").state is State.CANCELLED
 
 
 def test_a_wrong_token_is_a_sentence_without_the_token(team: Standing) -> None:
@@ -207,6 +213,8 @@ def test_a_wrong_token_is_a_sentence_without_the_token(team: Standing) -> None:
         assert f"Error: {where} does not accept the Secret {NAME}." in done.stderr
         assert wrong not in done.stdout + done.stderr
         with pytest.raises(TokenRefused):
+            backend(team).preview(plan_of(team, "refused"), accept_changes=False)
+        with pytest.raises(Unreachable, match="does not accept the Secret"):  # it may have the run
             backend(team).status("refused")
         warnings: list[str] = []
         assert backend(team).list(warnings.append) == []
@@ -366,6 +374,29 @@ def test_the_dashboard_needs_no_token_and_takes_no_strangers(dashboard: tuple[st
     assert "is closed" in said
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=5)
+
+
+def test_the_dashboard_of_a_run_is_its_clusters(team: Standing) -> None:
+    cluster = team.place.cluster()
+    job = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": "own-cluster", "namespace": team.namespace},
+        "spec": {"entrypoint": "true", "rayClusterSpec": team.plane.api.get(team.path("rayclusters", NAME))["spec"]},
+    }
+    team.plane.api.create(job)
+    with pytest.raises(LauncherError, match='The run "own-cluster" has no Ray cluster now'):
+        head_of(cluster, "own-cluster")
+    team.plane.api.merge(
+        f"{team.path('rayjobs', 'own-cluster')}/status", {"status": {"rayClusterName": "own-cluster-x"}}
+    )
+    made = team.plane.api.get(team.path("rayclusters", NAME))
+    meta = {"name": "own-cluster-x", "namespace": team.namespace, "labels": {"ray.io/originated-from-crd": "RayJob"}}
+    team.plane.api.create({**job, "kind": "RayCluster", "metadata": meta, "spec": made["spec"]})
+    # Its token is in a Secret that no member may read.
+    with pytest.raises(Forbidden, match="the Secret own-cluster-x holds the token of the Ray cluster own-cluster-x"):
+        head_of(cluster, "own-cluster")
+    assert [each.name for each in backend(team).clusters()] == [NAME]
 
 
 def test_a_dashboard_that_there_is_none_of(team: Standing) -> None:

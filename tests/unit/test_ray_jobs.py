@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from launcher import progress, ray_clusters
+from launcher import progress, ray_clusters, standing
 from launcher.cluster import Cluster, Forbidden
 from launcher.errors import LauncherError
 from launcher.ray_jobs import Token, token_of
@@ -140,12 +140,12 @@ def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]
     ],
 )
 def test_what_fits_on_a_cluster(has: dict[str, Any], wants: dict[str, Any], sentence: str | None) -> None:
-    standing = ray_cluster("c", None, has)
+    there = ray_cluster("c", None, has)
     if sentence is None:
-        ray_clusters.check_fit(standing, wants)
+        ray_clusters.check_fit(there, wants)
         return
     with pytest.raises(LauncherError, match=sentence):
-        ray_clusters.check_fit(standing, wants)
+        ray_clusters.check_fit(there, wants)
 
 
 # --- logs -------------------------------------------------------------------------------------------------------
@@ -202,3 +202,31 @@ def test_progress_leaves_state_and_reason_as_they_are() -> None:
         1,
     )
     assert progress.apply(status, progress.read([], steps=None, devices=2)) == status
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "lines", "state", "reason"),
+    [
+        ("PENDING", "", [], State.QUEUED, "Ray is about to start its driver"),
+        ("RUNNING", "", LOG[:1], State.STARTING, "starting the driver, then loading and compiling the model"),
+        ("RUNNING", "", LOG[:9], State.RUNNING, ""),
+        ("RUNNING", "", LOG[:10], State.RESTARTING, "worker 1: Killed"),
+        ("SUCCEEDED", "Job finished successfully.", [], State.SUCCEEDED, ""),
+        ("STOPPED", "Job was intentionally stopped.", [], State.CANCELLED, "Cancelled."),
+        ("FAILED", "Job entrypoint command failed", LOG, State.FAILED, "The disk is full."),
+        ("FAILED", "It failed, last logs:\nError: No text.\n", [], State.FAILED, "No text."),
+        ("FAILED", "Unexpected error occurred: gone", [], State.FAILED, "Unexpected error occurred: gone"),
+        (
+            "FAILED",
+            "failed:\n/usr/bin/python: No module named trainer",
+            [],
+            State.FAILED,
+            "The image of the Ray cluster",
+        ),
+    ],
+)
+def test_a_jobs_state_and_reason(status: str, message: str, lines: list[str], state: State, reason: str) -> None:
+    known = progress.read(lines, steps=None, devices=1)
+    found, why = standing.classify({"status": status, "message": message}, known)
+    assert found is state
+    assert why == reason or (why.startswith(reason) and reason.startswith("The image"))
