@@ -38,6 +38,8 @@ def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
 
     Raises Detached on Ctrl-C: the runs go on, and the message says how to come back.
     """
+    if sweep.ended:
+        return sweeps.closer(sweep, backend)
     silent = False
     try:
         with _view() as view:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher import output, sweep_follow, sweeps
+from launcher.errors import Detached
 
 if TYPE_CHECKING:
     from launcher.place import Place
@@ -34,7 +35,13 @@ def submit(plan: SweepPlan, place: Place, *, accept_changes: bool, detach: bool,
     backend = api.backend_for(plan.plans[0], place)
     if backend.where:
         output.narrate(f"Submitting to {backend.where}.")
-    submission = sweeps.submit(plan, backend, accept_changes=accept_changes)
+    try:
+        submission = sweeps.submit(plan, backend, accept_changes=accept_changes)
+    except KeyboardInterrupt:
+        raise Detached(
+            f'Interrupted: some of its runs may not be there yet; those that are go on. Submitting "{plan.name}" '
+            f"again makes the others; launcher status {plan.name} shows what there is."
+        ) from None
     output.narrate(submission.said)
     sweep = submission.sweep
     if detach:

@@ -15,6 +15,7 @@ from launcher import sweep_follow, sweeps
 from launcher.assignment import read_sweep
 from launcher.errors import LauncherError
 from launcher.plan import CheckFailed, LaunchPlan
+from launcher.problems import Problem
 from launcher.runs import Preview, RunStatus, State, Submission
 from launcher.sweep_plan import LIMIT, SweepPlan, plan_sweep
 from launcher.sweeps import Sweep
@@ -214,6 +215,9 @@ class Cluster:
         return next((run for run in self.runs if run.name == name), None)
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None: ...
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        return ()
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         raise LauncherError(f"{plan.name} is refused.", "Ask.")

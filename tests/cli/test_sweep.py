@@ -1,0 +1,212 @@
+"""Sweeps on this machine: one run after another, whatever is killed, cancelled or submitted again meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from launcher.record import Record
+from tests.cli.conftest import SHORT, Launcher, Result, eventually
+
+# Each run notes when it begins and ends, and lasts as long as its own value says.
+TURNS = SHORT.replace("echo hello", 'echo "$NAME+" >> turns; sleep $LASTS; echo "$NAME-" >> turns').replace(
+    "storage:", "worker: {env: {LASTS: '0'}}\nstorage:"
+)
+THREE = ("--sweep", 'worker.env.NAME="a","b","c"')
+
+
+def submit(launcher: Launcher, *arguments: str) -> Result:
+    return launcher("submit", "-f", launcher.write("run.yaml", TURNS), *THREE, *arguments)
+
+
+def turns(launcher: Launcher) -> str:
+    file = launcher.folder / "turns"
+    return " ".join(file.read_text().split()) if file.exists() else ""
+
+
+def states(launcher: Launcher) -> dict[str, str]:
+    return {run["name"]: run["state"] for run in launcher("status", "demo", "-o", "json").json}
+
+
+def supervisor(record: Record) -> int:
+    assert record.pid is not None
+    return record.pid
+
+
+def test_the_runs_of_a_sweep_go_one_after_another(launcher: Launcher) -> None:
+    dry = submit(launcher, "--dry-run")
+    assert (dry.code, launcher.runs) == (0, [])
+    assert dry.out.splitlines() == ["RUN     worker.env.NAME", "demo-1  a", "demo-2  b", "demo-3  c"]
+
+    done = submit(launcher)
+    assert done.code == 0
+    assert turns(launcher) == "a+ a- b+ b- c+ c-"
+    assert done.err.splitlines()[0] == 'The sweep "demo" was submitted: 3 runs on this machine.'
+    assert done.err.splitlines()[-1] == "demo-3: succeeded"
+    assert done.out.splitlines() == [
+        "RUN     NAME  STATE",
+        "demo-1  a     succeeded",
+        "demo-2  b     succeeded",
+        "demo-3  c     succeeded",
+        "sweep demo: 3 succeeded",
+    ]
+    again = submit(launcher)
+    assert (again.code, turns(launcher)) == (0, "a+ a- b+ b- c+ c-")
+    assert again.err == 'The sweep "demo", 3 runs on this machine: 3 succeeded already.\n'
+    listed = launcher("list", "--sweep", "demo", "-o", "json").json
+    assert [run["sweep_values"] for run in listed] == [{"worker.env.NAME": name} for name in "cba"]
+    assert launcher("delete", "demo", "--yes").err == 'The 3 runs of the sweep "demo" are deleted.\n'
+    assert launcher.runs == [".turn"]
+
+
+def test_a_failure_is_the_sweeps_and_keeps_no_other_run_from_its_turn(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", SHORT.replace("echo hello", "exit $CODE"))
+    done = launcher("submit", "-f", file, "--sweep", 'worker.env.CODE="0","7","00"')
+    assert done.code == 1
+    assert done.out.splitlines()[-2:] == [
+        "sweep demo: 2 succeeded, 1 failed",
+        "demo-2: The command ended with exit code 7.",
+    ]
+    assert launcher("wait", "demo").code == 1
+    again = launcher("submit", "-f", file, "--sweep", 'worker.env.CODE="0","7","00"', "--detach", "-o", "json")
+    assert (again.code, [run["attempt"] for run in again.json]) == (0, [1, 2, 1])
+    assert "1 resumed, 2 succeeded already" in again.err
+
+
+def test_what_waits_is_cancelled_at_once_and_before_what_runs(launcher: Launcher) -> None:
+    assert submit(launcher, "--set", "worker.env.LASTS='600'", "--detach").code == 0
+    eventually(lambda: turns(launcher) == "a+")
+    eventually(lambda: states(launcher) == {"demo-1": "running", "demo-2": "queued", "demo-3": "queued"})
+    reason = launcher("status", "demo-3", "-o", "json").json["reason"]
+    assert reason == "It waits for demo-2, which comes before it in the sweep."
+
+    # One that waits, by itself: its turn passes.
+    assert launcher("cancel", "demo-2").err.endswith('The run "demo-2" is cancelled.\n')
+    eventually(lambda: "demo-1" in launcher("status", "demo-3", "-o", "json").json["reason"])
+    assert turns(launcher) == "a+"
+    refused = launcher("delete", "demo", "--yes")
+    assert (refused.code, "has not ended: demo-1 and demo-3" in refused.err) == (1, True)
+
+    done = launcher("cancel", "demo")
+    assert (done.code, turns(launcher)) == (0, "a+")
+    assert done.err == 'Ending 2 of the 3 runs of the sweep "demo"…\nsweep demo: 3 cancelled\n'
+
+
+@pytest.mark.parametrize("killed", ["demo-1", "demo-2"])
+def test_supervisors_that_are_killed_hold_nobody_up(launcher: Launcher, killed: str) -> None:
+    assert submit(launcher, "--set", "worker.env.LASTS='2'", "--detach").code == 0
+    eventually(lambda: turns(launcher) == "a+")
+    os.kill(supervisor(launcher.record(killed)), signal.SIGKILL)
+    assert launcher("wait", "demo").code == 1
+    rest = [name for name in "abc" if name != {"demo-1": "a", "demo-2": "b"}[killed]]
+    # What it ran died with the supervisor; the others had their turns, in order.
+    assert [turn for turn in turns(launcher).split() if turn.endswith("-")] == [f"{name}-" for name in rest]
+
+    # Submitted again, the one that was interrupted has its turn.
+    assert submit(launcher, "--set", "worker.env.LASTS='2'").code == 0
+    assert states(launcher) == {"demo-1": "succeeded", "demo-2": "succeeded", "demo-3": "succeeded"}
+
+
+def test_a_launcher_that_is_killed_in_the_middle_is_completed_by_the_next(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", TURNS)
+    names = ",".join(f'"{number}"' for number in range(1, 31))
+    arguments = ("submit", "-f", file, "--sweep", f"worker.env.NAME={names}", "--detach")
+    process = launcher.start(*arguments)
+    eventually(lambda: len([name for name in launcher.runs if name.startswith("demo-")]) >= 3)
+    process.kill()
+    process.communicate()
+    assert len(launcher.runs) < 30
+    assert launcher(*arguments).code == 0
+    assert launcher("wait", "demo").code == 0
+    assert turns(launcher).split() == [f"{number}{end}" for number in range(1, 31) for end in "+-"]
+
+
+def test_ctrl_c_leaves_the_runs_alone(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", TURNS)
+    process = launcher.start("submit", "-f", file, *THREE, "--set", "worker.env.LASTS='600'")
+    assert process.stderr
+    while process.stderr.readline() != "demo-3: queued\n":  # it follows
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert 'The runs of the sweep "demo" go on.' in err
+    assert "launcher cancel demo" in err
+    assert states(launcher)["demo-1"] == "running"
+
+
+def test_ctrl_c_while_submitting_says_what_is_there(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", TURNS)
+    names = ",".join(f'"{number}"' for number in range(1, 31))
+    process = launcher.start("submit", "-f", file, "--sweep", f"worker.env.NAME={names}")
+    eventually(lambda: len([name for name in launcher.runs if name.startswith("demo-")]) >= 3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert 3 <= len(states(launcher)) < 30
+    assert "some of its runs may not be there yet" in err
+
+
+def test_two_sweeps_take_turns(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", TURNS)
+    for name in ("one", "two"):
+        sweep = f'worker.env.NAME="{name}1","{name}2"'
+        done = launcher(
+            "submit", "-f", file, "--name", name, "--sweep", sweep, "--set", "worker.env.LASTS='1'", "--detach"
+        )
+        assert done.code == 0
+    for name in ("one", "two"):
+        assert launcher("wait", name).code == 0
+    order = turns(launcher).split()
+    assert [turn[:-1] for turn in order[::2]] == [turn[:-1] for turn in order[1::2]]  # none began while another ran
+    assert [turn for turn in order if turn.startswith("one")] == ["one1+", "one1-", "one2+", "one2-"]
+
+
+def test_what_a_sweep_refuses(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", TURNS)
+    done = launcher("submit", "-f", file, "--sweep", 'worker.env.NAME="a"', "--sweep", "run.maxRestarts=0,-1,-2")
+    assert done.code == 1
+    assert [line.partition(" is ")[0] for line in done.err.splitlines()] == [
+        "Error: --sweep 2: run.maxRestarts",
+        "Error: --sweep 2: run.maxRestarts",
+    ]
+    many = ",".join(f'"{number}"' for number in range(101))
+    assert "may have 100" in launcher("submit", "-f", file, "--sweep", f"worker.env.NAME={many}").err
+    assert launcher.runs == []
+
+    assert launcher("submit", "-f", file, "--detach").code == 0
+    taken = launcher("submit", "-f", file, *THREE)
+    assert (taken.code, taken.err.splitlines()[0]) == (
+        1,
+        'Error: There is a run "demo" already; a sweep needs a name of its own.',
+    )
+    assert launcher("submit", "-f", file, "--name", "other-2", "--detach").code == 0
+    taken = launcher("submit", "-f", file, *THREE, "--name", "other")
+    assert (taken.code, launcher.runs) == (1, ["demo", "other-2"])
+    assert taken.err.startswith('Error: There is a run "other-2" already, and it is none of a sweep\'s.')
+    assert launcher("status", "sweep/demo").err.startswith('Error: There is no sweep "demo" on this machine.')
+    assert launcher("status", "run/demo").code == 0
+
+
+def test_a_sweep_without_a_cluster_can_be_previewed(launcher: Launcher, tmp_path: Path) -> None:
+    text = """\
+run: {name: lr, kind: job-set}
+team: {name: research}
+queue: {name: research}
+slice: {accelerator: v6e, topology: 4x4}
+image: {repository: example.invalid/slipway, tag: 1.0.0}
+storage: {kind: gcsfuse, bucket: example-runs}
+data: {files: [/data/text]}
+train: {model_name: llama3-8b}
+"""
+    file = launcher.write("cluster.yaml", text)
+    dry = launcher(
+        *("submit", "-f", file, "--sweep", "train.learning_rate=1e-4,3e-4", "--dry-run", "-o", "json"),
+        env={"KUBECONFIG": str(tmp_path / "none")},
+    )
+    assert (dry.code, dry.err.count("There is no kubeconfig")) == (0, 1)
+    assert [config["train"]["learning_rate"] for config in json.loads(dry.out)] == [1e-4, 3e-4]
