@@ -93,6 +93,11 @@ def apply(status: RunStatus, progress: Progress) -> RunStatus:
     )
 
 
+def without_beginning(progress: Progress) -> Progress:
+    """What the end of a long log tells: the first losses stood before it, and so did the beginning of the loop."""
+    return replace(progress, loops=max(1, progress.loops), loss_first=None, eval_loss_first=None)
+
+
 class Reader:
     """Reads a log bit by bit, in little memory however long it is; the same line twice counts once."""
 

@@ -190,7 +190,7 @@ class StandingBackend:
         statuses = []
         for number, found in enumerate(newest):
             active = found.job["status"] not in ENDED
-            statuses.append(self._status(found, read=active or number < _LISTED_TAILS, lines=_TAIL_LINES))
+            statuses.append(self._status(found, read=active or number < _LISTED_TAILS, whole=False))
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
     def status(self, name: str) -> RunStatus | None:
@@ -312,10 +312,10 @@ class StandingBackend:
             raise Unreachable(silent.message, silent.hint, status=silent.status) from silent
         return None
 
-    def _status(self, found: _Found, *, read: bool = True, lines: int = -1) -> RunStatus:
+    def _status(self, found: _Found, *, read: bool = True, whole: bool = True) -> RunStatus:
         job, config = found.job, found.config()
         slice_, row = config.get("slice") or {}, config.get("accelerator") or {}
-        known = self._progress(found, config, lines) if read else Progress()
+        known = self._progress(found, config, whole=whole) if read else Progress()
         state, reason = classify(job, known)
         steps = (config.get("train") or {}).get("steps")
         training = not (config.get("run") or {}).get("command")
@@ -345,20 +345,23 @@ class StandingBackend:
     def _folder(self, found: _Found) -> str:
         return kube_view.folder_of(found.config())
 
-    def _progress(self, found: _Found, config: Mapping[str, Any], lines: int) -> Progress:
-        """What the log tells. It is read whole once (`lines` permitting), and then only its end, again and again."""
+    def _progress(self, found: _Found, config: Mapping[str, Any], *, whole: bool) -> Progress:
+        """What the log tells: `whole` reads all of it once, and then its end, again and again; else its end alone."""
+        chips = int((config.get("accelerator") or {}).get("chips") or 1)
+        devices = chips * int((config.get("slice") or {}).get("count") or 1)
         reader = self._readers.get(found.id)
-        if reader is None:
-            chips = int((config.get("accelerator") or {}).get("chips") or 1)
-            reader = progress.Reader(steps=None, devices=chips * int((config.get("slice") or {}).get("count") or 1))
-        else:
-            lines = _TAIL_LINES
+        if reader is None and not whole:
+            lines = list(_text_lines(found.jobs.log(found.job, lines=_TAIL_LINES)))
+            known = progress.read(lines, steps=None, devices=devices)
+            return known if len(lines) < _TAIL_LINES else progress.without_beginning(known)
         if found.id not in self._read:
-            reader.feed(_text_lines(found.jobs.log(found.job, lines=lines)))
+            lines_wanted = -1 if reader is None else _TAIL_LINES
+            reader = reader or progress.Reader(steps=None, devices=devices)
+            reader.feed(_text_lines(found.jobs.log(found.job, lines=lines_wanted)))
             self._readers[found.id] = reader
             if found.job["status"] in ENDED:
                 self._read.add(found.id)
-        return reader.progress()
+        return reader.progress() if reader is not None else Progress()
 
 
 def _newest(jobs: RayJobs) -> dict[str, _Found]:

@@ -187,6 +187,8 @@ def test_progress_is_read_from_a_log_whose_lines_may_come_twice() -> None:
     assert (known.loops, known.restarts, known.failing, known.reason) == (2, 1, False, "The disk is full.")
     # Three steps of 10, 20 and 20: their harmonic mean, times 8 devices.
     assert known.tokens_per_second == pytest.approx(8 * 3 / (1 / 10 + 2 / 20))
+    end = progress.without_beginning(progress.read(LOG[12:13], steps=None, devices=2))
+    assert (end.step, end.loops, end.loss, end.loss_first) == (2, 1, 8.5, None)
     failing = progress.read(LOG[:10], steps=None, devices=2)
     assert (failing.failing, failing.failure) == (True, "worker 1: Killed")
 
