@@ -75,6 +75,8 @@ def _evict(api: Api, workload: Object) -> None:
     owner = workload["metadata"]["ownerReferences"][0]
     path = f"{RUNS[owner['kind']].format(workload['metadata']['namespace'])}/{owner['name']}"
     run = api.get(path)
+    if run["metadata"]["uid"] != owner["uid"]:
+        return  # the next attempt has its name by now
     if not run["spec"].get("suspend"):
         api.merge(path, {"spec": {"suspend": True}})
     elif _suspended(run) and (conditions.status("QuotaReserved"), conditions.status("Requeued")) != ("False", "False"):
