@@ -49,6 +49,7 @@ class KubeBackend:
         self.everywhere = everywhere  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
         self._rendered: dict[str, dict[str, Any]] = {}
+        self._absent: set[str] = set()  # names that a preview has just found free: their create comes first
         self._snapshot = live.Snapshot(cluster)
 
     @property
@@ -78,6 +79,7 @@ class KubeBackend:
         if found is None:
             warnings = self._preflight(plan, obj)
             self.cluster.create(obj, dry_run=True)
+            self._absent.add(plan.name)
             said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
             return Preview(plan.config, said + warnings)
         again.check_sweep(plan, objects.label(found, kube_view.SWEEP))
@@ -91,7 +93,8 @@ class KubeBackend:
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         obj = self._object(plan)
         for _ in range(_RACES):
-            found = self._find(plan.name)
+            found = None if plan.name in self._absent else self._find(plan.name)
+            self._absent.discard(plan.name)
             said = f'The run "{plan.name}" was submitted ({self.where}).'
             if found is not None:
                 if found["metadata"].get("deletionTimestamp"):
@@ -266,8 +269,8 @@ class KubeBackend:
             self._patch(seen.obj, {"spec": {"suspend": True}})
         elif seen.queued:
             raise LauncherError(
-                f'Kueue has made no Workload for the run "{objects.name(seen.obj)}", by which it would be told to leave '
-                "it alone; the run holds nothing now.",
+                f'Kueue has made no Workload for the run "{objects.name(seen.obj)}", by which it would be told to '
+                "leave it alone; the run holds nothing now.",
                 f"launcher doctor shows whether Kueue runs. To remove the run: kubectl delete "
                 f"{kube_view.kind_of(seen.obj).plural} {objects.name(seen.obj)} -n {self.cluster.namespace}",
             )
