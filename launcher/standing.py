@@ -8,12 +8,8 @@ stays of the run is its folder.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from launcher import again, kube_view, objects, progress, ray_clusters, standing_logs
@@ -23,57 +19,29 @@ from launcher.objects import Object
 from launcher.problems import ERROR, WARNING, Problem
 from launcher.progress import Progress
 from launcher.ray_clusters import StandingCluster
-from launcher.ray_jobs import ENDED, Job, RayHead, RayJobs
-from launcher.record import timestamp
+from launcher.ray_jobs import ENDED, RayHead, RayJobs
 from launcher.runs import Preview, RunStatus, State, Submission
+from launcher.standing_jobs import (
+    ENTRYPOINT,
+    RUN,
+    SUBMISSION,
+    SWEEP,
+    SWEEP_VALUES,
+    TEAM,
+    Found,
+    classify,
+    metadata_of,
+    newest_attempts,
+    time_of,
+)
 
 if TYPE_CHECKING:
     from launcher.plan import LaunchPlan
 
-# Keys of a job's metadata.
-RUN, ATTEMPT, CONFIG = "slipway.dev/run", "slipway.dev/attempt", "slipway.dev/run-config"
-TEAM, SWEEP, SWEEP_VALUES, DIGEST, SUBMISSION = (
-    "slipway.dev/team",
-    "slipway.dev/sweep",
-    "slipway.dev/sweep-values",
-    "slipway.dev/digest",
-    "slipway.dev/submission",
-)
-ENTRYPOINT = f"python -m trainer --job-config {CONFIG}"
-# Ray hands a job's metadata to its driver in one environment variable, of which Linux takes 128 KiB.
-_METADATA_LIMIT = 120_000
 _RACES = 20
 _TAIL_LINES = 1000
 _LISTED_TAILS = 20
 _STOP_SECONDS = 60.0
-_STARTING = "starting the driver, then loading and compiling the model"
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A run's newest attempt: the job, and the cluster that has it."""
-
-    jobs: RayJobs
-    job: Job
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        return self.job.get("metadata") or {}
-
-    @property
-    def name(self) -> str:
-        return str(self.metadata[RUN])
-
-    @property
-    def attempt(self) -> int:
-        return int(self.metadata[ATTEMPT])
-
-    @property
-    def id(self) -> str:
-        return str(self.job["submission_id"])
-
-    def config(self) -> dict[str, Any]:
-        return dict(json.loads(self.metadata.get(CONFIG) or "{}"))
 
 
 class StandingBackend:
@@ -86,7 +54,7 @@ class StandingBackend:
         self.poll_seconds = poll_seconds
         self._readers: dict[str, progress.Reader] = {}
         self._read: set[str] = set()  # jobs that had ended when their log was read: it does not change any more
-        self._seen: dict[str, _Found] = {}
+        self._seen: dict[str, Found] = {}
 
     @property
     def where(self) -> str:
@@ -107,7 +75,7 @@ class StandingBackend:
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         target, jobs, note = self._target(plan)
-        _metadata(plan, 1)
+        metadata_of(plan, 1)
         found = self._find(plan.name, first=jobs)
         if found is None:
             ray_clusters.check_fit(target, plan.config)
@@ -147,9 +115,9 @@ class StandingBackend:
             return target, jobs, ""
         return target, jobs, f" Note: the cluster has Ray {runs}, and image.rayVersion says {wanted}."
 
-    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: _Found | None) -> _Found | None:
+    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: Found | None) -> Found | None:
         """Start the attempt after `before`; None where somebody else was faster."""
-        submission, metadata = f"{plan.name}-{attempt}", _metadata(plan, attempt)
+        submission, metadata = f"{plan.name}-{attempt}", metadata_of(plan, attempt)
         if before is not None:  # one of a sweep stays that, submitted by itself too
             kept = {key: before.metadata[key] for key in (SWEEP, SWEEP_VALUES) if key in before.metadata}
             metadata = {**kept, **metadata}
@@ -162,9 +130,9 @@ class StandingBackend:
             if job is None or (job.get("metadata") or {}).get(SUBMISSION) != metadata[SUBMISSION]:
                 raise
         job = jobs.get(submission)
-        return None if job is None else _Found(jobs, job)
+        return None if job is None else Found(jobs, job)
 
-    def _verdict(self, found: _Found, plan: LaunchPlan, accept_changes: bool) -> str | None:
+    def _verdict(self, found: Found, plan: LaunchPlan, accept_changes: bool) -> str | None:
         from launcher.plan import config_difference
 
         again.check_sweep(plan, found.metadata.get(SWEEP, ""))
@@ -174,7 +142,7 @@ class StandingBackend:
     # --- reading ---
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        newest: list[_Found] = []
+        newest: list[Found] = []
         try:
             standing = ray_clusters.all_standing(self.cluster)
         except Forbidden as error:
@@ -182,7 +150,7 @@ class StandingBackend:
             return []
         for ray_cluster in standing:
             try:
-                newest += _newest(self._jobs(ray_cluster)).values()
+                newest += newest_attempts(self._jobs(ray_cluster)).values()
             except LauncherError as error:
                 warn(error.message)
         newest = [found for found in newest if sweep in ("", found.metadata.get(SWEEP, ""))]
@@ -198,7 +166,7 @@ class StandingBackend:
         if seen is not None and seen.job["status"] not in ENDED:  # followed: one job is asked for, not all of them
             job = seen.jobs.get(seen.id)
             if job is not None:
-                return self._status(_Found(seen.jobs, job))
+                return self._status(Found(seen.jobs, job))
         found = self._find(name)
         if found is not None:
             return self._status(found)
@@ -232,7 +200,7 @@ class StandingBackend:
     def _runs(self, ray_cluster: Object) -> Sequence[str] | None:
         """The names of the runs that go on there; None where Ray cannot be asked: the cluster is shown all the same."""
         try:
-            found = _newest(self._jobs(ray_cluster)).values()
+            found = newest_attempts(self._jobs(ray_cluster)).values()
         except LauncherError:
             return None
         return sorted(each.name for each in found if each.job["status"] not in ENDED)
@@ -254,7 +222,7 @@ class StandingBackend:
             job = found.jobs.get(found.id)
             if job is None:
                 raise LauncherError(f'The run "{name}" was deleted meanwhile.')
-            found = _Found(found.jobs, job)
+            found = Found(found.jobs, job)
         return self._status(found)
 
     def delete(self, name: str) -> None:
@@ -271,20 +239,20 @@ class StandingBackend:
     def _jobs(self, ray_cluster: Object) -> RayJobs:
         return RayJobs(RayHead(self.cluster, ray_cluster))
 
-    def _known(self, name: str) -> _Found:
+    def _known(self, name: str) -> Found:
         found = self._find(name)
         if found is None:
             raise LauncherError(f'There is no run "{name}" in a standing Ray cluster ({self.where}).')
         return found
 
-    def _find(self, name: str, *, first: RayJobs | None = None) -> _Found | None:
+    def _find(self, name: str, *, first: RayJobs | None = None) -> Found | None:
         """The run's newest attempt: in `first`, else in any standing cluster of the namespace.
 
         A cluster of somebody else's, whose token this user may not read, has no run of theirs, nor has any for whoever
         may not see Ray clusters at all; one that does not answer may have it: Unreachable, where no other has.
         """
         silent: ClusterError | None = None
-        found: list[_Found] = []
+        found: list[Found] = []
         try:
             standing = ray_clusters.all_standing(self.cluster)
         except Forbidden:
@@ -293,7 +261,7 @@ class StandingBackend:
             ours = first is not None and objects.name(ray_cluster) == first.head.name
             try:
                 jobs = first if ours and first is not None else self._jobs(ray_cluster)
-                newest = _newest(jobs).get(name)
+                newest = newest_attempts(jobs).get(name)
             except Forbidden:
                 continue
             except ClusterError as error:
@@ -312,14 +280,14 @@ class StandingBackend:
             raise Unreachable(silent.message, silent.hint, status=silent.status) from silent
         return None
 
-    def _status(self, found: _Found, *, read: bool = True, whole: bool = True) -> RunStatus:
+    def _status(self, found: Found, *, read: bool = True, whole: bool = True) -> RunStatus:
         job, config = found.job, found.config()
         slice_, row = config.get("slice") or {}, config.get("accelerator") or {}
         known = self._progress(found, config, whole=whole) if read else Progress()
         state, reason = classify(job, known)
         steps = (config.get("train") or {}).get("steps")
         training = not (config.get("run") or {}).get("command")
-        begun = _time(job.get("start_time"))
+        begun = time_of(job.get("start_time"))
         status = RunStatus(
             name=found.name,
             namespace=found.jobs.head.namespace,
@@ -329,7 +297,7 @@ class StandingBackend:
             steps=steps if training and isinstance(steps, int) and steps > 0 else None,
             submitted=begun,
             started=begun if state is not State.QUEUED else None,
-            ended=_time(job.get("end_time")) if state.ended else None,
+            ended=time_of(job.get("end_time")) if state.ended else None,
             attempt=found.attempt,
             folder=self._folder(found),
             team=found.metadata.get(TEAM, ""),
@@ -342,10 +310,10 @@ class StandingBackend:
         self._seen[found.name] = found
         return progress.apply(status, known)
 
-    def _folder(self, found: _Found) -> str:
+    def _folder(self, found: Found) -> str:
         return kube_view.folder_of(found.config())
 
-    def _progress(self, found: _Found, config: Mapping[str, Any], *, whole: bool) -> Progress:
+    def _progress(self, found: Found, config: Mapping[str, Any], *, whole: bool) -> Progress:
         """What the log tells: `whole` reads all of it once, and then its end, again and again; else its end alone."""
         chips = int((config.get("accelerator") or {}).get("chips") or 1)
         devices = chips * int((config.get("slice") or {}).get("count") or 1)
@@ -362,71 +330,6 @@ class StandingBackend:
             if found.job["status"] in ENDED:
                 self._read.add(found.id)
         return reader.progress() if reader is not None else Progress()
-
-
-def _newest(jobs: RayJobs) -> dict[str, _Found]:
-    """The newest attempt of each run that the cluster knows, by name; jobs that are not the launcher's are left out."""
-    newest: dict[str, _Found] = {}
-    for job in jobs.list():
-        metadata = job.get("metadata") or {}
-        if RUN not in metadata or not str(metadata.get(ATTEMPT)).isdigit() or CONFIG not in metadata:
-            continue
-        found = _Found(jobs, job)
-        before = newest.get(found.name)
-        if before is None or found.attempt > before.attempt:
-            newest[found.name] = found
-    return newest
-
-
-def _metadata(plan: LaunchPlan, attempt: int) -> dict[str, str]:
-    """The job's metadata. Raises LauncherError where the run config is too large for them."""
-    text = json.dumps(plan.config, ensure_ascii=False, separators=(",", ":"))
-    labels = {
-        RUN: plan.name,
-        ATTEMPT: str(attempt),
-        TEAM: str((plan.config.get("team") or {}).get("name") or ""),
-        DIGEST: hashlib.sha256(text.encode()).hexdigest()[:16],
-        SUBMISSION: uuid.uuid4().hex,
-        CONFIG: text,
-    }
-    if plan.member is not None:
-        labels[SWEEP] = plan.member.sweep
-        labels[SWEEP_VALUES] = json.dumps(dict(plan.member.values), ensure_ascii=False)
-    if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
-        raise LauncherError(
-            "train, data: the run config is too large for a job of Ray, which takes 128 KiB with its quotes escaped; "
-            "name files by folders and globs."
-        )
-    return labels
-
-
-def classify(job: Job, known: Progress) -> tuple[State, str]:
-    """State and reason of a run: of its job as Ray's API tells it, and of what its log has told."""
-    match job["status"]:
-        case "PENDING":
-            return State.QUEUED, "Ray is about to start its driver"
-        case "SUCCEEDED":
-            return State.SUCCEEDED, ""
-        case "STOPPED":
-            return State.CANCELLED, "Cancelled."
-        case "FAILED":
-            return State.FAILED, known.reason or _failure(str(job.get("message") or ""))
-    if known.failing:
-        return State.RESTARTING, known.failure
-    return (State.RUNNING, "") if known.loops else (State.STARTING, _STARTING)
-
-
-def _failure(message: str) -> str:
-    """Why a job failed, from Ray's message: what became of the driver, and then the driver's last lines."""
-    if "No module named trainer" in message:
-        return "The image of the Ray cluster has no trainer in it; install the cluster with Slipway's image."
-    lines = message.strip().splitlines()
-    told = progress.read(lines, steps=None, devices=1).reason
-    return told or (lines[0] if lines else "Ray does not say why.")
-
-
-def _time(milliseconds: object) -> str | None:
-    return timestamp(int(str(milliseconds)) / 1000) if milliseconds else None
 
 
 def _text_lines(parts: Iterator[bytes]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from launcher import progress, ray_clusters, standing
+from launcher import progress, ray_clusters, standing_jobs
 from launcher.cluster import Cluster, Forbidden
 from launcher.errors import LauncherError
 from launcher.ray_jobs import Token, token_of
@@ -229,6 +229,6 @@ def test_progress_leaves_state_and_reason_as_they_are() -> None:
 )
 def test_a_jobs_state_and_reason(status: str, message: str, lines: list[str], state: State, reason: str) -> None:
     known = progress.read(lines, steps=None, devices=1)
-    found, why = standing.classify({"status": status, "message": message}, known)
+    found, why = standing_jobs.classify({"status": status, "message": message}, known)
     assert found is state
     assert why == reason or (why.startswith(reason) and reason.startswith("The image"))
