@@ -2,12 +2,25 @@
 
     from launcher import api
 
-    plan = api.plan(["values/quickstart.yaml"], ["train.steps=20"], name="first")
+    plan = api.plan(["quickstart"], ["train.steps=20"], name="first")
     api.submit(plan)
     print(api.wait("first").loss)
 
-Every function raises launcher.errors.LauncherError with a sentence for what the caller can mend. Importing
-this module is light: what a verb needs is imported when it is called.
+    sweep = api.plan_sweep(["quickstart"], [], ["train.learning_rate=1e-3,1e-2"], name="rates")
+    api.submit_sweep(sweep)
+    print(api.wait_sweep("rates").best.name)
+
+`files` are values files or presets by their names, `sets` texts as `--set` takes them. What runs is a LaunchPlan, made
+by `plan` and checked there; all that is known of a run is a launcher.runs.RunStatus, whose state is one of
+launcher.runs.State. `place` says where to look, and whom to ask: launcher.place.Place(context, namespace, local), by
+default this machine and then the current context of the kubeconfig.
+
+Every function raises launcher.errors.LauncherError for what the caller can mend: its `message` is the sentence that
+the command line prints, its `hint` says what to do where the message does not, and `exit_code` is the command's. Its
+subclasses are named where they are raised; those of a cluster that refuses, or does not answer, are in
+launcher.cluster_errors. Importing this module is light: what a function needs is imported when it is called.
+
+docs/examples/sweep.ipynb is a notebook that submits a sweep, waits, and plots.
 """
 
 from __future__ import annotations
@@ -23,6 +36,8 @@ from launcher.errors import ExitCode, LauncherError
 from launcher.place import ANYWHERE, Place
 
 if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
     from launcher.checks import Problem
     from launcher.diff import ObjectChange
     from launcher.doctor import Finding
@@ -295,12 +310,16 @@ def list_runs(
 
 
 def status(name: str, *, place: Place = ANYWHERE) -> RunStatus:
-    """The run's status now."""
+    """The run's status now; of a cluster's run with the steps and losses that its log tells."""
     return find(name, place)[1]
 
 
 def logs(name: str, *, follow: bool = False, worker: int | None = None, place: Place = ANYWHERE) -> Iterator[str]:
-    """The run's output line by line; with `follow`, until the run ends."""
+    """The run's output line by line, without newlines; with `follow`, until the run ends.
+
+    `worker` is that host's output alone, counted from 0. Raises LauncherError where there is none, or its log has gone
+    with its pods.
+    """
     return find(name, place)[0].logs(name, follow=follow, worker=worker)
 
 
@@ -331,16 +350,22 @@ def gone_or(status: RunStatus | None, name: str) -> RunStatus:
 
 
 def cancel(name: str, *, place: Place = ANYWHERE) -> RunStatus:
-    """Stop the run and free all that it holds; its record and checkpoints stay. Idempotent."""
+    """Stop the run and free all that it holds; its record and checkpoints stay. Idempotent.
+
+    Returns once nothing is held; raises LauncherError where that lasts minutes, and calling it again goes on waiting.
+    """
     return find(name, place)[0].cancel(name)
 
 
 def delete(name: str, *, place: Place = ANYWHERE) -> None:
-    """Remove a run that has ended: on this machine with its folder and checkpoints, in a cluster its record."""
+    """Remove a run that has ended: on this machine with its folder and checkpoints, in a cluster its record.
+
+    Raises LauncherError where it goes on, and for a run that is a Helm release.
+    """
     find(name, place)[0].delete(name)
 
 
-# --- why ----------------------------------------------------------------------------------------------------------
+# --- why, and how well --------------------------------------------------------------------------------------------
 
 
 def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
@@ -351,6 +376,21 @@ def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
     if found is None:
         raise _no_run(name, place)
     return explain_run(*found)
+
+
+def dashboard(
+    name: str, *, port: int = 0, place: Place = ANYWHERE
+) -> contextlib.AbstractContextManager[tuple[str, ThreadingHTTPServer]]:
+    """Ray's dashboard of a standing Ray cluster, or of a run that has one, on a port of this machine (0: a free one).
+
+        with api.dashboard("notebooks") as (url, server):
+            server.serve_forever()
+
+    Raises LauncherError where there is no such Ray cluster, or its token cannot be read.
+    """
+    from launcher.dashboard import opened
+
+    return opened(place.cluster(), name, port)
 
 
 def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:

@@ -21,10 +21,10 @@ def command(name: str, port: int | None, place: Place, form: str) -> int:
     NAME is a standing Ray cluster, or a run that has one. Requests go through the API server with Ray's token added,
     so neither a forwarded port nor the token is needed; Ray's own commands work with the address, too.
     """
-    from launcher import dashboard, output
+    from launcher import api, output
 
     cluster = place.cluster()
-    with dashboard.opened(cluster, name, port or 0) as (url, server):
+    with api.dashboard(name, port=port or 0, place=place) as (url, server):
         output.narrate(f"Ray's dashboard of {name} ({cluster.where}); Ctrl-C ends it.")
         output.emit({"name": name, "url": url}, form, url)
         try:

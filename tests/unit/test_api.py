@@ -1,0 +1,75 @@
+"""launcher.api as a documented, typed interface: the command line's verbs, and what a notebook needs beside them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher import api, progress
+from launcher.cli import VERBS
+from launcher.errors import LauncherError
+from launcher.place import Place
+from launcher.record import Record, write_record
+
+FUNCTIONS = {
+    name: function
+    for name, function in inspect.getmembers(api, inspect.isfunction)
+    if function.__module__ == api.__name__ and not name.startswith("_")
+}
+# What a verb is called in Python, where that is not its name.
+NAMES = {"list": "list_runs", "diff": "diff_run"}
+# The command's own business.
+NOT_IN_PYTHON = {"completion"}
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_every_function_is_documented_and_typed(name: str) -> None:
+    function = FUNCTIONS[name]
+    assert (inspect.getdoc(function) or "").endswith((".", '"')), "it has no docstring"
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not inspect.Signature.empty
+    for parameter in signature.parameters.values():
+        assert parameter.annotation is not inspect.Parameter.empty, parameter.name
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in NOT_IN_PYTHON])
+def test_every_verb_is_a_function(verb: str) -> None:
+    assert NAMES.get(verb, verb) in FUNCTIONS
+
+
+def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPWAY_HOME", str(tmp_path))
+    folder = tmp_path / "runs" / "demo"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"run": {"name": "demo"}, "train": {"steps": 3}}))
+    write_record(folder, Record("demo", "default", "id", 1, "succeeded", "2026-11-01T10:00:00Z"))
+    assert api.metrics("demo", place=Place(local=True)) == []
+    # A restart does a step again.
+    entries = [{"step": 0, "eval_loss": 9.0}, *({"step": step, "loss": 8.0 - step} for step in (0, 1, 2, 1))]
+    entries[-1] = {"step": 1, "loss": 6.5}
+    with (folder / "metrics.jsonl").open("w") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in entries)
+        file.write('{"step": 3, "lo')  # being written
+    found = api.metrics("demo", place=Place(local=True))
+    assert found == [
+        {"step": 0, "loss": 8.0},
+        {"step": 0, "eval_loss": 9.0},
+        {"step": 1, "loss": 6.5},
+        {"step": 2, "loss": 6.0},
+    ]
+    with pytest.raises(LauncherError, match='There is no run "demos" on this machine'):
+        api.metrics("demos", place=Place(local=True))
+
+
+def test_metrics_that_a_log_holds() -> None:
+    lines = [
+        "Loading the model",
+        '(RayTrainWorker pid=1, ip=10.0.0.1) SLIPWAY_METRICS {"step": 0, "loss": 8.0}',
+        'SLIPWAY_EVENT {"event": "loop_started"}',
+        'SLIPWAY_METRICS {"step": 1, "lo',
+        'SLIPWAY_METRICS {"step": 1, "loss": 7.0}',
+    ]
+    assert list(progress.metrics(lines)) == [{"step": 0, "loss": 8.0}, {"step": 1, "loss": 7.0}]
