@@ -21,6 +21,7 @@ RUNS = {
     "RayJob": "/apis/ray.io/v1/namespaces/{}/rayjobs",
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
 }
+KIND = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
 DEACTIVATED = "The workload is deactivated"
 
 
@@ -54,7 +55,10 @@ def controllers(plane: ControlPlane, *namespaces: str, every: float = 0.1) -> It
 def _look(api: Api, namespace: str) -> None:
     try:
         for workload in api.items(f"{KUEUE}/namespaces/{namespace}/workloads"):
-            if workload["spec"].get("active") is False and not _is(workload, "Finished"):
+            if "deletionTimestamp" in workload["metadata"]:
+                # Its run is gone, and Kueue lets it go.
+                api.merge(path_of({**KIND, **workload}), {"metadata": {"finalizers": None}})
+            elif workload["spec"].get("active") is False and not _is(workload, "Finished"):
                 _evict(api, workload)
         for path in RUNS.values():
             for run in api.items(path.format(namespace)):
