@@ -173,7 +173,11 @@ def connect(context: str | None = None, namespace: str | None = None) -> Cluster
         return _in_cluster(configuration, context, namespace)
     where = os.pathsep.join(map(str, files))
     try:
-        merged = KubeConfigMerger(where).config
+        merger = KubeConfigMerger(where)
+        merged = merger.config
+        # Of several files the first one counts, for kubectl; the package takes the last one's current context.
+        current = [config.get("current-context") for config in merger.config_files.values()]
+        merged.value["current-context"] = next(filter(None, current), "")
         _check_context(merged.value, context, where)
         loader = KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
         with _quiet_plugin(where):

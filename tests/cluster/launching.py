@@ -101,6 +101,11 @@ class Desk:
             code = run(arguments)
         return Result(int(code), out.getvalue(), err.getvalue())
 
+    def unlike(self, before: Result, *arguments: str) -> Result | None:
+        """What the command says now, unless it is what it said before: rights are in force a moment after."""
+        now = self(*arguments)
+        return now if (now.code, now.err) != (before.code, before.err) else None
+
     def sit_down(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The rest of the test is done by this one, with launcher.api."""
         for key, value in self.env.items():

@@ -1,0 +1,251 @@
+"""Who may do what, with real RBAC: a team's members by exactly the Role that charts/queues makes for them."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from tests.charts.queues_chart import render, tree
+from tests.cluster.api import Api, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import Desk, kuberay_lets_go, until
+from tests.cluster.replay import follow_as
+from tests.cluster.site import site
+from tests.cluster.stand_in import controllers
+from tests.tools import tool
+
+SUFFIX = secrets.token_hex(3)
+OURS, THEIRS = f"rights-research-{SUFFIX}", f"rights-search-{SUFFIX}"
+VALUES = """
+flavors:
+  rights-v5e: {accelerator: v5e, topology: 2x4}
+  rights-cpu: {accelerator: cpu}
+clusterQueues:
+  OURS: {quota: {rights-v5e: {slices: 4}, rights-cpu: {cpu: "100", memory: 400Gi}}}
+  THEIRS: {quota: {rights-v5e: {slices: 4}, rights-cpu: {cpu: "100", memory: 400Gi}}}
+teams:
+  research: {namespace: OURS, queue: multislice, clusterQueue: OURS, members: {alice: User}}
+  search: {namespace: THEIRS, queue: multislice, clusterQueue: THEIRS, members: {bob: User}}
+""".replace("OURS", OURS).replace("THEIRS", THEIRS)
+COMPLETED = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": ""}
+ENDED: dict[str, Object] = {
+    "ray-job": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
+    "job-set": {"conditions": [{**COMPLETED, "lastTransitionTime": "2026-01-02T03:04:05Z"}]},
+}
+
+
+class Teams(NamedTuple):
+    plane: ControlPlane
+    alice: Path  # their kubeconfigs
+    bob: Path
+
+
+@pytest.fixture(scope="module")
+def teams(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
+    """All that charts/queues makes for two teams, in force."""
+    admin = control_plane.api
+    site(control_plane)
+    made = render(tool("helm"), tree(VALUES), tmp_path_factory.mktemp("values"))
+    for name in (OURS, THEIRS):
+        control_plane.add_namespace(name)
+    for obj in made:
+        admin.ensure(obj)
+    found = Teams(
+        control_plane,
+        control_plane.kubeconfig_for("alice", namespace=OURS),
+        control_plane.kubeconfig_for("bob", namespace=THEIRS),
+    )
+    alice = Api(found.alice)
+    until(lambda: alice.open("GET", f"/api/v1/namespaces/{OURS}/pods").status == 200)
+    alice.close()
+    yield found
+    for obj in made:
+        admin.delete(path_of(obj))
+    for name in (OURS, THEIRS):
+        admin.delete(f"/api/v1/namespaces/{name}")
+
+
+def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> None:
+    """Of both kinds, and without a right to any Secret; the kubeconfig stays as it is."""
+    plane, admin = teams.plane, teams.plane.api
+    before = teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns
+    desk = Desk(teams.alice, OURS, tmp_path)
+    alice = Api(teams.alice)
+    assert alice.open("GET", f"/api/v1/namespaces/{OURS}/secrets").status == 403
+    alice.close()
+
+    def fine(*arguments: str) -> Any:
+        done = desk(*arguments)
+        assert done.code == 0, (arguments, done.err)
+        return done
+
+    recorded = {"ray-job": ("rayjob-succeeds", "good"), "job-set": ("three-then-one-and-two", "slices-3")}
+    with controllers(plane, OURS), kuberay_lets_go(admin, OURS):
+        for kind, (recording, of) in recorded.items():
+            file, name = desk.values(kind, name=kind), (kind,)
+            fine("submit", "-f", file, "--dry-run")
+            assert "Warning" not in fine("submit", "-f", file, "--detach").err
+            run = next(run for run in desk.runs(admin) if run["metadata"]["name"] == kind)
+            player = follow_as(plane, recording, run, run=of)
+            player.step_past("Workload", PodsReady="True")
+            pods = admin.items(f"/api/v1/namespaces/{OURS}/pods?labelSelector=slipway.dev/run%3D{kind}")
+            for pod in pods:
+                for container in pod["spec"]["containers"]:
+                    plane.write_log(OURS, pod["metadata"]["name"], container["name"], ["hello"])
+            assert fine("status", *name, "-o", "json").json["state"] in ("starting", "running")
+            assert fine("logs", *name).out == "hello\n"
+            assert kind in [run["name"] for run in fine("list", "-o", "json").json]
+            assert fine("explain", *name).out
+            assert fine("cancel", *name, "-o", "json").json["state"] == "cancelled"
+            assert fine("submit", "-f", file, "--detach", "-o", "json").json["attempt"] == 2
+            again = next(run for run in desk.runs(admin) if run["metadata"]["name"] == kind)
+            admin.merge(f"{path_of(again)}/status", {"status": ENDED[kind]})
+            fine("delete", *name, "--yes")
+            assert kind not in [run["metadata"]["name"] for run in desk.runs(admin)]
+    assert (teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns) == before
+
+
+def missing(verb: str, resource: str, group: str, user: str = "bob") -> list[str]:
+    of = f" of {group}" if group else ""
+    return [
+        f"Error: You ({user}) may not {verb} {resource}{of} in the namespace {OURS} of the context {user}@test.",
+        "Hint: A team's members get all they need from charts/queues (teams.NAME.members). This much is missing here; "
+        "a platform engineer can apply it, and bind it to you:",
+        "  apiVersion: rbac.authorization.k8s.io/v1",
+        "  kind: Role",
+        "  metadata:",
+        f"    name: slipway-{verb}-{resource.replace('/', '-')}",
+        f"    namespace: {OURS}",
+        "  rules:",
+        f'    - apiGroups: ["{group}"]',
+        f"      resources: [{resource}]",
+        f"      verbs: [{verb}]",
+    ]
+
+
+def test_another_team_neither_sees_nor_cancels_its_runs(teams: Teams, tmp_path: Path) -> None:
+    alice, bob = Desk(teams.alice, OURS, tmp_path / "alice"), Desk(teams.bob, OURS, tmp_path / "bob")
+    assert alice("submit", "-f", alice.values("job-set"), "--detach").code == 0
+    run = next(run for run in alice.runs(teams.plane.api) if run["metadata"]["name"] == "demo")
+    listed = bob("list", "-n", OURS)
+    assert (listed.code, listed.out) == (1, "")
+    assert listed.err.splitlines() in (
+        missing("list", "rayjobs", "ray.io"),
+        missing("list", "jobsets", "jobset.x-k8s.io"),
+    )
+    for verb in ("status", "logs", "cancel", "delete", "wait", "explain"):
+        refused = bob(verb, "demo", "-n", OURS)
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.splitlines() in (
+            missing("get", "rayjobs", "ray.io"),
+            missing("get", "jobsets", "jobset.x-k8s.io"),
+        ), verb
+    submit = bob("submit", "-f", alice.values("job-set"), "--detach")
+    assert submit.code == 1
+    assert submit.err.splitlines()[1:] in (
+        missing("get", "rayjobs", "ray.io"),
+        missing("get", "jobsets", "jobset.x-k8s.io"),
+    )
+    assert teams.plane.api.get(path_of(run)) == run
+    # Nor does he see it in his own namespace, where he may look.
+    assert "demo" not in bob("list", "-n", THEIRS).out
+
+
+def test_the_roles_that_are_told_are_enough(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    """Somebody without rights, who has applied just what each refusal tells, until it works."""
+    admin = control_plane.api
+    desk = Desk(control_plane.kubeconfig_for("carol", namespace=namespace), namespace, tmp_path)
+    file = desk.values("job-set", queue={"name": ""}, team={"name": ""})
+    here = ("demo", "-n", namespace)
+    applied: list[str] = []
+    for arguments in (
+        ("submit", "-f", file, "--detach", "--force"),
+        ("list", "-n", namespace),
+        ("status", *here),
+        ("cancel", *here),
+        ("delete", *here, "--yes"),
+    ):
+        with controllers(control_plane, namespace):
+            done = desk(*arguments)
+            while done.code != 0:
+                role = yaml.safe_load(done.err.partition("bind it to you:\n")[2])
+                assert isinstance(role, dict), done.err
+                assert role["metadata"]["name"] not in applied, done.err
+                applied.append(role["metadata"]["name"])
+                bind(admin, role, "carol")
+                done = until(lambda: desk.unlike(done, *arguments))  # noqa: B023 - called at once
+    assert {"slipway-create-jobsets", "slipway-delete-jobsets", "slipway-list-pods"} <= set(applied)
+    assert not [name for name in applied if "secret" in name]
+
+
+def bind(admin: Api, role: Object, user: str) -> None:
+    name, namespace = role["metadata"]["name"], role["metadata"]["namespace"]
+    group = "rbac.authorization.k8s.io"
+    admin.create(role)
+    admin.create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": namespace},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }
+    )
+
+
+# --- which cluster --------------------------------------------------------------------------------------------------
+
+
+def test_kubeconfigs_and_contexts_are_those_of_kubectl(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    admin = control_plane.admin
+    other = control_plane.kubeconfig_for("dave", namespace=namespace, context="daves")
+    none = tmp_path / "none.kubeconfig"
+    none.write_text(re.sub(r'"current-context": "[^"]*"', '"current-context": ""', admin.read_text()))
+    both = Desk(f"{admin}:{tmp_path / 'missing'}:{other}", namespace, tmp_path)
+    file = both.values("job-set", queue={"name": ""}, team={"name": ""})
+    said = both("submit", "-f", file, "--dry-run", "--force")
+    assert (said.code, f"(cluster test, context admin, namespace {namespace})" in said.err) == (0, True)
+    daves = both("status", "demo", "--context", "daves")
+    assert daves.code == 1
+    assert "You (dave) may not get " in daves.err
+    assert f"in the namespace {namespace} of the context daves." in daves.err
+    typed = both("list", "--context", "dave")
+    assert (typed.code, typed.err) == (
+        1,
+        f'Error: {admin}:{other} has no context "dave"; did you mean "daves"?\n'
+        "Hint: kubectl config get-contexts lists them.\n",
+    )
+    without = Desk(none, namespace, tmp_path)("list", "-n", namespace)
+    assert (without.code, without.err) == (
+        1,
+        f"Error: {none} names no current context.\n"
+        "Hint: Choose one with --context, or set it: kubectl config use-context NAME.\n",
+    )
+    # The context's own namespace is meant where none is said; an admin's here is default.
+    nowhere = both("status", "no-such-run")
+    assert "context admin, namespace default" in nowhere.err
+
+
+def test_a_token_is_never_printed(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    token = control_plane.service_account_token(namespace, "default")
+    for given in (token, f"{token}x"):
+        desk = Desk(control_plane.kubeconfig_for("robot", namespace=namespace, token=given), namespace, tmp_path)
+        file = desk.values("job-set", queue={"name": ""}, team={"name": ""})
+        for arguments in (
+            ("submit", "-f", file, "--detach"),
+            ("submit", "-f", file, "--dry-run"),
+            ("list", "-n", namespace),
+            *((verb, "demo", "-n", namespace) for verb in ("status", "logs", "wait", "cancel", "delete", "explain")),
+        ):
+            done = desk(*arguments)
+            assert done.code == 1
+            assert token[:20] not in done.out + done.err
+            assert token[-20:] not in done.out + done.err
