@@ -206,9 +206,11 @@ class _Table:
         if self._sweep is None:
             return
         room = max(1, (options.max_height or console.height) - 4)
-        for text in output.table(rows(self._sweep, shown(self._sweep, room))).splitlines():
-            yield Text(text, no_wrap=True, overflow="ellipsis")
-        yield Text(line(self._sweep), no_wrap=True, overflow="ellipsis")
+        for text in [*output.table(rows(self._sweep, shown(self._sweep, room))).splitlines(), line(self._sweep)]:
+            fitted = Text(text, no_wrap=True)
+            # One column less than there are: a full line makes some terminals wrap.
+            fitted.truncate(options.max_width - 1, overflow="ellipsis")
+            yield fitted
 
 
 def shown(sweep: Sweep, room: int) -> list[RunStatus]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from launcher.record import Record
-from tests.cli.conftest import SHORT, Launcher, Result, eventually
+from tests.cli.conftest import SHORT, TRAINING, Launcher, Result, eventually
+from tests.cli.test_terminal import on_terminal
 
 # Each run notes when it begins and ends, and lasts as long as its own value says.
 TURNS = SHORT.replace("echo hello", 'echo "$NAME+" >> turns; sleep $LASTS; echo "$NAME-" >> turns').replace(
@@ -210,3 +213,20 @@ train: {model_name: llama3-8b}
     )
     assert (dry.code, dry.err.count("There is no kubeconfig")) == (0, 1)
     assert [config["train"]["learning_rate"] for config in json.loads(dry.out)] == [1e-4, 3e-4]
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_terminal_shows_a_table_of_the_runs(launcher: Launcher, columns: int) -> None:
+    program = launcher.write("training.py", TRAINING)
+    text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '4', '0.2']")
+    file = launcher.write("run.yaml", text)
+    sweep = ("--sweep", 'worker.env.NAME="a","b"')
+    code, got = on_terminal(launcher, "submit", "-f", file, *sweep, columns=columns)
+    assert code == 0
+    shown = [line.rstrip() for line in re.split("[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", got))]
+    assert any(re.fullmatch(r"demo-1 +a +running +\d/4 .*", line) for line in shown)
+    assert any(re.fullmatch(r"demo-2 +b +queued", line) for line in shown)
+    live = [line for line in shown if line.startswith("sweep demo: 1 ")]
+    assert any(line.startswith("sweep demo: 1 queued, 1 running") for line in live)
+    assert max(map(len, live)) < columns
+    assert shown[-2] == "sweep demo: 2 succeeded; best held-out loss 7.100 (demo-1: worker.env.NAME a)"

@@ -411,3 +411,25 @@ def fetch(url: str, path: str, **headers: str) -> tuple[int, bytes]:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
+
+
+def test_a_sweep_is_a_job_for_each_combination(team: Standing) -> None:
+    """Made, found again, resumed in part and deleted by the sweep's one name, with a member's Role."""
+    swept = ("submit", "-f", str(team.values), "--name", "swept", "--set", "run.maxRestarts=0")
+    commands = ("--sweep", 'run.command=[sh, -c, "exit 0"],[sh, -c, "exit 3"]')
+    done = launcher(team, *swept, *commands)
+    assert done.returncode == 1, done.stderr
+    assert 'The sweep "swept" was submitted: 2 runs' in done.stderr
+    assert "sweep swept: 1 succeeded, 1 failed" in done.stdout
+    runs = sorted(backend(team).list(pytest.fail, sweep="swept"), key=lambda status: status.name)
+    assert [(run.name, run.sweep, run.sweep_values["run.command"][-1]) for run in runs] == [
+        ("swept-1", "swept", "exit 0"),
+        ("swept-2", "swept", "exit 3"),
+    ]
+    again = launcher(team, *swept, *commands, "--detach")
+    assert again.returncode == 0, again.stderr
+    assert "1 resumed, 1 succeeded already." in again.stderr
+    waited = launcher(team, "wait", "swept", "-n", team.namespace, "-o", "json")
+    assert (waited.returncode, [run["attempt"] for run in json.loads(waited.stdout)]) == (1, [1, 2])
+    assert launcher(team, "delete", "swept", "-n", team.namespace, "--yes").returncode == 0
+    assert backend(team).list(pytest.fail, sweep="swept") == []
