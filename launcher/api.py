@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from launcher.doctor import Finding
     from launcher.explain import Explanation
     from launcher.plan import LaunchPlan
+    from launcher.ray_clusters import StandingCluster
     from launcher.releases import ReleasePlan
     from launcher.removal import Removal
     from launcher.render import Rendering
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
 
 # The chart that holds the defaults of every kind of run.
 _CHART = "run"
+
+
+class NoSuchRun(LauncherError):
+    """No run, and no sweep, has the name."""
 
 
 class WaitTimeout(LauncherError):
@@ -250,13 +255,13 @@ def _looked(place: Place) -> str:
     return f" on this machine, or{looked}" if place.here and place.there else looked
 
 
-def _no_run(name: str, place: Place) -> LauncherError:
+def _no_run(name: str, place: Place) -> NoSuchRun:
     from difflib import get_close_matches
 
     from launcher import sweeps
 
     for _, sweep in _sweeps_called(name, place):
-        return LauncherError(
+        return NoSuchRun(
             f'"{name}" is a sweep; this takes one of its runs: {sweeps.range_of(sweep)}.',
             f"launcher status {name} shows them.",
         )
@@ -265,7 +270,7 @@ def _no_run(name: str, place: Place) -> LauncherError:
     guess = f' Did you mean "{near[0]}"?' if near else ""
     looked = _looked(place)
     elsewhere = " -n NAMESPACE looks in another namespace." if place.there else ""
-    return LauncherError(
+    return NoSuchRun(
         f'There is no run "{name}"{looked}.{guess}', f"launcher list shows the runs that there are.{elsewhere}"
     )
 
@@ -376,6 +381,18 @@ def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
     if found is None:
         raise _no_run(name, place)
     return explain_run(*found)
+
+
+def clusters(name: str | None = None, *, place: Place = ANYWHERE) -> list[StandingCluster]:
+    """The namespace's standing Ray clusters, each with its pods and the runs in it; [] where there is no cluster.
+
+    With `name`, that one alone. Raises LauncherError where the API server does not answer.
+    """
+    if not place.there:
+        return []
+    from launcher.standing import StandingBackend
+
+    return list(StandingBackend(place.cluster()).clusters(name))
 
 
 def dashboard(

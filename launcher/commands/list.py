@@ -7,6 +7,8 @@ import click
 from launcher.commands._options import format_option, run_place_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from launcher.place import Place
     from launcher.runs import RunStatus
 
@@ -18,18 +20,51 @@ _NONE = "There are no runs yet; launcher submit starts one."
 @run_place_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The runs of all the cluster's namespaces.")
 @click.option("--sweep", default="", metavar="NAME", help="The runs of this sweep only.")
+@click.option("--clusters", "only_clusters", is_flag=True, help="The standing Ray clusters only.")
 @format_option
-def command(place: Place, everywhere: bool, sweep: str, form: str) -> None:
-    """List the runs of this machine and of the cluster's namespace, newest first."""
+def command(place: Place, everywhere: bool, sweep: str, only_clusters: bool, form: str) -> None:
+    """List the runs of this machine and of the cluster's namespace, newest first.
+
+    Below them stand the namespace's standing Ray clusters; -o json and yaml print the runs, or with --clusters the
+    clusters.
+    """
     from dataclasses import replace
 
     from launcher import api, output
 
     place = replace(place, everywhere=everywhere)
+    if only_clusters:
+        _print_clusters(place, form)
+        return
     runs = api.list_runs(warn=lambda sentence: output.narrate(f"Warning: {sentence}"), place=place, sweep=sweep)
     if not runs:
         output.narrate(f'There is no run of a sweep "{sweep}".' if sweep else _NONE)
-    output.emit([run.as_json() for run in runs], form, output.table(_rows(runs)) if runs else "")
+    text = output.table(_rows(runs)) if runs else ""
+    if form == "text" and not sweep:
+        text = "\n\n".join(filter(None, [text, _clusters_text(place, output.narrate)]))
+    output.emit([run.as_json() for run in runs], form, text)
+
+
+def _print_clusters(place: Place, form: str) -> None:
+    from launcher import api, output, ray_clusters
+
+    found = api.clusters(place=place)
+    if not found:
+        output.narrate("There is no standing Ray cluster; launcher install ray-cluster makes one.")
+    output.emit([each.as_json() for each in found], form, ray_clusters.listing(found))
+
+
+def _clusters_text(place: Place, warn: Callable[[str], None]) -> str:
+    """The table of standing clusters, of a cluster that answers and has any."""
+    from launcher import api, ray_clusters
+    from launcher.cluster_errors import ClusterError
+
+    try:
+        return ray_clusters.listing(api.clusters(place=place))
+    except ClusterError as error:
+        if not place.here:  # elsewhere the list of runs has said it
+            warn(f"Warning: {error.message}")
+        return ""
 
 
 def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:

@@ -15,11 +15,20 @@ if TYPE_CHECKING:
 @run_place_options
 @format_option
 def command(name: str, place: Place, form: str) -> None:
-    """Show what is known of a run now, or of the runs of a sweep."""
+    """Show what is known of a run now, of the runs of a sweep, or of a standing Ray cluster."""
     from launcher import api, output
     from launcher.runs import RunStatus
 
-    backend, found = api.resolve(name, place)
+    try:
+        backend, found = api.resolve(name, place)
+    except api.NoSuchRun:
+        standing = api.clusters(name, place=place)
+        if not standing:
+            raise
+        from launcher import ray_clusters
+
+        output.emit(standing[0].as_json(), form, ray_clusters.details(standing[0]))
+        return
     if not isinstance(found, RunStatus):
         from launcher.commands import _sweep
 
