@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -184,14 +185,24 @@ def connect(context: str | None = None, namespace: str | None = None) -> Cluster
             loader.load_and_set(configuration)
         chosen = loader.current_context
     except ConfigException as error:
-        raise LauncherError(f"The kubeconfig {where} cannot be used: {error}.") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LauncherError(f"The kubeconfig {where} cannot be read: {error}.") from error
+        raise LauncherError(f"The kubeconfig {where} cannot be used: {str(error).rstrip('.')}.") from error
+    except OSError as error:
+        raise LauncherError(f"The kubeconfig {where} cannot be read: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LauncherError(
+            f"{where} has not the form of a kubeconfig ({type(error).__name__}: {error}).",
+            "kubectl config view says more.",
+        ) from error
     except Exception as error:
         if type(error).__module__.startswith("yaml"):
             raise LauncherError(f"The kubeconfig {where} is no YAML: {' '.join(str(error).split())}.") from error
         raise
     inside = chosen["context"]
+    if not str(configuration.host).startswith(("https://", "http://")):
+        raise LauncherError(
+            f'The kubeconfig {where} gives "{configuration.host}" as the server of the cluster {inside["cluster"]}; '
+            "it has to be a URL that begins with https://."
+        )
     return Cluster(
         configuration,
         context=chosen["name"],
@@ -497,6 +508,13 @@ class Cluster:
         return {entry["key"]: entry["value"] for entry in settings.values() if entry["value"]}
 
     def _unreachable(self, error: Exception) -> Unreachable:
+        known = re.search(r"certificate verify failed: ([^(]+)", str(error))
+        if known:
+            return Unreachable(
+                f"{self.name[:1].upper()}{self.name[1:]} ({self.server}) shows a certificate that the kubeconfig does "
+                f"not vouch for: {known[1].strip()}.",
+                "The cluster may have been made anew: get its credentials again. Else somebody is in between.",
+            )
         return Unreachable(
             f"The API server of {self.name} ({self.server}) does not answer: {_cause(error)}.",
             "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context.",
@@ -564,7 +582,8 @@ def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: st
             f"{where} names no current context.",
             "Choose one with --context, or set it: kubectl config use-context NAME.",
         )
-    if context is None or context in names:
+    context = context or str(kubeconfig["current-context"])
+    if context in names:
         return
     from difflib import get_close_matches
 
@@ -592,9 +611,14 @@ def _quiet_plugin(where: str) -> Iterator[None]:
         root.removeHandler(handler)
     if said:
         raise Unauthorized(
-            f"The credential plugin of {where} failed: {said[-1].strip().rstrip('.')}.",
+            f"The credential plugin of {where} failed: {_plugin_cause(said[-1])}.",
             "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login.",
         )
+
+
+def _plugin_cause(text: str) -> str:
+    missing = re.search(r"No such file or directory: '([^']+)'", text)
+    return f"{missing[1]} is not installed" if missing else " ".join(text.split()).rstrip(".")
 
 
 def _cause(error: BaseException) -> str:

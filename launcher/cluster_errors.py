@@ -102,6 +102,12 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
             "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works.",
             **known,
         )
+    if status == 403 and 'User "system:anonymous"' in message:
+        return Unauthorized(
+            f"{server} does not know who you are: the kubeconfig has no credentials for it.",
+            "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works.",
+            **known,
+        )
     if status == 403 and (match := _CANNOT.search(message)):
         return _forbidden(where, match)
     if "failed calling webhook" in message or "failed to call webhook" in message:
@@ -130,7 +136,7 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         return Refused(f"{server} refuses it: {_denied(message)}", **known)
     if status == 403:
         return Refused(f"{server} refuses it: {_sentence(message)}", **known)
-    if status in (400, 422):
+    if status in (400, 422) and body:  # else it is none of Kubernetes' answers
         return Invalid(f"{server} does not accept the object: {_sentence(message)}", **known)
     if status in (429, 500, 502, 503, 504):
         return Unreachable(f"{server} cannot answer now ({status}): {_sentence(message)}", **known)

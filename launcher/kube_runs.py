@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from launcher import again, kube_logs, kube_view, live, objects, progress, states
-from launcher.cluster import WORKLOAD, AlreadyThere, Cluster, Conflict, NoNamespace, NotThere
+from launcher.cluster import NAMESPACE, WORKLOAD, AlreadyThere, Cluster, ClusterError, Conflict, NoNamespace, NotThere
 from launcher.cluster_errors import QuotaExceeded
 from launcher.errors import LauncherError
 from launcher.objects import Object
@@ -135,6 +135,7 @@ class KubeBackend:
 
         found = live.problems(plan, obj, self._snapshot)
         if has_errors(found) and not plan.force:
+            self._refuse_no_namespace(obj)
             failed = CheckFailed(found)
             failed.hint = "--force submits it all the same."
             raise failed
@@ -204,6 +205,10 @@ class KubeBackend:
             )
             for seen in everything
         ]
+        if not statuses and not self.everywhere:
+            with contextlib.suppress(ClusterError):  # not everybody may look
+                if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
+                    warn(f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.")
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
     def status(self, name: str) -> RunStatus | None:
@@ -359,6 +364,15 @@ class KubeBackend:
         if status.state is State.RUNNING and status.steps and status.step is None and not status.reason:
             return replace(status, reason="Loading and compiling the model; no step is done yet.")
         return status
+
+    def _refuse_no_namespace(self, obj: Object) -> None:
+        """Raise LauncherError where it is the namespace that is missing, and all else only with it."""
+        try:
+            self.cluster.create(dict(obj), dry_run=True)
+        except NoNamespace as error:
+            raise self._no_namespace(error) from error
+        except ClusterError:
+            pass  # which is to be told once the rest is mended
 
     def _no_namespace(self, error: NoNamespace) -> LauncherError:
         return LauncherError(

@@ -1,0 +1,327 @@
+"""Clusters that do not answer, refuse, or lack what a run needs: a sentence, exit code 1, and the cluster as it was."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.server
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import as_anybody
+from tests.cluster.api import path_of
+from tests.cluster.certificates import Authority
+from tests.cluster.control_plane import ControlPlane, free_ports
+from tests.cluster.launching import ROOT, Desk, settle, until
+from tests.cluster.proxy import Proxy
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    settle(control_plane, namespace)
+    return Desk(control_plane.admin, namespace, tmp_path)
+
+
+Config = dict[str, Any]
+
+
+def altered(plane: ControlPlane, folder: Path, change: Callable[[Config, Config, Config], None]) -> Path:
+    """The admin's kubeconfig after `change` of its cluster, its user and all of it."""
+    config = json.loads(plane.admin.read_text())
+    change(config["clusters"][0]["cluster"], config["users"][0]["user"], config)
+    file = folder / "altered.kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+WITHOUT_ANSWER = "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context."
+LOG_IN = "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works."
+PLUGIN = "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login."
+UNKNOWN = "The API server of the context admin does not know who you are"
+
+
+def server(url: str) -> Callable[[Config, Config, Config], None]:
+    return lambda cluster, _user, _all: cluster.update(server=url)
+
+
+def user(**credentials: Any) -> Callable[[Config, Config, Config], None]:
+    def change(_cluster: Config, user: Config, _all: Config) -> None:
+        user.clear()
+        user.update(credentials)
+
+    return change
+
+
+def plugin(*command: str) -> Callable[[Config, Config, Config], None]:
+    """A program that is to print the token, as gke-gcloud-auth-plugin does."""
+    version = "client.authentication.k8s.io/v1"
+    return user(exec={"apiVersion": version, "command": command[0], "args": command[1:], "interactiveMode": "Never"})
+
+
+# FILE stands for the kubeconfig, SERVER for the API server's URL.
+ALTERED: dict[str, tuple[Callable[[Config, Config, Config], None], str, str]] = {
+    "unknown name": (
+        server("https://no-such-host.invalid:6443"),
+        "The API server of the context admin (https://no-such-host.invalid:6443) does not answer: its name cannot be "
+        "resolved.",
+        WITHOUT_ANSWER,
+    ),
+    "no URL": (
+        server("127.0.0.1:6443"),
+        'The kubeconfig FILE gives "127.0.0.1:6443" as the server of the cluster test; it has to be a URL that begins '
+        "with https://.",
+        "",
+    ),
+    "token": (
+        user(token="no-token-of-this-server"),
+        f"{UNKNOWN}: the token or certificate is missing or expired.",
+        LOG_IN,
+    ),
+    "nobody": (user(), f"{UNKNOWN}: the kubeconfig has no credentials for it.", LOG_IN),
+    "plugin missing": (
+        plugin("no-such-plugin"),
+        "The credential plugin of FILE failed: no-such-plugin is not installed.",
+        PLUGIN,
+    ),
+    "plugin fails": (
+        plugin("sh", "-c", "echo Please log in. >&2; exit 1"),
+        "The credential plugin of FILE failed: exec: process returned 1. Please log in.",
+        PLUGIN,
+    ),
+    "no such cluster": (
+        lambda _cluster, _user, everything: everything.update(clusters=[]),
+        "The kubeconfig FILE cannot be used: Invalid kube-config file. Expected object with name test in FILE/clusters "
+        "list.",
+        "",
+    ),
+    "no such context": (
+        lambda _cluster, _user, everything: everything.update({"current-context": "admins"}),
+        'FILE has no context "admins"; did you mean "admin"?',
+        "kubectl config get-contexts lists them.",
+    ),
+    "certificate's file": (
+        lambda cluster, _user, _all: cluster.update({"certificate-authority": "/no/such/file"}),
+        "The kubeconfig FILE cannot be used: File does not exist: /no/such/file.",
+        "",
+    ),
+}
+
+
+def told(message: str, hint: str = "") -> str:
+    return f"Error: {message}\n" + (f"Hint: {hint}\n" if hint else "")
+
+
+@pytest.mark.parametrize("case", ALTERED)
+def test_a_kubeconfig_that_leads_nowhere(case: str, desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+    change, message, hint = ALTERED[case]
+    file = altered(control_plane, tmp_path, change)
+    expected = told(message.replace("FILE", str(file)), hint)
+    other = Desk(file, desk.namespace, tmp_path / "other")
+    listed = other("list", "-n", desk.namespace)
+    assert (listed.code, listed.out, listed.err) == (1, "", expected)
+    submit = other("submit", "-f", desk.values(), "--detach")
+    assert (submit.code, submit.out) == (1, "")
+    assert submit.err.endswith(expected)
+    assert desk.runs(control_plane.api) == []
+
+
+def test_nobody_is_at_the_address(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """A port that is closed, and one that takes the connection and says nothing."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        # No more than a TLS handshake is waited for, which is part of connecting.
+        for port, cause in ((free_ports(1)[0], "connection refused"), (silent.getsockname()[1], "no answer in time")):
+            url = f"https://127.0.0.1:{port}"
+            begun = time.monotonic()
+            done = Desk(altered(control_plane, tmp_path, server(url)), desk.namespace, tmp_path)(
+                "list", "-n", desk.namespace
+            )
+            message = f"The API server of the context admin ({url}) does not answer: {cause}."
+            assert (done.code, done.err) == (1, told(message, WITHOUT_ANSWER))
+            assert time.monotonic() - begun < 12
+
+
+def test_a_certificate_of_somebody_else(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    change = {"certificate-authority": str(authority.certificate)}
+    file = altered(control_plane, tmp_path, lambda cluster, _user, _all: cluster.update(change))
+    done = Desk(file, desk.namespace, tmp_path)("list", "-n", desk.namespace)
+    assert done.code == 1
+    shows = f"The context admin ({control_plane.server}) shows a certificate that the kubeconfig does not vouch for: "
+    assert done.err.startswith(f"Error: {shows}")
+    assert done.err.endswith(
+        "Hint: The cluster may have been made anew: get its credentials again. Else somebody is in between.\n"
+    )
+
+
+def test_files_that_are_no_kubeconfig(desk: Desk, tmp_path: Path) -> None:
+    broken, empty, listed, scalar = (tmp_path / name for name in ("broken", "empty", "listed", "scalar"))
+    broken.write_text("a: [b")
+    empty.write_text("")
+    listed.write_text("- a")
+    scalar.write_text("hello")
+    cases: dict[Path, str] = {
+        broken: f"The kubeconfig {broken} is no YAML: while parsing a flow sequence in",
+        empty: f"The kubeconfig {empty} cannot be used: Invalid kube-config. {empty} file is empty.",
+        tmp_path: f"The kubeconfig {tmp_path} cannot be read: Is a directory.",
+        listed: f"{listed} has not the form of a kubeconfig (TypeError: ",
+        scalar: f"{scalar} has not the form of a kubeconfig (TypeError: ",
+        tmp_path
+        / "none": f"KUBECONFIG names {tmp_path / 'none'}, which is not there, so there is no cluster to speak to.",
+    }
+    for file, message in cases.items():
+        for arguments in (("list", "-n", desk.namespace), ("submit", "-f", desk.values(), "--detach")):
+            done = Desk(file, desk.namespace, tmp_path)(*arguments)
+            assert (done.code, done.out) == (1, "")
+            assert done.err.startswith(f"Error: {message}"), done.err
+
+
+def test_a_kubeconfig_that_may_not_be_read(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(control_plane.admin.read_text())
+    file.chmod(0)
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher", "list", "-n", desk.namespace],
+        env={**os.environ, **Desk(file, desk.namespace, tmp_path).env, "PYTHONPATH": str(ROOT)},
+        preexec_fn=as_anybody,
+        text=True,
+        capture_output=True,
+    )
+    assert (done.returncode, done.stderr) == (1, told(f"The kubeconfig {file} cannot be read: Permission denied."))
+
+
+def test_a_namespace_that_is_not_there(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+    gone = Desk(desk.kubeconfig, "no-such-namespace", tmp_path / "gone")
+    message = "There is no namespace no-such-namespace in the context admin."
+    hint = "charts/queues makes one for each of its teams; team.name and team.namespace choose one."
+    for options in (("--detach",), ("--dry-run",), ("--detach", "--force")):
+        done = gone("submit", "-f", gone.values(), *options)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.endswith(told(message, hint))
+    listed = gone("list", "-n", "no-such-namespace")
+    assert (listed.code, listed.out) == (0, "")
+    assert listed.err == f"Warning: {message}\nThere are no runs yet; launcher submit starts one.\n"
+
+
+# What a real API server answers to a path of a group that it does not serve.
+ABSENT = b"404 page not found\n"
+
+
+def test_kinds_that_the_cluster_does_not_serve(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """As before JobSet is installed. The groups are hidden by a proxy: these tests' API server has them all."""
+    assert control_plane.api.open("GET", "/apis/example.com/v1/things").data == ABSENT
+    with Proxy(control_plane) as proxy:
+        proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/jobset.x-k8s.io/") else None
+        without = Desk(proxy.kubeconfig(tmp_path, desk.namespace), desk.namespace, tmp_path / "other")
+        for options in (("--detach",), ("--dry-run",)):
+            done = without("submit", "-f", desk.values("job-set"), *options)
+            assert (done.code, done.out) == (1, "")
+            assert done.err.endswith(
+                told(
+                    "The API server of the cluster proxied does not serve jobsets of jobset.x-k8s.io/v1alpha2: JobSet "
+                    "is not installed there, or in a version that does not fit.",
+                    "launcher doctor shows what the cluster has.",
+                )
+            )
+        # Runs of the other kind are none the worse.
+        assert without("submit", "-f", desk.values("ray-job"), "--detach").code == 0
+        assert [run["name"] for run in without("list", "-n", desk.namespace, "-o", "json").json] == ["demo"]
+
+
+# --- what refuses ---------------------------------------------------------------------------------------------------
+
+
+class Refuses(http.server.BaseHTTPRequestHandler):
+    """A webhook that lets nothing through, and says why."""
+
+    def do_POST(self) -> None:
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status = {"message": "Slices of 2x4 are for guests."}
+        answer = {"uid": review["request"]["uid"], "allowed": False, "status": status}
+        body = json.dumps({**review, "request": None, "response": answer}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Quiet."""
+
+
+@contextlib.contextmanager
+def webhook(plane: ControlPlane, namespace: str, url: str) -> Iterator[None]:
+    """Every JobSet of the namespace is shown to the webhook at `url` first."""
+    rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "resources": ["jobsets"], "operations": ["CREATE"]}
+    bundle = base64.b64encode(Path(plane.authority.certificate).read_bytes()).decode()
+    hook = {
+        "name": "guests.example.com",
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "clientConfig": {"url": url, "caBundle": bundle},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 2,
+    }
+    made = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"guests-{namespace}"},
+        "webhooks": [hook],
+    }
+    plane.api.create(made)
+    try:
+        yield
+    finally:
+        plane.api.delete(path_of(made))
+
+
+def test_a_webhook_that_refuses_and_one_that_does_not_answer(desk: Desk, control_plane: ControlPlane) -> None:
+    file = desk.values("job-set")
+
+    def refused() -> str:
+        """What a submit says once the webhook is asked, which is a moment after it is made."""
+        said = until(lambda: (done := desk("submit", "-f", file, "--dry-run")).code and done)
+        done = desk("submit", "-f", file, "--detach")
+        assert (said.code, done.code, said.out, done.out) == (1, 1, "", "")
+        assert done.err == f"Submitting to cluster test, context admin, namespace {desk.namespace}.\n{said.err}"
+        return str(said.err)
+
+    certificate, key = control_plane.authority.issue("webhook", hosts=("127.0.0.1",))
+    with http.server.HTTPServer(("127.0.0.1", 0), Refuses) as served:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        served.socket = context.wrap_socket(served.socket, server_side=True)
+        thread = threading.Thread(target=served.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            with webhook(control_plane, desk.namespace, f"https://127.0.0.1:{served.server_port}/"):
+                assert refused() == told(
+                    "The API server of the context admin refuses it: Slices of 2x4 are for guests. (said by the "
+                    "admission webhook guests.example.com)"
+                )
+        finally:
+            served.shutdown()
+            thread.join()
+    until(lambda: desk("submit", "-f", file, "--dry-run").code == 0)
+    port = free_ports(1)[0]
+    with webhook(control_plane, desk.namespace, f"https://127.0.0.1:{port}/"):
+        message, hint = refused().splitlines()
+    assert message.startswith(
+        "Error: The admission webhook guests.example.com of the context admin does not answer, so nothing was changed: "
+    )
+    assert message.endswith(f"dial tcp 127.0.0.1:{port}: connect: connection refused.")
+    assert hint == "Hint: The controller behind it is down or starting; launcher doctor shows which. Try again then."
+    assert desk.runs(control_plane.api) == []
