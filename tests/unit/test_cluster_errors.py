@@ -1,0 +1,150 @@
+"""What an API server refuses, as sentences: each of its answers as a real one gave it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher import cluster_errors as errors
+
+WHERE = "the cluster prod"
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
+
+
+def refused(code: int, message: str, reason: str = "", path: str = JOB_SETS, **details: Any) -> errors.ClusterError:
+    status = {"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}
+    body = json.dumps({**status, "details": details}).encode()
+    return errors.from_status(code, body, where=WHERE, method="POST", path=path)
+
+
+CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
+    (
+        refused(401, "Unauthorized", "Unauthorized"),
+        errors.Unauthorized,
+        "The API server of the cluster prod does not know who you are: the token or certificate is missing or expired.",
+    ),
+    (
+        refused(409, 'jobsets.jobset.x-k8s.io "demo" already exists', "AlreadyExists", name="demo"),
+        errors.AlreadyThere,
+        'jobsets.jobset.x-k8s.io "demo" already exists. (the cluster prod)',
+    ),
+    (
+        refused(409, "the UID in the precondition does not match the UID in record", "Conflict", name="demo"),
+        errors.Conflict,
+        "The API server of the cluster prod: the UID in the precondition does not match the UID in record.",
+    ),
+    (
+        refused(404, 'namespaces "research" not found', "NotFound", name="research", kind="namespaces"),
+        errors.NoNamespace,
+        "There is no namespace research in the cluster prod.",
+    ),
+    (
+        refused(404, 'jobsets.jobset.x-k8s.io "demo" not found', "NotFound", f"{JOB_SETS}/demo", name="demo"),
+        errors.NotThere,
+        'The API server of the cluster prod: jobsets.jobset.x-k8s.io "demo" not found.',
+    ),
+    (
+        errors.from_status(404, b"404 page not found\n", where=WHERE, method="GET", path=JOB_SETS),
+        errors.NotServed,
+        "The API server of the cluster prod does not serve jobsets of jobset.x-k8s.io/v1alpha2: JobSet is not "
+        "installed there, or in a version that does not fit.",
+    ),
+    (
+        refused(
+            403,
+            'jobsets.jobset.x-k8s.io "demo" is forbidden: exceeded quota: runs, requested: '
+            "count/jobsets.jobset.x-k8s.io=1, used: count/jobsets.jobset.x-k8s.io=3, limited: "
+            "count/jobsets.jobset.x-k8s.io=3",
+            "Forbidden",
+        ),
+        errors.QuotaExceeded,
+        "The namespace's quota runs in the cluster prod leaves no room: 3 of 3 jobsets.jobset.x-k8s.io are in use.",
+    ),
+    (
+        refused(400, 'admission webhook "vrayjob.kb.io" denied the request: clusterSelector is not allowed'),
+        errors.Refused,
+        "The API server of the cluster prod refuses it: clusterSelector is not allowed. (said by the admission webhook "
+        "vrayjob.kb.io)",
+    ),
+    (
+        refused(
+            422,
+            "rayjobs.ray.io \"demo\" is forbidden: ValidatingAdmissionPolicy 'owners' with binding 'owners' denied "
+            "request: A run needs an owner.",
+        ),
+        errors.Refused,
+        "The API server of the cluster prod refuses it: A run needs an owner. (said by the policy owners)",
+    ),
+    (
+        refused(
+            500,
+            'Internal error occurred: failed calling webhook "mjobset.kb.io": failed to call webhook: Post '
+            '"https://jobset-webhook.jobset-system.svc:443/mutate?timeout=10s": no endpoints available for service '
+            '"jobset-webhook"',
+            "InternalError",
+        ),
+        errors.WebhookFailed,
+        "The admission webhook mjobset.kb.io of the cluster prod does not answer, so nothing was changed: failed to "
+        'call webhook: Post "https://jobset-webhook.jobset-system.svc:443/mutate?timeout=10s": no endpoints available '
+        'for service "jobset-webhook".',
+    ),
+    (
+        refused(
+            403,
+            'jobsets "demo" is forbidden: unable to create new content in namespace research because it is being '
+            "terminated",
+            "Forbidden",
+        ),
+        errors.Refused,
+        'The API server of the cluster prod refuses it: jobsets "demo" is forbidden: unable to create new content in '
+        "namespace research because it is being terminated.",
+    ),
+    (
+        refused(422, 'JobSet "demo" is invalid: spec.replicatedJobs: Required value', "Invalid"),
+        errors.Invalid,
+        'The API server of the cluster prod does not accept the object: JobSet "demo" is invalid: spec.replicatedJobs: '
+        "Required value.",
+    ),
+    (
+        refused(500, "etcdserver: request timed out", "InternalError"),
+        errors.Unreachable,
+        "The API server of the cluster prod cannot answer now (500): etcdserver: request timed out.",
+    ),
+    (
+        errors.from_status(
+            400, b"Client sent an HTTP request to an HTTPS server.\n", where=WHERE, method="GET", path="/version"
+        ),
+        errors.ClusterError,
+        "The API server of the cluster prod answers 400 to GET /version: Client sent an HTTP request to an HTTPS "
+        "server.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "message"), CASES, ids=[kind.__name__ for _, kind, _ in CASES])
+def test_a_sentence_for_each_refusal(error: errors.ClusterError, kind: type[errors.ClusterError], message: str) -> None:
+    assert (type(error), error.message) == (kind, message)
+
+
+@pytest.mark.parametrize("namespace", ["research", ""])
+def test_what_rbac_forbids_comes_with_the_role_that_allows_it(namespace: str) -> None:
+    place = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
+    error = refused(
+        403,
+        f'workloads.kueue.x-k8s.io is forbidden: User "alice" cannot list resource "workloads" in API group '
+        f'"kueue.x-k8s.io"{place}',
+        "Forbidden",
+    )
+    assert isinstance(error, errors.Forbidden)
+    where = f"the namespace {namespace}" if namespace else "the whole cluster"
+    assert error.message == f"You (alice) may not list workloads of kueue.x-k8s.io in {where} of the cluster prod."
+    role = yaml.safe_load(error.hint.partition("bind it to you:\n")[2])
+    assert role == {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role" if namespace else "ClusterRole",
+        "metadata": {"name": "slipway-list-workloads", **({"namespace": namespace} if namespace else {})},
+        "rules": [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]}],
+    }
