@@ -83,7 +83,9 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     given = {key: ctx.params.get(key) for key in ("context", "namespace")}
     place = Place(given["context"], given["namespace"], bool(ctx.params.get("local")))
     try:
-        return [status.name for status in api.list_runs(place=place) if status.name.startswith(incomplete)]
+        runs = api.list_runs(place=place)
+        names = dict.fromkeys([*(status.sweep for status in runs if status.sweep), *(status.name for status in runs)])
+        return [name for name in names if name.startswith(incomplete)]
     except LauncherError:
         return []
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from launcher.sweep_plan import SweepPlan
     from launcher.sweeps import Sweep
 
+# Checking more runs than this takes long enough to be said.
+_MANY = 10
+
 
 def preview(plan: SweepPlan, place: Place, *, accept_changes: bool, form: str) -> int:
     """`submit --sweep … --dry-run`: the runs with what differs between them; as JSON or YAML their configs."""
@@ -35,6 +38,8 @@ def submit(plan: SweepPlan, place: Place, *, accept_changes: bool, detach: bool,
     backend = api.backend_for(plan.plans[0], place)
     if backend.where:
         output.narrate(f"Submitting to {backend.where}.")
+    if len(plan.plans) > _MANY:
+        output.narrate(f"Checking {len(plan.plans)} runs before the first is made…")
     try:
         submission = sweeps.submit(plan, backend, accept_changes=accept_changes)
     except KeyboardInterrupt:
