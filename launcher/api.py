@@ -203,7 +203,7 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
     if slash and kind == "run":
         return find(bare, place)
     if slash and kind == "sweep":
-        found = _sweeps_called(bare, place)
+        found = _sweeps_called(bare, place, strict=True)
         if not found:
             raise LauncherError(f'There is no sweep "{bare}"{_looked(place)}.', "launcher list shows all runs.")
         return _only(bare, found)
@@ -212,7 +212,13 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
 
     with ThreadPoolExecutor(1) as pool:  # at the same time: this is the first thing that most verbs do
         asked = pool.submit(_sweeps_called, name, place)
-        run, found = _run_called(name, place), asked.result()
+        try:
+            run = _run_called(name, place)
+        except Unreachable:
+            run = None
+            if not asked.result():  # a sweep of this machine is found where the cluster does not answer, too
+                raise
+        found = asked.result()
     if run is None:
         if not found:
             raise _no_run(name, place)
@@ -227,15 +233,21 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
     return run
 
 
-def _sweeps_called(name: str, place: Place) -> list[tuple[Backend, Sweep]]:
-    """The sweeps of that name; a cluster that does not answer has none, which asking it for the run will tell."""
+def _sweeps_called(name: str, place: Place, *, strict: bool = False) -> list[tuple[Backend, Sweep]]:
+    """The sweeps of that name. A cluster that does not answer, or tells this user nothing, has none; where nothing else
+    has one, that is an error if `strict`."""
     from launcher import sweeps
 
-    found = []
+    found, refusal = [], None
     for backend in backends(place):
-        with contextlib.suppress(ClusterError):
+        try:
             sweep = sweeps.look(name, backend)
+        except ClusterError as error:
+            refusal = error
+        else:
             found += [(backend, sweep)] if sweep is not None else []
+    if strict and refusal is not None and not found:
+        raise refusal
     return found
 
 

@@ -230,3 +230,20 @@ def test_a_terminal_shows_a_table_of_the_runs(launcher: Launcher, columns: int) 
     assert any(line.startswith("sweep demo: 1 queued, 1 running") for line in live)
     assert max(map(len, live)) < columns
     assert shown[-2] == "sweep demo: 2 succeeded; best held-out loss 7.100 (demo-1: worker.env.NAME a)"
+
+
+def test_a_cluster_that_does_not_answer_hides_no_sweep_of_this_machine(launcher: Launcher) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "gone", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "gone", "context": {"cluster": "gone", "user": ""}}],
+        "current-context": "gone",
+    }
+    away = {"KUBECONFIG": launcher.write("kubeconfig", json.dumps(config))}
+    file = launcher.write("run.yaml", TURNS)
+    assert launcher("submit", "-f", file, *THREE, "--set", "worker.env.LASTS='600'", "--detach", env=away).code == 0
+    shown = launcher("status", "demo", "-o", "json", env=away)
+    assert (shown.code, len(shown.json)) == (0, 3)
+    assert launcher("cancel", "demo", env=away).code == 0
+    assert "127.0.0.1:9" in launcher("status", "sweep/other", env=away).err
