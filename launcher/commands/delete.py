@@ -41,6 +41,8 @@ def command(name: str, yes: bool, place: Place) -> int:
         if not click.confirm(f'Delete the run "{name}" {all_of}?', err=True):
             output.narrate("Nothing was deleted.")
             return 1
+    if yes and backend.where:
+        output.narrate(f'Deleting the run "{name}" ({backend.where})…')
     backend.delete(name)
     output.narrate(f'The run "{name}" is deleted.')
     return 0

@@ -139,7 +139,8 @@ def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(desk: Desk, control_p
     assert (done.code, done.err) == (0, 'The run "demo" had succeeded.\n')
     assert admin.get(path_of(run)) == ended
     deleted = desk("delete", *here, "--yes")
-    assert (deleted.code, deleted.err) == (0, 'The run "demo" is deleted.\n')
+    said = f'Deleting the run "demo" ({where(desk)})…\nThe run "demo" is deleted.\n'
+    assert (deleted.code, deleted.err) == (0, said)
     assert {"demo", "other"} & {run["metadata"]["name"] for run in desk.runs(admin)} == {"other"}
     again = desk("delete", *here, "--yes")
     assert again.code == 1

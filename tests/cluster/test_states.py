@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import threading
 from pathlib import Path
@@ -54,10 +55,14 @@ class Following:
         assert self.result is not None
         return self.result
 
-    def write(self, *lines: str) -> None:
-        """The container whose log is the run's prints these lines."""
+    def log(self) -> tuple[str, str]:
+        """The pod and the container whose log is the run's."""
         path = f"/api/v1/namespaces/{self.desk.namespace}/pods?labelSelector=slipway.dev/run=demo"
-        self.plane.write_log(self.desk.namespace, *log_of(self.plane.api.items(path)), lines)
+        return log_of(self.plane.api.items(path))
+
+    def write(self, *lines: str) -> None:
+        """That container prints these lines."""
+        self.plane.write_log(self.desk.namespace, *self.log(), lines)
 
 
 def log_of(pods: list[Object]) -> tuple[str, str]:
@@ -164,9 +169,10 @@ def test_a_run_that_is_preempted_and_one_that_is_deleted(desk: Desk, control_pla
 def test_a_run_that_waits_for_others(desk: Desk, control_plane: ControlPlane) -> None:
     run = Following(desk, control_plane, "job-set", "three-then-one-and-two", "slices-1")
     run.player.step_past("JobSet", Completed="True")
-    place = "demo: queued: number 1 in the queue multislice"
     short = "insufficient unused quota for google.com/tpu in flavor v5e-2x4, 8 more needed"
-    run.says(f"{place}; couldn't assign flavors to pod set slice: {short}")
+    run.says(f" in the queue multislice; couldn't assign flavors to pod set slice: {short}")
+    # The other one was made in the same second.
+    assert re.search("demo: queued: number [12] in the queue multislice; ", run.err.getvalue())
     done = run.end()
     assert (done.code, done.out.splitlines()[:2]) == (0, ["succeeded    demo after 20 s", "steps        30 of 30"])
 
@@ -216,12 +222,19 @@ def test_a_follower_outlives_the_api_server(desk: Desk, control_plane: ControlPl
     run = Following(desk, control_plane, "job-set", "three-then-one-and-two")
     run.player.step_past("Workload", PodsReady="True")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    reader = desk.start("logs", "-f", "demo", "-n", desk.namespace)
+    assert reader.stdout is not None
+    run.write("before")
+    assert reader.stdout.readline() == "before\n"
     control_plane.restart_api_server()
     run.says("The API server answers again.")
-    run.write(begun(), step(0, 10.0))
+    run.write("after", begun(), step(0, 10.0))
     run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
+    control_plane.end_log(desk.namespace, *run.log())
     done = run.end()
     assert done.code == 0
-    gone = f"The API server of the context admin ({control_plane.server}) does not answer: connection refused."
-    assert f"{gone} The run goes on; trying again." in done.err.splitlines()
-    assert done.err.count("does not answer") == 1
+    out, err = reader.communicate(timeout=20)
+    assert (reader.returncode, out.splitlines(), err) == (0, ["after", begun(), step(0, 10.0)], "")
+    lost = [line for line in done.err.splitlines() if line.endswith("The run goes on; trying again.")]
+    assert len(lost) == 1
+    assert lost[0].startswith(f"The API server of the context admin ({control_plane.server}) does not answer: ")
