@@ -26,12 +26,13 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits, and plots.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from launcher.cluster_errors import ClusterError, Unreachable
+from launcher.cluster_errors import Unreachable
 from launcher.errors import ExitCode, LauncherError
 from launcher.place import ANYWHERE, Place
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from launcher.sweeps import Sweep, SweepSubmission
     from launcher.tree import Values
 
+# What can be the name of a run (a label in DNS), so that nothing else gets into a path.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.IGNORECASE)
 # The chart that holds the defaults of every kind of run.
 _CHART = "run"
 
@@ -116,17 +119,32 @@ def check(
 
 
 def backends(place: Place = ANYWHERE) -> list[Backend]:
-    """Every kind of run that can be looked at from here."""
+    """Every kind of run that can be looked at from here.
+
+    Raises LauncherError where a cluster is meant, and there is no way to speak to it.
+    """
+    found, refusal = _backends(place)
+    if refusal is not None:
+        raise refusal
+    return found
+
+
+def _backends(place: Place) -> tuple[list[Backend], LauncherError | None]:
+    """The same, and what is in the way of speaking to the cluster: no reason not to look at this machine's runs."""
     from launcher.local import LocalBackend
 
     found: list[Backend] = [LocalBackend()] if place.here else []
-    if place.there:
-        from launcher.kube_runs import KubeBackend
-        from launcher.standing import StandingBackend
+    if not place.there:
+        return found, None
+    from launcher.kube_runs import KubeBackend
+    from launcher.standing import StandingBackend
 
+    try:
         cluster = place.cluster()
-        found += [KubeBackend(cluster, everywhere=place.everywhere), StandingBackend(cluster)]
-    return found
+    except LauncherError as error:
+        return found, error
+    kinds = (KubeBackend(cluster, everywhere=place.everywhere), StandingBackend(cluster, everywhere=place.everywhere))
+    return [*found, *kinds], None
 
 
 def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
@@ -159,26 +177,30 @@ def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
 
 
 def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
-    """The run called `name` and the backend that answers for it.
+    """The run called `name` (or "run/NAME") and the backend that answers for it.
 
-    A run of this machine is found where the cluster does not answer, too; other than that, a cluster that does not
-    answer is an error, for it may have the run.
+    A run that is found counts, whatever is wrong with the other places; where none is, one that could not be asked is
+    an error, for it may have the run.
     """
-    found = _run_called(name, place)
+    bare = name.removeprefix("run/")
+    found = _run_called(bare, place)
     if found is None:
-        raise _no_run(name, place)
+        raise _no_run(bare, place)
     return found
 
 
 def _run_called(name: str, place: Place, *, glance: bool = False) -> tuple[Backend, RunStatus] | None:
     """`find`, but None where there is no such run; with `glance`, without what is not needed to tell the run."""
-    found, silent = [], None
-    for backend in backends(place):
+    if not _NAME.fullmatch(name):
+        return None
+    everywhere, refusal = _backends(place)
+    found, refusals = [], [refusal] if refusal is not None else []
+    for backend in everywhere:
         try:
             look = getattr(backend, "glance", backend.status) if glance else backend.status
             status = look(name)
-        except Unreachable as error:
-            silent = error
+        except LauncherError as error:
+            refusals.append(error)
         else:
             found += [(backend, status)] if status is not None else []
     if len(found) == 1:
@@ -189,8 +211,8 @@ def _run_called(name: str, place: Place, *, glance: bool = False) -> tuple[Backe
             f'There are several runs "{name}": {places}.',
             "--local means this machine's, --namespace or --context a cluster's.",
         )
-    if silent is not None:
-        raise silent
+    if refusals:
+        raise refusals[0]
     return None
 
 
@@ -214,7 +236,7 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
         asked = pool.submit(_sweeps_called, name, place)
         try:
             run = _run_called(name, place)
-        except Unreachable:
+        except LauncherError:
             run = None
             if not asked.result():  # a sweep of this machine is found where the cluster does not answer, too
                 raise
@@ -238,11 +260,12 @@ def _sweeps_called(name: str, place: Place, *, strict: bool = False) -> list[tup
     has one, that is an error if `strict`."""
     from launcher import sweeps
 
-    found, refusal = [], None
-    for backend in backends(place):
+    everywhere, refusal = _backends(place)
+    found = []
+    for backend in everywhere:
         try:
             sweep = sweeps.look(name, backend)
-        except ClusterError as error:
+        except LauncherError as error:
             refusal = error
         else:
             found += [(backend, sweep)] if sweep is not None else []
@@ -315,14 +338,32 @@ def list_runs(
     `sweep`: only the runs of the sweep of that name. Raises LauncherError where a cluster alone is asked, and does not
     answer.
     """
-    runs: list[RunStatus] = []
-    for backend in backends(place):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def listed(backend: Backend) -> Sequence[RunStatus] | LauncherError:
         try:
-            runs += backend.list(warn, sweep=sweep)
-        except ClusterError as error:
-            if not place.here:
-                raise
-            warn(error.message)
+            return backend.list(once, sweep=sweep)
+        except LauncherError as error:
+            return error
+
+    said: set[str] = set()
+
+    def once(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            warn(sentence)
+
+    everywhere, refusal = _backends(place)
+    with ThreadPoolExecutor(max(1, len(everywhere))) as pool:
+        answers = [*pool.map(listed, everywhere), *([refusal] if refusal is not None else [])]
+    runs: list[RunStatus] = []
+    for answer in answers:
+        if not isinstance(answer, LauncherError):
+            runs += answer
+        elif not place.here:
+            raise answer
+        else:
+            once(answer.message)
     return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
 
 

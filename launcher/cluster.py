@@ -23,6 +23,7 @@ from launcher.cluster_errors import (
     Conflict,
     Forbidden,
     Invalid,
+    LoginFailed,
     NoNamespace,
     NotServed,
     NotThere,
@@ -82,7 +83,7 @@ class Kind(NamedTuple):
 
     def path(self, namespace: str | None) -> str:
         root = "/apis" if "/" in self.api_version else "/api"
-        place = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
+        place = f"/namespaces/{_part(namespace)}" if self.namespaced and namespace else ""
         return f"{root}/{self.api_version}{place}/{self.plural}"
 
 
@@ -161,6 +162,8 @@ def connect(context: str | None = None, namespace: str | None = None) -> Cluster
     """
     from launcher import _kubernetes
 
+    if namespace is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
+        raise LauncherError(f'"{namespace}" cannot be a namespace: names are like team-a (a-z, 0-9 and -, at most 63).')
     _kubernetes.prepare()
     from kubernetes.client.configuration import Configuration
     from kubernetes.config.config_exception import ConfigException
@@ -256,7 +259,7 @@ class Cluster:
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
         """The object, or None where there is none of that name."""
         try:
-            return self._json("GET", f"{self._path(kind, namespace)}/{quote(name)}")
+            return self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
         except (NotThere, NoNamespace):
             return None
 
@@ -290,7 +293,7 @@ class Cluster:
         """Server-side apply as the field manager `slipway`; what comes back is the object as it (would) stand."""
         return self._json(
             "PATCH",
-            f"{self._path_of(obj)}/{quote(obj['metadata']['name'])}",
+            f"{self._path_of(obj)}/{_part(obj['metadata']['name'])}",
             query={"fieldManager": "slipway", "force": "true" if force else "false", **_dry(dry_run)},
             body=obj,
             content_type="application/apply-patch+yaml",
@@ -301,7 +304,7 @@ class Cluster:
     ) -> Object:
         """Merge `patch` into the object: maps merge, null removes, all else replaces. With metadata.resourceVersion
         in it, raises Conflict where the object has changed since."""
-        path = f"{self._path(kind, namespace)}/{quote(name)}"
+        path = f"{self._path(kind, namespace)}/{_part(name)}"
         return self._json("PATCH", path, query=_dry(dry_run), body=patch, content_type="application/merge-patch+json")
 
     def delete(
@@ -318,7 +321,7 @@ class Cluster:
         if uid is not None:
             options["preconditions"] = {"uid": uid}
         try:
-            self._json("DELETE", f"{self._path(kind, namespace)}/{quote(name)}", body=options)
+            self._json("DELETE", f"{self._path(kind, namespace)}/{_part(name)}", body=options)
         except (NotThere, NoNamespace):
             return False
         return True
@@ -350,7 +353,7 @@ class Cluster:
             "timestamps": "true" if timestamps else "",
             "previous": "true" if previous else "",
         }
-        path = f"{POD.path(namespace or self.namespace)}/{quote(pod)}/log"
+        path = f"{POD.path(namespace or self.namespace)}/{_part(pod)}/log"
         response = self.request(
             "GET", path, query={key: value for key, value in query.items() if value}, stream=True, timeout=60.0
         )
@@ -368,7 +371,7 @@ class Cluster:
         self, service: str, port: int | str, path: str = "", namespace: str | None = None, scheme: str = "http"
     ) -> str:
         """The path by which the API server hands a request on to a Service."""
-        return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{quote(service)}:{port}/proxy/{path.lstrip('/')}"
+        return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{_part(service)}:{port}/proxy/{path.lstrip('/')}"
 
     def bearer_token(self) -> str:
         """The token by which this user is known here; "" where a client certificate does that."""
@@ -521,6 +524,13 @@ class Cluster:
         )
 
 
+def _part(name: str) -> str:
+    """A name as one part of a path, whatever is in it. Raises ValueError for an empty one, which asks for all."""
+    if not name:
+        raise ValueError("an object's name is empty")
+    return quote(name, safe="")
+
+
 _KINDS = {kind.kind: kind for kind in list(globals().values()) if isinstance(kind, Kind)}
 
 
@@ -610,7 +620,7 @@ def _quiet_plugin(where: str) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
     if said:
-        raise Unauthorized(
+        raise LoginFailed(
             f"The credential plugin of {where} failed: {_plugin_cause(said[-1])}.",
             "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login.",
         )

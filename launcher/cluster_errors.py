@@ -22,6 +22,10 @@ class Unreachable(ClusterError):
     """No answer, or a broken one; asking again may help."""
 
 
+class LoginFailed(Unreachable):
+    """The kubeconfig's credential plugin got no token: where the network is away, it comes back."""
+
+
 class Unauthorized(ClusterError):
     """The API server does not know who asks: no token, or one that has expired."""
 

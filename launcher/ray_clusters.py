@@ -84,10 +84,10 @@ class StandingCluster:
 # --- finding ----------------------------------------------------------------------------------------------------
 
 
-def all_standing(cluster: Cluster) -> list[Object]:
-    """The RayClusters of the namespace that belong to no RayJob or RayService; none where KubeRay is missing."""
+def all_standing(cluster: Cluster, *, everywhere: bool = False) -> list[Object]:
+    """The RayClusters of the namespace, or of all, that belong to no RayJob or RayService; none without KubeRay."""
     try:
-        found = cluster.list(RAY_CLUSTER)
+        found = cluster.list(RAY_CLUSTER, all_namespaces=everywhere)
     except NotServed:
         return []
     return [

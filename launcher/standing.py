@@ -49,8 +49,9 @@ class StandingBackend:
 
     lanes = 1  # Ray starts the jobs of a sweep in the order in which it gets them
 
-    def __init__(self, cluster: Cluster, *, poll_seconds: float = 2.0) -> None:
+    def __init__(self, cluster: Cluster, *, everywhere: bool = False, poll_seconds: float = 2.0) -> None:
         self.cluster = cluster
+        self.everywhere = everywhere  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
         self._readers: dict[str, progress.Reader] = {}
         self._read: set[str] = set()  # jobs that had ended when their log was read: it does not change any more
@@ -144,7 +145,7 @@ class StandingBackend:
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         newest: list[Found] = []
         try:
-            standing = ray_clusters.all_standing(self.cluster)
+            standing = ray_clusters.all_standing(self.cluster, everywhere=self.everywhere)
         except Forbidden as error:
             warn(error.message)
             return []
@@ -251,7 +252,7 @@ class StandingBackend:
         A cluster of somebody else's, whose token this user may not read, has no run of theirs, nor has any for whoever
         may not see Ray clusters at all; one that does not answer may have it: Unreachable, where no other has.
         """
-        silent: ClusterError | None = None
+        silent: LauncherError | None = None
         found: list[Found] = []
         try:
             standing = ray_clusters.all_standing(self.cluster)
@@ -264,10 +265,12 @@ class StandingBackend:
                 newest = newest_attempts(jobs).get(name)
             except Forbidden:
                 continue
-            except ClusterError as error:
+            except LauncherError as error:
                 if ours:
                     raise
-                silent = error
+                # One that was never ready has no runs yet, whatever it lacks (KubeRay makes its token's Secret).
+                if isinstance(error, ClusterError) or objects.is_true(ray_cluster, "RayClusterProvisioned"):
+                    silent = error
                 continue
             found += [newest] if newest is not None else []
         if found:
@@ -277,7 +280,7 @@ class StandingBackend:
             return best
         if silent is not None and first is None:
             # To whoever looks in several places, one whose token is wrong is one that does not answer.
-            raise Unreachable(silent.message, silent.hint, status=silent.status) from silent
+            raise Unreachable(silent.message, silent.hint) from silent
         return None
 
     def _status(self, found: Found, *, read: bool = True, whole: bool = True) -> RunStatus:

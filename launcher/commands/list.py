@@ -7,8 +7,6 @@ import click
 from launcher.commands._options import format_option, run_place_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from launcher.place import Place
     from launcher.runs import RunStatus
 
@@ -31,17 +29,26 @@ def command(place: Place, everywhere: bool, sweep: str, only_clusters: bool, for
     from dataclasses import replace
 
     from launcher import api, output
+    from launcher.errors import UsageError
 
+    if everywhere and (place.local or place.namespace is not None):
+        raise UsageError("--all-namespaces means all of a cluster; leave out --local and --namespace.")
     place = replace(place, everywhere=everywhere)
     if only_clusters:
         _print_clusters(place, form)
         return
-    runs = api.list_runs(warn=lambda sentence: output.narrate(f"Warning: {sentence}"), place=place, sweep=sweep)
-    if not runs:
+    warned: list[str] = []
+
+    def warn(sentence: str) -> None:
+        warned.append(sentence)
+        output.narrate(f"Warning: {sentence}")
+
+    runs = api.list_runs(warn, place=place, sweep=sweep)
+    if not runs and not warned:
         output.narrate(f'There is no run of a sweep "{sweep}".' if sweep else _NONE)
     text = output.table(_rows(runs)) if runs else ""
     if form == "text" and not sweep:
-        text = "\n\n".join(filter(None, [text, _clusters_text(place, output.narrate)]))
+        text = "\n\n".join(filter(None, [text, _clusters_text(place)]))
     output.emit([run.as_json() for run in runs], form, text)
 
 
@@ -54,16 +61,14 @@ def _print_clusters(place: Place, form: str) -> None:
     output.emit([each.as_json() for each in found], form, ray_clusters.listing(found))
 
 
-def _clusters_text(place: Place, warn: Callable[[str], None]) -> str:
-    """The table of standing clusters, of a cluster that answers and has any."""
+def _clusters_text(place: Place) -> str:
+    """The table of standing clusters; "" where there are none, or where the list of runs has said what is wrong."""
     from launcher import api, ray_clusters
-    from launcher.cluster_errors import ClusterError
+    from launcher.errors import LauncherError
 
     try:
         return ray_clusters.listing(api.clusters(place=place))
-    except ClusterError as error:
-        if not place.here:  # elsewhere the list of runs has said it
-            warn(f"Warning: {error.message}")
+    except LauncherError:
         return ""
 
 

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 def command(name: str, place: Place, form: str) -> None:
     """Show what is known of a run now, of the runs of a sweep, or of a standing Ray cluster."""
     from launcher import api, output
+    from launcher.errors import LauncherError
     from launcher.runs import RunStatus
 
     try:
         backend, found = api.resolve(name, place)
-    except api.NoSuchRun:
+    except LauncherError:
+        # Its head need not answer to be shown, while it starts for one.
         standing = api.clusters(name, place=place)
         if not standing:
             raise
