@@ -169,7 +169,9 @@ class KubeBackend:
             if kept is not None:  # one of a sweep stays that, submitted by itself too
                 obj["metadata"].setdefault(part, {}).setdefault(key, kept)
         self._try(obj, found)
-        state, _ = states.classify(kube_view.look(self.cluster, found))
+        # As it is by now: one that was being cancelled has been seen to its end.
+        now = self.cluster.get(kube_view.kind_of(found), objects.name(found)) or found
+        state, _ = states.classify(kube_view.look(self.cluster, now))
         try:
             self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
         except Conflict:

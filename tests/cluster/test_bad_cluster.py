@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime
 import http.server
 import json
 import os
@@ -134,6 +135,33 @@ def test_a_kubeconfig_that_leads_nowhere(case: str, desk: Desk, control_plane: C
     assert (submit.code, submit.out) == (1, "")
     assert submit.err.endswith(expected)
     assert desk.runs(control_plane.api) == []
+
+
+def test_a_token_that_expires_is_asked_for_again(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """By a plugin, as GKE's: its tokens last an hour, and runs for days."""
+    assert desk("submit", "-f", desk.values(), "--detach").code == 0
+    control_plane.api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "robot", "namespace": desk.namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": desk.namespace}],
+        }
+    )
+    calls = tmp_path / "calls"
+    token = control_plane.service_account_token(desk.namespace, "default")
+    soon = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    answer = {"token": token, "expirationTimestamp": soon}
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": answer}
+    program = f"echo >> {calls}; echo '{json.dumps(credential)}'"
+    file = altered(control_plane, tmp_path, plugin("sh", "-c", program))
+    robot = Desk(file, desk.namespace, tmp_path)
+    until(lambda: robot("status", "demo", "-n", desk.namespace).code == 0)
+    before = len(calls.read_text())
+    waited = robot("wait", "demo", "-n", desk.namespace, "--timeout", "1")
+    assert (waited.code, waited.err) == (124, told('The run "demo" is still queued after 1 s; it goes on.'))
+    assert len(calls.read_text()) > before + 2
 
 
 def test_nobody_is_at_the_address(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -102,6 +102,21 @@ def test_a_run_is_cancelled_before_kueue_has_seen_it(desk: Desk, control_plane: 
     assert pods(desk, admin) == []
 
 
+def test_a_run_that_is_being_cancelled_is_ended_before_it_goes_on(
+    desk: Desk, control_plane: ControlPlane, admin: Api
+) -> None:
+    """Whoever cancelled it was killed after the first step."""
+    run, file = submitted(desk, control_plane, "job-set")
+    follow_as(control_plane, "three-then-one-and-two", run).step_past("Workload", PodsReady="True")
+    admin.merge(path_of(run), {"metadata": {"annotations": {"slipway.dev/cancelled": "2026-01-02T03:04:05Z"}}})
+    preview = desk("submit", "-f", file, "--dry-run")
+    assert (preview.code, len(pods(desk, admin))) == (0, 6)
+    with controllers(control_plane, desk.namespace):
+        again = desk("submit", "-f", file, "--detach", "-o", "json")
+    assert (again.code, again.json["attempt"], pods(desk, admin)) == (0, 2, [])
+    assert 'The run "demo" was cancelled; it goes on from its last checkpoint' in again.err
+
+
 def test_a_run_without_a_queue_is_suspended(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
     run, _ = submitted(desk, control_plane, "job-set", queue={"name": ""}, team={"name": ""})
     assert "kueue.x-k8s.io/queue-name" not in run["metadata"]["labels"]

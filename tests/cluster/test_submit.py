@@ -181,8 +181,10 @@ def test_a_run_that_failed_goes_on_as_the_next_attempt(
     assert (preview.code, preview.err) == (0, 'Would resume the run "demo" as attempt 2.\n')
     assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
 
+    # The second of them with other values.
+    more = ["--set", "train.learning_rate=1e-4", "--continue"] if state == "failed-ray" else []
     with kuberay_lets_go(admin, desk.namespace):
-        again = desk("submit", "-f", file, "--detach", "-o", "json")
+        again = desk("submit", "-f", file, *more, "--detach", "-o", "json")
     assert again.code == 0
     said = 'The run "demo" had failed; it goes on from its last checkpoint, if it wrote one, as attempt 2.'
     assert again.err == f"Submitting to {where(desk)}.\n{said}\n{come_back(desk)}"
@@ -190,7 +192,10 @@ def test_a_run_that_failed_goes_on_as_the_next_attempt(
     (now,) = desk.runs(admin)
     assert now["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
     assert now["metadata"]["uid"] != before["metadata"]["uid"]
-    assert {**now["spec"], "suspend": False} == before["spec"]
+    if not more:
+        assert {**now["spec"], "suspend": False} == before["spec"]
+    else:
+        assert '"learning_rate":0.0001' in json.dumps(now["spec"]).replace("\\", "")
 
 
 def test_ten_submits_of_a_failed_run_make_one_next_attempt(
