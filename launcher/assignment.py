@@ -203,7 +203,16 @@ class _Option:
             try:
                 node = Reader(self.origin.file, self.origin.line - 1).read(stripped)
             except LauncherError as error:
-                raise LauncherError(f'{self.origin.file} "{self.text}": {stripped} is not valid YAML.') from error
+                raise self._no_yaml(stripped) from error
             return None if node is None else plain(node)
         value = resolve(stripped)
         return text if isinstance(value, str) else json_number(value, self.origin)
+
+    def _no_yaml(self, text: str) -> LauncherError:
+        cut = text[0] == "[" and self.origin.file == SET and "," in self.text
+        if not cut:
+            return LauncherError(f'{self.origin.file} "{self.text}": {text} is not valid YAML.')
+        return LauncherError(
+            f'{SET} "{self.text}": {text} is not valid YAML; as in Helm, a comma ends a value here.',
+            "A list is written in braces: KEY={sleep,1}.",
+        )

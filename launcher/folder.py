@@ -24,6 +24,7 @@ from launcher.record import (
     Events,
     Record,
     RecordError,
+    is_locked,
     parse_lines,
     read_events,
     read_lines,
@@ -160,21 +161,6 @@ def locked(path: Path) -> Iterator[int | None]:
         yield lock if ours else None
     finally:
         os.close(lock)
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock. A shared lock is tried: those who only ask do not disturb each other."""
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def size(path: Path) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from launcher import output
 from launcher.api import gone_or
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 # Where no terminal is, a line of progress this often.
 _LINE_SECONDS = 10.0
 _NARROWEST_BAR = 8
+
+
+class Live(Protocol):
+    """What redraws itself on a terminal as long as it is entered."""
+
+    @property
+    def live(self) -> contextlib.AbstractContextManager[Any]: ...
 
 
 class _View(Protocol):
@@ -268,17 +275,22 @@ def fit(status: RunStatus, width: int) -> tuple[str, int]:
     return text, min(room, 40) if status.steps and room >= _NARROWEST_BAR else 0
 
 
+def _view() -> contextlib.AbstractContextManager[_View]:
+    return view(_Lines, _Bar)
+
+
 @contextlib.contextmanager
-def _view() -> Iterator[_View]:
+def view[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) -> Iterator[V | L]:
+    """What shows something that goes on: `live` on a terminal that can draw, `lines` elsewhere."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield lines()
         return
     from rich.console import Console
 
     console = Console(stderr=True)
     if console.is_dumb_terminal:
-        yield _Lines()
+        yield lines()
         return
-    bar = _Bar(console)
-    with bar.live:
-        yield bar
+    shown = live(console)
+    with shown.live:
+        yield shown

@@ -34,7 +34,19 @@ from launcher.errors import LauncherError, UsageError
 from launcher.folder import RunFolder
 from launcher.problems import ERROR, Problem
 from launcher.processes import kill_all, marked
-from launcher.record import CONFIG, ENDED, EVENTS, LOCK, LOG, Record, now, read_record, write_json, write_record
+from launcher.record import (
+    CONFIG,
+    ENDED,
+    EVENTS,
+    LOCK,
+    LOG,
+    Record,
+    is_locked,
+    now,
+    read_record,
+    write_json,
+    write_record,
+)
 from launcher.runs import Preview, RunStatus, State, Submission
 
 if TYPE_CHECKING:
@@ -404,7 +416,7 @@ class LocalBackend:
             if entry.name.startswith((_DRAFT, _DELETED)):
                 with contextlib.suppress(OSError):
                     # A moment's grace: a draft has no lock yet right after it was made.
-                    if time.time() - entry.stat().st_mtime > 60 and not folder.is_locked(Path(entry.path, LOCK)):
+                    if time.time() - entry.stat().st_mtime > 60 and not is_locked(Path(entry.path, LOCK)):
                         shutil.rmtree(entry.path, ignore_errors=True)
 
 

@@ -6,6 +6,7 @@ Only the standard library: the supervisor, which stands beside training for days
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import time
@@ -163,3 +164,18 @@ def read_events(folder: Path, start: int) -> Events:
             case "error":
                 events = replace(events, error=str(entry.get("message", "")))
     return events
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock. A shared lock is tried: those who only ask do not disturb each other."""
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

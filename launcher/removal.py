@@ -123,6 +123,9 @@ def _runs_in(cluster: Cluster, removed: Sequence[Object]) -> list[str]:
     for workload in cluster.list(WORKLOAD, all_namespaces=True):
         admitted = (objects.status(workload).get("admission") or {}).get("clusterQueue")
         waits = (objects.namespace(workload), workload["spec"].get("queueName")) in local
+        held = objects.is_true(workload, "QuotaReserved")
+        if workload["spec"].get("active") is False and not held:
+            continue  # cancelled: it has no need of a queue any more
         if (admitted in queues or waits) and not objects.is_true(workload, "Finished"):
             owners = workload["metadata"].get("ownerReferences") or [{}]
             found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")

@@ -31,7 +31,7 @@ if __name__ == "__main__":  # started as a file, where the package may not be in
     sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from launcher.processes import MARK, descendants, kill_all, marked
-from launcher.record import CONFIG, EVENTS, LOCK, LOG, now, read_events, read_record, write_record
+from launcher.record import CONFIG, EVENTS, LOCK, LOG, is_locked, now, read_events, read_record, write_record
 
 # How long a process may take to end after SIGTERM: enough to write a checkpoint, as Kubernetes gives a pod.
 GRACE_SECONDS = 30.0
@@ -115,7 +115,7 @@ class Supervisor:
         runs, sweep = self.folder.parent, self.record.sweep
         earlier = [f"{sweep}-{number}" for number in range(self.record.sweep_number - 1, 0, -1)]
         for name in earlier:
-            while not self.cancels and not _is_free(runs / name / LOCK):
+            while not self.cancels and is_locked(runs / name / LOCK):
                 self._wait_for(f"It waits for {name}, which comes before it in the sweep.")
         # Never removed: all that wait must mean the same file.
         file = os.open(runs / TURN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -298,22 +298,6 @@ class Supervisor:
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(f"[launcher] {text}\n")
-
-
-def _is_free(lock: Path) -> bool:
-    """Whether nobody holds the lock of a run, or there is no such run."""
-    try:
-        file = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        # Shared, as others do who only look; it is given back at once.
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(file)
-    return True
 
 
 def _prctl() -> Callable[[int, int], int] | None:

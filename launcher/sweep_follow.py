@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from launcher import output, sweeps
 from launcher.cluster_errors import Unreachable
 from launcher.errors import Detached, ExitCode
+from launcher.follow import view
 from launcher.place import ANYWHERE, Place
 from launcher.runs import RunStatus, State
 from launcher.sweeps import Sweep
@@ -111,10 +111,8 @@ def summary(sweep: Sweep, place: Place = ANYWHERE) -> str:
 def rows(sweep: Sweep, runs: Sequence[RunStatus]) -> list[tuple[str, ...]]:
     """A table of some of the sweep's runs: what differs between them, and what they have come to."""
     columns: dict[str, list[str]] = {"RUN": [run.name for run in runs]}
-    for key in sweep.keys:
-        columns[_title(key, sweep.keys)] = [
-            spell(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs
-        ]
+    for key, title in zip(sweep.keys, titles(sweep.keys), strict=True):
+        columns[title] = [spell(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs]
     columns["STATE"] = [run.state.value for run in runs]
     columns["STEP"] = [_step(run) for run in runs]
     columns["LOSS"] = [_loss(run.loss) for run in runs]
@@ -132,10 +130,10 @@ def spell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _title(key: str, keys: Sequence[str]) -> str:
-    """The last part of a key, where that says enough."""
-    short = key.rpartition(".")[2]
-    return short if [other.rpartition(".")[2] for other in keys].count(short) == 1 else key
+def titles(keys: Sequence[str]) -> list[str]:
+    """What a table's columns of these keys are called: each key's last part, where that says enough."""
+    short = [key.rpartition(".")[2] for key in keys]
+    return [last if short.count(last) == 1 else key for key, last in zip(keys, short, strict=True)]
 
 
 def _step(run: RunStatus) -> str:
@@ -223,17 +221,5 @@ def shown(sweep: Sweep, room: int) -> list[RunStatus]:
     return sorted(sweep.runs, key=lambda run: (run.state in waiting, run.state.ended, order[run.name]))[:room]
 
 
-@contextlib.contextmanager
-def _view() -> Iterator[_View]:
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if console.is_dumb_terminal:
-        yield _Lines()
-        return
-    view = _Table(console)
-    with view.live:
-        yield view
+def _view() -> contextlib.AbstractContextManager[_View]:
+    return view(_Lines, _Table)

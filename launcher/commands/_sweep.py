@@ -26,7 +26,10 @@ def preview(plan: SweepPlan, place: Place, *, accept_changes: bool, form: str) -
     members = [each.member for each in plan.plans if each.member is not None]
     cells = [[sweep_follow.spell(value) for value in member.values.values()] for member in members]
     table = output.table(
-        [("RUN", *plan.keys), *((each.name, *row) for each, row in zip(plan.plans, cells, strict=True))]
+        [
+            ("RUN", *sweep_follow.titles(plan.keys)),
+            *((each.name, *row) for each, row in zip(plan.plans, cells, strict=True)),
+        ]
     )
     output.emit([preview.config for preview in previews], form, table)
     return 0

@@ -368,6 +368,12 @@ def test_queues_with_runs_stay(bench4: Bench) -> None:
     assert said.code == 1
     assert f"Error: Runs wait or run in the queues of queues: {bench4.name}/one; nothing was changed." in said.err
     assert bench4.revisions() == ["deployed"]
+    # One that was cancelled needs no queue any more.
+    one = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{bench4.name}/workloads/one"
+    bench4.api.merge(one, {"spec": {"active": False}})
+    said = bench4("uninstall", "queues", "--dry-run")
+    assert (said.code, "! " in said.err) == (0, False)
+    bench4.api.merge(one, {"spec": {"active": True}})
     assert bench4("uninstall", "queues", "-y", "--force").code == 0
     assert bench4.revisions() == []
 

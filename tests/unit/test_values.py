@@ -169,6 +169,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a=1,a.b=2", '--set "a=1,a.b=2": "b" cannot be set, since what is above it is no map.'),
         ("a=1,a[0]=2", '--set "a=1,a[0]=2": [0] is the index of a list, but there is no list.'),
         ('a="x', '--set "a="x": "x is not valid YAML.'),
+        ('a=[x,"1"]', '--set "a=[x,"1"]": [x is not valid YAML; as in Helm, a comma ends a value here.'),
     ],
 )
 def test_a_bad_set_is_one_sentence(option: str, message: str) -> None:
