@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _Rule = Callable[[Situation], Finding | None]
 # Each with the key to point at, and whether a run that breaks it is refused.
 _RULES: tuple[tuple[_Rule, str, str], ...] = (
-    (rules_queue.no_kueue, "queue.name", WARNING),
     (rules_queue.no_local_queue, "queue.name", ERROR),
     (rules_queue.no_cluster_queue, "queue.name", ERROR),
     (rules_queue.local_queue_stopped, "queue.name", WARNING),
@@ -80,6 +79,12 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
     """What stands against submitting the plan's object to this cluster; what RBAC hides is not held against it."""
     situation = _before(obj, cluster)
     found = [*_missing(plan, objects.namespace(obj), cluster)]
+    if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
+        text = (
+            f"Kueue is not installed in {cluster.cluster.name}, so {situation.name} would not wait in the queue "
+            f'"{situation.queue}" and be given chips there: it would start at once, or its pods would wait for nodes.'
+        )
+        return [*found, _problem(plan.values, "no_kueue", WARNING, "queue.name", text, ("launcher doctor says more.",))]
     for rule, key, severity in _RULES:
         finding = rule(situation) if situation.queue else None
         if finding is not None:

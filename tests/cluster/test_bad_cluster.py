@@ -263,6 +263,12 @@ def test_kinds_that_the_cluster_does_not_serve(desk: Desk, control_plane: Contro
                     "launcher doctor shows what the cluster has.",
                 )
             )
+        # Without Kueue nothing holds a run back.
+        proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/kueue.x-k8s.io/") else None
+        done = without("submit", "-f", desk.values("job-set"), "--dry-run")
+        assert done.code == 0
+        assert "queue.name: Kueue is not installed in the cluster proxied, so demo would not wait" in done.err
+        proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/jobset.x-k8s.io/") else None
         # Runs of the other kind are none the worse.
         assert without("submit", "-f", desk.values("ray-job"), "--detach").code == 0
         assert [run["name"] for run in without("list", "-n", desk.namespace, "-o", "json").json] == ["demo"]
