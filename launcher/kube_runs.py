@@ -92,27 +92,37 @@ class KubeBackend:
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         obj = self._object(plan)
+        said, freed = f'The run "{plan.name}" was submitted ({self.where}).', 0
         for _ in range(_RACES):
             found = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
-            said = f'The run "{plan.name}" was submitted ({self.where}).'
             if found is not None:
-                if found["metadata"].get("deletionTimestamp"):
-                    self._wait_until_gone(found)
-                    continue
                 again.check_sweep(plan, objects.label(found, kube_view.SWEEP))
-                verdict = self._verdict(found, obj, accept_changes)
+                try:
+                    verdict = self._verdict(found, obj, accept_changes)
+                except _Gone:
+                    continue  # somebody else was faster: look at what they made
                 if verdict is not None:
                     return Submission(self._status_of(found), verdict, created=False)
             warnings = self._preflight(plan, obj)
             if found is not None:
-                said = self._make_room(found, obj)
+                said = self._make_room(found, obj) or said
+                freed = kube_view.attempt_of(found)
             try:
                 made = self.cluster.create(obj)
             except AlreadyThere:
-                continue  # somebody else was faster: look at what they made
+                continue
             except NoNamespace as error:
                 raise self._no_namespace(error) from error
+            except ClusterError as error:
+                if freed:
+                    error.message = (
+                        f'The record of attempt {freed} of the run "{plan.name}" is gone, and attempt {freed + 1} was '
+                        f"not made. {error.message}"
+                    )
+                    goes_on = "Submitting it again goes on from its last checkpoint; its attempts count from 1 then."
+                    error.hint = f"{error.hint} {goes_on}".strip()
+                raise
             return Submission(kube_view.status(self.cluster, Seen(made)), said + warnings, created=True)
         raise LauncherError(
             f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
@@ -144,15 +154,15 @@ class KubeBackend:
     def _verdict(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
         """What a submit finds done already, in a sentence; None where there is the next attempt to make.
 
-        A run that is being cancelled is first seen to its end, with `finish`.
+        A run that is being cancelled is first seen to its end; without `finish`, that is taken for granted.
         """
         from launcher.plan import config_difference
 
         name = objects.name(found)
         seen = kube_view.look(self.cluster, found)
         state, _ = states.classify(seen)
-        if seen.cancelled_at and not state.ended and finish:
-            state = self.cancel(name).state
+        if seen.cancelled_at and not state.ended:
+            state = self.cancel(name).state if finish else State.CANCELLED
         difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
         return again.verdict(name, state, difference, accept_changes=accept_changes, where=self._option)
 

@@ -110,7 +110,8 @@ def test_a_run_that_is_being_cancelled_is_ended_before_it_goes_on(
     follow_as(control_plane, "three-then-one-and-two", run).step_past("Workload", PodsReady="True")
     admin.merge(path_of(run), {"metadata": {"annotations": {"slipway.dev/cancelled": "2026-01-02T03:04:05Z"}}})
     preview = desk("submit", "-f", file, "--dry-run")
-    assert (preview.code, len(pods(desk, admin))) == (0, 6)
+    assert (preview.code, preview.err) == (0, 'Would resume the run "demo" as attempt 2.\n')
+    assert len(pods(desk, admin)) == 6
     with controllers(control_plane, desk.namespace):
         again = desk("submit", "-f", file, "--detach", "-o", "json")
     assert (again.code, again.json["attempt"], pods(desk, admin)) == (0, 2, [])
