@@ -187,17 +187,16 @@ def test_one_bad_combination_creates_nothing(desk: Desk, admin: Api) -> None:
 
 
 def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(desk: Desk, admin: Api) -> None:
-    quota = {
+    quota: Object = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "four", "namespace": desk.namespace},
         "spec": {"hard": {"count/jobsets.jobset.x-k8s.io": "4"}},
     }
     admin.create(quota)
-    deadline = time.monotonic() + 30
-    while not admin.get(path_of(quota)).get("status", {}).get("used"):  # until it is counted, all is refused
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    # The API server counts by this status, which the controller manager begins; it sees new kinds now and then only.
+    hard = quota["spec"]["hard"]
+    admin.merge(f"{path_of(quota)}/status", {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
     sweep = ("submit", "-f", desk.values("job-set", "lr"), *SIX, "--detach")
     done = desk(*sweep)
     assert (done.code, len(desk.runs(admin))) == (1, 4), done.err
