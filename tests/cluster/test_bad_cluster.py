@@ -240,7 +240,7 @@ def test_a_namespace_that_is_not_there(desk: Desk, control_plane: ControlPlane, 
         assert done.err.endswith(told(message, hint))
     listed = gone("list", "-n", "no-such-namespace")
     assert (listed.code, listed.out) == (0, "")
-    assert listed.err == f"Warning: {message}\nThere are no runs yet; launcher submit starts one.\n"
+    assert listed.err == f"Warning: {message}\n"
 
 
 # What a real API server answers to a path of a group that it does not serve.
