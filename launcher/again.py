@@ -36,16 +36,16 @@ def verdict(name: str, state: State, difference: Sequence[str], *, accept_change
     return None
 
 
-def check_sweep(plan: LaunchPlan, found: str) -> None:
+def check_sweep(plan: LaunchPlan, found: str, *, where: str = "") -> None:
     """Raises LauncherError where a run of a sweep finds its name taken by one of another sweep, or of none.
 
-    `found` is the sweep of the run that is there, "" for none.
+    `found` is the sweep of the run that is there, "" for none; `where` as for `verdict`.
     """
     if plan.member is not None and plan.member.sweep != found:
         of = f"is one of the sweep {found}" if found else "is none of a sweep's"
         raise LauncherError(
             f'There is a run "{plan.name}" already, and it {of}.',
-            f"Give the sweep another name (--name), or delete the run: launcher delete {plan.name}",
+            f"Give the sweep another name (--name), or delete the run: launcher delete {plan.name}{where}",
         )
 
 
@@ -54,7 +54,9 @@ def would_resume(name: str, attempt: int) -> str:
     return f'Would resume the run "{name}" as attempt {attempt}.'
 
 
-def resumed(name: str, state: State, attempt: int, *, checkpoint: bool | None, interrupted: bool = False) -> str:
+def resumed(
+    name: str, state: State, attempt: int, *, checkpoint: bool | None, interrupted: bool = False, deleted: bool = False
+) -> str:
     """What a submit says that made the next attempt, `attempt`, of a run that had ended in `state`.
 
     `checkpoint` is whether it left one to go on from; None where that cannot be seen from here.
@@ -62,6 +64,8 @@ def resumed(name: str, state: State, attempt: int, *, checkpoint: bool | None, i
     ended = {State.CANCELLED: "was cancelled"}.get(state, f"had {state}")
     if interrupted:
         ended = "was interrupted"
+    if deleted:
+        ended = "was deleted"
     resumes = {
         True: "goes on from its last checkpoint",
         False: "starts again",

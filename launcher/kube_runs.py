@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,11 +19,12 @@ from launcher import again, kube_logs, kube_view, live, objects, progress, state
 from launcher.cluster import NAMESPACE, WORKLOAD, AlreadyThere, Cluster, ClusterError, Conflict, NoNamespace, NotThere
 from launcher.cluster_errors import QuotaExceeded
 from launcher.errors import LauncherError
-from launcher.objects import Object
+from launcher.objects import Object, is_true
 from launcher.positions import positions
 from launcher.problems import has_errors
 from launcher.runs import Preview, RunStatus, State, Submission
 from launcher.states import Seen
+from launcher.waiting import Wait
 
 if TYPE_CHECKING:
     from launcher.plan import LaunchPlan
@@ -48,6 +48,7 @@ class KubeBackend:
         self.cluster = cluster
         self.everywhere = everywhere  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
+        self.narrate: Callable[[str], None] = lambda _: None  # told what is waited for, where that takes long
         self._rendered: dict[str, dict[str, Any]] = {}
         self._absent: set[str] = set()  # names that a preview has just found free: their create comes first
         self._snapshot = live.Snapshot(cluster)
@@ -57,9 +58,8 @@ class KubeBackend:
         return self.cluster.where
 
     @property
-    def _option(self) -> str:
-        """What a command needs beside a run's name to find it."""
-        return f" -n {self.cluster.namespace}"
+    def option(self) -> str:
+        return self.cluster.option
 
     # --- submit ---
 
@@ -82,7 +82,7 @@ class KubeBackend:
             self._absent.add(plan.name)
             said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
             return Preview(plan.config, said + warnings)
-        again.check_sweep(plan, objects.label(found, kube_view.SWEEP))
+        again.check_sweep(plan, objects.label(found, kube_view.SWEEP), where=self.option)
         verdict = self._verdict(found, obj, accept_changes, finish=False)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Would start nothing.")
@@ -92,12 +92,12 @@ class KubeBackend:
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         obj = self._object(plan)
-        said, freed = f'The run "{plan.name}" was submitted ({self.where}).', 0
+        said, freed = f'The run "{plan.name}" was submitted.', 0
         for _ in range(_RACES):
             found = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
             if found is not None:
-                again.check_sweep(plan, objects.label(found, kube_view.SWEEP))
+                again.check_sweep(plan, objects.label(found, kube_view.SWEEP), where=self.option)
                 try:
                     verdict = self._verdict(found, obj, accept_changes)
                 except _Gone:
@@ -154,24 +154,27 @@ class KubeBackend:
     def _verdict(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
         """What a submit finds done already, in a sentence; None where there is the next attempt to make.
 
-        A run that is being cancelled is first seen to its end; without `finish`, that is taken for granted.
+        A run that is being cancelled is first seen to its end; without `finish`, that is taken for granted. One that
+        is being deleted counts as ended: it cannot go on.
         """
         from launcher.plan import config_difference
 
         name = objects.name(found)
         seen = kube_view.look(self.cluster, found)
-        state, _ = states.classify(seen)
+        state = _outcome(seen)
         if seen.cancelled_at and not state.ended:
             state = self.cancel(name).state if finish else State.CANCELLED
         difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
-        return again.verdict(name, state, difference, accept_changes=accept_changes, where=self._option)
+        return again.verdict(name, state, difference, accept_changes=accept_changes, where=self.option)
 
     def _make_room(self, found: Object, obj: dict[str, Any]) -> str:
         """Remove the attempt that has ended, and number `obj` as the next; what there is to say of it.
 
         First the API server is asked whether it would take the new one, so that a refusal costs no record.
         """
-        self._refuse_release(found, "be replaced")
+        going = _is_going(found)
+        if not going:
+            self._refuse_release(found, "be replaced")
         attempt = kube_view.attempt_of(found) + 1
         obj["metadata"].setdefault("annotations", {})[states.ATTEMPT] = str(attempt)
         for part, key in (("labels", kube_view.SWEEP), ("annotations", kube_view.SWEEP_VALUES)):
@@ -181,13 +184,15 @@ class KubeBackend:
         self._try(obj, found)
         # As it is by now: one that was being cancelled has been seen to its end.
         now = self.cluster.get(kube_view.kind_of(found), objects.name(found)) or found
-        state, _ = states.classify(kube_view.look(self.cluster, now))
+        seen = kube_view.look(self.cluster, now)
+        stopped = going and not states.classify(seen)[0].ended
         try:
-            self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
+            if not going:
+                self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
         except Conflict:
             return ""  # another object has its name by now, which the create will meet
         self._wait_until_gone(found)
-        return again.resumed(objects.name(found), state, attempt, checkpoint=None)
+        return again.resumed(objects.name(found), _outcome(seen), attempt, checkpoint=None, deleted=stopped)
 
     def _try(self, obj: dict[str, Any], found: Object) -> None:
         """A dry run of the create. That the name is taken comes last of all, so everything else has been accepted."""
@@ -199,7 +204,7 @@ class KubeBackend:
             # Deleting `found` would make room, if a moment later; who is to say that nobody else takes it?
             name = objects.name(found)
             error.hint = (
-                f"The record of the last attempt counts too. launcher delete {name}{self._option}, and submitting "
+                f"The record of the last attempt counts too. launcher delete {name}{self.option}, and submitting "
                 "it again, goes on from its last checkpoint as well."
             )
             raise
@@ -232,7 +237,9 @@ class KubeBackend:
         obj = self._find(name, foreign=True)
         if obj is None or not kube_view.ours(obj):
             return None
-        return kube_view.status(self.cluster, Seen(obj))
+        seen = Seen(obj)
+        # Whether it is cancelled for good, its Workload says.
+        return kube_view.status(self.cluster, kube_view.look(self.cluster, obj) if seen.cancelled_at else seen)
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
         def look() -> Seen | None:
@@ -253,44 +260,72 @@ class KubeBackend:
         if not seen.cancelled_at:
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             self._patch(obj, {"metadata": {"annotations": {states.CANCELLED: now}}})
-        self._stop(seen)
-        return self._wait_until_freed(name, kube_view.config_of(obj))
+        return self._see_to_its_end(obj)
 
     def delete(self, name: str) -> None:
         obj = self._known(name)
-        state, _ = states.classify(kube_view.look(self.cluster, obj))
-        if not state.ended:
-            raise LauncherError(
-                f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}{self._option}"
-            )
-        self._refuse_release(obj, "be deleted")
-        try:
-            self.cluster.delete(kube_view.kind_of(obj), name, uid=objects.uid(obj))
-        except Conflict as error:
-            raise LauncherError(f'The run "{name}" was submitted again meanwhile; nothing was deleted.') from error
+        if not _is_going(obj):
+            seen = kube_view.look(self.cluster, obj)
+            state, _ = states.classify(seen)
+            if not state.ended and not seen.cancelled_and_idle:
+                raise LauncherError(
+                    f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}{self.option}"
+                )
+            self._refuse_release(obj, "be deleted")
+            try:
+                self.cluster.delete(kube_view.kind_of(obj), name, uid=objects.uid(obj))
+            except Conflict as error:
+                raise LauncherError(f'The run "{name}" was submitted again meanwhile; nothing was deleted.') from error
         self._wait_until_gone(obj)
 
+    def _see_to_its_end(self, obj: Object) -> RunStatus:
+        """Take its pods and its quota from it, and wait until it has none; what it is then.
+
+        Whatever lets it go again meanwhile is told again: Kueue may make its Workload only now, or anew.
+        """
+        name, uid = objects.name(obj), objects.uid(obj)
+        grace = (kube_view.config_of(obj).get("run") or {}).get("graceSeconds")
+        seconds = _FREED_SECONDS + (grace if isinstance(grace, int | float) else 0)
+        wait = Wait(seconds, min(0.5, self.poll_seconds), self.narrate)
+        while True:
+            seen = kube_view.look(self.cluster, self._known(name))
+            if objects.uid(seen.obj) != uid:
+                raise _Gone(f'The run "{name}" was submitted again while it was cancelled; the new one is left alone.')
+            if states.classify(seen)[0].ended:
+                return self._with_progress(seen)
+            self._stop(seen)
+            if seen.holds_nothing and seen.workload is None:
+                if wait.elapsed > _WORKLOAD_SECONDS:
+                    raise self._no_workload(name)
+                wait.for_(f'Waiting for Kueue to make a Workload of the run "{name}", to be told to leave it alone…')
+            elif wait.over:
+                raise LauncherError(
+                    f'The run "{name}" was told to end, and still holds {_held(seen)}.',
+                    f"launcher cancel {name}{self.option} goes on waiting; launcher explain {name}{self.option} says "
+                    "more.",
+                )
+            else:
+                wait.for_(f'Waiting for the run "{name}" to give back {_held(seen)}…')
+
     def _stop(self, seen: Seen) -> None:
-        """Take its pods and its quota from it, for good.
+        """Tell whoever may run it to stop, for good.
 
         Kueue lets a suspended run go again as long as it is admitted, so its Workload is what has to be made inactive.
         """
-        deadline = time.monotonic() + _WORKLOAD_SECONDS
-        while seen.queued and seen.workload is None and time.monotonic() < deadline:
-            time.sleep(min(0.5, self.poll_seconds))
-            seen = kube_view.look(self.cluster, self._known(objects.name(seen.obj)))
-        if seen.workload is not None:
+        if seen.workload is None:
+            if not seen.suspended:
+                self._patch(seen.obj, {"spec": {"suspend": True}})
+        elif seen.active:
             with contextlib.suppress(NotThere):  # the run has ended meanwhile, or was deleted
                 self.cluster.patch(WORKLOAD, objects.name(seen.workload), {"spec": {"active": False}})
-        elif not seen.suspended:
-            self._patch(seen.obj, {"spec": {"suspend": True}})
-        elif seen.queued:
-            raise LauncherError(
-                f'Kueue has made no Workload for the run "{objects.name(seen.obj)}", by which it would be told to '
-                "leave it alone; the run holds nothing now.",
-                f"launcher doctor shows whether Kueue runs. To remove the run: kubectl delete "
-                f"{kube_view.kind_of(seen.obj).plural} {objects.name(seen.obj)} -n {self.cluster.namespace}",
-            )
+
+    def _no_workload(self, name: str) -> LauncherError:
+        return LauncherError(
+            f'The run "{name}" holds nothing now, but is not cancelled for good: Kueue has made no Workload of it, by '
+            "which it would be told to leave it alone, and starts the run once it makes one.",
+            f"To be rid of the run: launcher delete {name}{self.option}. To keep its record, repeat launcher cancel "
+            f"{name}{self.option} when Kueue runs again, which launcher doctor shows.",
+        )
 
     def _patch(self, obj: Object, patch: dict[str, Any]) -> None:
         try:
@@ -298,36 +333,20 @@ class KubeBackend:
         except NotThere as error:
             raise self._unknown(objects.name(obj)) from error
 
-    def _wait_until_freed(self, name: str, config: dict[str, Any]) -> RunStatus:
-        grace = (config.get("run") or {}).get("graceSeconds")
-        deadline = time.monotonic() + _FREED_SECONDS + (grace if isinstance(grace, int | float) else 0)
-        while True:
-            seen = kube_view.look(self.cluster, self._known(name))
-            if states.classify(seen)[0].ended:
-                return self._with_progress(seen)
-            if time.monotonic() > deadline:
-                pods = len(seen.pods or ())
-                raise LauncherError(
-                    f'The run "{name}" was told to end, and still holds '
-                    + (f"{pods} pods." if pods else "its quota: Kueue has not taken it back."),
-                    f"launcher cancel {name}{self._option} goes on waiting; launcher explain says more.",
-                )
-            time.sleep(min(0.5, self.poll_seconds))
-
     def _wait_until_gone(self, obj: Object) -> None:
         name, uid = objects.name(obj), objects.uid(obj)
-        deadline = time.monotonic() + _GONE_SECONDS
+        wait = Wait(_GONE_SECONDS, min(0.2, self.poll_seconds), self.narrate)
         while True:
             now = self.cluster.get(kube_view.kind_of(obj), name)
             if now is None or objects.uid(now) != uid:
                 return
-            if time.monotonic() > deadline:
-                held = ", ".join(now["metadata"].get("finalizers") or []) or "its pods"
+            held = ", ".join(now["metadata"].get("finalizers") or []) or "its pods"
+            if wait.over:
                 raise LauncherError(
                     f'The {obj["kind"]} "{name}" is being deleted, and is held by {held}.',
                     "The controller that has to let it go may be down: launcher doctor shows it. Try again later.",
                 )
-            time.sleep(min(0.2, self.poll_seconds))
+            wait.for_(f'Waiting for the {obj["kind"]} "{name}" to be gone: it is being deleted, and is held by {held}…')
 
     # --- the object ---
 
@@ -349,7 +368,7 @@ class KubeBackend:
         return obj
 
     def _unknown(self, name: str) -> LauncherError:
-        return LauncherError(f'There is no run "{name}" in the {self.where}.')
+        return _Gone(f'There is no run "{name}" in the {self.where}.')
 
     def _status_of(self, obj: Object) -> RunStatus:
         return self._with_progress(kube_view.look(self.cluster, obj))
@@ -399,3 +418,28 @@ class KubeBackend:
                 f'The run "{objects.name(obj)}" is the Helm release {release}, and cannot {what} without it.',
                 f"helm uninstall {release} -n {self.cluster.namespace} removes it.",
             )
+
+
+class _Gone(LauncherError):
+    """The object that was to be dealt with is gone, or another one has its name."""
+
+
+def _is_going(obj: Object) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def _outcome(seen: Seen) -> State:
+    """The state in which a submit finds the attempt before: what holds nothing any more, or goes, was cancelled."""
+    state, _ = states.classify(seen)
+    if not state.ended and (_is_going(seen.obj) or seen.cancelled_and_idle):
+        return State.CANCELLED
+    return state
+
+
+def _held(seen: Seen) -> str:
+    pods = len(seen.pods or ())
+    if pods:
+        return f"{pods} pod{'s' if pods > 1 else ''}"
+    if seen.workload is None or not is_true(seen.workload, "QuotaReserved"):
+        return "what its controller made for it"
+    return "its quota, which Kueue has not taken back"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from launcher import objects, states
@@ -55,14 +56,20 @@ def look(cluster: Cluster, obj: Object) -> Seen:
     name, uid = objects.name(obj), objects.uid(obj)
     workloads, pods = together(
         [
-            lambda: list_if_served(cluster, WORKLOAD, labels=f"{JOB_UID}={uid}") if _queued(obj) else [],
+            lambda: list_or_none(cluster, WORKLOAD, labels=f"{JOB_UID}={uid}") if _queued(obj) else [],
             lambda: cluster.list(POD, labels=f"{RUN}={name}"),
         ]
     )
-    # Pods of the attempt before, whose object had the same name, may still be ending.
+    return Seen(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
+
+
+def own_pods(obj: Object, pods: Iterable[Json]) -> tuple[Json, ...]:
+    """Those of the pods with the run's label that are this attempt's.
+
+    Pods of the attempt before, whose object had the same name, may still be ending.
+    """
     since = str(obj["metadata"].get("creationTimestamp") or "")
-    own = tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= since)
-    return Seen(obj, workloads[0] if workloads else None, own)
+    return tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= since)
 
 
 def all_seen(cluster: Cluster, *, sweep: str = "", everywhere: bool = False) -> list[Seen]:
@@ -72,14 +79,15 @@ def all_seen(cluster: Cluster, *, sweep: str = "", everywhere: bool = False) -> 
     """
     labels = f"{RUN},{SWEEP}={sweep}" if sweep else RUN
     of_runs = [_lister(cluster, kind, labels, everywhere) for kind in KINDS.values()]
-    of_workloads = _lister(cluster, WORKLOAD, "", everywhere)
+    of_workloads = partial(list_or_none, cluster, WORKLOAD, everywhere=everywhere)
     if sweep:  # a name is asked for that is no sweep's, more often than not, and all Workloads are many
         runs = together(of_runs)
         workloads = of_workloads() if any(runs) else []
     else:
         *runs, workloads = together([*of_runs, of_workloads])
-    by_owner = {objects.label(workload, JOB_UID): workload for workload in workloads}
-    return [Seen(obj, by_owner.get(objects.uid(obj))) for found in runs for obj in found if ours(obj)]
+    by_owner = {objects.label(workload, JOB_UID): workload for workload in workloads or ()}
+    kueue = workloads is not None
+    return [Seen(obj, by_owner.get(objects.uid(obj)), None, kueue) for found in runs for obj in found if ours(obj)]
 
 
 def status(cluster: Cluster, seen: Seen) -> RunStatus:
@@ -157,10 +165,15 @@ def folder_of(config: Mapping[str, Any]) -> str:
 
 def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", everywhere: bool = False) -> list[Json]:
     """The objects of a kind; none where the cluster does not have the kind."""
+    return list_or_none(cluster, kind, labels=labels, everywhere=everywhere) or []
+
+
+def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", everywhere: bool = False) -> list[Json] | None:
+    """The objects of a kind; None where the cluster does not have the kind."""
     try:
         return cluster.list(kind, labels=labels, all_namespaces=everywhere)
     except NotServed:
-        return []
+        return None
 
 
 def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -171,9 +184,9 @@ def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
         return [future.result() for future in [pool.submit(call) for call in calls]]
 
 
-def newest(pods: Iterable[Object]) -> Object | None:
-    """The pod that was made last."""
-    return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
+def newest(those: Iterable[Object]) -> Object | None:
+    """The pod, or whatever it is, that was made last."""
+    return max(those, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
 
 
 def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | None]:

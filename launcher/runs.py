@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from launcher.plan import LaunchPlan
@@ -113,12 +113,28 @@ class Preview:
     said: str
 
 
+BEING_CANCELLED = "It is being cancelled."
+"""The reason of a run that was told to end; it can be deleted once it holds nothing."""
+
+
+@runtime_checkable
+class Narrates(Protocol):
+    """A backend that waits for others, and tells `narrate` what it waits for where that takes long."""
+
+    narrate: Callable[[str], None]
+
+
 class Backend(Protocol):
     """A kind of run. Every method raises LauncherError with a sentence when it cannot do its work."""
 
     @property
     def where(self) -> str:
         """The cluster, context and namespace, to be named before anything is changed; "" for this machine."""
+        ...
+
+    @property
+    def option(self) -> str:
+        """What a command needs behind a run's name to find it there: " --context lab -n research"."""
         ...
 
     @property

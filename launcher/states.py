@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launcher.objects import Object, annotation, condition, is_false, is_true, label, status
-from launcher.runs import State
+from launcher.runs import BEING_CANCELLED, State
 
 CANCELLED = "slipway.dev/cancelled"
 """Annotation of a run's object: when its user cancelled it (RFC 3339)."""
@@ -18,7 +18,6 @@ ATTEMPT = "slipway.dev/attempt"
 """Annotation of a run's object: the how-manieth attempt it is; 1 where it is missing."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 
-_BEING_CANCELLED = "It is being cancelled."
 _NO_WORKLOAD = "Kueue has made no Workload for it yet."
 # KubeRay keeps the end of the driver's log in the message of a job that failed.
 _LOG = "last available logs"
@@ -26,11 +25,15 @@ _LOG = "last available logs"
 
 @dataclass(frozen=True)
 class Seen:
-    """A run's object with what belongs to it, as of one moment. `pods` is None where they were not looked at."""
+    """A run's object with what belongs to it, as of one moment. `pods` is None where they were not looked at.
+
+    `kueue` is whether the cluster has Kueue at all.
+    """
 
     obj: Object
     workload: Object | None = None
     pods: Sequence[Object] | None = None
+    kueue: bool = True
 
     @property
     def ray(self) -> bool:
@@ -55,6 +58,18 @@ class Seen:
         return self.workload is None or self.workload["spec"].get("active") is not False
 
     @property
+    def stays_suspended(self) -> bool:
+        """Whether nobody would let it go once it is suspended: Kueue does, of a run that it makes a Workload for."""
+        if self.workload is None:
+            return not self.queued or not self.kueue
+        return not self.active
+
+    @property
+    def cancelled_and_idle(self) -> bool:
+        """Whether it was cancelled and holds nothing, so that it can be deleted; Kueue may still start it till then."""
+        return bool(self.cancelled_at) and self.holds_nothing
+
+    @property
     def pods_wanted(self) -> int:
         """How many pods Kueue has admitted, else how many there are."""
         sets = (status(self.workload).get("admission") or {}).get("podSetAssignments") or [] if self.workload else []
@@ -77,7 +92,7 @@ def classify(seen: Seen) -> tuple[State, str]:
         if seen.obj["metadata"].get("deletionTimestamp"):
             return state, "It is being deleted."
         if seen.cancelled_at:
-            return state, _BEING_CANCELLED
+            return state, BEING_CANCELLED
     return state, reason
 
 
@@ -144,7 +159,7 @@ def _finished(seen: Seen) -> tuple[State, str] | None:
 
 def _stopped(seen: Seen) -> tuple[State, str] | None:
     """What was stopped before its end: by its user, or by Kueue."""
-    if seen.cancelled_at and seen.holds_nothing and (not seen.active or seen.workload is None):
+    if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
         return State.CANCELLED, "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
         evicted = condition(seen.workload, "Evicted") or {}

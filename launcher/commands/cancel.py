@@ -20,9 +20,11 @@ def command(name: str, place: Place, form: str) -> None:
     Its record and checkpoints stay: submitting it again resumes it. A run that has ended is left as it is.
     """
     from launcher import api, output
-    from launcher.runs import RunStatus
+    from launcher.runs import Narrates, RunStatus
 
     backend, before = api.resolve(name, place)
+    if isinstance(backend, Narrates):
+        backend.narrate = output.narrate
     if not isinstance(before, RunStatus):
         from launcher.commands import _sweep
 

@@ -92,9 +92,9 @@ def test_a_cancelled_run_holds_nothing_and_can_go_on(
 
 def test_a_run_is_cancelled_before_kueue_has_seen_it(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
     run, _ = submitted(desk, control_plane, "job-set")
-    player = follow_as(control_plane, "quota-in-use-by-others", run, run="waiting-2")
+    player = follow_as(control_plane, "three-then-one-and-two", run)
     with controllers(control_plane, desk.namespace):
-        later = threading.Timer(0.5, player.step_to)
+        later = threading.Timer(0.5, lambda: player.step_past("Workload", QuotaReserved="True"))
         later.start()
         done = desk("cancel", "demo", "-n", desk.namespace, "-o", "json")
         later.join()
@@ -127,22 +127,54 @@ def test_a_run_without_a_queue_is_suspended(desk: Desk, control_plane: ControlPl
     assert admin.get(path_of(run))["spec"]["suspend"] is True
 
 
-def test_without_kueue_a_run_that_it_holds_cannot_be_cancelled(
+def test_a_run_that_kueue_has_not_seen_is_not_cancelled_for_good(
     desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Kueue is there, and down: it would start the run when it is back, so cancelling goes on till it is told."""
     run, _ = submitted(desk, control_plane, "job-set")
     admin.merge(path_of(run), {"spec": {"suspend": True}})  # Kueue's webhook does that, its controller is down
     monkeypatch.setattr("launcher.kube_runs._WORKLOAD_SECONDS", 0.2)
-    done = desk("cancel", "demo", "-n", desk.namespace)
-    assert (done.code, done.err.splitlines()[1:]) == (
-        1,
-        [
-            'Error: Kueue has made no Workload for the run "demo", by which it would be told to leave it alone; '
-            "the run holds nothing now.",
-            "Hint: launcher doctor shows whether Kueue runs. To remove the run: kubectl delete jobsets demo "
-            f"-n {desk.namespace}",
-        ],
-    )
+    monkeypatch.setattr("launcher.waiting.QUIET_SECONDS", 0.0)
+    here = ("demo", "-n", desk.namespace)
+    for _ in range(2):  # the second finds the annotation, and is no wiser
+        done = desk("cancel", *here)
+        assert (done.code, done.err.splitlines()[1:]) == (
+            1,
+            [
+                'Waiting for Kueue to make a Workload of the run "demo", to be told to leave it alone…',
+                'Error: The run "demo" holds nothing now, but is not cancelled for good: Kueue has made no Workload of '
+                "it, by which it would be told to leave it alone, and starts the run once it makes one.",
+                f"Hint: To be rid of the run: launcher delete demo -n {desk.namespace}. To keep its record, repeat "
+                f"launcher cancel demo -n {desk.namespace} when Kueue runs again, which launcher doctor shows.",
+            ],
+        )
+        status = desk("status", *here, "-o", "json").json
+        assert (status["state"], status["reason"]) == ("queued", "It is being cancelled.")
+    # Kueue is back, and about to start it.
+    player = follow_as(control_plane, "three-then-one-and-two", run)
+    player.step_past("Workload", QuotaReserved="True")
+    with controllers(control_plane, desk.namespace):
+        done = desk("cancel", *here, "-o", "json")
+    assert (done.code, done.json["state"]) == (0, "cancelled")
+    (workload,) = admin.items(f"{KUEUE.format(desk.namespace)}/workloads")
+    assert workload["spec"]["active"] is False
+
+
+@pytest.mark.parametrize("then", ["delete", "submit"])
+def test_a_cancelled_run_that_kueue_has_not_seen_is_deleted_and_replaced(
+    then: str, desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, file = submitted(desk, control_plane, "job-set")  # not suspended, either: nobody's webhook did it
+    monkeypatch.setattr("launcher.kube_runs._WORKLOAD_SECONDS", 0.2)
+    assert desk("cancel", "demo", "-n", desk.namespace).code == 1
+    assert admin.get(path_of(run))["spec"]["suspend"] is True
+    if then == "delete":
+        done = desk("delete", "demo", "--yes", "-n", desk.namespace)
+        assert (done.code, desk.runs(admin)) == (0, []), done.err
+        return
+    done = desk("submit", "-f", file, "--detach", "-o", "json")
+    assert (done.code, done.json["attempt"], done.json["state"]) == (0, 2, "queued"), done.err
+    assert 'The run "demo" was cancelled; it goes on from its last checkpoint' in done.err
 
 
 def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
@@ -174,7 +206,8 @@ def test_pods_that_do_not_end_are_told(
     assert done.code == 1
     assert done.err.splitlines()[1:] == [
         'Error: The run "demo" was told to end, and still holds 6 pods.',
-        f"Hint: launcher cancel demo -n {desk.namespace} goes on waiting; launcher explain says more.",
+        f"Hint: launcher cancel demo -n {desk.namespace} goes on waiting; launcher explain demo -n {desk.namespace} "
+        "says more.",
     ]
     status = desk("status", "demo", "-n", desk.namespace, "-o", "json").json
     assert (status["state"], status["reason"]) == ("running", "It is being cancelled.")

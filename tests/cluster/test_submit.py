@@ -55,9 +55,7 @@ def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: Desk,
 
     done = desk("submit", "-f", file, "--detach", "-o", "json")
     assert done.code == 0
-    assert done.err == (
-        f'Submitting to {where(desk)}.\nThe run "demo" was submitted ({where(desk)}).\n{come_back(desk)}'
-    )
+    assert done.err == (f'Submitting to {where(desk)}.\nThe run "demo" was submitted.\n{come_back(desk)}')
     (run,) = desk.runs(admin)
     assert run["metadata"]["labels"] == {
         **{"slipway.dev/run": "demo", "slipway.dev/team": "research", "kueue.x-k8s.io/queue-name": "multislice"},
@@ -91,7 +89,7 @@ def test_ten_submits_at_once_make_one_run(kind: str, desk: Desk, admin: Api, mon
     said = sorted({each.said for each in done})
     assert said == [
         'The run "demo" is queued already, with the same config.',
-        f'The run "demo" was submitted ({where(desk)}).',
+        'The run "demo" was submitted.',
     ]
     (run,) = desk.runs(admin)
     assert "slipway.dev/attempt" not in (run["metadata"].get("annotations") or {})
@@ -216,27 +214,38 @@ def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monke
     file = desk.values("job-set")
     desk("submit", "-f", file, "--detach")
     (old,) = desk.runs(admin)
-    admin.merge(path_of(old), {"metadata": {"finalizers": ["example.com/held"]}})
+    sweep = {"slipway.dev/sweep": "study"}
+    admin.merge(path_of(old), {"metadata": {"finalizers": ["example.com/held"], "labels": sweep}})
     admin.delete(path_of(old))
     monkeypatch.setattr("launcher.kube_runs._GONE_SECONDS", 0.3)
+    monkeypatch.setattr("launcher.waiting.QUIET_SECONDS", 0.1)
     held = desk("submit", "-f", file, "--detach")
+    waits = 'Waiting for the JobSet "demo" to be gone: it is being deleted, and is held by example.com/held…\n'
     assert (held.code, held.err) == (
         1,
-        f"Submitting to {where(desk)}.\n"
+        f"Submitting to {where(desk)}.\n{waits}"
         'Error: The JobSet "demo" is being deleted, and is held by example.com/held.\n'
         "Hint: The controller that has to let it go may be down: launcher doctor shows it. Try again later.\n",
     )
     status = desk("status", "demo", "-n", desk.namespace, "-o", "json")
     assert (status.json["state"], status.json["reason"]) == ("queued", "It is being deleted.")
+    deleted = desk("delete", "demo", "-n", desk.namespace, "--yes")
+    assert deleted.code == 1
+    # It is still known what it was.
+    changed = desk("submit", "-f", file, "--set", "train.steps=60", "--detach")
+    assert (changed.code, "--continue goes on from its last checkpoint" in changed.err) == (1, True)
     monkeypatch.setattr("launcher.kube_runs._GONE_SECONDS", 30)
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(desk, "submit", "-f", file, "--detach", "-o", "json")
         time.sleep(0.5)
         assert not later.done()
         admin.merge(path_of(old), {"metadata": {"finalizers": None}})
-        assert (later.result().code, later.result().json["attempt"]) == (0, 1)
+        assert (later.result().code, later.result().json["attempt"]) == (0, 2)
+    said = 'The run "demo" was deleted; it goes on from its last checkpoint, if it wrote one, as attempt 2.'
+    assert said in later.result().err.splitlines()
     (new,) = desk.runs(admin)
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    assert new["metadata"]["labels"]["slipway.dev/sweep"] == "study"
 
 
 @pytest.mark.parametrize("kind", KINDS)
