@@ -212,6 +212,7 @@ def connect(context: str | None = None, namespace: str | None = None) -> Cluster
         cluster=str(inside["cluster"]),
         user=str(inside.get("user") or ""),
         namespace=namespace or str(inside.get("namespace") or "default"),
+        chosen=context is not None,
     )
 
 
@@ -235,10 +236,13 @@ class Cluster:
     before something is changed.
     """
 
-    def __init__(self, configuration: Any, *, context: str, cluster: str, user: str, namespace: str) -> None:
+    def __init__(
+        self, configuration: Any, *, context: str, cluster: str, user: str, namespace: str, chosen: bool = False
+    ) -> None:
         from kubernetes.client.rest import RESTClientObject
 
         self.context, self.cluster, self.user, self.namespace = context, cluster, user, namespace
+        self._chosen = chosen  # the context is not the kubeconfig's current one, or need not be
         self.server: str = configuration.host
         self._configuration = configuration
         # The kubernetes package sets up TLS, proxies and client certificates; requests go to its pool of connections.
@@ -253,6 +257,11 @@ class Cluster:
     def where(self) -> str:
         """Cluster, context and namespace, as they are named before anything is changed."""
         return f"cluster {self.cluster}, context {self.context}, namespace {self.namespace}"
+
+    @property
+    def option(self) -> str:
+        """What another command needs behind a name to find it here: " --context lab -n research"."""
+        return (f" --context {self.context}" if self._chosen else "") + f" -n {self.namespace}"
 
     # --- objects ---
 

@@ -67,6 +67,7 @@ class LocalBackend:
 
     kind = "local"
     where = ""
+    option = ""
     poll_seconds = 0.1
     lanes = 1  # a sweep's runs are made one after another, for each waits for those before it
 

@@ -27,6 +27,12 @@ def namespace(obj: Object) -> str:
     return str(obj["metadata"].get("namespace") or "")
 
 
+def called(obj: Object) -> str:
+    """An object in a sentence: "LocalQueue research/research"."""
+    space = namespace(obj)
+    return f"{obj['kind']} {space}/{name(obj)}" if space else f"{obj['kind']} {name(obj)}"
+
+
 def uid(obj: Object) -> str:
     return str(obj["metadata"].get("uid") or "")
 

@@ -108,19 +108,19 @@ def named(cluster: Cluster, name: str) -> Object:
     guess = f' Did you mean "{near[0]}"?' if near else f" There are: {', '.join(names)}." if names else ""
     raise LauncherError(
         f'There is no Ray cluster "{name}" in the {cluster.where}.{guess}',
-        f"run.cluster names it; launcher install ray-cluster {name} -f FILE makes one.",
+        f"run.cluster names it; launcher install ray-cluster {name}{cluster.option} -f FILE makes one.",
     )
 
 
-def check_ready(ray_cluster: Object) -> None:
-    """Raise LauncherError where its head cannot take a job."""
+def check_ready(ray_cluster: Object, where: str = "") -> None:
+    """Raise LauncherError where its head cannot take a job; `where` is Cluster.option."""
     state, reason = _state(ray_cluster)
     if state != "ready":
         name = objects.name(ray_cluster)
         why = f": {reason}" if reason else ""
         raise LauncherError(
             f"The Ray cluster {name} is {state}, so it takes no runs yet{why}.",
-            f"launcher status {name} shows its pods.",
+            f"launcher status {name}{where} shows its pods.",
         )
 
 

@@ -179,7 +179,7 @@ class RayHead:
             why = str(json.loads(data).get("message") or "").rstrip(".")
             return Unreachable(
                 f"The head of {self.where} does not answer: {why}.",
-                f"launcher status {self.name} shows its pods.",
+                f"launcher status {self.name}{self._cluster.option} shows its pods.",
                 status=status,
             )
         return error

@@ -39,8 +39,8 @@ class Removal:
             "chart": self.release.chart_name,
             "namespace": self.release.namespace,
             "context": self.cluster.context,
-            "removed": [called(obj) for obj in self.removed],
-            "kept": [called(obj) for obj in self.kept],
+            "removed": [objects.called(obj) for obj in self.removed],
+            "kept": [objects.called(obj) for obj in self.kept],
             "neededBy": self.needed_by,
         }
 
@@ -86,16 +86,10 @@ def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float
         if time.monotonic() >= deadline:
             break
         if not told:
-            say(f"Waiting: {called(left[0])} is being deleted …")
+            say(f"Waiting: {objects.called(left[0])} is being deleted …")
             told = True
         time.sleep(0.5)
-    return [f"{called(obj)} is being deleted, and held until nothing uses it any more." for obj in left]
-
-
-def called(obj: Object) -> str:
-    """An object in a sentence: "LocalQueue research/research"."""
-    space = objects.namespace(obj)
-    return f"{obj['kind']} {space}/{objects.name(obj)}" if space else f"{obj['kind']} {objects.name(obj)}"
+    return [f"{objects.called(obj)} is being deleted, and held until nothing uses it any more." for obj in left]
 
 
 def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:

@@ -61,6 +61,10 @@ class StandingBackend:
     def where(self) -> str:
         return self.cluster.where
 
+    @property
+    def option(self) -> str:
+        return self.cluster.option
+
     # --- submit ---
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
@@ -109,7 +113,7 @@ class StandingBackend:
     def _target(self, plan: LaunchPlan) -> tuple[Object, RayJobs, str]:
         """The plan's cluster, ready to take a job; and what there is to note, a sentence with a space before it."""
         target = ray_clusters.named(self.cluster, str(plan.config["run"]["cluster"]))
-        ray_clusters.check_ready(target)
+        ray_clusters.check_ready(target, self.option)
         jobs = self._jobs(target)
         runs, wanted = jobs.version(), str(plan.config["image"]["rayVersion"])
         if runs == wanted:
@@ -136,9 +140,10 @@ class StandingBackend:
     def _verdict(self, found: Found, plan: LaunchPlan, accept_changes: bool) -> str | None:
         from launcher.plan import config_difference
 
-        again.check_sweep(plan, found.metadata.get(SWEEP, ""))
+        again.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.option)
         state, difference = self._status(found).state, config_difference(found.config(), plan.config)
-        return again.verdict(plan.name, state, difference, accept_changes=accept_changes)
+        where = self.option
+        return again.verdict(plan.name, state, difference, accept_changes=accept_changes, where=where)
 
     # --- reading ---
 
@@ -217,7 +222,7 @@ class StandingBackend:
             if time.monotonic() > deadline:
                 raise LauncherError(
                     f'The run "{name}" was told to end but has not in {_STOP_SECONDS:g} s; its log may say why.',
-                    f"launcher logs {name}",
+                    f"launcher logs {name}{self.option}",
                 )
             time.sleep(0.2)
             job = found.jobs.get(found.id)
@@ -229,7 +234,9 @@ class StandingBackend:
     def delete(self, name: str) -> None:
         found = self._known(name)
         if found.job["status"] not in ENDED:
-            raise LauncherError(f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}")
+            raise LauncherError(
+                f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}{self.option}"
+            )
         for job in found.jobs.list():
             if (job.get("metadata") or {}).get(RUN) == name:
                 found.jobs.delete(str(job["submission_id"]))

@@ -146,7 +146,7 @@ def _said(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str
     """What was done, in one sentence."""
     new = sum(each.created and each.status.attempt == 1 for each in submissions)
     resumed = sum(each.created and each.status.attempt > 1 for each in submissions)
-    place = f" ({where})" if where else " on this machine"
+    place = "" if where else " on this machine"
     if new == len(submissions):
         return f'The sweep "{plan.name}" was submitted: {_count(new)}{place}.'
     parts = [f"{new} submitted"] if new else []
@@ -222,17 +222,17 @@ def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = l
 
 def delete(sweep: Sweep, backend: Backend) -> None:
     """Remove all runs of a sweep that has ended. Raises LauncherError where one goes on, and removes nothing."""
-    check_ended(sweep)
+    check_ended(sweep, backend)
     _all(backend, sweep.runs, lambda run: backend.delete(run.name), _same_refusals)
 
 
-def check_ended(sweep: Sweep) -> None:
+def check_ended(sweep: Sweep, backend: Backend) -> None:
     """Raises LauncherError where one of the runs goes on."""
     going = [run.name for run in sweep.runs if not run.state.ended]
     if going:
         raise LauncherError(
             f'The sweep "{sweep.name}" has not ended: {_named(going)}.',
-            f"Cancel it first: launcher cancel {sweep.name}",
+            f"Cancel it first: launcher cancel {sweep.name}{backend.option}",
         )
 
 

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, UsageError
 
 _Command = Callable[..., Any]
 
+_COMPLETION_SECONDS = 2.0
+
 
 def values_options(command: _Command) -> _Command:
-    """`-f FILE…` and `--set K=V`: the layers of values, in the order given."""
+    """`-f FILE…` and `--set K=V`: the layers of values, in the order given; one of them at least."""
+
+    @functools.wraps(command)
+    def given(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
+        if not files and not sets:
+            raise UsageError("There are no values: give a values file with -f, or --set.")
+        return command(*args, files=files, sets=sets, **options)
+
+    return any_values_options(given)
+
+
+def any_values_options(command: _Command) -> _Command:
+    """The same, where nothing may be given, too."""
     command = click.option(
         "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value over the files; may be repeated."
     )(command)
@@ -45,15 +61,31 @@ def format_option(command: _Command) -> _Command:
 
 def place_options(command: _Command) -> _Command:
     """`--context` and `-n`, as kubectl takes them: the command gets them as `place`, a Place."""
-    return _placed(command, local=False)
+    return _placed(command)
 
 
 def run_place_options(command: _Command) -> _Command:
     """The same, and `--local`, for verbs that look for runs on this machine too."""
-    return _placed(command, local=True)
+    return _placed(command, local_help="Look among this machine's runs only.")
 
 
-def _placed(command: _Command, *, local: bool) -> _Command:
+def submit_place_options(command: _Command) -> _Command:
+    """The same for submit, whose values say where a run goes: what is given must agree with them."""
+    return _placed(
+        command,
+        local_help="Refuse what would go to a cluster: run.kind must be local.",
+        namespace_help="The namespace, where the values name no team (default: the team's, else the context's).",
+    )
+
+
+def _placed(
+    command: _Command,
+    *,
+    local_help: str = "",
+    namespace_help: str = "A namespace of the cluster (default: the context's).",
+) -> _Command:
+    """Without `local_help` there is no --local."""
+
     @functools.wraps(command)
     def placed(*args: Any, context: str | None, namespace: str | None, local: bool = False, **options: Any) -> Any:
         from launcher.place import Place
@@ -62,14 +94,18 @@ def _placed(command: _Command, *, local: bool) -> _Command:
             raise click.UsageError("--local means this machine; leave out --context and --namespace.")
         return command(*args, place=Place(context, namespace, local), **options)
 
-    if local:
-        placed = click.option("--local", is_flag=True, help="Look among this machine's runs only.")(placed)
-    placed = click.option(
-        "-n", "--namespace", metavar="NAMESPACE", help="A namespace of the cluster (default: the context's)."
-    )(placed)
+    if local_help:
+        placed = click.option("--local", is_flag=True, help=local_help)(placed)
+    placed = click.option("-n", "--namespace", metavar="NAMESPACE", help=namespace_help)(placed)
     return click.option("--context", metavar="NAME", help="A context of the kubeconfig (default: the current one).")(
         placed
     )
+
+
+def need_terminal(does: str = "deletes") -> None:
+    """Before a question: UsageError where nobody can answer it."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"There is no terminal to ask on; --yes {does} without asking.")
 
 
 def run_argument(command: _Command) -> _Command:
@@ -77,17 +113,27 @@ def run_argument(command: _Command) -> _Command:
 
 
 def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from threading import Thread
+
     from launcher import api
     from launcher.place import Place
 
     given = {key: ctx.params.get(key) for key in ("context", "namespace")}
     place = Place(given["context"], given["namespace"], bool(ctx.params.get("local")))
-    try:
-        runs = api.list_runs(place=place)
-        names = dict.fromkeys([*(status.sweep for status in runs if status.sweep), *(status.name for status in runs)])
-        return [name for name in names if name.startswith(incomplete)]
-    except LauncherError:
-        return []
+    names: list[str] = []
+
+    def look() -> None:
+        with contextlib.suppress(LauncherError):
+            for backend in api.backends(place):  # this machine's first
+                runs = backend.list(lambda _: None)
+                names.extend(status.sweep for status in runs if status.sweep)
+                names.extend(status.name for status in runs)
+
+    # Nobody waits long for a shell to complete a word: a cluster that is silent has no names.
+    asked = Thread(target=look, daemon=True)
+    asked.start()
+    asked.join(_COMPLETION_SECONDS)
+    return [name for name in dict.fromkeys(tuple(names)) if name.startswith(incomplete)]
 
 
 class Seconds(click.ParamType[float]):

@@ -48,7 +48,7 @@ def submit(plan: SweepPlan, place: Place, *, accept_changes: bool, detach: bool,
     except KeyboardInterrupt:
         raise Detached(
             f'Interrupted: some of its runs may not be there yet; those that are go on. Submitting "{plan.name}" '
-            f"again makes the others; launcher status {plan.name} shows what there is."
+            f"again makes the others; launcher status {plan.name}{backend.option} shows what there is."
         ) from None
     output.narrate(submission.said)
     sweep = submission.sweep
@@ -88,8 +88,12 @@ def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
 def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
     import click
 
-    sweeps.check_ended(sweep)
+    from launcher.commands._options import need_terminal
+
+    sweeps.check_ended(sweep, backend)
     where = f" ({backend.where})" if backend.where else ", with their folders"
+    if confirm:
+        need_terminal()
     if confirm and not click.confirm(
         f'Delete the {len(sweep.runs)} runs of the sweep "{sweep.name}"{where}?', err=True
     ):

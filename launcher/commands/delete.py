@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from launcher.commands._options import run_argument, run_place_options
+from launcher.commands._options import need_terminal, run_argument, run_place_options
 
 if TYPE_CHECKING:
     from launcher.place import Place
@@ -22,21 +21,22 @@ def command(name: str, yes: bool, place: Place) -> int:
     checkpoints and metrics stay in its storage.
     """
     from launcher import api, follow, output
-    from launcher.errors import LauncherError, UsageError
-    from launcher.runs import RunStatus
+    from launcher.errors import LauncherError
+    from launcher.runs import BEING_CANCELLED, Narrates, RunStatus
 
     backend, status = api.resolve(name, place)
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("There is no terminal to ask on; --yes deletes without asking.")
+    if isinstance(backend, Narrates):
+        backend.narrate = output.narrate
     if not isinstance(status, RunStatus):
         from launcher.commands import _sweep
 
         return _sweep.delete(status, backend, confirm=not yes)
     name = status.name
-    if not status.state.ended:
+    if not status.state.ended and status.reason != BEING_CANCELLED:  # which holds nothing any more, or is refused
         run = follow.spelled(status, place)
         raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
     if not yes:
+        need_terminal()
         all_of = f"({backend.where})" if backend.where else f"and all of {status.folder}"
         if not click.confirm(f'Delete the run "{name}" {all_of}?', err=True):
             output.narrate("Nothing was deleted.")

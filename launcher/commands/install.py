@@ -37,8 +37,9 @@ def command(
     """Install a platform's queues or a team's Ray cluster, or upgrade to new values.
 
     RELEASE is "queues", or the cluster's name from run.cluster, if it is not given. First says where, and what would
-    change; at a terminal it asks. What Kubernetes refuses is rolled back as a whole. A queue that Kueue calls
-    inactive, or a cluster that waits for its chips, is reported and stays; the exit code is 1 then.
+    change; at a terminal it asks, and elsewhere (in CI) it goes ahead. What Kubernetes refuses is rolled back as a
+    whole. A queue that Kueue calls inactive, or a cluster that waits for its chips, is reported and stays; the exit
+    code is 1 then.
     """
     from launcher import api, diff, output
 

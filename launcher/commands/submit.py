@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.commands._options import format_option, name_option, run_place_options, values_options
+from launcher.commands._options import format_option, name_option, submit_place_options, values_options
 
 if TYPE_CHECKING:
     from launcher.place import Place
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the run config and say what would happen; create nothing.")
 @click.option("--force", is_flag=True, help="Submit what the cluster says could never start there.")
 @click.option("--continue", "accept_changes", is_flag=True, help="Go on from the last checkpoint with new values.")
-@run_place_options
+@submit_place_options
 @format_option
 def command(
     files: tuple[str, ...],
@@ -52,6 +52,7 @@ def command(
     cancel and delete. On this machine they go one after another.
     """
     from launcher import api, follow, output
+    from launcher.runs import Narrates
 
     if sweeps:
         from launcher.commands import _sweep
@@ -69,6 +70,8 @@ def command(
         output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
     backend = api.backend_for(plan, place)
+    if isinstance(backend, Narrates):
+        backend.narrate = output.narrate
     if backend.where:
         output.narrate(f"Submitting to {backend.where}.")
     submission = backend.submit(plan, accept_changes=accept_changes)

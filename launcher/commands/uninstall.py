@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import sys
-
 import click
 
-from launcher.commands._options import format_option, place_options
+from launcher.commands._options import format_option, need_terminal, place_options
 from launcher.place import Place
 
 
@@ -22,8 +20,7 @@ def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, f
     whose queues have runs.
     """
     from launcher import api, output
-    from launcher.errors import UsageError
-    from launcher.removal import called
+    from launcher.objects import called
 
     removal = api.plan_removal(release, place=place)
     output.narrate(
@@ -37,8 +34,7 @@ def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, f
         output.emit(removal.as_json(), form, "")
         return 0
     if not yes and not (removal.needed_by and not force):
-        if not sys.stdin.isatty():
-            raise UsageError("There is no terminal to ask on; --yes removes without asking.")
+        need_terminal("removes")
         if not click.confirm("Remove that?", err=True):
             output.narrate("Nothing was changed.")
             return 1

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.commands._options import format_option, values_options
+from launcher.commands._options import any_values_options, format_option
 
 if TYPE_CHECKING:
     from launcher.tree import Values
 
 
 @click.command()
-@values_options
+@any_values_options
 @click.option("--all", "defaults", is_flag=True, help="Add the defaults of the chart, for what is not set.")
 @click.option("--origins", is_flag=True, help="Print each key with the file and line that set it.")
 @format_option

@@ -138,7 +138,6 @@ def test_bad_luck_with_what_values_name(launcher: Launcher, text: str, sentence:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["submit"], "there are no values; name a file with -f, such as the preset quickstart."),
         (["submit", "-f", "empty.yaml"], "there are no values; name a file with -f, such as the preset quickstart."),
         (["submit", "-f", ""], '-f "" names no file; give a values file, or the name of a preset such as quickstart.'),
         (["submit", "-f", "quickstart", "--name", ""], "--name: the run has no name; give it one with --name NAME"),

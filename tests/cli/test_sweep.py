@@ -43,7 +43,7 @@ def supervisor(record: Record) -> int:
 def test_the_runs_of_a_sweep_go_one_after_another(launcher: Launcher) -> None:
     dry = submit(launcher, "--dry-run")
     assert (dry.code, launcher.runs) == (0, [])
-    assert dry.out.splitlines() == ["RUN     worker.env.NAME", "demo-1  a", "demo-2  b", "demo-3  c"]
+    assert dry.out.splitlines() == ["RUN     NAME", "demo-1  a", "demo-2  b", "demo-3  c"]
 
     done = submit(launcher)
     assert done.code == 0

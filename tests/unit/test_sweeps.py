@@ -201,7 +201,7 @@ def test_the_line_and_the_table() -> None:
 class Cluster:
     """A cluster whose runs this test moves along. A stand-in: what is counted here is how often it is asked."""
 
-    where, poll_seconds, lanes = "cluster x", 0.0, 4
+    where, option, poll_seconds, lanes = "cluster x", " -n x", 0.0, 4
 
     def __init__(self, runs: list[RunStatus]) -> None:
         self.runs, self.asked = runs, list[str]()
