@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +25,9 @@ def command(name: str, place: Place, form: str) -> None:
         backend, found = api.resolve(name, place)
     except LauncherError:
         # Its head need not answer to be shown, while it starts for one.
-        standing = api.clusters(name, place=place)
+        standing = []
+        with contextlib.suppress(LauncherError):
+            standing = api.clusters(name, place=place)
         if not standing:
             raise
         from launcher import ray_clusters

@@ -1,0 +1,178 @@
+"""A run is found where it is, whatever is wrong with the other places; names do not get into paths."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import api as launcher_api
+from launcher.place import Place
+from launcher.record import Record, write_record
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import Desk, settle
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    settle(control_plane, namespace)
+    return Desk(control_plane.admin, namespace, tmp_path)
+
+
+def local_run(desk: Desk, name: str) -> None:
+    folder = desk.folder / "home" / "runs" / name
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"run": {"name": name}, "train": {"steps": 3}}))
+    write_record(folder, Record(name, "default", "id", 1, "succeeded", "2026-11-01T10:00:00Z"))
+
+
+def ray_cluster(namespace: str, name: str) -> dict[str, Any]:
+    """A standing cluster as charts/ray-cluster makes it, with token authentication, which no operator has seen yet."""
+    template = {"spec": {"containers": [{"name": "ray-head", "image": "example.invalid/ray:1"}]}}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "authOptions": {"mode": "token"},
+            "headGroupSpec": {"rayStartParams": {}, "template": template},
+            "workerGroupSpecs": [],
+        },
+    }
+
+
+@pytest.mark.parametrize("provisioned", [False, True])
+def test_a_ray_cluster_without_its_token_hides_no_run(
+    provisioned: bool, desk: Desk, control_plane: ControlPlane, namespace: str
+) -> None:
+    made = control_plane.api.create(ray_cluster(namespace, "ours"))
+    if provisioned:
+        now = "2026-11-21T10:00:00Z"
+        condition = {
+            "type": "RayClusterProvisioned",
+            "status": "True",
+            "reason": "AllPodRunningAndReadyFirstTime",
+            "message": "",
+            "lastTransitionTime": now,
+        }
+        path = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/ours/status"
+        control_plane.api.request("PUT", path, {**made, "status": {"conditions": [condition]}})
+    assert desk("submit", "-f", desk.values(), "--detach").code == 0
+    for verb in ("status", "explain", "logs"):
+        said = desk(verb, "demo", "-n", namespace)
+        assert "Secret" not in said.err, said.err
+    assert desk("status", "demo", "-n", namespace).code == 0
+    shown = desk("status", "ours", "-n", namespace)
+    assert (shown.code, "ours (namespace" in shown.out) == (0, True), shown.err
+    if not provisioned:  # it cannot have a run yet
+        assert f'There is no run "other" in the cluster test, context admin, namespace {namespace}.' in (
+            desk("status", "other", "-n", namespace).err
+        )
+
+
+@pytest.mark.parametrize("broken", ["{", "unreachable"])
+def test_a_run_of_this_machine_is_found_where_the_cluster_is_no_good(broken: str, tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    server = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
+    tree = {"clusters": [server], "contexts": [context], "users": [], "current-context": "c"}
+    config.write_text(json.dumps(tree) if broken == "unreachable" else broken)
+    desk = Desk(config, "default", tmp_path)
+    local_run(desk, "mine")
+    assert desk("status", "mine").code == 0
+    listed = desk("list")
+    assert (listed.code, "mine" in listed.out, listed.err.count("Warning: ")) == (0, True, 1), listed.err
+    assert "There are no runs" not in listed.err
+    assert desk("status", "yours").code == 1
+
+
+@pytest.mark.parametrize("name", ["../demo", "a/b", "", "run/", "demo?watch=1"])
+def test_what_can_be_no_name_is_no_run(name: str, desk: Desk) -> None:
+    for verb in ("status", "cancel", "logs"):
+        said = desk(verb, name, "-n", desk.namespace)
+        assert (said.code, said.err.startswith("Error: There is no run")) == (1, True), (verb, said.err)
+
+
+def test_a_namespace_that_can_be_none(desk: Desk) -> None:
+    said = desk("list", "-n", "a/b")
+    assert (said.code, said.err) == (
+        1,
+        'Error: "a/b" cannot be a namespace: names are like team-a (a-z, 0-9 and -, at most 63).\n',
+    )
+
+
+def test_all_namespaces_are_those_of_a_cluster(desk: Desk) -> None:
+    for option in (["--local"], ["-n", "default"]):
+        assert desk("list", "-A", *option).code == 2
+
+
+def test_waiting_survives_a_login_that_fails_for_a_while(
+    desk: Desk, control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a laptop that wakes up before its network: the credential plugin finds no token."""
+    account = "research"
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "research", "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
+    control_plane.api.create(binding)
+    away = tmp_path / "away"
+    plugin = tmp_path / "plugin"
+    # A token that has expired already is asked for again at every request.
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {
+            "token": control_plane.service_account_token(namespace, account),
+            "expirationTimestamp": "2026-01-01T00:00:00Z",
+        },
+    }
+    plugin.write_text(
+        f"#!/bin/sh\n[ -e {away} ] && {{ echo no such host >&2; exit 1; }}\necho '{json.dumps(credential)}'\n"
+    )
+    plugin.chmod(0o755)
+    tree = json.loads(control_plane.kubeconfig_for(account, namespace=namespace).read_text())
+    execute = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    tree["users"][0]["user"] = {"exec": execute}
+    config = tmp_path / "plugin.kubeconfig"
+    config.write_text(json.dumps(tree))
+    sleeper = Desk(config, namespace, tmp_path)
+    file = sleeper.values(queue={"name": ""}, team={"name": ""})
+    assert sleeper("submit", "-f", file, "--detach", "--force").code == 0
+    sleeper.sit_down(monkeypatch)
+    ended: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: ended.append(launcher_api.wait("demo", timeout=30, place=Place(namespace=namespace)))
+    )
+    waiting.start()
+    time.sleep(1)
+    away.touch()
+    time.sleep(3)
+    assert waiting.is_alive()
+    away.unlink()
+    (run,) = sleeper.runs(control_plane.api)
+    finish(control_plane.api, run)
+    waiting.join(20)
+    assert [status.state for status in ended] == ["succeeded"]
+
+
+def finish(api: Api, run: dict[str, Any]) -> None:
+    """What JobSet writes at the end; recordings of whole runs are played elsewhere."""
+    done = {
+        "type": "Completed",
+        "status": "True",
+        "reason": "AllJobsCompleted",
+        "message": "jobset completed successfully",
+        "lastTransitionTime": "2026-11-21T10:00:00Z",
+    }
+    meta = run["metadata"]
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{meta['namespace']}/jobsets/{meta['name']}/status"
+    api.request("PUT", path, {**run, "status": {"conditions": [done], "restarts": 0, "terminalState": "Completed"}})
