@@ -168,16 +168,28 @@ def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
     verb, resource, group, namespace = match["verb"], match["resource"], match["group"], match["namespace"] or ""
     of = f" of {group}" if group else ""
     place = f"the namespace {namespace}" if namespace else "the whole cluster"
+    given = "charts/queues (teams.NAME.members)"
+    if namespace:
+        advice = f"If you belong to that team, {given} gives you all you need; or a platform engineer applies this, and"
+    else:
+        advice = f"A team's members get it from {given}; or a platform engineer applies this, and"
     return Forbidden(
         f"You ({match['user']}) may not {verb} {resource}{of} in {place} of {where}.",
-        "A team's members get all they need from charts/queues (teams.NAME.members). This much is missing here; a "
-        "platform engineer can apply it, and bind it to you:\n"
-        + "\n".join("  " + line for line in role_for(verb, resource, group, namespace).splitlines()),
+        f"{advice} binds it to you:\n"
+        + "\n".join("  " + line for line in _role(verb, resource, group, namespace).splitlines()),
         verb=verb,
         resource=resource,
         group=group,
         namespace=namespace,
     )
+
+
+def _role(verb: str, resource: str, group: str, namespace: str) -> str:
+    """The Role for it: with one right to runs come the others that are of no use without each other."""
+    from launcher.doctor.rights import Right, role_around
+
+    whole = role_around(Right(verb, resource, group), namespace) if namespace else ""
+    return whole or role_for(verb, resource, group, namespace)
 
 
 def _not_found(where: str, path: str, message: str, details: dict[str, Any], known: dict[str, Any]) -> ClusterError:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _RAY, _JOB_SET, _KUEUE, _VISIBILITY = "ray.io", "jobset.x-k8s.io", "kueue.x-k8s.io", "visibility.kueue.x-k8s.io"
 _MEMBERS = "charts/queues gives it to a team's members (teams.NAME.members)."
 _READY = "a ready Role"
+_SEEING = ("get", "list")
 
 
 class Right(NamedTuple):
@@ -256,7 +257,17 @@ def _install(mine: Rights) -> Finding:
     return Finding(RIGHTS, Level.OK, "install", says)
 
 
-def role(rights: Iterable[Right], namespace: str) -> str:
+def role_around(right: Right, namespace: str) -> str:
+    """A Role with all that a member needs who wants to use this right: to see runs, or to make and change them, too;
+    "" where it is none of a member's rights in the namespace."""
+    all_of = [each for need in NEEDS for each in need.rights]
+    seeing = [each for each in all_of if each.verb in _SEEING]
+    if right in seeing:
+        return role(seeing, namespace, "slipway-runs-read")
+    return role(all_of, namespace) if right in all_of else ""
+
+
+def role(rights: Iterable[Right], namespace: str, called: str = "") -> str:
     """A Role (a ClusterRole without a namespace) with these rights, as YAML ready for kubectl."""
     verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for right in dict.fromkeys(rights):
@@ -268,7 +279,7 @@ def role(rights: Iterable[Right], namespace: str) -> str:
         "apiVersion: rbac.authorization.k8s.io/v1",
         f"kind: {'Role' if namespace else 'ClusterRole'}",
         "metadata:",
-        f"  name: slipway-{'runs' if namespace else 'queues'}",
+        f"  name: {called or ('slipway-runs' if namespace else 'slipway-queues')}",
         *([f"  namespace: {namespace}"] if namespace else []),
         "rules:",
     ]

@@ -141,10 +141,29 @@ def test_what_rbac_forbids_comes_with_the_role_that_allows_it(namespace: str) ->
     assert isinstance(error, errors.Forbidden)
     where = f"the namespace {namespace}" if namespace else "the whole cluster"
     assert error.message == f"You (alice) may not list workloads of kueue.x-k8s.io in {where} of the cluster prod."
-    role = yaml.safe_load(error.hint.partition("bind it to you:\n")[2])
-    assert role == {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role" if namespace else "ClusterRole",
-        "metadata": {"name": "slipway-list-workloads", **({"namespace": namespace} if namespace else {})},
-        "rules": [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]}],
-    }
+    role = yaml.safe_load(error.hint.partition("binds it to you:\n")[2])
+    if not namespace:
+        assert role == {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "slipway-list-workloads"},
+            "rules": [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]}],
+        }
+        return
+    assert error.hint.startswith("If you belong to that team, ")
+    assert (role["kind"], role["metadata"]) == ("Role", {"name": "slipway-runs-read", "namespace": namespace})
+    seen = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert {"rayjobs", "jobsets", "workloads", "pods", "pods/log", "events", "localqueues"} <= seen
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list"}
+
+
+def test_a_member_who_may_not_change_runs_gets_the_role_for_all_of_it() -> None:
+    error = refused(
+        403,
+        'jobsets.jobset.x-k8s.io is forbidden: User "alice" cannot create resource "jobsets" in API group '
+        '"jobset.x-k8s.io" in the namespace "research"',
+        "Forbidden",
+    )
+    role = yaml.safe_load(error.hint.partition("binds it to you:\n")[2])
+    assert role["metadata"]["name"] == "slipway-runs"
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "create", "patch", "delete"}
