@@ -18,9 +18,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from launcher import objects, ray_clusters
-from launcher.cluster import RAY_CLUSTER, RAY_JOB, Cluster, Unreachable
+from launcher.cluster import RAY_CLUSTER, RAY_JOB, Cluster, Forbidden, Unreachable
 from launcher.cluster_errors import ClusterError
 from launcher.errors import LauncherError
+from launcher.guess import either, nearest
 from launcher.objects import Object
 from launcher.ray_jobs import TOKEN_HEADER, RayHead, RayJobs
 from launcher.standing import StandingBackend
@@ -37,9 +38,30 @@ _NOT_PASSED_ON = {
 
 def head_of(cluster: Cluster, name: str) -> RayHead:
     """The head behind NAME: a standing Ray cluster, or the one of a run (RayJob). Raises LauncherError."""
-    head = RayHead(cluster, _ray_cluster(cluster, name))
-    RayJobs(head).version()  # whether it answers, and takes the token
+    ray_cluster = _ray_cluster(cluster, name)
+    try:
+        head = RayHead(cluster, ray_cluster)
+        RayJobs(head).version()  # whether it answers, and takes the token
+    except Forbidden as error:
+        if not objects.label(ray_cluster, "ray.io/originated-from-crd"):
+            raise
+        raise _not_for_members(error, cluster, name) from error
     return head
+
+
+def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
+    """A RayJob's own cluster is made anew, with another name, for each attempt: no Role can name its Secret."""
+    return Forbidden(
+        f'{error.message.partition(", and the Secret")[0].rstrip(".")}: the Ray cluster of the run "{run}", its '
+        "Service and the Secret with its token have other names in each attempt, so members' rights do not name them.",
+        "Somebody with rights to all Services and Secrets of the namespace, such as a platform engineer, can open it. "
+        f"launcher status {run}{cluster.option} and launcher logs {run}{cluster.option} work without; a standing "
+        "cluster's dashboard is for members, too.",
+        verb=error.verb,
+        resource=error.resource,
+        group=error.group,
+        namespace=error.namespace,
+    )
 
 
 @contextlib.contextmanager
@@ -77,11 +99,32 @@ def _ray_cluster(cluster: Cluster, name: str) -> Object:
         if found is None:
             raise LauncherError(
                 f'The run "{name}" has no Ray cluster now, so it has no dashboard.',
-                f"launcher status {name} says where it is; launcher logs {name} shows what it printed.",
+                f"launcher status {name}{cluster.option} says where it is; launcher logs {name}{cluster.option} shows "
+                "what it printed.",
             )
         return found
-    standing = StandingBackend(cluster).cluster_of(name)
-    return ray_clusters.named(cluster, standing or name)
+    backend = StandingBackend(cluster)
+    standing = backend.cluster_of(name)
+    if standing is not None:
+        return ray_clusters.named(cluster, standing)
+    raise _no_dashboard(name, backend)
+
+
+def _no_dashboard(name: str, backend: StandingBackend) -> LauncherError:
+    """Neither a Ray cluster nor a run with one is called so: what is."""
+    cluster = backend.cluster
+    clusters = [objects.name(each) for each in ray_clusters.all_standing(cluster)]
+    runs = [objects.name(each) for each in cluster.list(RAY_JOB) if objects.status(each).get("rayClusterName")]
+    near = nearest(name, [*clusters, *runs])
+    guess = f' Did you mean "{near[0]}"?' if near else ""
+    there = (
+        [f"Standing Ray clusters: {either(clusters, 'and')}."] if clusters else ["There is no standing Ray cluster."]
+    )
+    there += [f"Runs with a Ray cluster of their own: {either(runs, 'and')}."] if runs else []
+    return LauncherError(
+        f'There is no Ray cluster "{name}", and no run of that name with one, in the {cluster.where}.{guess}',
+        " ".join([*there, f"launcher list{cluster.option} shows all; a sweep's runs are asked for one by one."]),
+    )
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
