@@ -1,10 +1,13 @@
 """The output of a run on a cluster: from the log of the pod that prints it, and across restarts and lost streams.
 
-A JobSet's first host prints the run's lines; a RayJob's driver copies its own to the log of the head's container.
+A JobSet's first host prints the run's lines; a RayJob's driver copies its own to the log of the head's container,
+which goes on after the run has ended.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,10 +15,13 @@ from launcher import kube_view, objects, states
 from launcher.cluster import Cluster, Invalid, NotThere, Unreachable
 from launcher.errors import LauncherError
 from launcher.objects import Object
+from launcher.runs import State
 from launcher.states import Seen
 
 # More than a step's line, an evaluation's and their neighbours: of a long log only the end is read for a status.
 TAIL_LINES = 400
+# How long to take what a stream still brings when the run has ended (s).
+_LAST_SECONDS = 2.0
 _COMPLETION, _JOB = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"
 _RAY_HOST, _RAY_SLICE = "ray.io/replica-host-index", "ray.io/worker-group-replica-index"
 
@@ -47,7 +53,8 @@ def lines(
                 return
             # A run that ends while its log is read is read once more: the stream may have been cut before that.
             last = not follow or _ended(seen)
-            for line in source.read(seen, follow=not last):
+            over = None if last else _Over(look, pause)
+            for line in source.read(seen, over):
                 printed = True
                 yield line
             again = None if last else look()
@@ -68,6 +75,22 @@ def _ended(seen: Seen) -> bool:
     return states.classify(seen)[0].ended
 
 
+class _Over:
+    """Whether the run has ended, or is gone, by a look every few seconds: a stream may outlive the run."""
+
+    def __init__(self, look: Callable[[], Seen | None], pause: float) -> None:
+        self._look = look
+        self.every = max(3 * pause, 0.5)  # seconds
+        self._next = time.monotonic() + self.every
+
+    def __call__(self) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        seen = self._look()
+        self._next = time.monotonic() + self.every
+        return seen is None or _ended(seen)
+
+
 class _Source:
     """Where the lines come from, and how far they have been read."""
 
@@ -77,7 +100,8 @@ class _Source:
         # The timestamp of the last line, made comparable, and how many lines that were read have it.
         self._last, self._count = "", 0
 
-    def read(self, seen: Seen, *, follow: bool) -> Iterator[str]:
+    def read(self, seen: Seen, over: _Over | None) -> Iterator[str]:
+        """The lines that are new; with `over`, those to come as well, until it says that there are no more."""
         pod = printing_pod(seen, self.worker)
         if pod is None:
             return
@@ -87,13 +111,13 @@ class _Source:
         stream = self.cluster.logs(
             objects.name(pod),
             container=_container(pod),
-            follow=follow,
+            follow=over is not None,
             since=f"{self._last.partition('.')[0]}Z" if self._last else None,
             timestamps=True,
         )
         known, skip = self._last, self._count
         try:
-            for raw in stream:
+            for raw in stream if over is None else _until(stream, over):
                 stamp, _, text = raw.partition(" ")
                 moment = _comparable(stamp)
                 if known and moment < known:
@@ -110,6 +134,45 @@ class _Source:
                     yield text
         except (Invalid, NotThere):
             return  # the container has not started, or the pod has gone: look again
+
+
+def _until(stream: Iterator[str], over: _Over) -> Iterator[str]:
+    """The lines of a stream as they come, until `over`. What it raises is raised here."""
+    arrived: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+    left = threading.Event()
+
+    def read() -> None:
+        end: BaseException | None = None
+        try:
+            for line in stream:
+                if left.is_set():
+                    break
+                arrived.put(line)
+        except BaseException as error:  # raised where the lines are wanted
+            end = error
+        arrived.put(end)
+
+    # Reading blocks, and the run's end shows elsewhere. A reader that is left ends with its stream, or its silence.
+    threading.Thread(target=read, name="log", daemon=True).start()
+    stop = None
+    try:
+        while stop is None or time.monotonic() < stop:
+            if stop is None and over():
+                # What is on its way is waited for: the pod may be gone by now, and with it whom to ask.
+                stop = time.monotonic() + _LAST_SECONDS
+            try:
+                line = arrived.get(timeout=over.every if stop is None else _LAST_SECONDS / 4)
+            except queue.Empty:
+                if stop is not None:
+                    return
+                continue
+            if line is None:
+                return
+            if isinstance(line, BaseException):
+                raise line
+            yield line
+    finally:
+        left.set()
 
 
 def printing_pod(seen: Seen, worker: int | None = None) -> Object | None:
@@ -149,9 +212,11 @@ def _left(seen: Seen, worker: int | None) -> list[str]:
         return kept
     name, (state, _) = objects.name(seen.obj), states.classify(seen)
     if not state.ended:
+        run = f"{name} -n {objects.namespace(seen.obj)}"
+        waits = state not in (State.RUNNING, State.RESTARTING)
         raise LauncherError(
             f'The run "{name}" is {state} and has written nothing yet.',
-            f"launcher explain {name} -n {objects.namespace(seen.obj)} says why.",
+            f"launcher explain {run} says why." if waits else f"launcher logs -f {run} waits for its output.",
         )
     folder = kube_view.folder_of(kube_view.config_of(seen.obj))
     if kube_view.newest(seen.pods or ()) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -126,3 +127,30 @@ def test_nothing_written_yet() -> None:
         read(Streams(), looks(run(pods=())), follow=False)
     assert caught.value.message == 'The run "demo" is admitted and has written nothing yet.'
     assert caught.value.hint == "launcher explain demo -n research says why."
+
+
+def test_a_stream_that_outlives_the_run_is_left() -> None:
+    """As the log of a Ray head, which goes on when its job has ended; what it brought by then is not lost."""
+    ended = threading.Event()
+    left = threading.Event()
+
+    class Head(Streams):
+        def logs(self, pod: str, *, follow: bool = False, **_: Any) -> Iterator[str]:
+            yield at(1, "one")
+            yield at(2, "two")
+            if follow:
+                ended.set()
+                left.wait(20)
+
+    said = read(Head(), lambda: run(ended=ended.is_set()))
+    left.set()
+    assert said == ["one", "two"]
+
+
+def test_nothing_written_by_a_run_that_runs() -> None:
+    seen = run()
+    seen = Seen(seen.obj, None, (pod("a"),))
+    with pytest.raises(LauncherError) as caught:
+        read(Streams(), looks(seen), follow=False)
+    assert caught.value.message == 'The run "demo" is running and has written nothing yet.'
+    assert caught.value.hint == "launcher logs -f demo -n research waits for its output."
