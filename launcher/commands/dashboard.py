@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 def command(name: str, port: int | None, place: Place, form: str) -> int:
     """Serve Ray's dashboard on a local port, until Ctrl-C.
 
-    NAME is a standing Ray cluster, or a run that has one. (A RayJob's own cluster has new names in each attempt, which
-    a member's rights cannot name: its dashboard is for those with rights to the namespace's Secrets.) Requests go through the API server with Ray's token added,
+    NAME is a standing Ray cluster, or a run that has one. Requests go through the API server with Ray's token added,
     so neither a forwarded port nor the token is needed; Ray's own commands work with the address, too.
+
+    A RayJob's own cluster has other names in each attempt, which a member's rights cannot name: its dashboard is for
+    those with rights to all Services and Secrets of the namespace.
     """
     from launcher import api, output
 

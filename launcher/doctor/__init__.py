@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from launcher.doctor.finding import CLUSTER, Finding, Level, as_text, has_problems, summary
+from launcher.doctor.finding import CLUSTER, Finding, Level, as_text, clause, has_problems, summary
 from launcher.errors import LauncherError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def examine(place: Place) -> list[Finding]:
     try:
         cluster = place.cluster()
     except LauncherError as error:
-        return [*found, Finding(CLUSTER, Level.PROBLEM, "kubeconfig", error.message, error.hint)]
+        return [*found, Finding(CLUSTER, Level.PROBLEM, "kubeconfig", clause(error.message), error.hint)]
     return [*found, *_cluster(cluster)]
 
 
@@ -53,7 +53,7 @@ def _cluster(cluster: Cluster) -> Iterator[Finding]:
         text = cluster.version()
     except ClusterError as error:
         # Without an answer there is nothing more to ask; whoever may not ask for the version may ask for the rest.
-        yield Finding(CLUSTER, Level.PROBLEM, "API server", error.message, error.hint)
+        yield Finding(CLUSTER, Level.PROBLEM, "API server", clause(error.message), error.hint)
         if error.status != 403:
             return
     else:

@@ -118,8 +118,12 @@ def examine(sight: Sight, table: Mapping[str, Any]) -> Iterator[Finding]:
     own = _own_nodes(those, nodes)
     topologies = {name(one): one for one in sight.topologies.seen or []}
     for flavor in those:
-        yield from _flavor(flavor, matched[flavor.name], own[flavor.name], nodes, table, known)
-        yield from _levels(flavor, matched[flavor.name], topologies, seen=sight.topologies.seen is not None)
+        found = [
+            *_flavor(flavor, matched[flavor.name], own[flavor.name], nodes, table, known),
+            *_levels(flavor, matched[flavor.name], topologies, seen=sight.topologies.seen is not None),
+        ]
+        # What is well about a flavor is not worth a line beside what is not.
+        yield from [one for one in found if one.level is not Level.OK] or found
     yield from _shared(those, nodes)
     yield from _uncovered(those, nodes, table)
 
@@ -263,26 +267,41 @@ def _uncovered(those: Sequence[Flavor], nodes: Sequence[Object], table: Mapping[
                 flavor.matches(node) for flavor in those if resource in flavor.quota or flavor.chips == resource
             )
             if _chips(node, resource) and not covered:
-                groups[resource, describe(node, table)].append(node)
+                groups[resource, _shape(node, table)].append(node)
     for (resource, what), some in sorted(groups.items()):
         chips = sum((_chips(node, resource) for node in some), Decimal())
         yield _finding(
             Level.WARNING,
-            what,
+            f"{what}{_pools(some)}",
             f"{many(len(some), 'node')} {'is' if len(some) == 1 else 'are'} in no flavor: {_amount(chips)} that no "
             "run can get.",
             "If runs are to have them, add a flavor" + _example(some[0], resource, table),
         )
 
 
-def describe(node: Object, table: Mapping[str, Any]) -> str:
-    """ "v5e 2x4 (pool a)", "h100-80gb (pool b)", of what the labels say."""
+def _shape(node: Object, table: Mapping[str, Any]) -> str:
+    """ "v5e 2x4", "h100-80gb spot", of what the labels say."""
     resource = next((one for one in CHIPS if _chips(node, one)), TPU)
     accelerator = label(node, _ACCELERATOR[resource])
     words = [_row(accelerator, table) or accelerator or resource, label(node, _TOPOLOGY)]
     words.append("spot" if label(node, _SPOT) == "true" else "")
-    pool = label(node, _POOL)
-    return " ".join(filter(None, words)) + (f" (pool {pool})" if pool else "")
+    return " ".join(filter(None, words))
+
+
+def _pools(nodes: Sequence[Object]) -> str:
+    """ " (pool a)", " (10 pools)"; nothing where the labels name none."""
+    pools = {label(node, _POOL) for node in nodes} - {""}
+    if not pools:
+        return ""
+    return f" (pool {min(pools)})" if len(pools) == 1 else f" ({len(pools)} pools)"
+
+
+def _counted(nodes: Iterable[Object], table: Mapping[str, Any]) -> str:
+    """How many nodes there are of each shape: "8 of v5e 2x4 (2 pools) and 2 of v6e 2x4 (pool b)"."""
+    shapes: defaultdict[str, list[Object]] = defaultdict(list)
+    for node in nodes:
+        shapes[_shape(node, table)].append(node)
+    return listed(f"{len(some)} of {shape}{_pools(some)}" for shape, some in sorted(shapes.items()))
 
 
 def _example(node: Object, resource: str, table: Mapping[str, Any]) -> str:
@@ -302,9 +321,9 @@ def _near(flavor: Flavor, nodes: Sequence[Object], table: Mapping[str, Any]) -> 
     real = {str(row["label"]) for row in table.values() if row.get("label")}
     if wanted and wanted not in real and (near := get_close_matches(wanted, sorted(real), n=1)):
         return f"GKE knows no {key}={wanted}; did you mean {near[0]}?"
-    same = Counter(describe(node, table) for node in nodes if wanted and label(node, key) == wanted)
+    same = [node for node in nodes if wanted and label(node, key) == wanted]
     if same:
-        return f"Of this accelerator there are {listed(f'{count} of {what}' for what, count in same.items())}."
+        return f"Of this accelerator there are {_counted(same, table)}."
     return ""
 
 
@@ -314,9 +333,8 @@ def _row(accelerator: str, table: Mapping[str, Any]) -> str:
 
 
 def _inventory(nodes: Sequence[Object], table: Mapping[str, Any]) -> str:
-    with_chips = Counter(describe(node, table) for node in nodes if any(_chips(node, one) for one in CHIPS))
-    words = [f"{count} of {what}" for what, count in sorted(with_chips.items())]
-    return f"{many(len(nodes), 'node')}{_unfit(nodes)}" + (f", among them {listed(words)}" if words else ", no chips")
+    words = _counted((node for node in nodes if any(_chips(node, one) for one in CHIPS)), table)
+    return f"{many(len(nodes), 'node')}{_unfit(nodes)}" + (f", among them {words}" if words else ", no chips")
 
 
 def _unfit(nodes: Sequence[Object]) -> str:

@@ -88,6 +88,14 @@ def listed(words: Iterable[str], most: int = 5) -> str:
     return " and ".join(filter(None, (", ".join(all_of[:-1]), *all_of[-1:])))
 
 
+def clause(sentence: str) -> str:
+    """An error's sentence as what follows a subject, which begins small: "the API server does not answer."."""
+    first = sentence.partition(" ")[0]
+    return (
+        sentence[:1].lower() + sentence[1:] if first in ("The", "There", "This", "You", "It", "No", "A") else sentence
+    )
+
+
 def many(number: int, word: str, plural: str = "") -> str:
     """ "1 node", "8 nodes"."""
     return f"{number} {word if number == 1 else plural or word + 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from launcher.doctor.finding import MACHINE, Finding, Level, listed
+from launcher.doctor.finding import MACHINE, Finding, Level, clause, listed
 from launcher.errors import LauncherError
 
 # What a run of kind local imports; the extra `train` brings them.
@@ -41,4 +41,4 @@ def _helm(*, cluster: bool) -> Finding:
         return Finding(MACHINE, Level.OK, "Helm", f"version {helm.major} ({helm.executable}).")
     except LauncherError as error:
         level = Level.PROBLEM if cluster else Level.WARNING
-        return Finding(MACHINE, level, "Helm", error.message, error.hint)
+        return Finding(MACHINE, level, "Helm", clause(error.message), error.hint)

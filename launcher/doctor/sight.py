@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from launcher.cluster_errors import ClusterError, Forbidden
-from launcher.doctor.finding import listed
+from launcher.doctor.finding import clause, listed
 
 if TYPE_CHECKING:
     from launcher.doctor.rights import Rights
@@ -48,7 +48,7 @@ def hidden(looks: Iterable[Look[Any]]) -> str:
     for (verb, namespace), resources in forbidden.items():
         place = f"the namespace {namespace}" if namespace else "the whole cluster"
         words.append(f"you may not {verb} {listed(resources)} in {place}")
-    words += [look.why.message.rstrip(".") for look in looks if look.why is not None and look.forbidden is None]
+    words += [clause(look.why.message).rstrip(".") for look in looks if look.why is not None and look.forbidden is None]
     return "; ".join(dict.fromkeys(words))
 
 

@@ -476,6 +476,11 @@ def test_nodes_that_no_flavor_covers() -> None:
     assert (found.level, found.subject) == (Level.WARNING, "v5e 2x4 (pool x)")
     assert found.says == "8 nodes are in no flavor: 32 chips that no run can get."
     assert "v5e-2x4: {accelerator: v5e, topology: 2x4}" in found.hint
+    # Pools of one shape are one finding.
+    pools = [node for pool in "xyz" for node in slice_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)]
+    found = only(healthy(nodes=Look([*seen, *pools])))
+    assert found.subject == "v5e 2x4 (3 pools)"
+    assert found.says == "6 nodes are in no flavor: 24 chips that no run can get."
 
 
 def test_a_flavor_in_no_queue() -> None:

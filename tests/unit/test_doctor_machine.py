@@ -32,7 +32,7 @@ def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.Capt
     assert run(["doctor"]) == 0
     out, err = capsys.readouterr()
     assert "  warning  kubeconfig     there is no kubeconfig, so runs can be on this machine only.\n" in out
-    assert "  warning  Helm           There is no helm on the PATH; the charts cannot be rendered without it.\n" in out
+    assert "  warning  Helm           there is no helm on the PATH; the charts cannot be rendered without it.\n" in out
     assert "  ok       training here  Ray and MaxText are installed, so run.kind local works.\n" in out
     assert err == "2 warnings.\n"
 
@@ -49,7 +49,7 @@ def test_a_context_without_a_kubeconfig_is_a_problem(capsys: pytest.CaptureFixtu
     assert run(["doctor", "--context", "prod", "-o", "json"]) == 1
     found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["kubeconfig"]["level"] == "problem"
-    assert found["kubeconfig"]["says"] == "There is no ~/.kube/config, so there is no cluster to speak to."
+    assert found["kubeconfig"]["says"] == "there is no ~/.kube/config, so there is no cluster to speak to."
     # Helm renders what goes to a cluster.
     assert found["Helm"]["level"] == "problem"
 
