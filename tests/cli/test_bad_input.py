@@ -169,6 +169,13 @@ def test_the_same_file_twice_is_that_file(launcher: Launcher) -> None:
     assert launcher("values", "-f", file, "-f", file).out == launcher("values", "-f", file).out
 
 
+@pytest.mark.parametrize("verb", ["submit", "check", "render", "diff", "install queues", "diff ray-cluster"])
+def test_no_values_at_all(launcher: Launcher, verb: str) -> None:
+    result = launcher(*verb.split())
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "Error: There are no values: give a values file with -f, or --set.\n"
+
+
 def test_a_kind_that_is_still_to_come(launcher: Launcher) -> None:
     text = """\
 run: {name: demo, kind: job-set, command: [hostname]}

@@ -53,9 +53,14 @@ def test_status(launcher: Launcher) -> None:
 def test_an_unknown_name(launcher: Launcher, verb: str) -> None:
     result = launcher(verb, "../demo")
     assert (result.code, result.out) == (1, "")
-    assert result.err == ('Error: There is no run "../demo".\nHint: launcher list shows the runs that there are.\n')
+    assert result.err == (
+        'Error: There is no run "../demo" on this machine.\nHint: launcher list shows the runs that there are.\n'
+    )
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
-    assert launcher(verb, "dmo").err.splitlines()[0] == 'Error: There is no run "dmo". Did you mean "demo"?'
+    assert (
+        launcher(verb, "dmo").err.splitlines()[0]
+        == 'Error: There is no run "dmo" on this machine. Did you mean "demo"?'
+    )
 
 
 def test_logs_end_with_the_run(launcher: Launcher) -> None:
@@ -223,9 +228,10 @@ def test_delete_without_asking(launcher: Launcher) -> None:
 
 def test_delete_of_a_run_that_goes_on(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
-    result = launcher("delete", "demo", "--yes")
-    assert result.code == 1
-    assert result.err == 'Error: The run "demo" is running.\nHint: Cancel it first: launcher cancel demo\n'
+    for yes in ([], ["--yes"]):  # no terminal is missed before there is anything to ask
+        result = launcher("delete", "demo", *yes)
+        assert result.code == 1
+        assert result.err == 'Error: The run "demo" is running.\nHint: Cancel it first: launcher cancel demo\n'
     assert launcher.runs == ["demo"]
 
 
