@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -94,13 +97,22 @@ def test_completion_script(launcher: Launcher, shell: str) -> None:
 
 
 def test_completion_of_verbs_and_names(launcher: Launcher) -> None:
-    def complete(words: str, at: int) -> list[str]:
-        env = {"_LAUNCHER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+    def complete(words: str, at: int, **more: str) -> list[str]:
+        env = {"_LAUNCHER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at), **more}
         return launcher(env=env).out.split()
 
     assert complete("launcher s", 1) == ["plain,submit", "plain,status"]
     launcher("submit", "-f", launcher.write("run.yaml", _SHORT))
     assert complete("launcher status d", 2) == ["plain,demo"]
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
+        server = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+        config = {"contexts": [context], "clusters": [{"name": "c", "cluster": {"server": server}}]}
+        users = [{"name": "u", "user": {"token": "t"}}]
+        file = launcher.write("kubeconfig", json.dumps({**config, "users": users, "current-context": "c"}))
+        since = time.monotonic()
+        assert complete("launcher status d", 2, KUBECONFIG=file) == ["plain,demo"]
+        assert time.monotonic() - since < 10
 
 
 _SHORT = "run: {name: demo, kind: local, command: ['true']}\nslice: {accelerator: cpu}\nstorage: {kind: local}\n"
