@@ -63,7 +63,7 @@ def look(cluster: Cluster, obj: Object) -> Seen:
     return Seen(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
 
 
-def own_pods(obj: Object, pods: Iterable[Json]) -> tuple[Json, ...]:
+def own_pods[Pod: Object](obj: Object, pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Those of the pods with the run's label that are this attempt's.
 
     Pods of the attempt before, whose object had the same name, may still be ending.

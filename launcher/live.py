@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import kueue, objects, paths
-from launcher.cluster import PVC, SERVICE_ACCOUNT, Cluster, ClusterError, Forbidden, Kind
+from launcher.cluster import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Cluster, ClusterError, Forbidden, Kind
 from launcher.explain import rules_never, rules_queue
 from launcher.explain.finding import Finding
 from launcher.explain.situation import Situation
@@ -92,11 +92,19 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
             found.append(_problem(plan.values, rule.__name__, severity, key, text, finding.suggestions))
             break  # the later ones follow from it
     priority = objects.label(obj, kueue.PRIORITY_LABEL)
-    if situation.queue and priority and situation.priorities and priority not in situation.priorities:
+    if situation.queue and priority and _lacks_priority(situation, priority):
         there = ", ".join(sorted(situation.priorities))
         text = f'There is no WorkloadPriorityClass "{priority}".'
-        found.append(_problem(plan.values, "no_priority", ERROR, "queue.priority", text, (f"There are: {there}.",)))
+        hint = f"There are: {there}." if there else 'There are none at all: charts/queues makes them; "" asks for none.'
+        found.append(_problem(plan.values, "no_priority", ERROR, "queue.priority", text, (hint,)))
     return found
+
+
+def _lacks_priority(situation: Situation, priority: str) -> bool:
+    """Whether there is certainly no such class: RBAC may hide them, and a cluster may lack Kueue altogether."""
+    if priority in situation.priorities:
+        return False
+    return f"the {PRIORITY_CLASS.kind}s" not in situation.unseen and PRIORITY_CLASS.kind not in situation.absent
 
 
 def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:

@@ -55,26 +55,39 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, everywhere: bool
     except (NotServed, Forbidden):
         return {}
     targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
-    waiting: dict[str, tuple[str, str]] = {}  # ClusterQueue -> one of the LocalQueues that lead there
+    waiting: dict[str, dict[tuple[str, str], None]] = {}  # ClusterQueue -> the LocalQueues that lead there
     for workload in queued:
         local = (namespace(workload), kueue.local_queue_of(workload))
         if targets.get(local):
-            waiting.setdefault(targets[local], local)
+            waiting.setdefault(targets[local], {})[local] = None
     found: dict[str, int] = {}
-    for queue, local in waiting.items():
-        said = pending(cluster, queue, *local)
-        if said is None:  # for one queue as for all
-            return _computed(cluster, queued, local_queues)
-        places = {
-            (namespace(item), name(item)): int(item.get("positionInClusterQueue", place)) + 1
-            for place, item in enumerate(said)
-        }
+    for queue, locals_ in waiting.items():
+        places: dict[tuple[str, str], int] = {}
+        for local in locals_:
+            said = pending(cluster, queue, *local)
+            if said is None:  # for one queue as for all
+                return _computed(cluster, queued, local_queues)
+            places |= {
+                (namespace(item), name(item)): int(item.get("positionInClusterQueue", place)) + 1
+                for place, item in enumerate(said)
+            }
+            if all(key in places for key in _keys(queued, targets, queue)):
+                break  # the whole ClusterQueue was told, or all that is asked about
         found |= {
             uid(workload): places[key]
             for workload in queued
             if (key := (namespace(workload), name(workload))) in places
         }
     return found
+
+
+def _keys(queued: Iterable[Object], targets: Mapping[tuple[str, str], str], queue: str) -> list[tuple[str, str]]:
+    """Those of the Workloads that wait in a ClusterQueue, by namespace and name."""
+    return [
+        (namespace(workload), name(workload))
+        for workload in queued
+        if targets.get((namespace(workload), kueue.local_queue_of(workload))) == queue
+    ]
 
 
 def _computed(cluster: Cluster, queued: list[Object], local_queues: list[Any]) -> dict[str, int]:

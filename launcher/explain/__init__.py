@@ -22,7 +22,7 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
     from launcher.kube_runs import KubeBackend
 
     if not isinstance(backend, KubeBackend):
-        return _by_status(status)
+        return _by_status(status, backend.option)
     from launcher import kube_view
     from launcher.errors import LauncherError
     from launcher.explain.situation import Situation
@@ -31,7 +31,7 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
     run = kube_view.find(backend.cluster, status.name)
     if run is None:
         raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
-    situation = Situation(run, backend.cluster)
+    situation = Situation(run, backend.cluster, option=backend.option)
     _ask_at_once(situation)
     return explain(situation)
 
@@ -39,17 +39,19 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
 def _ask_at_once(situation: Situation) -> None:
     """What nearly every answer needs, asked for at the same time: an API server can be far away."""
     from launcher.kube_view import together
+    from launcher.objects import annotation
+    from launcher.states import CANCELLED
 
     wanted = ["workload", "pods"]
-    if situation.suspended:
+    if situation.suspended and not annotation(situation.run, CANCELLED):
         wanted = ["workload", "workloads", "local_queues", "all_local_queues", "cluster_queues", "flavors"]
     together([partial(getattr, situation, name) for name in wanted])
 
 
-def _by_status(status: RunStatus) -> Explanation:
+def _by_status(status: RunStatus, option: str) -> Explanation:
     """A run that waits for no queue and no machines: its state says it all."""
     why = f": {status.reason}" if status.reason else "."
-    suggestions = (f"launcher logs {status.name} shows its output.",) if status.state == "failed" else ()
+    suggestions = (f"launcher logs {status.name}{option} shows its output.",) if status.state == "failed" else ()
     evidence = (Evidence("folder", "", status.folder),) if status.folder else ()
     return Explanation(
         status.name,

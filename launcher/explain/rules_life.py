@@ -121,7 +121,7 @@ def failed(situation: Situation) -> Finding | None:
         suggestions.append("The trainer refuses its values, so starting it again does not help: mend them, and submit.")
     elif "reaching max number of restarts" in _said(situation):
         suggestions.append("If such failures pass by themselves, run.maxRestarts may be higher.")
-    suggestions.append(f"launcher logs {situation.name} shows its output.")
+    suggestions.append(f"launcher logs {situation.spelled} shows its output.")
     suggestions.append("launcher submit with the same name goes on from its last checkpoint.")
     text = clause(one_line(reason)) or "its controller does not say why"
     return Finding(f"{situation.name} failed{after}: {sentence(text)}", tuple(shown), tuple(suggestions))
@@ -136,6 +136,31 @@ def being_stopped(situation: Situation) -> Finding | None:
         f"{situation.name} is being stopped: its Workload is inactive, and "
         f"{left or 'some'} of its pods are still ending.",
         (Evidence("Workload", name(situation.workload), "spec.active is false"), *_pods_left(situation)),
+    )
+
+
+def half_cancelled(situation: Situation) -> Finding | None:
+    """Cancelled by its user, while Kueue was not told, or has made its Workload only since."""
+    when = situation.seen.cancelled_at
+    if not when or situation.state.ended:
+        return None
+    repeat = f"launcher cancel {situation.spelled} tells Kueue"
+    if situation.workload is not None:
+        return Finding(
+            f"{situation.name} was cancelled {situation.ago(when)} ago, but Kueue was not told, and may run it.",
+            (Evidence("Workload", name(situation.workload), "spec.active is not false."),),
+            (f"{repeat}.",),
+        )
+    if not situation.seen.holds_nothing or "the Workloads" in situation.unseen:
+        return Finding(f"{situation.name} is being cancelled, for {situation.ago(when)} now.", _pods_left(situation))
+    return Finding(
+        f"{situation.name} was cancelled {situation.ago(when)} ago and holds nothing, but not for good: Kueue has made "
+        "no Workload of it, by which it would be told to leave it alone.",
+        (Evidence(situation.kind, situation.name, f"wants the queue {situation.queue} and is suspended."),),
+        (
+            f"To be rid of the run: launcher delete {situation.spelled}.",
+            f"{repeat}, when it runs again: launcher doctor shows whether it does.",
+        ),
     )
 
 

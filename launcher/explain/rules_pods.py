@@ -132,7 +132,7 @@ def crashing(situation: Situation) -> Finding | None:
             tuple(shown),
             (f"Raise {key}, or make the batch or the model smaller, and submit it again.",),
         )
-    hints = [f"launcher logs {situation.name} shows its output."]
+    hints = [f"launcher logs {situation.spelled} shows its output."]
     if code == CONFIG_ERROR and container in ("trainer", "ray-head", "ray-worker"):
         hints.insert(0, "The trainer refuses its values: mend them, and submit it again.")
     return Finding(
@@ -195,7 +195,7 @@ def head_unreachable(situation: Situation) -> Finding | None:
         f"{situation.name} has all its pods, but KubeRay cannot reach its Ray head to start the job: {sentence(said)}",
         tuple(shown),
         (
-            f"launcher logs {situation.name} shows whether Ray came up on the head.",
+            f"launcher logs {situation.spelled} shows whether Ray came up on the head.",
             "Ask the platform team whether the NetworkPolicy lets KubeRay's operator in: network.operatorNamespaces in "
             "the values of charts/queues.",
         ),
@@ -214,7 +214,7 @@ def restarting(situation: Situation) -> Finding | None:
         tuple(ends[:3]),
         (
             "Nothing needs to be done: it goes on from its last checkpoint.",
-            f"launcher logs {situation.name} shows why it failed.",
+            f"launcher logs {situation.spelled} shows why it failed.",
         ),
     )
 

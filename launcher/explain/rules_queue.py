@@ -9,6 +9,7 @@ from launcher.explain.finding import Evidence, Finding
 from launcher.explain.situation import Situation, holds_quota, warnings
 from launcher.explain.words import listed, one_line, sentence
 from launcher.objects import condition, is_true, name, seconds_since
+from launcher.runs import State
 
 # Seconds that a controller may take before its silence means something.
 PATIENCE = 30
@@ -23,7 +24,7 @@ def again(situation: Situation, *sets: str) -> str:
     given = " ".join(f"--set {item}" for item in sets)
     if not situation.submitted:
         return f"submit it with {given}"
-    return f"launcher cancel {situation.name}, then submit it again with {given} --continue"
+    return f"launcher cancel {situation.spelled}, then submit it again with {given} --continue"
 
 
 def no_queue(situation: Situation) -> Finding | None:
@@ -37,13 +38,35 @@ def no_queue(situation: Situation) -> Finding | None:
 
 
 def no_kueue(situation: Situation) -> Finding | None:
-    if not situation.suspended or situation.workload is not None or "Workload" not in situation.absent:
+    if not _no_workload(situation) or "Workload" not in situation.absent:
         return None
     return Finding(
         f"{situation.name} waits for the queue {situation.queue}, but Kueue is not installed in this cluster.",
         (Evidence("Workload", "", "the API server serves no such kind of kueue.x-k8s.io/v1beta2."),),
         ("Ask the platform team to install Kueue; launcher doctor shows what else is missing.",),
     )
+
+
+def unmanaged(situation: Situation) -> Finding | None:
+    """Kueue suspends what it manages when it is made."""
+    if situation.suspended or not _no_workload(situation) or "the Workloads" in situation.unseen:
+        return None
+    return Finding(
+        f"{situation.name} wants the queue {situation.queue}, but Kueue has neither suspended it nor made a Workload "
+        f"for it: Kueue does not manage {situation.kind}s here, or its webhook did not see this one.",
+        (Evidence(situation.kind, situation.name, "spec.suspend is not true, and its controller has not begun."),),
+        (
+            f"Ask the platform team whether Kueue manages {situation.kind}s (integrations.frameworks in its "
+            "configuration), and whether its webhook is installed: launcher doctor.",
+        ),
+    )
+
+
+def _no_workload(situation: Situation) -> bool:
+    """Whether the run is queued, as `status` has it, without a Workload."""
+    if situation.workload is not None:
+        return False
+    return situation.suspended or bool(situation.seen.queued and situation.state is State.QUEUED)
 
 
 def no_workload(situation: Situation) -> Finding | None:

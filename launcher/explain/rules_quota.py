@@ -109,7 +109,7 @@ def pods_ready_timeout(situation: Situation) -> Finding | None:
         f"limit (30 min, if the platform team has not set another), and {then}.",
         tuple(shown),
         (
-            f"Find out what its pods waited for, with launcher explain {situation.name} when it is admitted again: "
+            f"Find out what its pods waited for, with launcher explain {situation.spelled} when it is admitted again: "
             "mostly machines that are slow to come, or an image that cannot be pulled.",
             "slice.provisioning: flex-start or reservation has the machines before the pods are made.",
             "Ask the platform team for a longer waitForPodsReady.timeout in Kueue's configuration.",
@@ -180,7 +180,7 @@ def strict_line(situation: Situation) -> Finding | None:
         "is at its head and has not started yet.",
         (Evidence("ClusterQueue", name(queue), "spec.queueingStrategy is StrictFIFO."), *quote(situation)),
         (
-            f"launcher explain {stand.head.name} says what the first one waits for.",
+            f"launcher explain {stand.head.name} -n {stand.head.namespace} says what the first one waits for.",
             *_higher(situation, stand.head.priority),
             *other_queues(situation),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Protocol
@@ -55,6 +55,7 @@ class Event:
 class Situation:
     """A run's object and what is around it; `submitted` is False for a run that is only asked about.
 
+    `option` is what a command needs behind the run's name to find it, where that is more than its namespace.
     `unseen` are the things that RBAC hides, a phrase each; `absent` the kinds of objects that the cluster does not
     serve.
     """
@@ -65,6 +66,7 @@ class Situation:
     unseen: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)
     submitted: bool = True
+    option: str = ""
 
     # --- the run itself ---
 
@@ -75,6 +77,11 @@ class Situation:
     @property
     def namespace(self) -> str:
         return namespace(self.run)
+
+    @property
+    def spelled(self) -> str:
+        """The run as an argument of a command: "demo -n research"."""
+        return f"{self.name}{self.option or f' -n {self.namespace}'}"
 
     @property
     def kind(self) -> str:
@@ -89,10 +96,18 @@ class Situation:
         return bool(self.run["spec"].get("suspend"))
 
     @cached_property
+    def seen(self) -> states.Seen:
+        """The run as `status` sees it."""
+        workload = self.workload if label(self.run, kueue.QUEUE_LABEL) else None
+        seen = states.Seen(self.run, workload, None, "Workload" not in self.absent)
+        if self.suspended and seen.active and not seen.cancelled_at:
+            return seen  # whatever pods it has left say nothing of its state
+        return replace(seen, pods=self.pods)
+
+    @cached_property
     def verdict(self) -> tuple[State, str]:
         """The run's state and its reason, as `status` tells them."""
-        pods = None if self.suspended else self.pods
-        return states.classify(states.Seen(self.run, self.workload, pods))
+        return states.classify(self.seen)
 
     @property
     def state(self) -> State:
@@ -241,10 +256,8 @@ class Situation:
 
     @cached_property
     def pods(self) -> list[Object]:
-        if not self.ray:
-            return self._list(door.POD, labels=f"jobset.sigs.k8s.io/jobset-name={self.name}")
-        called = status(self.run).get("rayClusterName")
-        return self._list(door.POD, labels=f"ray.io/cluster={called}") if called else []
+        """The pods of this attempt, as `status` selects them."""
+        return list(kube_view.own_pods(self.run, self._list(door.POD, labels=f"{kube_view.RUN}={self.name}")))
 
     @cached_property
     def jobs(self) -> list[Object]:

@@ -16,6 +16,7 @@ from launcher.explain import (
 )
 from launcher.explain.finding import Evidence, Explanation, Finding
 from launcher.explain.situation import Situation
+from launcher.runs import State
 
 Rule = Callable[[Situation], Finding | None]
 
@@ -27,9 +28,11 @@ RULES: tuple[Rule, ...] = (
     rules_life.failed,
     rules_life.cancelled,
     rules_life.being_stopped,
+    rules_life.half_cancelled,
     # No queue has it.
     rules_queue.no_queue,
     rules_queue.no_kueue,
+    rules_queue.unmanaged,
     rules_start.webhook_down,
     rules_queue.no_workload,
     rules_queue.no_local_queue,
@@ -92,6 +95,7 @@ def explain(situation: Situation) -> Explanation:
     shown += [
         Evidence("RBAC", "", f"you may not see {phrase}, so this is said without.")
         for phrase in dict.fromkeys(situation.unseen)
+        if not (situation.state.ended or situation.state is State.RUNNING)  # where nothing else matters
     ]
     return Explanation(
         situation.name,

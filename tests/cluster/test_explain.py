@@ -105,7 +105,8 @@ def test_text_is_a_sentence_evidence_and_what_would_help(desk: Desk, control_pla
         f"  Workload {workload['metadata']['name']}: LocalQueue nosuch doesn't exist.\n"
         "\n"
         "What would help:\n"
-        "  - launcher cancel demo, then submit it again with --set queue.name=multislice --continue (the queues of "
+        f"  - launcher cancel demo -n {desk.namespace}, then submit it again with --set queue.name=multislice "
+        "--continue (the queues of "
         f"{desk.namespace} are: multislice).\n"
     )
 

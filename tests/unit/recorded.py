@@ -110,6 +110,8 @@ def at(recording: str, seconds: float) -> Recorded:
     for change in _changes(recording):
         obj = change.obj
         meta = obj["metadata"]
+        if obj["kind"] == "Pod":
+            _as_a_run_has_it(meta.setdefault("labels", {}))
         if began is None:
             began = datetime.fromisoformat(meta["creationTimestamp"]) - timedelta(seconds=change.t)
         if change.t > seconds:
@@ -122,6 +124,13 @@ def at(recording: str, seconds: float) -> Recorded:
     assert began is not None, recording
     now = began + timedelta(seconds=seconds + 1)  # times are whole seconds, cut off
     return Recorded([*copy.deepcopy(list(objects.values())), *flavors(), *nodes(), *priorities()], now)
+
+
+def _as_a_run_has_it(labels: dict[str, str]) -> None:
+    """What a run's template has given its pods, and the recorded ones' has not: the run's name."""
+    run = labels.get("jobset.sigs.k8s.io/jobset-name") or labels.get("ray.io/cluster", "").rpartition("-")[0]
+    if run:
+        labels.setdefault("slipway.dev/run", run)
 
 
 @functools.cache

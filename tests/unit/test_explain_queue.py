@@ -155,8 +155,8 @@ def test_a_workload_larger_than_one_queue_that_fits_another() -> None:
     told = said(cluster.add(big, local), "slices-4")
     assert "can never start in the queue tpu" in told.headline
     assert (
-        "The queue large can have as much: launcher cancel slices-4, then submit it again with --set queue.name=large "
-        "--continue." in told.suggestions
+        "The queue large can have as much: launcher cancel slices-4 -n research, then submit it again with --set "
+        "queue.name=large --continue." in told.suggestions
     )
 
 
@@ -499,3 +499,63 @@ def test_admitted_and_not_let_go() -> None:
     set_condition(workload, "Admitted", "True", "Admitted", "The workload is admitted", stamp(cluster.now))
     told = said(cluster, "checked", later=120)
     assert told.headline == ("checked is admitted, but Kueue has not let it go: it is still suspended after 2 min.")
+
+
+# --- without a Workload -------------------------------------------------------------------------------------------
+
+
+def unseen_by_kueue(**spec: Any) -> Recorded:
+    """waiting-2, of which Kueue has made no Workload."""
+    cluster = waiting().drop("Workload")
+    cluster.find("JobSet", "waiting-2")["spec"].update(spec)
+    return cluster
+
+
+def test_a_run_that_kueue_does_not_manage() -> None:
+    cluster = unseen_by_kueue(suspend=False)
+    cluster.find("JobSet", "waiting-2").pop("status", None)
+    told = said(cluster)
+    assert told.state == "queued"
+    assert told.headline == (
+        "waiting-2 wants the queue multislice, but Kueue has neither suspended it nor made a Workload for it: Kueue "
+        "does not manage JobSets here, or its webhook did not see this one."
+    )
+    cluster.missing.add("Workload")
+    assert said(cluster).headline == (
+        "waiting-2 waits for the queue multislice, but Kueue is not installed in this cluster."
+    )
+
+
+def test_a_cancelled_run_that_kueue_has_not_seen() -> None:
+    cluster = unseen_by_kueue(suspend=True)
+    run = cluster.find("JobSet", "waiting-2")
+    run["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = stamp(cluster.now - timedelta(seconds=60))
+    told = said(cluster)
+    assert told.state == "queued"
+    assert told.headline == (
+        "waiting-2 was cancelled 1 min ago and holds nothing, but not for good: Kueue has made no Workload of it, by "
+        "which it would be told to leave it alone."
+    )
+    assert told.suggestions[0] == "To be rid of the run: launcher delete waiting-2 -n research."
+    cluster.missing.add("Workload")  # then nobody will start it
+    assert said(cluster).state == "cancelled"
+
+
+def test_a_cancelled_run_that_kueue_was_not_told_of() -> None:
+    cluster = waiting()
+    run = cluster.find("JobSet", "waiting-2")
+    run["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = stamp(cluster.now - timedelta(seconds=60))
+    told = said(cluster)
+    assert (told.state, told.suggestions) == ("queued", ("launcher cancel waiting-2 -n research tells Kueue.",))
+
+
+def test_a_run_that_has_ended_is_told_without_what_is_hidden() -> None:
+    cluster = waiting()
+    run = cluster.find("JobSet", "waiting-2")
+    run["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = stamp(cluster.now - timedelta(seconds=60))
+    cluster.find("Workload", WAITING)["spec"]["active"] = False
+    cluster.hidden |= {("workloads", ""), ("pods", "research")}
+    situation = Situation(run, cluster, cluster.now)
+    assert situation.others_hidden
+    told = explain(situation)
+    assert (told.state, told.evidence) == ("cancelled", ())

@@ -162,8 +162,8 @@ def test_the_whole_answer_of_a_run_that_waits() -> None:
         "  ClusterQueue tpu: waiting-2 is number 1 of 1 in the queue (computed by Kueue's order: priority, then age).\n"
         "\n"
         "What would help:\n"
-        "  - 1 slice would fit now: launcher cancel waiting-2, then submit it again with --set slice.count=1 "
-        "--continue."
+        "  - 1 slice would fit now: launcher cancel waiting-2 -n research, then submit it again with --set "
+        "slice.count=1 --continue."
     )
 
 
@@ -176,8 +176,8 @@ def test_what_scripts_read() -> None:
         "position": None,
         "evidence": ({"kind": "Workload", "name": "jobset-lost-7d635", "says": "LocalQueue nosuch doesn't exist."},),
         "suggestions": (
-            "launcher cancel lost, then submit it again with --set queue.name=multislice --continue (the queues of "
-            "research are: multislice).",
+            "launcher cancel lost -n research, then submit it again with --set queue.name=multislice --continue (the "
+            "queues of research are: multislice).",
         ),
     }
 
