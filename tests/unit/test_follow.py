@@ -38,6 +38,11 @@ class Script:
     """A backend whose run goes through these statuses, one at each look."""
 
     poll_seconds = 0.0
+    where = option = ""
+    lanes = 1
+
+    def prepare(self, plans: Any) -> None:
+        raise AssertionError(ONLY_LOOKS)
 
     def __init__(self, *statuses: RunStatus | BaseException | None) -> None:
         self._statuses = iter(statuses)
