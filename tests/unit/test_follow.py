@@ -62,7 +62,7 @@ class Script:
     def submit(self, plan: Any, *, accept_changes: bool) -> Submission:
         raise AssertionError(ONLY_LOOKS)
 
-    def list(self, warn: Callable[[str], None]) -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         raise AssertionError(ONLY_LOOKS)
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
