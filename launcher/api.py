@@ -357,10 +357,11 @@ def list_runs(
     with ThreadPoolExecutor(max(1, len(everywhere))) as pool:
         answers = [*pool.map(listed, everywhere), *([refusal] if refusal is not None else [])]
     runs: list[RunStatus] = []
+    nothing = all(isinstance(answer, LauncherError) for answer in answers)
     for answer in answers:
         if not isinstance(answer, LauncherError):
             runs += answer
-        elif not place.here:
+        elif nothing or not place.here:
             raise answer
         else:
             once(answer.message)

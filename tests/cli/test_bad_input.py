@@ -176,7 +176,7 @@ def test_no_values_at_all(launcher: Launcher, verb: str) -> None:
     assert result.err == "Error: There are no values: give a values file with -f, or --set.\n"
 
 
-def test_a_kind_that_is_still_to_come(launcher: Launcher) -> None:
+def test_a_run_of_a_cluster_where_there_is_none(launcher: Launcher) -> None:
     text = """\
 run: {name: demo, kind: job-set, command: [hostname]}
 team: {name: research}
@@ -185,7 +185,7 @@ storage: {bucket: bucket}
 image: {repository: i, tag: v1}
 """
     result = launcher("submit", "-f", launcher.write("run.yaml", text))
-    refused(result, "this machine only", "job-set")
+    refused(result, "so there is no cluster to speak to")
     assert result.err.splitlines()[-1].startswith("Hint: ")
 
 
