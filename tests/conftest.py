@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from hypothesis import settings
 
 from tests.tools import tool
 from tests.trainer.runs import Lab
+
+# Whoever runs the tests may have a kubeconfig, and must not find runs of theirs in a real cluster.
+if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
+    os.environ["KUBECONFIG"] = "/nonexistent/kubeconfig"
+    os.environ.pop("KUBERNETES_SERVICE_HOST", None)
 
 # The same examples on every machine: a failure that a colleague cannot repeat helps nobody. `--hypothesis-seed`
 # and `--hypothesis-profile=search` look further.
