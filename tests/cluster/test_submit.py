@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from launcher import api as launcher_api
+from launcher.cluster import Cluster
+from launcher.cluster_errors import Unreachable
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import ROOT, Desk, kuberay_lets_go, settle, until
@@ -246,6 +248,32 @@ def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monke
     (new,) = desk.runs(admin)
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert new["metadata"]["labels"]["slipway.dev/sweep"] == "study"
+
+
+def test_a_create_that_fails_when_the_record_is_gone_says_so(
+    desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real API server cannot be made to fall between two requests, so the second one is refused here."""
+    _, file = in_state("failed", desk, control_plane)
+    create = Cluster.create
+
+    def falls(self: Cluster, obj: Object, *, dry_run: bool = False) -> Object:
+        if not dry_run:
+            raise Unreachable("The API server does not answer.", "Try again.")
+        return create(self, obj, dry_run=dry_run)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "create", falls)
+        done = desk("submit", "-f", file, "--detach")
+    assert (done.code, done.err.splitlines()[1:]) == (
+        1,
+        [
+            'Error: The record of attempt 1 of the run "demo" is gone, and attempt 2 was not made. The API server does '
+            "not answer.",
+            "Hint: Try again. Submitting it again goes on from its last checkpoint; its attempts count from 1 then.",
+        ],
+    )
+    assert desk.runs(admin) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -212,3 +212,26 @@ def test_a_start_is_told_from_the_first_to_the_last_moment_of_a_run_that_fails()
 def test_the_end_of_a_failed_ray_jobs_log_is_kept() -> None:
     seen = [seen for _, seen in moments("rayjob-fails")][-1]
     assert states.log_tail(seen)[-1:] == ["about to fail"]
+
+
+# --- cancelled, without a Workload --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue", "kueue", "state"),
+    [("", True, "cancelled"), ("multislice", False, "cancelled"), ("multislice", True, "queued")],
+    ids=["no-queue", "no-kueue", "kueue-is-slow"],
+)
+def test_a_suspended_run_without_a_workload_is_cancelled_where_nobody_would_start_it(
+    queue: str, kueue: bool, state: str
+) -> None:
+    metadata = {
+        "name": "demo",
+        "labels": {states.QUEUE: queue},
+        "annotations": {states.CANCELLED: "2026-01-02T03:04:05Z"},
+    }
+    seen = Seen({"kind": "JobSet", "metadata": metadata, "spec": {"suspend": True}}, None, (), kueue)
+    assert states.classify(seen)[0] == state
+    assert seen.cancelled_and_idle
+    if state == "queued":
+        assert states.classify(seen)[1] == "It is being cancelled."
