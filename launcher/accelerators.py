@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from launcher.checks.guess import either
 from launcher.errors import LauncherError
-from launcher.guess import either
 
 _SHAPE = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*)+")
 _PRODUCT = re.compile(r"(?P<name>[a-z0-9]+)-(?P<count>[1-9][0-9]*)")

@@ -39,19 +39,19 @@ from launcher.place import ANYWHERE, Place
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
 
-    from launcher.checks import Problem
+    from launcher.checks.rules import Problem
     from launcher.diff import ObjectChange
     from launcher.doctor import Finding
     from launcher.explain import Explanation
     from launcher.plan import LaunchPlan
-    from launcher.ray_clusters import StandingCluster
-    from launcher.releases import ReleasePlan
-    from launcher.removal import Removal
+    from launcher.releases.install import ReleasePlan
+    from launcher.releases.removal import Removal
     from launcher.render import Rendering
     from launcher.runs import Backend, Preview, RunStatus, Submission
-    from launcher.sweep_plan import SweepPlan
-    from launcher.sweeps import Sweep, SweepSubmission
-    from launcher.tree import Values
+    from launcher.standing.clusters import StandingCluster
+    from launcher.sweeps.plan import SweepPlan
+    from launcher.sweeps.sweep import Sweep, SweepSubmission
+    from launcher.values.tree import Values
 
 # What can be the name of a run (a label in DNS), so that nothing else gets into a path.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.IGNORECASE)
@@ -74,8 +74,8 @@ class WaitTimeout(LauncherError):
 
 def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = False) -> Values:
     """The values files and `--set`s merged by Helm's rule, not validated; with `defaults`, over the chart's."""
-    from launcher.tree import with_defaults
-    from launcher.values import chart_defaults, load
+    from launcher.values.files import chart_defaults, load
+    from launcher.values.tree import with_defaults
 
     user = load(files, sets)
     return with_defaults(user, chart_defaults(_CHART)) if defaults else user
@@ -87,7 +87,7 @@ def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = N
     With `force` the plan is submitted even where the cluster says that it could never start.
     """
     from launcher.plan import plan_launch
-    from launcher.values import chart_defaults, load
+    from launcher.values.files import chart_defaults, load
 
     return replace(plan_launch(load(files, sets), chart_defaults(_CHART), name=name), force=force)
 
@@ -104,9 +104,9 @@ def check(
 
     With `live`, those too that only the cluster can tell, once none of the others is broken.
     """
+    from launcher.checks.problems import has_errors
     from launcher.plan import check_launch
-    from launcher.problems import has_errors
-    from launcher.values import chart_defaults, load
+    from launcher.values.files import chart_defaults, load
 
     found = check_launch(load(files, sets), chart_defaults(_CHART), name=name)
     if not live or has_errors(found):
@@ -131,13 +131,13 @@ def backends(place: Place = ANYWHERE) -> list[Backend]:
 
 def _backends(place: Place) -> tuple[list[Backend], LauncherError | None]:
     """The same, and what is in the way of speaking to the cluster: no reason not to look at this machine's runs."""
-    from launcher.local import LocalBackend
+    from launcher.local.backend import LocalBackend
 
     found: list[Backend] = [LocalBackend()] if place.here else []
     if not place.there:
         return found, None
-    from launcher.kube_runs import KubeBackend
-    from launcher.standing import StandingBackend
+    from launcher.kube.backend import KubeBackend
+    from launcher.standing.backend import StandingBackend
 
     try:
         cluster = place.cluster()
@@ -152,7 +152,7 @@ def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
     if plan.kind == "local":
         if not place.here:
             raise LauncherError("run.kind is local: the run goes to this machine; leave out --context and --namespace.")
-        from launcher.local import LocalBackend
+        from launcher.local.backend import LocalBackend
 
         return LocalBackend()
     if place.local:
@@ -168,10 +168,10 @@ def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
         )
     cluster = replace(place, namespace=named or place.namespace).cluster()
     if plan.kind == "ray-cluster":
-        from launcher.standing import StandingBackend
+        from launcher.standing.backend import StandingBackend
 
         return StandingBackend(cluster)
-    from launcher.kube_runs import KubeBackend
+    from launcher.kube.backend import KubeBackend
 
     return KubeBackend(cluster)
 
@@ -246,7 +246,7 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
             raise _no_run(name, place)
         return _only(name, found)
     if found:
-        from launcher import sweeps
+        from launcher.sweeps import sweep as sweeps
 
         raise LauncherError(
             f'There are a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}).',
@@ -258,7 +258,7 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
 def _sweeps_called(name: str, place: Place, *, strict: bool = False) -> list[tuple[Backend, Sweep]]:
     """The sweeps of that name. A cluster that does not answer, or tells this user nothing, has none; where nothing else
     has one, that is an error if `strict`."""
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     everywhere, refusal = _backends(place)
     found = []
@@ -293,7 +293,7 @@ def _looked(place: Place) -> str:
 def _no_run(name: str, place: Place) -> NoSuchRun:
     from difflib import get_close_matches
 
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     for _, sweep in _sweeps_called(name, place):
         return NoSuchRun(
@@ -444,7 +444,7 @@ def clusters(name: str | None = None, *, place: Place = ANYWHERE) -> list[Standi
     """
     if not place.there:
         return []
-    from launcher.standing import StandingBackend
+    from launcher.standing.backend import StandingBackend
 
     return list(StandingBackend(place.cluster()).clusters(name))
 
@@ -459,7 +459,7 @@ def dashboard(
 
     Raises LauncherError where there is no such Ray cluster, or its token cannot be read.
     """
-    from launcher.dashboard import opened
+    from launcher.standing.dashboard import opened
 
     return opened(place.cluster(), name, port)
 
@@ -477,7 +477,7 @@ def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:
     if found.kind == "local":
         from pathlib import Path
 
-        from launcher.record import METRICS, read_lines
+        from launcher.local.record import METRICS, read_lines
 
         entries = read_lines(Path(found.folder, METRICS))
     else:
@@ -502,8 +502,8 @@ def plan_sweep(
     Each of `sweeps` is a key and its values, "train.learning_rate=1e-4,3e-4", read as those of `--set`. The runs are
     called NAME-1, NAME-2, … Raises launcher.plan.CheckFailed with all that is wrong with any of them.
     """
-    from launcher import sweep_plan
-    from launcher.values import chart_defaults, load
+    from launcher.sweeps import plan as sweep_plan
+    from launcher.values.files import chart_defaults, load
 
     plan = sweep_plan.plan_sweep(load(files, sets), chart_defaults(_CHART), sweeps, name=name)
     return replace(plan, plans=tuple(replace(each, force=force) for each in plan.plans))
@@ -511,7 +511,7 @@ def plan_sweep(
 
 def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> list[Preview]:
     """What `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     if plan.kind != "local" and not place.there:
         return [preview(each, accept_changes=accept_changes, place=place) for each in plan.plans]
@@ -523,7 +523,7 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place 
 
     Nothing is made where one of them would be refused. A submit that was killed halfway is completed by another.
     """
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     return sweeps.submit(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
 
@@ -536,7 +536,7 @@ def find_sweep(name: str, place: Place = ANYWHERE) -> tuple[Backend, Sweep]:
 
 def sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
     """The sweep now: its runs with their steps and losses, and which of them is the best."""
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, place)
     return sweeps.closer(found, backend)
@@ -544,7 +544,7 @@ def sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
 
 def wait_sweep(name: str, *, timeout: float | None = None, place: Place = ANYWHERE) -> Sweep:
     """The sweep once all its runs have ended; raises WaitTimeout after `timeout` seconds."""
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     backend, now = find_sweep(name, place)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -558,7 +558,7 @@ def wait_sweep(name: str, *, timeout: float | None = None, place: Place = ANYWHE
 
 def cancel_sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
     """Cancel all runs of the sweep that have not ended, those that wait first. Idempotent."""
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, place)
     return sweeps.cancel(found, backend)
@@ -566,7 +566,7 @@ def cancel_sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
 
 def delete_sweep(name: str, *, place: Place = ANYWHERE) -> None:
     """Remove all runs of a sweep that has ended, as `delete` does; none where one of them goes on."""
-    from launcher import sweeps
+    from launcher.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, place)
     sweeps.delete(found, backend)
@@ -595,7 +595,7 @@ def plan_release(
 
     `recover` takes an operation that another helm has begun and not ended for dead, however young it is.
     """
-    from launcher import releases
+    from launcher.releases import install as releases
 
     return releases.plan(chart, name, files, sets, place, recover=recover)
 
@@ -608,14 +608,14 @@ def install(
     Returns what does not work yet, a sentence each; that stays. What Kubernetes refuses is taken back as a whole, and
     raised.
     """
-    from launcher import releases
+    from launcher.releases import install as releases
 
     return releases.install(plan, say, seconds=seconds)
 
 
 def plan_removal(name: str, *, place: Place = ANYWHERE) -> Removal:
     """What `uninstall` of a release would remove, and which runs need that. Changes nothing."""
-    from launcher import removal
+    from launcher.releases import removal
 
     return removal.plan_removal(name, place)
 
@@ -627,7 +627,7 @@ def uninstall(
 
     Raises LauncherError where runs need it, unless `force`.
     """
-    from launcher.removal import uninstall
+    from launcher.releases.removal import uninstall
 
     return uninstall(removal, say, force=force, seconds=seconds)
 

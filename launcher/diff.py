@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher import objects
-from launcher.tree import spell
+from launcher.values.tree import spell
 
 if TYPE_CHECKING:
     from launcher.cluster import Cluster

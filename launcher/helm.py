@@ -298,7 +298,7 @@ def _loader() -> Any:
     """PyYAML's safe loader with go-yaml's idea of plain scalars: 1:30 and 2024-01-01 are text, 1e3 is a number."""
     import yaml
 
-    from launcher.reader import resolve
+    from launcher.values.reader import resolve
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the second where PyYAML was built without libyaml
 

@@ -21,7 +21,7 @@ def emit(data: Any, form: str, text: str) -> None:
     if form == "json":
         text = json.dumps(plain(data), indent=2, ensure_ascii=False)
     elif form == "yaml":
-        from launcher.values import dumps
+        from launcher.values.files import dumps
 
         text = dumps(plain(data))
     if text:

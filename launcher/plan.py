@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import accelerators, checks
-from launcher.checks import Problem
+from launcher import accelerators
+from launcher.checks import rules as checks
+from launcher.checks.rules import Problem
+from launcher.checks.schema import spell_value
 from launcher.errors import LauncherError
-from launcher.schema import spell_value
-from launcher.tree import Origin, Values, set_value, spell, with_defaults
+from launcher.values.tree import Origin, Values, set_value, spell, with_defaults
 
 
 class CheckFailed(LauncherError):

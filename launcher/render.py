@@ -28,7 +28,7 @@ def render(plan: LaunchPlan) -> Rendering:
         text = helm.run_manifest(plan)
         (obj,) = helm.load_all(text)
         return Rendering(text, obj)
-    from launcher.values import dumps
+    from launcher.values.files import dumps
 
     if plan.kind == "ray-cluster":
         cluster = plan.config["run"]["cluster"]

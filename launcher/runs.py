@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from launcher.checks.problems import Problem
     from launcher.plan import LaunchPlan
-    from launcher.problems import Problem
 
 
 class State(StrEnum):

@@ -142,8 +142,9 @@ def fill(plane: ControlPlane) -> None:
     Their Workloads are written as Kueue 0.19 writes them (../shared/recordings/quota-in-use-by-others), for Kueue
     itself cannot be had here.
     """
-    from launcher import api, kube_view
+    from launcher import api
     from launcher.helm import run_objects
+    from launcher.kube import view as kube_view
 
     plane.add_nodes("v6e", "tpu-v6e-slice", "4x4", hosts=CHIPS // 4, chips=4)
     plane.create_all(list(_queues()))

@@ -1,4 +1,4 @@
-"""`python -m trainer.key_table` writes launcher/maxtext_keys.json: the keys of the installed MaxText.
+"""`python -m trainer.key_table` writes launcher/checks/maxtext_keys.json: the keys of the installed MaxText.
 
 The launcher checks `train:` against that file, so that a typing error costs a fifth of a second and not the half
 minute that importing MaxText takes. A test makes the table anew and fails where it differs from the file.
@@ -23,7 +23,7 @@ from typing import Any
 
 from trainer.startup import defer_unused_imports
 
-TABLE = Path(__file__).resolve().parent.parent / "launcher" / "maxtext_keys.json"
+TABLE = Path(__file__).resolve().parent.parent / "launcher" / "checks" / "maxtext_keys.json"
 
 _BOUNDS = ("ge", "gt", "le", "lt")
 # MaxText makes a list of one from text for these (pyconfig._prepare_for_pydantic).

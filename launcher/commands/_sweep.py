@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from launcher import output, sweep_follow, sweeps
+from launcher import output
 from launcher.errors import Detached
+from launcher.sweeps import follow as sweep_follow
+from launcher.sweeps import sweep as sweeps
 
 if TYPE_CHECKING:
     from launcher.place import Place
     from launcher.runs import Backend
-    from launcher.sweep_plan import SweepPlan
-    from launcher.sweeps import Sweep
+    from launcher.sweeps.plan import SweepPlan
+    from launcher.sweeps.sweep import Sweep
 
 # Checking more runs than this takes long enough to be said.
 _MANY = 10

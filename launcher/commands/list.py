@@ -53,7 +53,8 @@ def command(place: Place, everywhere: bool, sweep: str, only_clusters: bool, for
 
 
 def _print_clusters(place: Place, form: str) -> None:
-    from launcher import api, output, ray_clusters
+    from launcher import api, output
+    from launcher.standing import clusters as ray_clusters
 
     found = api.clusters(place=place)
     if not found:
@@ -63,8 +64,9 @@ def _print_clusters(place: Place, form: str) -> None:
 
 def _clusters_text(place: Place) -> str:
     """The table of standing clusters; "" where there are none, or where the list of runs has said what is wrong."""
-    from launcher import api, ray_clusters
+    from launcher import api
     from launcher.errors import LauncherError
+    from launcher.standing import clusters as ray_clusters
 
     try:
         return ray_clusters.listing(api.clusters(place=place))
@@ -75,7 +77,7 @@ def _clusters_text(place: Place) -> str:
 def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
     """A column for each thing that at least one of the runs has."""
     from launcher import output
-    from launcher.sweep_follow import spell
+    from launcher.sweeps.follow import spell
 
     many = len({run.namespace for run in runs if run.kind != "local"}) > 1
     table = {

@@ -30,7 +30,7 @@ def command(name: str, place: Place, form: str) -> None:
             standing = api.clusters(name, place=place)
         if not standing:
             raise
-        from launcher import ray_clusters
+        from launcher.standing import clusters as ray_clusters
 
         output.emit(standing[0].as_json(), form, ray_clusters.details(standing[0]))
         return

@@ -7,7 +7,7 @@ import click
 from launcher.commands._options import any_values_options, format_option
 
 if TYPE_CHECKING:
-    from launcher.tree import Values
+    from launcher.values.tree import Values
 
 
 @click.command()
@@ -33,7 +33,7 @@ def _print_origins(merged: Values, form: str) -> None:
     import json
 
     from launcher import output
-    from launcher.tree import spell
+    from launcher.values.tree import spell
 
     rows = [(spell(path), value, origin) for path, value, origin in merged.leaves()]
     data = [{"key": key, "value": value, "file": origin.file, "line": origin.line} for key, value, origin in rows]

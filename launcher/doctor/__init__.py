@@ -75,7 +75,7 @@ def _kubernetes(text: str, fits: Any) -> Finding:
 
 def _rest(cluster: Cluster) -> Iterator[Finding]:
     from launcher.doctor import capacity, components, kueue_config, look, queues, rights
-    from launcher.values import chart_defaults
+    from launcher.values.files import chart_defaults
 
     defaults: dict[str, Any] = chart_defaults("run").tree
     head = {resource: defaults["head"][resource] for resource in ("cpu", "memory")}

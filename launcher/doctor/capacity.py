@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from launcher.doctor.finding import CAPACITY, Finding, Level, listed, many
-from launcher.kueue import taint_text, tolerates
+from launcher.kueue.workloads import taint_text, tolerates
 from launcher.objects import is_true, label, name, quantity, status
 
 if TYPE_CHECKING:

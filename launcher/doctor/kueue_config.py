@@ -59,7 +59,7 @@ def examine(sight: Sight) -> Iterator[Finding]:
         where = f"{namespace(those[0])}/{config_map_name(those[0])}"
         yield _finding(Level.WARNING, f"the ConfigMap {where} has no {_FILE}, so it cannot be told.")
         return
-    from launcher.reader import read_text
+    from launcher.values.reader import read_text
 
     try:
         config = read_text(str(text).encode(), _FILE).tree

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from launcher.doctor import components
 from launcher.doctor.capacity import CHIPS
 from launcher.doctor.finding import QUEUES, Finding, Level, listed
-from launcher.kueue import cluster_queue_of
-from launcher.kueue_quota import Quotas
+from launcher.kueue.quota import Quotas
+from launcher.kueue.workloads import cluster_queue_of
 from launcher.objects import condition, name, quantity
 
 if TYPE_CHECKING:

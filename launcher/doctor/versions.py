@@ -33,7 +33,7 @@ def parse(text: str) -> Version | None:
 def supported(component: str) -> Range:
     """The range that chart `run` names for kubernetes, kueue, kuberay or jobset."""
     from launcher.paths import charts_dir
-    from launcher.values import read_file
+    from launcher.values.files import read_file
 
     chart = read_file(str(charts_dir() / "run" / "Chart.yaml")).tree
     text = str(chart["annotations"][f"slipway.dev/{component}"])

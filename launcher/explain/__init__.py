@@ -19,14 +19,14 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
 
     Raises LauncherError where the run is gone by now, and where the cluster does not answer.
     """
-    from launcher.kube_runs import KubeBackend
+    from launcher.kube.backend import KubeBackend
 
     if not isinstance(backend, KubeBackend):
         return _by_status(status, backend.option)
-    from launcher import kube_view
     from launcher.errors import LauncherError
     from launcher.explain.situation import Situation
     from launcher.explain.table import explain
+    from launcher.kube import view as kube_view
 
     run = kube_view.find(backend.cluster, status.name)
     if run is None:
@@ -38,9 +38,9 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
 
 def _ask_at_once(situation: Situation) -> None:
     """What nearly every answer needs, asked for at the same time: an API server can be far away."""
-    from launcher.kube_view import together
+    from launcher.kube.states import CANCELLED
+    from launcher.kube.view import together
     from launcher.objects import annotation
-    from launcher.states import CANCELLED
 
     wanted = ["workload", "pods"]
     if situation.suspended and not annotation(situation.run, CANCELLED):

@@ -6,11 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
 
-from launcher import kueue
 from launcher.explain.finding import Evidence
 from launcher.explain.situation import Situation
 from launcher.explain.words import amount, number
-from launcher.kueue import FlavorResource
+from launcher.kueue import workloads as kueue
+from launcher.kueue.workloads import FlavorResource
 from launcher.objects import namespace
 
 

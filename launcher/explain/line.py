@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher import kueue, positions
 from launcher.explain.finding import Evidence
 from launcher.explain.situation import Object, Situation
 from launcher.explain.words import listed
+from launcher.kube import positions
+from launcher.kueue import workloads as kueue
 from launcher.objects import name, namespace, status, uid
 
 

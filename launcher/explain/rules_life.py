@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from launcher import states
 from launcher.explain.finding import Evidence, Finding
 from launcher.explain.situation import Object, Situation
 from launcher.explain.words import clause, listed, one_line, sentence
+from launcher.kube import states
 from launcher.objects import condition, is_true, name, status
 from launcher.runs import State
 

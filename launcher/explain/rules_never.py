@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from launcher import kueue
 from launcher.explain.finding import Evidence, Finding
 from launcher.explain.rules_queue import again, quote, said, waits
 from launcher.explain.situation import Situation
 from launcher.explain.words import amount, listed, number, one_line, resource_word, sentence
-from launcher.kueue_fit import Fit, Verdict
+from launcher.kueue import workloads as kueue
+from launcher.kueue.fit import Fit, Verdict
 from launcher.objects import name
 
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"

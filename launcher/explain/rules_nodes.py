@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
 
-from launcher import kueue
 from launcher.explain.finding import Evidence, Finding
 from launcher.explain.rules_never import ACCELERATOR, TOPOLOGY
 from launcher.explain.situation import Event, Object, Situation
 from launcher.explain.words import amount, listed, one_line, sentence
+from launcher.kueue import workloads as kueue
 from launcher.objects import annotation, condition, name, quantity, status
 
 _TIME_LIMIT = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from launcher import kueue
 from launcher.explain import holders
 from launcher.explain.finding import Evidence, Finding
 from launcher.explain.holders import Held
@@ -13,7 +12,8 @@ from launcher.explain.rules_never import worst
 from launcher.explain.rules_queue import PATIENCE, again, other_queues, quote, said, waits
 from launcher.explain.situation import Object, Situation, holds_quota
 from launcher.explain.words import amount, listed, number, one_line, ordinal, sentence
-from launcher.kueue_fit import Fit, Verdict
+from launcher.kueue import workloads as kueue
+from launcher.kueue.fit import Fit, Verdict
 from launcher.objects import condition, is_true, label, name, namespace, seconds_since, status
 from launcher.output import duration
 

@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from launcher import cluster as door
-from launcher import kube_view, kueue, states
 from launcher.cluster_errors import Forbidden, NotServed
 from launcher.explain.words import span
-from launcher.kueue_fit import Verdict, verdicts
-from launcher.kueue_quota import Quotas
+from launcher.kube import states
+from launcher.kube import view as kube_view
+from launcher.kueue import workloads as kueue
+from launcher.kueue.fit import Verdict, verdicts
+from launcher.kueue.quota import Quotas
 from launcher.objects import is_true, label, name, namespace, owner_uids, seconds_since, status, uid
 from launcher.runs import State
 

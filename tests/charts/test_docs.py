@@ -13,8 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
-from launcher import schema, values
-from launcher.values import Values
+from launcher.checks import schema
+from launcher.values import files as values
+from launcher.values.files import Values
 from tests.charts import docs, schemas
 from tests.charts.helm import template
 

@@ -15,7 +15,7 @@ import yaml
 
 from launcher.paths import charts_dir, presets_dir
 from launcher.plan import plan_launch
-from launcher.values import chart_defaults, load
+from launcher.values.files import chart_defaults, load
 from tests.charts import parity_seeds as seeds
 from tests.charts.helm import KUBE_VERSION
 from tests.charts.parity_compare import ABSENT, ANYTHING, Row, differences, faults, under

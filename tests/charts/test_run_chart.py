@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 import yaml
 
-from launcher import values
 from launcher.paths import charts_dir
 from launcher.plan import plan_launch
-from launcher.values import chart_defaults
+from launcher.values import files as values
+from launcher.values.files import chart_defaults
 from tests.charts.helm import HelmError, dump_chart, dumped, template
 from tests.charts.schemas import validate
 

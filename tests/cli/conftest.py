@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from launcher.local import LocalBackend
-from launcher.processes import marked
-from launcher.record import Record, read_record
+from launcher.local.backend import LocalBackend
+from launcher.local.processes import marked
+from launcher.local.record import Record, read_record
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -174,7 +174,7 @@ def test_a_row_of_accelerators_of_one_run_is_not_the_others(plan: Callable[..., 
 def test_what_a_chart_refuses_in_a_sweep_is_told_as_for_one(plan: Callable[..., LaunchPlan]) -> None:
     from dataclasses import replace
 
-    from launcher.tree import Origin, set_value
+    from launcher.values.tree import Origin, set_value
 
     good, bad = plan("a-1"), plan("a-2")
     path, origin = ("image", "tag"), Origin("x", 1)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from launcher import values
-from launcher.record import ENDED, read_events
+from launcher.local.record import ENDED, read_events
+from launcher.values import files as values
 from tests.cli.conftest import Launcher, Result, end_all, eventually
 from tests.trainer.runs import STEPS, TRAIN, Lab, lines, numbers
 

@@ -24,7 +24,7 @@ from unittest import mock
 import pytest
 
 from launcher.__main__ import run
-from launcher.kube_runs import KubeBackend
+from launcher.kube.backend import KubeBackend
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.site import site
@@ -194,7 +194,7 @@ def kuberay_lets_go(api: Api, namespace: str) -> Iterator[None]:
 QUICKLY = f"""
 import signal, sys
 from launcher.__main__ import main
-from launcher.kube_runs import KubeBackend
+from launcher.kube.backend import KubeBackend
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 KubeBackend.__init__.__kwdefaults__["poll_seconds"] = {POLL_SECONDS}
 main()

@@ -440,8 +440,8 @@ PULL = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
 
 
 def test_why_a_ray_cluster_is_not_ready(bench4: Bench) -> None:
-    from launcher import readiness
     from launcher.cluster import connect
+    from launcher.releases import readiness
 
     head = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ours", "namespace": bench4.name}}
     container = {"containers": [{"name": "ray-head", "image": "example.invalid/x:1"}]}

@@ -22,14 +22,15 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import api, ray_clusters
+from launcher import api
 from launcher.cluster import Forbidden, Unreachable
-from launcher.dashboard import head_of
 from launcher.errors import LauncherError
 from launcher.plan import LaunchPlan
-from launcher.ray_jobs import RayHead, RayJobs, TokenRefused
 from launcher.runs import State
-from launcher.standing import StandingBackend
+from launcher.standing import clusters as ray_clusters
+from launcher.standing.backend import StandingBackend
+from launcher.standing.dashboard import head_of
+from launcher.standing.jobs import RayHead, RayJobs, TokenRefused
 from tests.cluster import standing
 from tests.cluster.control_plane import ControlPlane, add_namespace
 from tests.cluster.standing import NAME, Standing

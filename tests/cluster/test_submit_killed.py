@@ -19,7 +19,7 @@ import pytest
 
 from launcher import api as launcher_api
 from launcher.cluster import connect
-from launcher.kube_runs import KubeBackend
+from launcher.kube.backend import KubeBackend
 from launcher.plan import LaunchPlan
 from launcher.runs import State
 from tests.cluster.api import Api, Object, path_of

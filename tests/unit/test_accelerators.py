@@ -8,7 +8,7 @@ import pytest
 
 from launcher import accelerators
 from launcher.accelerators import Slice, SliceError
-from launcher.values import chart_defaults
+from launcher.values.files import chart_defaults
 
 TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
 TPUS = [name for name, row in TABLE.items() if row["kind"] == "tpu"]

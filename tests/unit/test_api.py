@@ -11,8 +11,8 @@ import pytest
 from launcher import api, progress
 from launcher.cli import VERBS
 from launcher.errors import LauncherError
+from launcher.local.record import Record, write_record
 from launcher.place import Place
-from launcher.record import Record, write_record
 
 FUNCTIONS = {
     name: function

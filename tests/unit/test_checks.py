@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from launcher import checks, values
-from launcher.checks import Problem
+from launcher.checks import rules as checks
+from launcher.checks.rules import Problem
+from launcher.checks.schema import leaves
 from launcher.paths import presets_dir
 from launcher.plan import check_launch
-from launcher.schema import leaves
-from launcher.values import chart_defaults
+from launcher.values import files as values
+from launcher.values.files import chart_defaults
 
 DEFAULTS = chart_defaults("run")
 GOOD: dict[str, Any] = {
@@ -200,7 +201,7 @@ def test_a_check_imports_nothing_heavy(tmp_path: Path) -> None:
     file.write_text("run: {nmae: x}\ntrain: {stps: 1}\n")
     program = f"""
 import sys
-from launcher import values, plan
+from launcher import plan; from launcher.values import files as values
 assert len(plan.check_launch(values.load([{str(file)!r}]), values.chart_defaults("run"))) >= 2
 print([name for name in ("jsonschema", "kubernetes", "pydantic", "ray", "jax", "click", "rich") if name in sys.modules])
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cluster import connect
-from launcher.values import dumps
+from launcher.values.files import dumps
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from launcher.doctor import capacity, components, finding, kueue_config, queues,
 from launcher.doctor.finding import Finding, Level
 from launcher.doctor.rights import Right, Rights
 from launcher.doctor.sight import VISIBILITY, Look, Sight, hidden
-from launcher.values import chart_defaults
+from launcher.values.files import chart_defaults
 from tests.cluster import doctor_objects as there
 from tests.cluster.nodes import nodes
 
@@ -343,7 +343,7 @@ def test_frameworks_that_kueue_leaves_alone() -> None:
     ],
 )
 def test_how_long_pods_may_take(text: str, version: tuple[int, int], limit: str) -> None:
-    from launcher.reader import read_text
+    from launcher.values.reader import read_text
 
     assert kueue_config.waits(read_text(text.encode(), "config").tree, version) == limit
 

@@ -7,8 +7,8 @@ import pytest
 from launcher.explain import explain_run
 from launcher.explain.finding import Explanation
 from launcher.explain.words import amount, clause, listed, one_line, ordinal
-from launcher.kueue import Amounts
-from launcher.local import LocalBackend
+from launcher.kueue.workloads import Amounts
+from launcher.local.backend import LocalBackend
 from launcher.runs import RunStatus, State
 
 

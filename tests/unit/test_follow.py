@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from launcher import follow, output
+from launcher.checks.problems import Problem
 from launcher.errors import Detached, LauncherError
-from launcher.problems import Problem
 from launcher.runs import Preview, RunStatus, State, Submission
 
 RUN = RunStatus("llama", "default", "local", State.STARTING, reason="starting Ray", folder="/runs/llama")

@@ -1,4 +1,4 @@
-"""launcher/maxtext_keys.json is what the installed MaxText says, and our check of a value agrees with MaxText's."""
+"""launcher/checks/maxtext_keys.json is what the installed MaxText says, and our checks agree with MaxText."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.checks import OWNED, OWNED_WITH_DATA, maxtext, out_of_bounds, takes
+from launcher.checks.rules import OWNED, OWNED_WITH_DATA, maxtext, out_of_bounds, takes
 
 SAMPLES: list[Any] = [None, True, 1, 0, -1, 7, 1.5, "x", "none", [], ["a"], {}]
 
@@ -55,7 +55,7 @@ print(json.dumps({{
 
 
 def test_the_table_has_not_drifted_from_the_installed_maxtext(from_maxtext: dict[str, Any]) -> None:
-    file = Path(__file__).parents[2] / "launcher" / "maxtext_keys.json"
+    file = Path(__file__).parents[2] / "launcher" / "checks" / "maxtext_keys.json"
     assert from_maxtext["text"] == file.read_text(), "run `python -m trainer.key_table`"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from launcher import kube_logs
 from launcher.cluster_errors import NotThere, Unreachable
 from launcher.errors import LauncherError
-from launcher.states import Seen
+from launcher.kube import logs as kube_logs
+from launcher.kube.states import Seen
 
 Object = dict[str, Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from launcher import kueue
-from launcher.kueue_fit import Fit, verdicts
-from launcher.kueue_quota import Quotas
+from launcher.kueue import workloads as kueue
+from launcher.kueue.fit import Fit, verdicts
+from launcher.kueue.quota import Quotas
 from launcher.objects import condition
 from tests.unit import recorded
 

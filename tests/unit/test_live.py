@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import api, live
+from launcher import api
+from launcher.kube import live
 from tests.unit import recorded
 from tests.unit.recorded import Recorded
 

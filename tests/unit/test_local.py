@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import processes, runner
-from launcher.local import LocalBackend
-from launcher.record import Record, read_events, read_record, write_record
+from launcher.local import processes, runner
+from launcher.local.backend import LocalBackend
+from launcher.local.record import Record, read_events, read_record, write_record
 from launcher.runs import RunStatus, State
 
 NOW = "2026-11-01T10:00:00.000Z"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from launcher.cluster_errors import Forbidden
-from launcher.positions import positions
+from launcher.kube.positions import positions
 from tests.unit import recorded
 from tests.unit.recorded import Recorded
 

@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from launcher import progress, ray_clusters, standing_jobs
+from launcher import progress
 from launcher.cluster import Cluster, Forbidden
 from launcher.errors import LauncherError
-from launcher.ray_jobs import Token, token_of
 from launcher.runs import RunStatus, State
-from launcher.standing_logs import of_worker
+from launcher.standing import attempts as standing_jobs
+from launcher.standing import clusters as ray_clusters
+from launcher.standing.jobs import Token, token_of
+from launcher.standing.logs import of_worker
 
 SECRET = "a-secret-token-0123456789"
 

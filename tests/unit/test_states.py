@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from launcher import objects, states
-from launcher.states import Seen
+from launcher import objects
+from launcher.kube import states
+from launcher.kube.states import Seen
 from tests.cluster import recordings
 
 Object = dict[str, Any]

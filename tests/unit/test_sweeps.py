@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from launcher import sweep_follow, sweeps
-from launcher.assignment import read_sweep
+from launcher.checks.problems import Problem
 from launcher.errors import LauncherError
 from launcher.plan import CheckFailed, LaunchPlan
-from launcher.problems import Problem
 from launcher.runs import Preview, RunStatus, State, Submission
-from launcher.sweep_plan import LIMIT, SweepPlan, plan_sweep
-from launcher.sweeps import Sweep
-from launcher.tree import SWEEP, Origin
-from launcher.values import chart_defaults, load
+from launcher.sweeps import follow as sweep_follow
+from launcher.sweeps import sweep as sweeps
+from launcher.sweeps.plan import LIMIT, SweepPlan, plan_sweep
+from launcher.sweeps.sweep import Sweep
+from launcher.values.assignment import read_sweep
+from launcher.values.files import chart_defaults, load
+from launcher.values.tree import SWEEP, Origin
 
 SLICE = ("run.kind=ray-job", "team.name=research", "slice.accelerator=v6e", "slice.topology=4x4")
 PLACE = ("storage.kind=gcsfuse", "storage.bucket=example-runs", "image.repository=example.invalid/a", 'image.tag="1"')

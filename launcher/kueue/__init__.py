@@ -1,0 +1,1 @@
+"""Kueue's rules, as pure functions over its objects."""

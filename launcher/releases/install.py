@@ -1,0 +1,288 @@
+"""Releases of charts/queues and charts/ray-cluster: what one is to be, what that would change, and how it is done.
+
+`plan` reads and compares, and changes nothing; `install` does what the plan says. So `diff` and `install` cannot
+diverge.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from launcher import diff, objects
+from launcher.errors import Detached, LauncherError
+from launcher.helm import Helm, HelmError, Release, RulesBroken
+from launcher.releases import readiness
+from launcher.releases import values as release_values
+
+if TYPE_CHECKING:
+    from launcher.cluster import Cluster
+    from launcher.place import Place
+    from launcher.values.tree import Values
+
+Object = dict[str, Any]
+Say = Callable[[str], None]
+
+CHARTS = ("queues", "ray-cluster")
+"""The charts that are installed; a run is no release."""
+
+# An operation that is older than this is taken to be dead: Helm gives up after 5 minutes, and so does `install`.
+_DEAD_SECONDS = 600
+_HELM_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """A release as it is to be, and what that changes.
+
+    `history` are its revisions so far, `rendered` its new objects, `changes` one entry for each object, `recovery`
+    what is to be done first, in words, where an earlier operation died.
+    """
+
+    chart: str
+    name: str
+    namespace: str
+    user: Values
+    cluster: Cluster = field(repr=False)
+    helm: Helm = field(repr=False)
+    history: list[Release]
+    rendered: list[Object]
+    changes: list[diff.ObjectChange]
+    recovery: str = ""
+
+    @property
+    def where(self) -> str:
+        """The release with all that says where it is."""
+        return f"{self.name} ({self.chart}): {self.cluster.where}"
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to do."""
+        settled = bool(self.history) and self.history[-1].status == "deployed"
+        return not settled or any(change.action != diff.SAME for change in self.changes)
+
+    def as_json(self) -> Object:
+        return {
+            "release": self.name,
+            "chart": self.chart,
+            "namespace": self.namespace,
+            "context": self.cluster.context,
+            "revision": self.history[-1].revision if self.history else 0,
+            "changes": [change.as_json() for change in self.changes if change.action != diff.SAME],
+        }
+
+
+def plan(
+    chart: str, name: str | None, files: Sequence[str], sets: Sequence[str], place: Place, *, recover: bool = False
+) -> ReleasePlan:
+    """What installing, or upgrading to, these values would do. Changes nothing.
+
+    `recover` takes an operation that is not finished for dead, however young it is. Raises LauncherError for all
+    that the values, the chart, the API server or an earlier operation have against it.
+    """
+    user, effective = release_values.load(chart, files, sets)
+    release = name or _default_name(chart, effective.tree)
+    cluster = _cluster_for(chart, effective.tree, place)
+    helm = helm_for(cluster)
+    _ = cluster.version()  # an API server that does not answer is told in the door's words
+    _served(chart, cluster)
+    history = helm.history(release, cluster.namespace)
+    _is_ours(history, chart, cluster)
+    recovery = _recovery(history, recover)
+    try:
+        rendered = helm.template(chart, release, cluster.namespace, user.tree, live=True, upgrade=bool(history))
+    except RulesBroken as error:
+        raise _rules_broken(error, user) from error
+    last = _last_good(history)
+    owner = diff.Owner(release, cluster.namespace)
+    changes = diff.compare(cluster, rendered, helm.objects(last) if last else (), owner=owner)
+    return ReleasePlan(chart, release, cluster.namespace, user, cluster, helm, history, rendered, changes, recovery)
+
+
+def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> list[str]:
+    """Do it, and wait until it works: at most `seconds` (None: what the chart needs). What does not work yet.
+
+    Where Kubernetes refuses a part of it, Helm takes the rest back, and LauncherError is raised. What was accepted
+    and only does not work yet (a queue that Kueue calls inactive, a cluster that waits for chips) stays.
+    """
+    if plan.recovery:
+        say(plan.recovery)
+        _recover(plan)
+    if plan.changed:
+        began = time.time()
+        try:
+            say(f"{'Upgrading' if _last_good(plan.history) else 'Installing'} {plan.name} …")
+            plan.helm.install_or_upgrade(plan.chart, plan.name, plan.namespace, plan.user.tree, timeout=_HELM_SECONDS)
+        except HelmError as error:
+            _take_back_namespaces(plan, began)
+            raise _taken_back(plan, error) from error
+        except KeyboardInterrupt:  # which Helm got as well, and has taken back what it had done
+            _take_back_namespaces(plan, began)
+            raise Detached(f"Interrupted. {_left(plan)}") from None
+        diff.settle(plan.cluster, plan.rendered, plan.changes)
+    limit = readiness.SECONDS[plan.chart] if seconds is None else seconds
+    try:
+        return readiness.wait(plan.cluster, plan.rendered, say, limit) if limit > 0 else []
+    except KeyboardInterrupt:
+        raise Detached(f"The release {plan.name} is in place; install it again to see whether it works.") from None
+
+
+def helm_for(cluster: Cluster) -> Helm:
+    """Helm for the same cluster. Raises LauncherError where the environment sends Helm to another."""
+    for name in ("HELM_KUBEAPISERVER", "HELM_KUBETOKEN", "HELM_KUBEASUSER", "HELM_KUBEASGROUPS"):
+        if os.environ.get(name):
+            raise LauncherError(
+                f"{name} is set, so Helm would speak to another API server, or as another user, than {cluster.context} "
+                "says.",
+                f"unset {name}; --context chooses the cluster.",
+            )
+    return Helm(None if cluster.context == "in-cluster" else cluster.context, where=cluster.name)
+
+
+def alive(release: Release) -> bool:
+    """Whether an operation on the release may still be at work."""
+    return release.pending and release.age < _DEAD_SECONDS
+
+
+def busy(release: Release) -> LauncherError:
+    return LauncherError(
+        f"The release {release.name} is {release.status} since {release.age:.0f} s: another helm is at work on it, or "
+        "died; nothing was changed.",
+        f"Wait until it is done: helm status {release.name} -n {release.namespace}. After {_DEAD_SECONDS // 60} "
+        "minutes install takes it for dead and mends it; if you know that it is, add --recover.",
+    )
+
+
+# --- inside -----------------------------------------------------------------------------------------------------
+
+
+def _default_name(chart: str, tree: Object) -> str:
+    if chart == "queues":
+        return "queues"
+    name = str((tree.get("run") or {}).get("cluster") or "")
+    if not name:
+        raise LauncherError(
+            "The Ray cluster has no name: launcher install ray-cluster NAME …",
+            "run.cluster in the values names it, too, and is what runs of kind ray-cluster need.",
+        )
+    return name
+
+
+def _cluster_for(chart: str, tree: Object, place: Place) -> Cluster:
+    """The cluster; a team's release is kept in the team's namespace, as its Ray cluster is."""
+    from dataclasses import replace
+
+    team = tree.get("team") or {} if chart == "ray-cluster" else {}
+    namespace = team.get("namespace") or team.get("name")
+    if not namespace:
+        return place.cluster()
+    if place.namespace not in (None, namespace):
+        raise LauncherError(
+            f"The values put the Ray cluster into the namespace {namespace} (team), and --namespace says "
+            f"{place.namespace}.",
+            "Leave out --namespace, or change team.namespace.",
+        )
+    return replace(place, namespace=namespace).cluster()
+
+
+def _served(chart: str, cluster: Cluster) -> None:
+    group, version, operator = {
+        "queues": ("kueue.x-k8s.io", "v1beta2", "Kueue 0.16 to 0.19"),
+        "ray-cluster": ("ray.io", "v1", "KubeRay 1.5 to 1.7"),
+    }[chart]
+    if version not in cluster.served(group):
+        raise LauncherError(
+            f"{cluster.name[:1].upper()}{cluster.name[1:]} does not serve {group}/{version}; charts/{chart} needs "
+            f"{operator}; nothing was changed.",
+            "launcher doctor shows what the cluster has.",
+        )
+
+
+def _is_ours(history: Sequence[Release], chart: str, cluster: Cluster) -> None:
+    if history and history[-1].chart_name != chart:
+        release = history[-1]
+        raise LauncherError(
+            f"The release {release.name} in the namespace {release.namespace} of {cluster.name} is of the chart "
+            f"{release.chart}, not of {chart}; nothing was changed.",
+            "Choose another name for the release, or another namespace with -n.",
+        )
+
+
+def _last_good(history: Sequence[Release]) -> Release | None:
+    """The revision whose objects are in the cluster, as far as Helm knows.
+
+    Helm calls a revision superseded that failed and was rolled back, so the one that is deployed comes first.
+    """
+    for status in ("deployed", "superseded"):
+        if good := [release for release in history if release.status == status]:
+            return good[-1]
+    return history[-1] if history and history[-1].status != "uninstalled" else None
+
+
+def _recovery(history: Sequence[Release], recover: bool) -> str:
+    """What has to be done before the release can be changed, in words; raises where that may not be safe yet."""
+    if not history or not history[-1].pending:
+        return ""
+    last = history[-1]
+    if not recover and alive(last):
+        raise busy(last)
+    what = f"An earlier helm died at this release ({last.status} since {last.updated[:19]})"
+    deployed = [release for release in history if release.status == "deployed"]
+    if last.status == "uninstalling":
+        return f"{what}; what it left is removed first."
+    if deployed:
+        return f"{what}; revision {deployed[-1].revision}, the last that was deployed, is brought back first."
+    return f"{what}; what it began is completed first, so that nothing that it made is lost."
+
+
+def _recover(plan: ReleasePlan) -> None:
+    last = plan.history[-1]
+    deployed = [release for release in plan.history if release.status == "deployed"]
+    if last.status == "uninstalling":
+        plan.helm.uninstall(plan.name, plan.namespace, timeout=_HELM_SECONDS)
+    else:
+        # To its own revision, where none was deployed: what is missing of it is made, and what is there stays.
+        revision = deployed[-1].revision if deployed else last.revision
+        plan.helm.rollback(plan.name, plan.namespace, revision, timeout=_HELM_SECONDS)
+
+
+def _take_back_namespaces(plan: ReleasePlan, began: float) -> None:
+    """Remove the namespaces that this attempt made, at `began` or later: Helm keeps them, with all in them."""
+    from launcher.cluster import NAMESPACE
+
+    for change in plan.changes:
+        if (change.kind, change.action) == (NAMESPACE.kind, diff.CREATE):
+            live = plan.cluster.get(NAMESPACE, change.name)
+            if live is None or objects.annotation(live, "meta.helm.sh/release-name") != plan.name:
+                continue
+            if objects.parse_time(live["metadata"]["creationTimestamp"]).timestamp() >= int(began):  # whole seconds
+                plan.cluster.delete(NAMESPACE, change.name, uid=objects.uid(live))
+
+
+def _rules_broken(error: RulesBroken, user: Values) -> LauncherError:
+    return LauncherError("\n".join(release_values.with_origins(sentence, user) for sentence in error.sentences))
+
+
+def _taken_back(plan: ReleasePlan, error: HelmError) -> LauncherError:
+    """What is left after Helm failed, beside why it did."""
+    if isinstance(error, RulesBroken):
+        return _rules_broken(error, plan.user)
+    return LauncherError(f"{error.message} {_left(plan)}", error.hint)
+
+
+def _left(plan: ReleasePlan) -> str:
+    """What an attempt that failed has left, in a sentence."""
+    try:
+        now = plan.helm.history(plan.name, plan.namespace)
+    except LauncherError:
+        return f"What became of the release {plan.name} cannot be told."
+    if now == plan.history:
+        return "Nothing was changed."
+    if not now:
+        return "What had been made was removed again."
+    if now[-1].status == "deployed":
+        return f"The release {plan.name} is as it was before (revision {now[-1].revision})."
+    return f"The release {plan.name} is left {now[-1].status}; the same command tries again."

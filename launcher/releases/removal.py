@@ -1,0 +1,126 @@
+"""What uninstalling a release removes, and how that is done: only what Slipway's charts made, and nobody runs on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from launcher import diff, objects
+from launcher.checks.guess import either, nearest
+from launcher.errors import LauncherError
+from launcher.helm import Helm, Release
+from launcher.helm_errors import NoRelease
+from launcher.releases.install import CHARTS, alive, busy, helm_for
+
+if TYPE_CHECKING:
+    from launcher.cluster import Cluster
+    from launcher.place import Place
+
+Object = dict[str, Any]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What uninstalling a release removes, what stays (namespaces, with all in them), and whose runs need it."""
+
+    release: Release
+    cluster: Cluster = field(repr=False)
+    helm: Helm = field(repr=False)
+    removed: list[Object]
+    kept: list[Object]
+    needed_by: list[str]
+
+    def as_json(self) -> Object:
+        return {
+            "release": self.release.name,
+            "chart": self.release.chart_name,
+            "namespace": self.release.namespace,
+            "context": self.cluster.context,
+            "removed": [objects.called(obj) for obj in self.removed],
+            "kept": [objects.called(obj) for obj in self.kept],
+            "neededBy": self.needed_by,
+        }
+
+
+def plan_removal(name: str, place: Place) -> Removal:
+    """What uninstalling the release would do. Changes nothing; raises LauncherError where it is not Slipway's."""
+    cluster = place.cluster()
+    helm = helm_for(cluster)
+    _ = cluster.version()
+    history = helm.history(name, cluster.namespace)
+    if not history:
+        raise _no_release(name, cluster, helm)
+    release = history[-1]
+    if release.status != "uninstalling" and alive(release):
+        raise busy(release)
+    found = helm.objects(release)
+    if release.chart_name not in (*CHARTS, "run") or not _made_by_slipway(found):
+        raise LauncherError(
+            f"The release {name} in the namespace {release.namespace} was made from the chart {release.chart}, which "
+            "is none of Slipway's; nothing was changed.",
+            f"helm uninstall {name} -n {release.namespace} removes it.",
+        )
+    kept = [obj for obj in found if diff.kept(obj)]
+    removed = [obj for obj in found if not diff.kept(obj) and diff.live_object(cluster, obj) is not None]
+    return Removal(release, cluster, helm, removed, kept, _runs_in(cluster, removed))
+
+
+def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float = 60) -> list[str]:
+    """Remove the release, and wait until its objects are gone; what is still there after `seconds`, in sentences.
+
+    Raises LauncherError where runs need it, unless `force`.
+    """
+    release = removal.release
+    if removal.needed_by and not force:
+        shown = removal.needed_by[:5] + [f"{len(removal.needed_by) - 5} more"] * (len(removal.needed_by) > 5)
+        raise LauncherError(
+            f"Runs wait or run in the queues of {release.name}: {either(shown, 'and')}; nothing was changed.",
+            "Cancel them first, or add --force: they then lose their queue, and those that wait never start.",
+        )
+    removal.helm.uninstall(release.name, release.namespace)
+    deadline, told = time.monotonic() + seconds, False
+    while left := [obj for obj in removal.removed if diff.live_object(removal.cluster, obj)]:
+        if time.monotonic() >= deadline:
+            break
+        if not told:
+            say(f"Waiting: {objects.called(left[0])} is being deleted …")
+            told = True
+        time.sleep(0.5)
+    return [f"{objects.called(obj)} is being deleted, and held until nothing uses it any more." for obj in left]
+
+
+def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
+    ours = [release for release in helm.releases(cluster.namespace) if release.chart_name in (*CHARTS, "run")]
+    names = [release.name for release in ours]
+    near = nearest(name, names)
+    guess = f' Did you mean "{near[0]}"?' if near else ""
+    there = f"Slipway's releases there: {either(names, 'and')}." if names else "None there is Slipway's."
+    return NoRelease(f'There is no release "{name}" in the {cluster.where}.{guess}', f"{there} -n looks elsewhere.")
+
+
+def _made_by_slipway(found: Sequence[Object]) -> bool:
+    return all(objects.label(obj, "app.kubernetes.io/part-of") == "slipway" for obj in found)
+
+
+def _runs_in(cluster: Cluster, removed: Sequence[Object]) -> list[str]:
+    """The runs, by "namespace/name", that wait or run in the queues among the objects."""
+    from launcher.cluster import WORKLOAD
+
+    queues = {objects.name(obj) for obj in removed if obj["kind"] == "ClusterQueue"}
+    local = {(objects.namespace(obj), objects.name(obj)) for obj in removed if obj["kind"] == "LocalQueue"}
+    if not queues and not local:
+        return []
+    found = []
+    for workload in cluster.list(WORKLOAD, all_namespaces=True):
+        admitted = (objects.status(workload).get("admission") or {}).get("clusterQueue")
+        waits = (objects.namespace(workload), workload["spec"].get("queueName")) in local
+        held = objects.is_true(workload, "QuotaReserved")
+        if workload["spec"].get("active") is False and not held:
+            continue  # cancelled: it has no need of a queue any more
+        if (admitted in queues or waits) and not objects.is_true(workload, "Finished"):
+            owners = workload["metadata"].get("ownerReferences") or [{}]
+            found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")
+    return sorted(found)

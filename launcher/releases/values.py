@@ -1,0 +1,74 @@
+"""The values of a platform's or a team's release: read, and checked as far as that needs no Helm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from launcher.checks import rules as checks
+from launcher.checks.guess import either, nearest
+from launcher.checks.problems import Case, Problem
+from launcher.checks.schema import violations
+from launcher.errors import LauncherError
+from launcher.plan import CheckFailed
+from launcher.values.tree import Values, spell, with_defaults
+
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
+
+
+def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values, Values]:
+    """The user's values, and the effective ones. Raises CheckFailed with file and line of all that breaks the schema.
+
+    The rules across keys are the chart's own, and Helm has their sentences: `with_origins`.
+    """
+    from launcher.values import files as values
+
+    user = values.load(files, sets)
+    if not user.tree:
+        raise LauncherError("There are no values: give a values file with -f, or --set.")
+    effective = with_defaults(user, values.chart_defaults(chart))
+    problems = list(_problems(chart, Case(user, effective)))
+    if problems:
+        raise CheckFailed(sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key)))
+    return user, effective
+
+
+def with_origins(sentence: str, user: Values) -> str:
+    """A chart's sentence with the file and line of the key that it begins with, where the user wrote that key."""
+    match = _KEY.match(sentence)
+    path = match[0].split(".") if match else []
+    origin = user.origin(path) if path else None
+    return sentence if origin is None else f"{origin}: {sentence}"
+
+
+def _problems(chart: str, case: Case) -> Iterator[Problem]:
+    schema = checks.schema(chart)
+    own = violations(schema, case.tree)
+    tables = case.tree.get("common")
+    common = violations(checks.schema("common"), tables, ("common",)) if isinstance(tables, dict) else ()
+    for violation in [*own, *common]:
+        path, says = violation.path, violation.says
+        if violation.rule == "unknown-key":
+            says = _belongs(schema, path)
+            yield case.problem(violation.rule, path, f"there is no key {spell(path)}{says}")
+        else:
+            yield case.problem(violation.rule, path, f"{spell(path)} {says}")
+
+
+def _belongs(schema: object, path: Sequence[str]) -> str:
+    """The end of the sentence on an unknown key: the nearest of the keys beside it, or all of them."""
+    *above, key = path
+    siblings = [name for name in _keys(schema, above) if name != "global"]
+    near = nearest(key, siblings)
+    if near:
+        return f"; did you mean {spell([*above, near[0]])}?"
+    return f"; {spell(above) or 'the top level'} has {either(siblings, 'and')}." if siblings else "."
+
+
+def _keys(schema: object, path: Sequence[str]) -> list[str]:
+    node = schema if isinstance(schema, dict) else {}
+    for part in path:  # an entry's name is any
+        node = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+        if not isinstance(node, dict):
+            return []
+    return list(node.get("properties", {}))

@@ -1,0 +1,1 @@
+"""Standing Ray clusters, and runs as their jobs."""

@@ -1,0 +1,1 @@
+"""Runs that are submitted together, one for each combination of values."""

@@ -1,0 +1,1 @@
+"""Values files and --set, read and merged as Helm does it, with file and line of every key."""
