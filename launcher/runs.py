@@ -1,7 +1,7 @@
 """One model of a run for every kind, and the interface that a kind of run stands behind.
 
 The verbs know nothing but this module: `submit`, `status`, `logs`, `cancel` work on whatever
-`Backend` answers for a name. launcher.local is the first; launcher.kube and launcher.standing come through the same door.
+`Backend` answers for a name: launcher.local, launcher.kube and launcher.standing have one each.
 """
 
 from __future__ import annotations
