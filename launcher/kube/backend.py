@@ -225,7 +225,7 @@ class KubeBackend:
             )
             for seen in everything
         ]
-        if not statuses and not self.everywhere:
+        if not statuses and not self.everywhere and not sweep:
             with contextlib.suppress(ClusterError):  # not everybody may look
                 if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
                     warn(f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.")
