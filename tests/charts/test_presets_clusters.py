@@ -81,10 +81,10 @@ def test_the_commands_above_a_tutorial_are_right(helm4: Path, file: Path) -> Non
     assert told
     for line in told:
         program, *words = shlex.split(line)
-        if program == "helm":
-            release, chart, flag, values = words[1:]
-            assert (words[0], flag, CHECKOUT / values) == ("install", "-f", file)
-            (obj,) = objects(template(helm4, CHECKOUT / chart, [file]))
+        if words[0] == "install":
+            chart, release, flag, values = words[1:]
+            assert (program, flag, find_values_file(values).resolve()) == ("launcher", "-f", file)
+            (obj,) = objects(template(helm4, CHECKOUT / "charts" / chart, [file]))
             assert f"run.cluster={release}" in "".join(told)
             assert obj["kind"] == "RayCluster"
             continue
