@@ -34,7 +34,7 @@ WARM = """
 import os, sys
 from launcher import api
 from launcher.cluster import connect
-from launcher.kube_runs import KubeBackend
+from launcher.kube.backend import KubeBackend
 plan = api.plan([sys.argv[1]])
 backend = KubeBackend(connect(), poll_seconds=0.05)
 backend.prepare([plan])
