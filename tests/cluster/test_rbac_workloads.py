@@ -145,7 +145,13 @@ def refused(user: Api, obj: dict[str, Any], patch: dict[str, Any]) -> str:
 @pytest.fixture
 def one(users: Users, kueue: str, request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """A Workload in the members' namespace, at first in the queue."""
-    obj = users.admin.create(workload("a-run", "v1beta2"))
+    wanted = workload("a-run", "v1beta2")
+    # Its owner has to be there, or the garbage collector takes it away.
+    team = users.admin.get(f"/api/v1/namespaces/{OURS}")
+    wanted["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Namespace", "name": OURS, "uid": team["metadata"]["uid"], "controller": True}
+    ]
+    obj = users.admin.create(wanted)
     yield obj
     users.admin.merge(path_of(obj), {"metadata": {"finalizers": None}})
     users.admin.delete(path_of(obj))
