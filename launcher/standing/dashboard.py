@@ -177,8 +177,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                     self.wfile.write(part)
                     self.wfile.flush()
 
-    # http.server's names for the methods.
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _pass_on  # noqa: N815
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _pass_on  # noqa: N815 - http.server's names
 
     def _refusal(self) -> tuple[int, str] | None:
         port = self.connection.getsockname()[1]

@@ -294,18 +294,18 @@ def _all[T, R](
     """
     failures: dict[str, LauncherError] = {}
 
-    def one(item: Any) -> R | None:
+    def one(item: Any) -> list[R]:
         try:
-            return do(item)
+            return [do(item)]
         except LauncherError as error:
             failures[item.name] = error
-            return None
+            return []
 
     with ThreadPoolExecutor(backend.lanes) as pool:
-        results = list(pool.map(one, items))
+        results = [result for done in pool.map(one, items) for result in done]
     if failures:
         raise failed([(name, failures[name]) for name in sorted(failures, key=_number)])
-    return results  # type: ignore[return-value]  # None stands for an error only, and there is none
+    return results
 
 
 def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:

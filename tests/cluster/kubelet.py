@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Key = tuple[str, str, str]
@@ -132,7 +133,7 @@ class _Server(http.server.ThreadingHTTPServer):
     logs: LogServer
     context: ssl.SSLContext
 
-    def finish_request(self, request, client_address) -> None:  # type: ignore[no-untyped-def]
+    def finish_request(self, request: Any, client_address: Any) -> None:
         # Here, in the thread of this one connection: a handshake that hangs must not hold up the others.
         with self.context.wrap_socket(request, server_side=True) as wrapped:
             super().finish_request(wrapped, client_address)
