@@ -25,6 +25,7 @@ import pytest
 
 from launcher.__main__ import run
 from launcher.kube.backend import KubeBackend
+from tests.cli.conftest import Result
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.site import site
@@ -36,17 +37,6 @@ JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}"
 PATHS = {"ray-job": RAY_JOBS, "job-set": JOB_SETS}
 POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)

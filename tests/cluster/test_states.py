@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from launcher import follow
+from tests.cli.conftest import Result
 from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, Result, settle, until
+from tests.cluster.launching import Desk, settle, until
 from tests.cluster.replay import Player, follow_as
 
 
