@@ -3,14 +3,14 @@
 # ~/.cache/slipway; Python packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint docs goldens bench pins keys clean
+.PHONY: help setup quickstart test test-image test-browser e2e lint docs goldens bench pins keys clean
 
 UV_VERSION := 0.13.8
 # Bytecode is written once, here, so that no later start pays for it.
 export PYTHONDONTWRITEBYTECODE :=
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: .venv/.done ## Make .venv, with .venv/bin/launcher and the trainer in it
 
@@ -31,7 +31,16 @@ quickstart: setup ## Train a small model on real text, here, on the CPU
 	@.venv/bin/launcher submit -f values/quickstart.yaml --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
 test: setup ## Run every test that needs no cluster of your own
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n 2 --dist loadgroup
+
+test-image: setup ## Build the image and train in containers of it; as root, with buildah, debootstrap and runc
+	@.venv/bin/python -m pytest -m image tests/image
+
+test-browser: setup ## Look at the reports in Chromium
+	@.venv/bin/python -m pytest -m browser tests/browser
+
+e2e: setup ## Run the end-to-end tests on the cluster of your KUBECONFIG
+	@.venv/bin/python -m pytest -m e2e tests/e2e
 
 lint: setup ## Check style and types, and the charts as chart-testing does
 	@.venv/bin/ruff check .

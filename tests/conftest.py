@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 from pathlib import Path
 
@@ -22,6 +23,20 @@ if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
 settings.register_profile("slipway", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("slipway")
+
+
+# Two processes run the tests side by side (make test). Trainings take turns, for two on two cores disturb each other's
+# Rays and times; so do the tests of the one control plane.
+_TRAIN = re.compile(r"tests/(trainer/|docs/|test_|cli/test_(training|sweep|submit|runs|terminal)|cluster/test_standing)")
+_CLUSTER = re.compile(r"tests/(cluster/|charts/test_queues_live)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for group, pattern in (("training", _TRAIN), ("cluster", _CLUSTER)):
+            if pattern.match(item.nodeid):
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
 
 
 @pytest.fixture(scope="session", params=["helm", "helm3"])
