@@ -34,6 +34,7 @@ from launcher.checks.problems import ERROR, Problem
 from launcher.errors import LauncherError, UsageError
 from launcher.local import folder, runner
 from launcher.local.folder import RunFolder
+from launcher.local.origins import origins
 from launcher.local.processes import kill_all, marked
 from launcher.local.record import (
     CONFIG,
@@ -41,6 +42,7 @@ from launcher.local.record import (
     EVENTS,
     LOCK,
     LOG,
+    ORIGINS,
     Record,
     is_locked,
     now,
@@ -123,7 +125,7 @@ class LocalBackend:
                 if not checked:
                     self._preflight(plan, config)
                     checked = True
-                said = self._create(plan, config) if found is None else self._resume(found, config, accept_changes)
+                said = self._create(plan, config) if found is None else self._resume(found, plan, config)
                 if said:
                     return Submission(self._under_way(plan.name), said, created=True)
                 if time.monotonic() > deadline:  # lost a race each time: somebody holds the lock and does nothing
@@ -224,6 +226,7 @@ class LocalBackend:
             path = self.runs / plan.name
             try:
                 write_json(draft / CONFIG, config)
+                write_json(draft / ORIGINS, origins(plan, config))
                 write_record(draft, record)
                 draft.rename(path)
             except OSError as error:
@@ -236,7 +239,7 @@ class LocalBackend:
             os.close(lock)
         return f'The run "{plan.name}" was started on this machine.'
 
-    def _resume(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str:
+    def _resume(self, found: RunFolder, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
         """Start the next attempt; "" where the run is not as it was found, so that it must be looked at again."""
         with folder.locked(found.path) as lock:
             if lock is None or (record := read_record(found.path)) != found.record:
@@ -249,8 +252,10 @@ class LocalBackend:
                 sweep=record.sweep,
                 sweep_number=record.sweep_number,
                 sweep_values=record.sweep_values,
+                history=[*record.history, _attempt(found)],
             )
             write_json(found.path / CONFIG, config)
+            write_json(found.path / ORIGINS, origins(plan, config))
             write_record(found.path, resumed)
             log = found.path / LOG
             if log.exists():
@@ -440,6 +445,18 @@ def _sweep_of(plan: LaunchPlan) -> dict[str, Any]:
         "sweep": plan.member.sweep,
         "sweep_number": plan.member.number,
         "sweep_values": dict(plan.member.values),
+    }
+
+
+def _attempt(found: RunFolder) -> dict[str, Any]:
+    """What is kept of an attempt that has ended, once the next begins."""
+    record = found.record
+    return {
+        "attempt": record.attempt,
+        "submitted": record.submitted,
+        "started": record.started,
+        "ended": found.last_sign_of_life if found.interrupted else record.ended,
+        "state": "interrupted" if found.interrupted else str(record.state),
     }
 
 

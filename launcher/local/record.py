@@ -19,9 +19,10 @@ from typing import Any
 FORMAT = 1
 """The version of record.json, and with it of the folder; a newer one is left alone."""
 
-RECORD, CONFIG, LOCK, LOG, EVENTS, METRICS = (
+RECORD, CONFIG, ORIGINS, LOCK, LOG, EVENTS, METRICS = (
     "record.json",
     "run.json",
+    "origins.json",
     "lock",
     "log.txt",
     "events.jsonl",
@@ -40,7 +41,7 @@ class Record:
 
     `restarts` counts those up to the start of the processes that run now, and `events_from` is the size
     that events.jsonl had then: what the trainer restarted by itself since stands behind it. A run of a sweep has its
-    number there, from 1.
+    number there, from 1. `history` is of the attempts before, an entry each: attempt, submitted, started, ended, state.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Record:
     sweep: str = ""
     sweep_number: int = 0
     sweep_values: Mapping[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 def now() -> str:
