@@ -14,11 +14,7 @@ from launcher.errors import LauncherError
 from launcher.local.record import Record, write_record
 from launcher.place import Place
 
-FUNCTIONS = {
-    name: function
-    for name, function in inspect.getmembers(api, inspect.isfunction)
-    if function.__module__ == api.__name__ and not name.startswith("_")
-}
+FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
 # What a verb is called in Python, where that is not its name.
 NAMES = {"list": "list_runs", "diff": "diff_run"}
 # The command's own business.

@@ -1,0 +1,253 @@
+"""Which runs and sweeps there are, and which backend answers for a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from launcher.errors import LauncherError
+from launcher.place import ANYWHERE, Place
+
+if TYPE_CHECKING:
+    from launcher.plan import LaunchPlan
+    from launcher.runs import Backend, RunStatus
+    from launcher.sweeps.sweep import Sweep
+
+# What can be the name of a run (a label in DNS), so that nothing else gets into a path.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.IGNORECASE)
+
+
+class NoSuchRun(LauncherError):
+    """No run, and no sweep, has the name."""
+
+
+def backends(place: Place = ANYWHERE) -> list[Backend]:
+    """Every kind of run that can be looked at from here.
+
+    Raises LauncherError where a cluster is meant, and there is no way to speak to it.
+    """
+    found, refusal = _backends(place)
+    if refusal is not None:
+        raise refusal
+    return found
+
+
+def _backends(place: Place) -> tuple[list[Backend], LauncherError | None]:
+    """The same, and what is in the way of speaking to the cluster: no reason not to look at this machine's runs."""
+    from launcher.local.backend import LocalBackend
+
+    found: list[Backend] = [LocalBackend()] if place.here else []
+    if not place.there:
+        return found, None
+    from launcher.kube.backend import KubeBackend
+    from launcher.standing.backend import StandingBackend
+
+    try:
+        cluster = place.cluster()
+    except LauncherError as error:
+        return found, error
+    kinds = (KubeBackend(cluster, everywhere=place.everywhere), StandingBackend(cluster, everywhere=place.everywhere))
+    return [*found, *kinds], None
+
+
+def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
+    """Where a run of the plan's kind goes. Raises LauncherError where `place` and the plan name two places."""
+    if plan.kind == "local":
+        if not place.here:
+            raise LauncherError("run.kind is local: the run goes to this machine; leave out --context and --namespace.")
+        from launcher.local.backend import LocalBackend
+
+        return LocalBackend()
+    if place.local:
+        raise LauncherError(
+            f"run.kind is {plan.kind}: the run goes to a cluster; leave out --local, or use --set run.kind=local."
+        )
+    team = plan.config["team"]
+    named = team["namespace"] or team["name"]
+    if named and place.namespace not in (None, named):
+        raise LauncherError(
+            f"The values put the run into the namespace {named} (team), and --namespace says {place.namespace}.",
+            "Leave out --namespace, or change team.namespace.",
+        )
+    cluster = replace(place, namespace=named or place.namespace).cluster()
+    if plan.kind == "ray-cluster":
+        from launcher.standing.backend import StandingBackend
+
+        return StandingBackend(cluster)
+    from launcher.kube.backend import KubeBackend
+
+    return KubeBackend(cluster)
+
+
+def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
+    """The run called `name` (or "run/NAME") and the backend that answers for it.
+
+    A run that is found counts, whatever is wrong with the other places; where none is, one that could not be asked is
+    an error, for it may have the run.
+    """
+    bare = name.removeprefix("run/")
+    found = run_called(bare, place)
+    if found is None:
+        raise no_run(bare, place)
+    return found
+
+
+def run_called(name: str, place: Place, *, glance: bool = False) -> tuple[Backend, RunStatus] | None:
+    """`find`, but None where there is no such run; with `glance`, without what is not needed to tell the run."""
+    if not _NAME.fullmatch(name):
+        return None
+    everywhere, refusal = _backends(place)
+    found, refusals = [], [refusal] if refusal is not None else []
+    for backend in everywhere:
+        try:
+            look = getattr(backend, "glance", backend.status) if glance else backend.status
+            status = look(name)
+        except LauncherError as error:
+            refusals.append(error)
+        else:
+            found += [(backend, status)] if status is not None else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = " and ".join(f"{status.kind} ({status.folder})" for _, status in found)
+        raise LauncherError(
+            f'There are several runs "{name}": {places}.',
+            "--local means this machine's, --namespace or --context a cluster's.",
+        )
+    if refusals:
+        raise refusals[0]
+    return None
+
+
+def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sweep]:
+    """The run or the sweep called `name`, and the backend that answers for it.
+
+    "run/NAME" and "sweep/NAME" say which is meant. Raises LauncherError where there are both, or neither.
+    """
+    kind, slash, bare = name.partition("/")
+    if slash and kind == "run":
+        return find(bare, place)
+    if slash and kind == "sweep":
+        found = _sweeps_called(bare, place, strict=True)
+        if not found:
+            raise LauncherError(f'There is no sweep "{bare}"{_looked(place)}.', "launcher list shows all runs.")
+        return _only(bare, found)
+
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:  # at the same time: this is the first thing that most verbs do
+        asked = pool.submit(_sweeps_called, name, place)
+        try:
+            run = run_called(name, place)
+        except LauncherError:
+            run = None
+            if not asked.result():  # a sweep of this machine is found where the cluster does not answer, too
+                raise
+        found = asked.result()
+    if run is None:
+        if not found:
+            raise no_run(name, place)
+        return _only(name, found)
+    if found:
+        from launcher.sweeps import sweep as sweeps
+
+        raise LauncherError(
+            f'There are a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}).',
+            f"run/{name} means the run, sweep/{name} the sweep.",
+        )
+    return run
+
+
+def list_runs(
+    warn: Callable[[str], None] = lambda _: None, *, place: Place = ANYWHERE, sweep: str = ""
+) -> list[RunStatus]:
+    """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, one sentence each.
+
+    `sweep`: only the runs of the sweep of that name. Raises LauncherError where a cluster alone is asked, and does not
+    answer.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def listed(backend: Backend) -> Sequence[RunStatus] | LauncherError:
+        try:
+            return backend.list(once, sweep=sweep)
+        except LauncherError as error:
+            return error
+
+    said: set[str] = set()
+
+    def once(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            warn(sentence)
+
+    everywhere, refusal = _backends(place)
+    with ThreadPoolExecutor(max(1, len(everywhere))) as pool:
+        answers = [*pool.map(listed, everywhere), *([refusal] if refusal is not None else [])]
+    runs: list[RunStatus] = []
+    nothing = all(isinstance(answer, LauncherError) for answer in answers)
+    for answer in answers:
+        if not isinstance(answer, LauncherError):
+            runs += answer
+        elif nothing or not place.here:
+            raise answer
+        else:
+            once(answer.message)
+    return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
+
+
+def _sweeps_called(name: str, place: Place, *, strict: bool = False) -> list[tuple[Backend, Sweep]]:
+    """The sweeps of that name. A cluster that does not answer, or tells this user nothing, has none; where nothing else
+    has one, that is an error if `strict`."""
+    from launcher.sweeps import sweep as sweeps
+
+    everywhere, refusal = _backends(place)
+    found = []
+    for backend in everywhere:
+        try:
+            sweep = sweeps.look(name, backend)
+        except LauncherError as error:
+            refusal = error
+        else:
+            found += [(backend, sweep)] if sweep is not None else []
+    if strict and refusal is not None and not found:
+        raise refusal
+    return found
+
+
+def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, Sweep]:
+    if len(found) > 1:
+        places = " and ".join(f"{sweep.runs[0].kind} ({backend.where or 'this machine'})" for backend, sweep in found)
+        raise LauncherError(
+            f'There are several sweeps "{name}": {places}.',
+            "--local means this machine's, --namespace or --context a cluster's.",
+        )
+    return found[0]
+
+
+def _looked(place: Place) -> str:
+    """Where a name was looked for, as the end of a sentence."""
+    looked = f" in the {place.cluster().where}" if place.there else " on this machine"
+    return f" on this machine, or{looked}" if place.here and place.there else looked
+
+
+def no_run(name: str, place: Place) -> NoSuchRun:
+    from difflib import get_close_matches
+
+    from launcher.sweeps import sweep as sweeps
+
+    for _, sweep in _sweeps_called(name, place):
+        return NoSuchRun(
+            f'"{name}" is a sweep; this takes one of its runs: {sweeps.range_of(sweep)}.',
+            f"launcher status {name} shows them.",
+        )
+    names = [status.name for status in list_runs(place=place)]
+    near = get_close_matches(name, names, n=1)
+    guess = f' Did you mean "{near[0]}"?' if near else ""
+    looked = _looked(place)
+    elsewhere = " -n NAMESPACE looks in another namespace." if place.there else ""
+    return NoSuchRun(
+        f'There is no run "{name}"{looked}.{guess}', f"launcher list shows the runs that there are.{elsewhere}"
+    )

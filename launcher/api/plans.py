@@ -1,0 +1,69 @@
+"""What would run: values merged, planned, checked and rendered. Asks no cluster, but for `check` with `live`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from launcher.api.finding import backend_for
+from launcher.place import ANYWHERE, Place
+
+if TYPE_CHECKING:
+    from launcher.checks.rules import Problem
+    from launcher.plan import LaunchPlan
+    from launcher.render import Rendering
+    from launcher.values.tree import Values
+
+# The chart that holds the defaults of every kind of run.
+CHART = "run"
+
+
+def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = False) -> Values:
+    """The values files and `--set`s merged by Helm's rule, not validated; with `defaults`, over the chart's."""
+    from launcher.values.files import chart_defaults, load
+    from launcher.values.tree import with_defaults
+
+    user = load(files, sets)
+    return with_defaults(user, chart_defaults(CHART)) if defaults else user
+
+
+def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
+    """What a submit of these values would run. Raises launcher.plan.CheckFailed where a rule is broken.
+
+    With `force` the plan is submitted even where the cluster says that it could never start.
+    """
+    from launcher.plan import plan_launch
+    from launcher.values.files import chart_defaults, load
+
+    return replace(plan_launch(load(files, sets), chart_defaults(CHART), name=name), force=force)
+
+
+def check(
+    files: Sequence[str],
+    sets: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    live: bool = False,
+    place: Place = ANYWHERE,
+) -> Sequence[Problem]:
+    """Every rule that can be told without chips: what is broken, and the warnings.
+
+    With `live`, those too that only the cluster can tell, once none of the others is broken.
+    """
+    from launcher.checks.problems import has_errors
+    from launcher.plan import check_launch
+    from launcher.values.files import chart_defaults, load
+
+    found = check_launch(load(files, sets), chart_defaults(CHART), name=name)
+    if not live or has_errors(found):
+        return found
+    wanted = plan(files, sets, name=name)
+    return [*found, *backend_for(wanted, place).problems(wanted)]
+
+
+def render(plan: LaunchPlan) -> Rendering:
+    """The manifest that a submit would create, by Helm and without a cluster; see launcher.render.Rendering."""
+    from launcher.render import render
+
+    return render(plan)

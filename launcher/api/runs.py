@@ -1,0 +1,99 @@
+"""A run's life: submit, status, logs, wait, cancel, delete."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from launcher.api.finding import backend_for, find
+from launcher.cluster_errors import Unreachable
+from launcher.errors import ExitCode, LauncherError
+from launcher.place import ANYWHERE, Place
+
+if TYPE_CHECKING:
+    from launcher.plan import LaunchPlan
+    from launcher.runs import Preview, RunStatus, Submission
+
+
+class WaitTimeout(LauncherError):
+    """`wait` ran out of time; the run goes on."""
+
+    exit_code = ExitCode.TIMEOUT
+
+
+def preview(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> Preview:
+    """What `submit` would do now. Creates nothing; raises what `submit` would raise.
+
+    Where there is a cluster, the API server is asked too; without one, the values have been checked, and no more.
+    """
+    if plan.kind != "local" and not place.there:
+        from launcher.runs import Preview
+
+        return Preview(plan.config, "The values hold up. There is no kubeconfig, so no cluster was asked.")
+    return backend_for(plan, place).preview(plan, accept_changes=accept_changes)
+
+
+def submit(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> Submission:
+    """Start the run, or find or resume the one that has its name; returns at once.
+
+    `accept_changes` goes on from the last checkpoint with a config that differs from the run's.
+    """
+    return backend_for(plan, place).submit(plan, accept_changes=accept_changes)
+
+
+def status(name: str, *, place: Place = ANYWHERE) -> RunStatus:
+    """The run's status now; of a cluster's run with the steps and losses that its log tells."""
+    return find(name, place)[1]
+
+
+def logs(name: str, *, follow: bool = False, worker: int | None = None, place: Place = ANYWHERE) -> Iterator[str]:
+    """The run's output line by line, without newlines; with `follow`, until the run ends.
+
+    `worker` is that host's output alone, counted from 0. Raises LauncherError where there is none, or its log has gone
+    with its pods.
+    """
+    return find(name, place)[0].logs(name, follow=follow, worker=worker)
+
+
+def wait(name: str, *, timeout: float | None = None, place: Place = ANYWHERE) -> RunStatus:
+    """The run's status once it has ended; raises WaitTimeout after `timeout` seconds.
+
+    An API server that does not answer meanwhile is asked again until it does.
+    """
+    backend, now = find(name, place)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not now.state.ended:
+        pause = backend.poll_seconds
+        if deadline is not None:
+            pause = min(pause, deadline - time.monotonic())
+            if pause <= 0:
+                raise WaitTimeout(f'The run "{name}" is still {now.state} after {timeout:g} s; it goes on.')
+        time.sleep(pause)
+        with contextlib.suppress(Unreachable):
+            now = gone_or(backend.status(name), name)
+    return now
+
+
+def gone_or(status: RunStatus | None, name: str) -> RunStatus:
+    """The status of a run that was there a moment ago."""
+    if status is None:
+        raise LauncherError(f'The run "{name}" was deleted meanwhile.')
+    return status
+
+
+def cancel(name: str, *, place: Place = ANYWHERE) -> RunStatus:
+    """Stop the run and free all that it holds; its record and checkpoints stay. Idempotent.
+
+    Returns once nothing is held; raises LauncherError where that lasts minutes, and calling it again goes on waiting.
+    """
+    return find(name, place)[0].cancel(name)
+
+
+def delete(name: str, *, place: Place = ANYWHERE) -> None:
+    """Remove a run that has ended: on this machine with its folder and checkpoints, in a cluster its record.
+
+    Raises LauncherError where it goes on, and for a run that is a Helm release.
+    """
+    find(name, place)[0].delete(name)
