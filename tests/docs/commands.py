@@ -1,0 +1,138 @@
+"""What can be told of a shown command without running it: its verb, options, files, values keys and make targets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import click
+
+from launcher.checks.maxtext_keys import maxtext
+from launcher.checks.rules import schema
+from launcher.cli import VERBS, cli
+from launcher.errors import LauncherError
+from launcher.paths import find_values_file
+from tests.docs.pages import CHECKOUT
+
+# Programs that are not ours: what they take is not looked at, but for files of the checkout.
+FOREIGN = (
+    *("kubectl", "gcloud", "helm", "kind", "docker", "podman", "buildah", "git", "cd", "export", "python", "python3"),
+    *("pip", "ls", "cat", "curl", "jq", "source", "envsubst", "ray", "rm", "mkdir", "cp", "sudo", "nvidia-smi"),
+)
+_TOP = tuple(f"{path.name}/" for path in CHECKOUT.iterdir() if path.is_dir() and not path.name.startswith("."))
+# What somebody has to put in: <NAME>, $NAME, NAME in capitals, or an ellipsis.
+_PLACEHOLDER = re.compile(r"[<$*]|…|\.\.\.|\b[A-Z][A-Z0-9_]{2,}\b")
+
+
+def simple_commands(text: str) -> Iterator[list[str]]:
+    """The words of each simple command of a shell script; comments, redirections and assignments are left out."""
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in lexer:
+            if word and set(word) <= set("();|&"):
+                yield words
+                words = []
+            else:
+                words.append(word)
+        yield words
+
+
+def problems(text: str, files: Iterable[str] = ()) -> list[str]:
+    """What is wrong with the commands of a shell block, a sentence each; `files` are those that the page makes."""
+    return [
+        problem for words in simple_commands(text) for problem in _problems(_without_assignments(words), set(files))
+    ]
+
+
+def _without_assignments(words: list[str]) -> list[str]:
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        words = words[1:]
+    return words
+
+
+def _problems(words: list[str], files: set[str]) -> Iterator[str]:
+    if not words:
+        return
+    program = words[0].rsplit("/", 1)[-1]
+    for word in words[1:]:
+        if word.startswith(_TOP) and not _PLACEHOLDER.search(word) and not (CHECKOUT / word).exists():
+            yield f"{word} is not there"
+    if program == "launcher":
+        yield from launcher_problems(words[1:], files)
+    elif program == "make":
+        makefile = (CHECKOUT / "Makefile").read_text()
+        for target in words[1:]:
+            if "=" not in target and not re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE):
+                yield f"make has no target {target}"
+    elif program not in FOREIGN and not (CHECKOUT / words[0]).is_file():
+        yield f"nobody knows the program {words[0]}"
+
+
+def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
+    """The same of `launcher ARGUMENTS`, by click's own parser."""
+    if not arguments or arguments[0].startswith("-"):
+        return
+    verb, rest = arguments[0], arguments[1:]
+    if verb not in VERBS:
+        yield f"launcher has no verb {verb}"
+        return
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    while isinstance(command, click.Group):  # launcher image build
+        if not rest or command.get_command(click.Context(command), rest[0]) is None:
+            yield f"launcher {verb} has no {rest[0] if rest else 'such command'}"
+            return
+        command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
+        assert command is not None
+    try:
+        given: dict[str, Any] = command.make_context(verb, [word for word in rest if word != "…"]).params
+    except click.UsageError as error:
+        yield f"launcher {verb}: {error.format_message()}"
+        return
+    except click.exceptions.Exit:  # --help
+        return
+    chart = given.get("chart") if given.get("chart") in ("queues", "ray-cluster") else "run"
+    for file in given.get("files") or ():
+        if file not in files and not _PLACEHOLDER.search(file):
+            try:
+                find_values_file(file)
+            except LauncherError as error:
+                yield error.message
+    for assignment in (*(given.get("sets") or ()), *(given.get("sweeps") or ())):
+        key = assignment.partition("=")[0]
+        if not is_key(key, "queues" if chart == "queues" else "run"):
+            yield f"there is no values key {key}"
+
+
+@cache
+def _sections(chart: str) -> dict[str, Any]:
+    return dict(schema(chart)["properties"])
+
+
+def sections() -> set[str]:
+    """The top-level keys of all values files."""
+    return {*_sections("run"), *_sections("queues")} - {"global"}
+
+
+def is_key(dotted: str, chart: str = "") -> bool:
+    """Whether the values of a chart (of any, without) have the key; what stands under a map by name may be any."""
+    charts = (chart,) if chart else ("run", "queues")
+    return any(_has({"properties": _sections(each)}, dotted.split(".")) for each in charts)
+
+
+def _has(node: dict[str, Any], path: list[str]) -> bool:
+    for at, key in enumerate(path):
+        if path[:at] == ["train"] and at == 1:
+            return len(path) == 2 and (key in maxtext()["keys"])
+        if key in node.get("properties", {}):
+            node = node["properties"][key]
+        elif isinstance(node.get("additionalProperties"), dict):
+            node = node["additionalProperties"]
+        elif node.get("type") != "object" or "properties" in node:
+            return False
+    return True

@@ -1,0 +1,137 @@
+"""Markdown pages as tests look at them: headings, links, and fenced blocks with the word behind the fence.
+
+What a block's info string says of it:
+
+    console                  commands after "$ " and what they print, run on this machine, top to bottom
+    console cluster          the same in front of an API server, in a namespace of a team; see tests/cluster/pages.py
+    console replay=… run=… until=…   the same, of a run to which happened what was recorded
+    sh                       commands that need a real cluster, a cloud or a registry: not run, but every option, file,
+                             key and make target in them has to be there (commands.py)
+    yaml                     values, checked against the schemas; with "# NAME.yaml" as its first line, a file that the
+                             page's commands find
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from urllib.parse import unquote
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DOCS = CHECKOUT / "docs"
+README = CHECKOUT / "README.md"
+_FILE = re.compile(r"# (?P<name>[\w./-]+\.ya?ml)\b")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A command, and the output shown under it."""
+
+    command: str
+    shown: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `language` is the first word of its info string, `options` the rest, `line` counts from 1."""
+
+    language: str
+    options: dict[str, str]
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str:
+        """The name that a block of YAML gives itself; "" without."""
+        match = _FILE.match(self.text) if self.language == "yaml" else None
+        return match["name"] if match else ""
+
+    @property
+    def examples(self) -> list[Example]:
+        """A console block's commands; one that ends with a backslash goes on in the next line."""
+        found = []
+        for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            while command.endswith("\\"):
+                more, _, shown = shown.partition("\n")
+                command += "\n" + more
+            found.append(Example(command, shown))
+        return found
+
+
+@dataclass(frozen=True)
+class Page:
+    path: Path
+    text: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its path in the checkout: docs/index.md."""
+        return self.path.relative_to(CHECKOUT).as_posix()
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        return MarkdownIt("commonmark").enable("table").parse(self.text)
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        found = []
+        for token in self.tokens:
+            if token.type == "fence":
+                language, *rest = token.info.split() or [""]
+                options = {key: value for key, _, value in (word.partition("=") for word in rest)}
+                found.append(Block(language, options, token.content, (token.map or [0])[0] + 1))
+        return found
+
+    @cached_property
+    def anchors(self) -> set[str]:
+        """The anchors of its headings, as GitHub makes them."""
+        seen: Counter[str] = Counter()
+        found = set()
+        for at, token in enumerate(self.tokens):
+            if token.type == "heading_open":
+                children = self.tokens[at + 1].children or ()
+                text = "".join(child.content for child in children if child.type in ("text", "code_inline"))
+                slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+                found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+                seen[slug] += 1
+        return found
+
+    @cached_property
+    def links(self) -> list[str]:
+        """Where its links and pictures point."""
+        inline = [child for token in self.tokens for child in token.children or ()]
+        found = [
+            child.attrGet("href") or child.attrGet("src") for child in inline if child.type in ("link_open", "image")
+        ]
+        return [unquote(str(link)) for link in found if link]
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The texts that stand as code within sentences and tables."""
+        inline = [child for token in self.tokens for child in token.children or ()]
+        return [child.content for child in inline if child.type == "code_inline"]
+
+
+@cache
+def page(path: Path) -> Page:
+    return Page(path, path.read_text(encoding="utf-8"))
+
+
+def pages() -> list[Page]:
+    """All pages of docs/, the README first."""
+    return [page(README), *(page(path) for path in sorted(DOCS.rglob("*.md")))]
+
+
+def runs_here(block: Block) -> bool:
+    return block.language == "console" and not runs_in_cluster(block)
+
+
+def runs_in_cluster(block: Block) -> bool:
+    return block.language == "console" and bool({"cluster", "replay"} & block.options.keys())

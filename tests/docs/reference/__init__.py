@@ -1,0 +1,21 @@
+"""The reference pages, each made from what it tells of: `python -m tests.docs` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.docs.reference import command, files, judged, python, tables, values
+
+PAGES: dict[str, Callable[[], str]] = {
+    "command": command.text,
+    "run-values": values.run,
+    "queues-values": values.queues,
+    "accelerators": tables.accelerators,
+    "maxtext-keys": tables.maxtext_keys,
+    "run-config": files.run_config,
+    "metrics": files.metrics,
+    "checks": judged.checks,
+    "explain": judged.explain,
+    "python-api": python.text,
+}
+"""By the page's name in docs/reference."""

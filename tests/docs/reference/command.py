@@ -1,0 +1,122 @@
+"""Every verb with its options, from click; and what scripts read, from the classes that become JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from launcher.checks.problems import Problem
+from launcher.cli import VERBS, cli
+from launcher.diff import ObjectChange
+from launcher.doctor.finding import Finding, Level
+from launcher.explain.finding import Evidence, Explanation
+from launcher.runs import RunStatus, State
+from launcher.standing.clusters import Group, Host, StandingCluster
+from tests.docs.reference.parts import cell, code, page, prose, table
+
+_INTRO = """\
+Data goes to stdout, narration and progress to stderr. `-o json` and `-o yaml` print what scripts read, below each verb;
+keys may be added, and are never renamed. A `NAME` is looked for on this machine and in the context's namespace."""
+
+_EXIT_CODES = (
+    ("0", "done"),
+    ("1", "the run failed or was cancelled, or something is wrong that you can mend: the sentence says how"),
+    ("2", "wrong usage"),
+    ("3", "a bug in Slipway, with a traceback to report"),
+    ("124", "`wait` ran out of time; the run goes on"),
+    ("130", "Ctrl-C; a run that was followed goes on"),
+)
+
+# What a verb's JSON is: one of a class, or a list of them.
+_PRINTS: dict[str, tuple[str, type]] = {
+    "submit": ("one object, or a list of them for a sweep", RunStatus),
+    "list": ("a list of objects; of other ones with --clusters", RunStatus),
+    "status": ("one object, or a list of them for a sweep", RunStatus),
+    "wait": ("one object, or a list of them for a sweep", RunStatus),
+    "cancel": ("one object, or a list of them for a sweep", RunStatus),
+    "check": ("a list of objects", Problem),
+    "explain": ("one object", Explanation),
+    "doctor": ("a list of objects", Finding),
+    "diff": (
+        "a list of objects, each with kind, name, namespace, action (create, change, remove or same) and fields "
+        "(a list of path, old and new)",
+        ObjectChange,
+    ),
+}
+_IN_WORDS = {
+    "values": "The merged tree itself; with --origins a list of objects with the keys key, value, file and line.",
+    "render": "The manifest.",
+    "logs": 'One object a line: {"line": text}.',
+    "install": "One object: release, chart, namespace, context, revision, changes (as of diff), notReady (sentences).",
+    "uninstall": "One object: release, chart, namespace, context, removed, kept, neededBy.",
+}
+_CLASSES = (RunStatus, StandingCluster, Group, Host, Problem, Explanation, Evidence, Finding)
+_ENUMS: dict[str, type[State] | type[Level]] = {"state": State, "level": Level}
+
+
+def text() -> str:
+    parts = [" ".join(_INTRO.split("\n")), "## Exit codes", table(("code", "means"), _EXIT_CODES)]
+    for verb in VERBS:
+        command = cli.get_command(click.Context(cli), verb)
+        assert command is not None
+        parts += _verb(f"launcher {verb}", command, 2)
+        if verb in _PRINTS:
+            what, made = _PRINTS[verb]
+            link = "" if made is ObjectChange else f": [{made.__name__}](#{made.__name__.lower()})"
+            parts.append(f"With `-o json` it prints {what}{link}.")
+        elif verb in _IN_WORDS:
+            parts.append(f"With `-o json` it prints: {_IN_WORDS[verb]}")
+    parts.append("## What scripts read")
+    for made in _CLASSES:
+        parts += [f"### {made.__name__}", prose(made.__doc__), table(("key", "is"), _fields(made))]
+    return page("The command", "launcher's own help texts", *parts)
+
+
+def _verb(called: str, command: click.Command, level: int) -> Iterator[str]:
+    context = click.Context(command, info_name=called)
+    usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
+    yield f"{'#' * level} {called.removeprefix('launcher ')}"
+    yield f"```text\n{usage}\n```"
+    yield re.sub(r"(--[a-z][a-z-]+)", r"`\1`", prose(command.help))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _verb(f"{called} {name}", inner, level + 1)
+        return
+    options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+    if options:
+        yield table(("option", "says"), (_option(option, context) for option in options))
+
+
+def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
+    takes = "" if option.is_flag else option.make_metavar(context)
+    names = ", ".join(sorted(option.opts, key=len))
+    return code(f"{names} {takes}".strip()), option.help or ""
+
+
+def _fields(made: Any) -> Iterator[tuple[str, str]]:
+    for field in dataclasses.fields(made):
+        kind = _kind(str(field.type))
+        if field.name in _ENUMS and field.type in ("State", "Level"):
+            kind = "one of " + ", ".join(_ENUMS[field.name])
+        yield code(field.name), cell(kind)
+
+
+def _kind(annotation: str) -> str:
+    words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "None": "null"}
+    words |= {"State": "state"}
+    found = []
+    for part in annotation.split(" | "):
+        listed = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", part)
+        if listed:
+            found.append(f"list of {words.get(listed[1], listed[1])}")
+        elif part.startswith("Mapping"):
+            found.append("map")
+        else:
+            found.append(words.get(part, part))
+    return " or ".join(found)

@@ -1,0 +1,106 @@
+"""The files between launcher and trainer, and those that a run leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import trainer.metrics
+from launcher.plan import plan_launch
+from launcher.values.files import chart_defaults, load
+from tests.docs.reference.parts import code, page, table
+
+_CONFIG = """\
+What stands between launcher and trainer, which never import each other: one JSON object. On this machine it is
+`run.json` in the run's folder; in a cluster it travels inside the run's object as the annotation
+`slipway.dev/run-config` of the pod template, and is mounted as a file. `launcher submit --dry-run -o json` prints it,
+and `python -m trainer --config FILE` takes it. It is the effective values with their keys unchanged
+([Run values](run-values.md)), without `common` and `global`, and with `accelerator`: what the table says about the
+slice."""
+
+_ACCELERATOR = (
+    ("name", "the row of the table"),
+    ("kind", "tpu, gpu or cpu"),
+    ("label", "GKE's node label"),
+    ("rayAcceleratorType", "Ray's name of the chip"),
+    ("hbmGiB", "memory of a chip; 0 where unknown"),
+    ("peakTflops", "dense bf16 TFLOP/s of a chip; 0 where unknown"),
+    ("machineType", "the machine type of the hosts"),
+    ("topology", "the slice's shape; empty but for TPUs"),
+    ("chipsPerHost", "chips of a host"),
+    ("chips", "chips of a slice"),
+    ("hosts", "hosts of a slice"),
+)
+
+METRICS = (
+    ("step", "the step, counted from 0; of a held-out evaluation the number of updates made before it"),
+    ("loss", "training loss of the step"),
+    ("step_seconds", "how long the step took"),
+    ("tokens_per_second_per_device", "tokens trained on, per second and chip"),
+    ("tflops_per_second_per_device", "floating-point operations of the model, in TFLOP/s and per chip"),
+    ("mfu", "the same as a part of the chip's peak; only where that is known"),
+    ("learning_rate", "learning rate of the step"),
+    ("grad_norm", "norm of the gradients"),
+    ("param_norm", "norm of the parameters"),
+    ("time", "when the line was written, RFC 3339 in UTC"),
+)
+"""Keys of a step's line."""
+
+EVALUATIONS = (
+    ("step", "the number of updates made before it"),
+    ("eval_loss", "loss on the held-out text"),
+    ("time", "when the line was written"),
+)
+
+
+def run_config() -> str:
+    plan = plan_launch(load(["quickstart"]), chart_defaults("run"))
+    example = json.dumps(plan.config, indent=2)
+    return page(
+        "The run config",
+        "launcher/plan.py and the preset quickstart",
+        " ".join(_CONFIG.split("\n")),
+        "## accelerator",
+        table(("key", "is"), ((code(key), says) for key, says in _ACCELERATOR)),
+        "## Example",
+        "The preset `quickstart`:",
+        f"```json\n{example}\n```",
+    )
+
+
+def metrics() -> str:
+    prefixes = (
+        f"A run on a cluster is followed by its log alone: the trainer prints each line of metrics.jsonl there after "
+        f"`{trainer.metrics.PREFIX.strip()}`, and each event after `{trainer.metrics.EVENT_PREFIX.strip()}`. Look for "
+        "them anywhere in a line, since Ray puts the name of the worker before it. A line that comes twice, with the "
+        "same `time`, is one."
+    )
+    never = (
+        "Both files stand in the run's folder, `folder` of `launcher status -o json`. metrics.jsonl has one line a "
+        "step, never one missing and never one twice, whatever was killed when. A number that is not finite is null."
+    )
+    return page(
+        "Metrics and events",
+        "trainer/metrics.py",
+        never,
+        "## metrics.jsonl",
+        "A line a step:",
+        table(("key", "is"), ((code(key), says) for key, says in METRICS)),
+        "A line for each held-out evaluation:",
+        table(("key", "is"), ((code(key), says) for key, says in EVALUATIONS)),
+        "## events.jsonl",
+        table(("event", "further keys", "means"), events()),
+        "## In a log",
+        prefixes,
+    )
+
+
+def events() -> list[tuple[str, str, str]]:
+    """The table of events in the docstring of trainer.metrics."""
+    found: list[tuple[str, str, str]] = []
+    for line in (trainer.metrics.__doc__ or "").splitlines():
+        match = re.fullmatch(r"(?P<event>[a-z_]+) +(?P<keys>[a-z_, ]+): (?P<says>.*)", line)
+        if match:
+            keys = ", ".join(code(key.strip()) for key in match["keys"].split(","))
+            found.append((code(match["event"]), keys, match["says"]))
+    return found

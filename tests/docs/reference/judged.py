@@ -1,0 +1,189 @@
+"""What Slipway says: the rules of `check`, each with values that break it, and the situations of `explain`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from launcher.checks.rules import check
+from launcher.checks.schema import KEYWORDS
+from launcher.explain import table as situations
+from launcher.plan import effective
+from launcher.values.files import chart_defaults, read_text
+from launcher.values.tree import merge
+from tests.charts.bad_values import BAD, GOOD
+from tests.docs.pages import CHECKOUT
+from tests.docs.reference.parts import code, page, table
+
+_CHECKS = """\
+`launcher check`, `render`, `diff` and `submit` judge values by the same rules, tell all that is wrong at once with file
+and line, and change nothing. A problem's `rule` (with `-o json`) is one of these. The examples are laid over sound
+values of a run on TPUs; the sentences are what the rules really say of them."""
+
+_EXPLAIN = """\
+`launcher explain NAME` looks at the run, its Workload, its queue, its pods and their events, and gives the first of
+these sentences that is true. Words in capitals stand for what it finds; … for a part of the sentence that depends on
+more. Below the sentence it prints what shows it, and what would help.
+[Debug a pending run](../how-to/debug-a-pending-run.md) has whole answers."""
+
+# For rules that tests/charts/bad_values.py, which is about the charts, has nothing for.
+_MORE = (
+    "train: {stepz: 20}",
+    "run: {maxRestart: 2}",
+    "train: {run_name: mine}",
+    "train: {dataset_type: grain}",
+    "train: {steps: 0}",
+    "train: {learning_rate: fast}",
+    "run: {maxRestarts: -1}",
+    "train: {per_device_batch_size: 0}",
+    "run: {kind: rayjob}",
+    "train: {model_name: llama3-8}",
+    "run: {kind: local}",
+    "run: {kind: local}\nstorage: {kind: local}",
+    "run: {kind: ray-cluster}",
+    'data: {corpus: ""}',
+    'data: {files: ["gs://my-bucket/text"]}',
+    "run: {command: [sleep, infinity]}",
+    "train: null",
+    "common: {accelerators: {v6e: {topologies: {4x4: []}}}}",
+)
+_PER_RULE = 4
+
+
+def rules() -> dict[str, list[tuple[str, str]]]:
+    """By rule: (values, sentence) of values that break it."""
+    defaults = chart_defaults("run")
+    good = read_text(GOOD.encode(), "values.yaml")
+    found: dict[str, list[tuple[str, str]]] = {}
+    shown = [(bad.values, kind) for bad in BAD for kind in bad.kinds if kind != "cluster"]
+    for text, kind in [*((text, "") for text in _MORE), *shown]:
+        over = merge(good, read_text(text.encode(), "values.yaml"))
+        if kind == "job-set":
+            over = merge(over, read_text(b"run: {kind: job-set}", "values.yaml"))
+        for problem in check(*effective(over, defaults)):
+            rows = found.setdefault(problem.rule, [])
+            said = problem.message if problem.key in problem.message else f"{problem.key}: {problem.message}"
+            if _shape(said) not in {_shape(row[1]) for row in rows}:
+                rows.append((text, said))
+    empty = check(*effective(read_text(b"", "values.yaml"), defaults))
+    found[empty[0].rule] = [("{}", empty[0].message)]
+    return found
+
+
+def _shape(message: str) -> str:
+    """A sentence without what it quotes and counts: two of one shape are one example too many."""
+    return re.sub(r'"[^"]*"|\d+|[\w-]+(\.[\w-]+)+', "", message)
+
+
+def checks() -> str:
+    found = rules()
+    parts = [" ".join(_CHECKS.split("\n"))]
+    for rule in sorted(found):
+        rows = sorted(found[rule], key=lambda row: len(row[0]))[:_PER_RULE]
+        parts += [f"## {rule}", table(("values", "what is said"), ((code(_flow(text)), says) for text, says in rows))]
+    return page("Rules of check", "the rules themselves, run on values that break them", *parts)
+
+
+def _flow(text: str) -> str:
+    """Values in one line, cut where they are long."""
+    short = " ".join(line.strip() for line in text.strip().splitlines())
+    return short if len(short) <= 100 else short[:99] + "…"
+
+
+def rule_names() -> set[str]:
+    """The rules that the sources of launcher.checks name."""
+    found: set[str] = set()
+    for file in (CHECKOUT / "launcher" / "checks").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+                at = {"problem": 0, "across": 0, "Violation": 1}.get(called)
+                named = node.args[at] if at is not None and len(node.args) > at else None
+                if isinstance(named, ast.Constant):
+                    found.add(str(named.value))
+    used = "".join((CHECKOUT / "charts" / chart / "values.schema.json").read_text() for chart in ("run", "common"))
+    return {rule for rule in found if rule not in KEYWORDS or f'"{rule}":' in used}
+
+
+# --- explain ------------------------------------------------------------------------------------------------------
+
+
+def explain() -> str:
+    parts = [" ".join(_EXPLAIN.split("\n"))]
+    for heading, names in _sections():
+        rows = []
+        for module, name in names:
+            rule = getattr(getattr(situations, module), name)
+            about = " ".join((rule.__doc__ or f"{name.replace('_', ' ').capitalize()}.").split("\n\n")[0].split())
+            rows.append((about, "<br>".join(_headlines(module, name))))
+        parts += [f"## {heading}", table(("situation", "the sentence"), rows)]
+    return page("Situations that explain knows", "launcher/explain", *parts)
+
+
+def _sections() -> list[tuple[str, list[tuple[str, str]]]]:
+    """The comments of the table of rules, with the rules under each: (module, name)."""
+    found: list[tuple[str, list[tuple[str, str]]]] = []
+    with Path(inspect.getfile(situations)).open("rb") as file:
+        tokens = list(tokenize.tokenize(file.readline))
+    inside = False
+    for at, token in enumerate(tokens):
+        if token.string == "RULES":
+            inside = True
+        elif inside and token.string == ")" and token.start[1] == 0:
+            break
+        elif inside and token.type == tokenize.COMMENT:
+            found.append((token.string.lstrip("# ").rstrip("."), []))
+        elif inside and token.string.startswith("rules_"):
+            found[-1][1].append((token.string, tokens[at + 2].string))
+    return found
+
+
+def _headlines(module: str, name: str) -> Iterator[str]:
+    """The sentences of a rule: the first argument of each Finding that it makes, itself or in a function it calls."""
+    tree = ast.parse(inspect.getsource(getattr(situations, module)))
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    seen: set[str] = set()
+    todo = [name]
+    while todo:
+        current = todo.pop(0)
+        if current in seen or current not in functions:
+            continue
+        seen.add(current)
+        for node in ast.walk(functions[current]):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                if node.func.id == "Finding" and node.args:
+                    yield _spoken(node.args[0])
+                elif node.func.id.startswith("_"):
+                    returns = getattr(functions.get(node.func.id), "returns", None)
+                    if returns is not None and "Finding" in ast.unparse(returns):
+                        todo.append(node.func.id)
+
+
+# What stands for itself in a sentence; any other part of it is an ellipsis.
+_TELLING = {
+    *("QUEUE", "CLUSTER QUEUE", "NAMESPACE", "FLAVOR", "IMAGE", "CONTAINER", "VOLUME", "KIND", "KEY", "TAINT"),
+    *("POSITION", "READY", "WANTED", "COUNT"),
+}
+
+
+def _spoken(node: ast.expr) -> str:
+    """An f-string as people read it: RUN, and what tells something, in capitals; anything else an ellipsis."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.BinOp):
+        return _spoken(node.left) + _spoken(node.right)
+    if isinstance(node, ast.JoinedStr):
+        text = "".join(_spoken(value) for value in node.values)
+        return re.sub(r"…[…. ]*…", "…", text)
+    if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name | ast.Attribute):
+        value = node.value
+        called = value.id if isinstance(value, ast.Name) else value.attr
+        if called == "name" and isinstance(value, ast.Attribute) and ast.unparse(value.value) == "situation":
+            return "RUN"
+        shown = called.removesuffix("_name").replace("_", " ").strip().upper()
+        return shown if shown in _TELLING else "…"
+    return "…"

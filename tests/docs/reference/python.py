@@ -1,0 +1,67 @@
+"""launcher.api, from its docstrings and signatures."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from launcher import api
+from launcher.place import ANYWHERE
+from tests.docs.reference.parts import page, prose
+
+
+def text() -> str:
+    """Functions first as they stand in their modules, then the errors."""
+    found = {name: getattr(api, name) for name in _public(api)}
+    functions = {name: each for name, each in found.items() if inspect.isfunction(each)}
+    errors = {name: each for name, each in found.items() if inspect.isclass(each)}
+    parts = [prose(api.__doc__), "A notebook: [sweep.ipynb](../examples/sweep.ipynb)."]
+    by_module: dict[str, list[str]] = {}
+    for name, function in functions.items():
+        by_module.setdefault(function.__module__, []).append(name)
+    for module in sorted(by_module, key=_place):
+        names = sorted(by_module[module], key=lambda name: functions[name].__code__.co_firstlineno)
+        parts.append(f"## {(import_module(module).__doc__ or 'Functions').splitlines()[0].split(':')[0].rstrip('.')}")
+        for name in names:
+            function = functions[name]
+            parts += [f"### {name}", f"```python\n{_signature(name, function)}\n```", prose(function.__doc__)]
+    parts.append("## Errors")
+    for name, error in errors.items():
+        parts += [f"### {name}", prose(error.__doc__)]
+    return page("Python API", "launcher/api", *parts)
+
+
+_ORDER = ("plans", "runs", "sweeps", "finding", "insight", "releases")
+
+
+def _place(module: str) -> tuple[int, str]:
+    """Where a module's functions stand on the page; new ones last."""
+    last = module.rsplit(".", 1)[-1]
+    return (_ORDER.index(last) if last in _ORDER else len(_ORDER), last)
+
+
+def _public(module: ModuleType) -> list[str]:
+    listed = getattr(module, "__all__", None)
+    return list(listed) if listed else [name for name in vars(module) if not name.startswith("_")]
+
+
+def _signature(name: str, function: Any) -> str:
+    """In one line where it fits, else a parameter a line; annotations as they are written."""
+    signature = inspect.signature(function)
+    shown = str(signature).replace("'", "").replace(str(ANYWHERE).replace("'", ""), "ANYWHERE")
+    shown = re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "…", shown)
+    if len(name) + len(shown) <= 100:
+        return f"{name}{shown}"
+    inner, _, returns = shown.rpartition(" -> ")
+    parts, depth, at = [], 0, 1
+    for index, char in enumerate(inner):
+        depth += char in "([{"
+        depth -= char in ")]}"
+        if char == "," and depth == 1:
+            parts.append(inner[at:index].strip())
+            at = index + 1
+    parts.append(inner[at:-1].strip())
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f") -> {returns}"

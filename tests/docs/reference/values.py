@@ -1,0 +1,73 @@
+"""The values of runs and of queues, from the charts' schemas, whose descriptions are the comments in values.yaml."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from launcher.checks.rules import schema
+from tests.docs.reference.parts import code, page, table
+
+Node = dict[str, Any]
+
+_RUN = """\
+The values of [charts/run](../../charts/run/README.md) and [charts/ray-cluster](../../charts/ray-cluster/README.md):
+one file serves both, and each chart ignores what it has no use for. A file says only what differs from the defaults.
+`launcher values -f FILE --all --origins` shows what a run gets, and where each value comes from. An unknown key is
+refused. How files are merged: [Fork the values](../how-to/fork-the-values.md)."""
+
+_QUEUES = """\
+The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. Maps are keyed
+by names of yours: `NAME` below. How they work together:
+[Share a cluster between teams](../how-to/share-a-cluster.md)."""
+
+
+def run() -> str:
+    return _page("Run values", _RUN, "run")
+
+
+def queues() -> str:
+    return _page("Queues values", _QUEUES, "queues")
+
+
+def _page(title: str, intro: str, chart: str) -> str:
+    parts = [" ".join(intro.split("\n"))]
+    for key, node in schema(chart)["properties"].items():
+        if key == "global":
+            continue
+        if key == "common":
+            node = {"description": "The table of accelerators, `common.accelerators`: [Accelerators](accelerators.md)."}
+        rows = list(_rows(key, node))
+        about = node.get("description", "") if rows[0][0] != code(key) or len(rows) > 1 or key == "common" else ""
+        shown = [row for row in rows if row[0] != code(key)] if len(rows) > 1 else rows
+        parts += [f"## {key}", *([about] if about else [])]
+        if key != "common":
+            parts.append(table(("key", "takes", "default", "what it is"), shown))
+    return page(title, f"charts/{chart}/values.schema.json", *parts)
+
+
+def _rows(path: str, node: Node) -> Iterator[tuple[str, str, str, str]]:
+    inner = {**node.get("properties", {})}
+    named = node.get("additionalProperties")
+    default = json.dumps(node["default"], ensure_ascii=False) if "default" in node else ""
+    yield code(path), _takes(node), code(default), node.get("description", "")
+    for key, child in inner.items():
+        yield from _rows(f"{path}.{key}", child)
+    if isinstance(named, dict) and ("properties" in named or named.get("description")):
+        for row in _rows(f"{path}.NAME", named):
+            if row[0] != code(f"{path}.NAME"):
+                yield row
+
+
+def _takes(node: Node) -> str:
+    if "enum" in node:
+        return ", ".join(code(json.dumps(member) if member == "" else member) for member in node["enum"])
+    kind = node.get("type", "")
+    words = {"integer": "whole number", "string": "text", "boolean": "true, false", "object": "map", "array": "list"}
+    names = [words.get(each, each) for each in ([kind] if isinstance(kind, str) else kind)]
+    low, high = node.get("minimum"), node.get("maximum")
+    bounds = [f"from {low}"] if low is not None else []
+    if high is not None and high < 2**31 - 1:
+        bounds.append(f"to {high}")
+    return " ".join([" or ".join(names), *bounds])

@@ -1,0 +1,23 @@
+"""The reference pages are what their sources say now."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.pages import DOCS
+from tests.docs.reference import PAGES
+from tests.docs.reference.judged import rule_names, rules
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_as_generated(name: str) -> None:
+    stands = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    assert stands == PAGES[name](), "run `make docs`"
+
+
+def test_every_reference_page_is_generated() -> None:
+    assert {path.stem for path in (DOCS / "reference").glob("*.md")} == set(PAGES)
+
+
+def test_every_rule_of_check_has_an_example() -> None:
+    assert rule_names() - rules().keys() == set()
