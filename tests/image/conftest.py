@@ -1,0 +1,122 @@
+"""The CPU image, built as a user builds it, and unpacked for containers."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.image.base import base_archive, base_key
+from tests.image.buildah import Buildah, machine_arguments
+from tests.tools.go_tools import cache_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+_NEEDED = ("buildah", "debootstrap")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image's root file system (to be read only: many containers share it), and its OCI config."""
+
+    rootfs: Path
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Where images are built: buildah's storage, the base's name in it, arguments that this machine needs."""
+
+    buildah: Buildah
+    base: str
+    arguments: tuple[str, ...]
+
+
+@pytest.fixture(scope="session")
+def builder() -> Builder:
+    """A storage in the cache with the base in it, so that a second session builds only what has changed."""
+    missing = [name for name in _NEEDED if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        lacks = f"{' and '.join(missing)}" if missing else "root"
+        if os.environ.get("CI"):
+            pytest.fail(f"These tests need {lacks}.")
+        pytest.skip(f"needs {lacks}; Debian: apt-get install {' '.join(_NEEDED)}, and run as root")
+    folder = cache_dir().with_name("images")
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = base_archive()
+    buildah = Buildah(folder / "storage")
+    with lock(folder / ".lock"):
+        # One set of packages at a time: each is 2 GB.
+        key = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ROOT.glob("docker/*.txt")))).hexdigest()
+        mark = buildah.folder / "packages"
+        if mark.is_file() and mark.read_text() != key:
+            buildah("rm", "--all")
+            buildah("rmi", "--all", "--force")
+        buildah.prepare()
+        mark.write_text(key)
+        base = f"localhost/slipway-base:{base_key()}"
+        if not buildah.has(base):
+            buildah.import_archive(archive, base)
+        arguments = machine_arguments(buildah.folder)
+    return Builder(buildah, base, ("--pull-never", *arguments))
+
+
+@pytest.fixture(scope="session")
+def image(builder: Builder) -> Iterator[Image]:
+    """The CPU image; its files stay in the cache until another image has taken their place."""
+    folder = cache_dir().with_name("images")
+    with lock(folder / ".lock"):
+        name = build(builder)
+        found = builder.buildah.inspect(name)
+        rootfs = folder / f"rootfs-{found['FromImageID'][:16]}"
+        if not rootfs.is_dir():
+            builder.buildah.unpack(name, rootfs)
+        used = lock(rootfs.with_suffix(".lock"), fcntl.LOCK_SH)
+        used.__enter__()
+        _remove_unused(folder)
+    yield Image(rootfs, found["OCIv1"]["config"])
+    used.__exit__(None, None, None)
+
+
+def build(builder: Builder) -> str:
+    versions = {}
+    for line in (ROOT / "docker/cpu.txt").read_text().splitlines():
+        name, _, version = line.partition("==")
+        versions[name] = version
+    arguments = {"BASE": builder.base, "ACCELERATOR": "cpu", "SLIPWAY_VERSION": "0.1.0"}
+    arguments |= {f"{name.upper()}_VERSION": versions[name] for name in ("ray", "maxtext", "jax")}
+    name = "localhost/slipway:cpu"
+    builder.buildah(
+        *("build", "--layers", "--force-rm", f"--file={ROOT / 'docker/Dockerfile'}", f"--tag={name}"),
+        *(f"--build-arg={key}={value}" for key, value in arguments.items()),
+        *builder.arguments,
+        str(ROOT),
+    )
+    return name
+
+
+@contextmanager
+def lock(path: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, kind)
+        yield
+
+
+def _remove_unused(folder: Path) -> None:
+    """Files of older images, where no session has them in use: each set is 2 GB."""
+    for rootfs in folder.glob("rootfs-*"):
+        if not rootfs.is_dir():
+            continue
+        with rootfs.with_suffix(".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(rootfs)
