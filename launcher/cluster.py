@@ -1,21 +1,14 @@
 """The door to Kubernetes: the only module that speaks to an API server. Objects are plain JSON data.
 
-The kubeconfig and the context are those that kubectl would use, and the kubeconfig is never written. Whatever the
+launcher.kubeconfig chooses which API server that is, and launcher.connection sends the requests. Whatever the
 API server refuses is raised as a launcher.cluster_errors.ClusterError with a sentence.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
-from urllib.parse import quote, urlencode
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from launcher.cluster_errors import (
     AlreadyThere,
@@ -23,7 +16,6 @@ from launcher.cluster_errors import (
     Conflict,
     Forbidden,
     Invalid,
-    LoginFailed,
     NoNamespace,
     NotServed,
     NotThere,
@@ -31,12 +23,11 @@ from launcher.cluster_errors import (
     Unauthorized,
     Unreachable,
     WebhookFailed,
-    from_status,
 )
-from launcher.errors import LauncherError
+from launcher.connection import Connection, Response
 
 if TYPE_CHECKING:
-    import urllib3
+    from launcher.kubeconfig import Access
 
 __all__ = [
     "AlreadyThere",
@@ -50,6 +41,7 @@ __all__ = [
     "NotServed",
     "NotThere",
     "Refused",
+    "Response",
     "Unauthorized",
     "Unreachable",
     "WebhookFailed",
@@ -63,10 +55,6 @@ Objects = list[Object]
 
 # Objects of one answer at most; more come in pages, so that neither side holds all of a large list at once.
 _PAGE = 500
-_CONNECT_SECONDS = 5.0
-_READ_SECONDS = 20.0
-_BUSY_TRIES, _BUSY_SECONDS = 6, 5.0
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Kind(NamedTuple):
@@ -121,137 +109,27 @@ VALIDATING_WEBHOOK = Kind(
 )
 
 
-@dataclass(frozen=True)
-class Response:
-    """An answer: `status`, `headers` by their lower-case names, and `data`, or with `stream` its parts as they come."""
-
-    status: int
-    headers: Mapping[str, str]
-    raw: urllib3.BaseHTTPResponse
-
-    @property
-    def data(self) -> bytes:
-        return self.raw.data or b""
-
-    def json(self) -> Any:
-        return json.loads(self.data)
-
-    def parts(self) -> Iterator[bytes]:
-        """The body as it arrives. Raises Unreachable where it is cut off, or silent for longer than the timeout."""
-        import urllib3
-
-        try:
-            while part := self.raw.read1():
-                yield part
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unreachable(f"The stream was cut off: {_cause(error)}.") from error
-
-    def close(self) -> None:
-        self.raw.close()
-
-    def cut(self) -> None:
-        """End a stream that another thread waits in; closing it would wait for what comes next."""
-        with contextlib.suppress(ValueError, RuntimeError):  # it has ended by itself
-            self.raw.shutdown()
-
-
 def connect(context: str | None = None, namespace: str | None = None) -> Cluster:
     """The cluster of the context, as kubectl would choose it. Makes no request.
 
     Raises LauncherError where there is no kubeconfig, no such context, or a kubeconfig that cannot be read.
     """
-    from launcher import _kubernetes
+    from launcher import kubeconfig
 
-    if namespace is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
-        raise LauncherError(f'"{namespace}" cannot be a namespace: names are like team-a (a-z, 0-9 and -, at most 63).')
-    _kubernetes.prepare()
-    from kubernetes.client.configuration import Configuration
-    from kubernetes.config.config_exception import ConfigException
-    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
-
-    configuration = Configuration()
-    configuration.retries = False
-    configuration.connection_pool_maxsize = 8
-    files = kubeconfig_files()
-    if not files:
-        return _in_cluster(configuration, context, namespace)
-    where = os.pathsep.join(map(str, files))
-    try:
-        merger = KubeConfigMerger(where)
-        merged = merger.config
-        # Of several files the first one counts, for kubectl; the package takes the last one's current context.
-        current = [config.get("current-context") for config in merger.config_files.values()]
-        merged.value["current-context"] = next(filter(None, current), "")
-        _check_context(merged.value, context, where)
-        loader = KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
-        with _quiet_plugin(where):
-            loader.load_and_set(configuration)
-        chosen = loader.current_context
-    except ConfigException as error:
-        raise LauncherError(f"The kubeconfig {where} cannot be used: {str(error).rstrip('.')}.") from error
-    except OSError as error:
-        raise LauncherError(f"The kubeconfig {where} cannot be read: {error.strerror}.") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LauncherError(
-            f"{where} has not the form of a kubeconfig ({type(error).__name__}: {error}).",
-            "kubectl config view says more.",
-        ) from error
-    except Exception as error:
-        if type(error).__module__.startswith("yaml"):
-            raise LauncherError(f"The kubeconfig {where} is no YAML: {' '.join(str(error).split())}.") from error
-        raise
-    inside = chosen["context"]
-    if not str(configuration.host).startswith(("https://", "http://")):
-        raise LauncherError(
-            f'The kubeconfig {where} gives "{configuration.host}" as the server of the cluster {inside["cluster"]}; '
-            "it has to be a URL that begins with https://."
-        )
-    return Cluster(
-        configuration,
-        context=chosen["name"],
-        cluster=str(inside["cluster"]),
-        user=str(inside.get("user") or ""),
-        namespace=namespace or str(inside.get("namespace") or "default"),
-        chosen=context is not None,
-    )
+    return Cluster(kubeconfig.load(context, namespace))
 
 
-def kubeconfig_files() -> list[Path]:
-    """The kubeconfig files that there are, as kubectl looks for them: KUBECONFIG, else ~/.kube/config."""
-    given = os.environ.get("KUBECONFIG")
-    paths = given.split(os.pathsep) if given else [str(Path.home() / ".kube" / "config")]
-    files = [Path(path).expanduser() for path in paths if path]
-    return [file for file in files if file.exists()]
-
-
-def configured() -> bool:
-    """Whether there is a cluster to speak to at all: a kubeconfig, or the service account of a pod."""
-    return bool(kubeconfig_files()) or "KUBERNETES_SERVICE_HOST" in os.environ
-
-
-class Cluster:
+class Cluster(Connection):
     """An API server, and the namespace that is meant where none is said.
 
     `context`, `cluster`, `user` and `server` are names for sentences; `where` is all that a user wants to know
     before something is changed.
     """
 
-    def __init__(
-        self, configuration: Any, *, context: str, cluster: str, user: str, namespace: str, chosen: bool = False
-    ) -> None:
-        from kubernetes.client.rest import RESTClientObject
-
-        self.context, self.cluster, self.user, self.namespace = context, cluster, user, namespace
-        self._chosen = chosen  # the context is not the kubeconfig's current one, or need not be
-        self.server: str = configuration.host
-        self._configuration = configuration
-        # The kubernetes package sets up TLS, proxies and client certificates; requests go to its pool of connections.
-        self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
-
-    @property
-    def name(self) -> str:
-        """The cluster in a sentence."""
-        return f"the cluster {self.cluster}" if self.cluster == self.context else f"the context {self.context}"
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        self.context, self.cluster, self.user = access.context, access.cluster, access.user
+        self.namespace, self.server, self.name = access.namespace, access.server, access.name
 
     @property
     def where(self) -> str:
@@ -261,7 +139,7 @@ class Cluster:
     @property
     def option(self) -> str:
         """What another command needs behind a name to find it here: " --context lab -n research"."""
-        return (f" --context {self.context}" if self._chosen else "") + f" -n {self.namespace}"
+        return (f" --context {self.context}" if self.access.chosen else "") + f" -n {self.namespace}"
 
     # --- objects ---
 
@@ -384,7 +262,7 @@ class Cluster:
 
     def bearer_token(self) -> str:
         """The token by which this user is known here; "" where a client certificate does that."""
-        scheme, _, token = self._credentials().get("authorization", "").partition(" ")
+        scheme, _, token = self.access.credentials().get("authorization", "").partition(" ")
         return token if scheme.lower() == "bearer" else ""
 
     def can(
@@ -429,83 +307,7 @@ class Cluster:
             for version in versions
         }
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        stream: bool = False,
-        timeout: float | None = None,
-        raw: bool = False,
-    ) -> Response:
-        """One request to the API server. `timeout` (s) is for each wait, of a stream for each part.
-
-        Raises the ClusterError for a status of 400 and more, unless `raw`: then the caller looks at it.
-        """
-        import urllib3
-
-        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
-        sent = {
-            "User-Agent": "slipway-launcher",
-            "Accept": "application/json",
-            **self._credentials(),
-            **(headers or {}),
-        }
-
-        def send() -> urllib3.BaseHTTPResponse:
-            return self._pool.request(
-                method,
-                url,
-                body=body,
-                headers=sent,
-                preload_content=not stream,
-                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=timeout or _READ_SECONDS),
-                retries=False,
-                redirect=False,
-            )
-
-        try:
-            try:
-                answer = send()
-            except urllib3.exceptions.ProtocolError:
-                # A connection that was idle may be closed by the other side at the moment of use.
-                if method not in ("GET", "DELETE"):
-                    raise
-                answer = send()
-            for _ in range(_BUSY_TRIES):
-                if answer.status != 429:
-                    break
-                # Nothing was done: the server is overloaded, or a kind of objects is new to it. It says when to ask.
-                wait = answer.headers.get("Retry-After", "")
-                answer.close()
-                time.sleep(min(float(wait) if wait.isdigit() else 1.0, _BUSY_SECONDS))
-                answer = send()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._unreachable(error) from error
-        if answer.status >= 400 and not raw:
-            with contextlib.closing(answer):
-                data = answer.data or b""
-            raise from_status(answer.status, data, where=self.name, method=method, path=path)
-        names = {key.lower(): value for key, value in answer.headers.items()}
-        return Response(answer.status, names, answer)
-
     # --- inside ---
-
-    def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
-        data = None if body is None else json.dumps(body).encode()
-        response = self.request(method, path, query=query, body=data, headers={"Content-Type": content_type})
-        return cast(Object, response.json())
 
     def _path(self, kind: Kind, namespace: str | None) -> str:
         return kind.path(namespace or self.namespace)
@@ -513,24 +315,6 @@ class Cluster:
     def _path_of(self, obj: Object) -> str:
         kind = kind_of(obj)
         return kind.path(obj["metadata"].get("namespace") or self.namespace)
-
-    def _credentials(self) -> dict[str, str]:
-        with _quiet_plugin(self.context):
-            settings = self._configuration.auth_settings()
-        return {entry["key"]: entry["value"] for entry in settings.values() if entry["value"]}
-
-    def _unreachable(self, error: Exception) -> Unreachable:
-        known = re.search(r"certificate verify failed: ([^(]+)", str(error))
-        if known:
-            return Unreachable(
-                f"{self.name[:1].upper()}{self.name[1:]} ({self.server}) shows a certificate that the kubeconfig does "
-                f"not vouch for: {known[1].strip()}.",
-                "The cluster may have been made anew: get its credentials again. Else somebody is in between.",
-            )
-        return Unreachable(
-            f"The API server of {self.name} ({self.server}) does not answer: {_cause(error)}.",
-            "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context.",
-        )
 
 
 def _part(name: str) -> str:
@@ -570,90 +354,3 @@ _CLUSTER_WIDE = {
 
 def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
-
-
-def _in_cluster(configuration: Any, context: str | None, namespace: str | None) -> Cluster:
-    if context is not None or "KUBERNETES_SERVICE_HOST" not in os.environ:
-        given = os.environ.get("KUBECONFIG")
-        missing = f"KUBECONFIG names {given}, which is not there" if given else "There is no ~/.kube/config"
-        raise LauncherError(
-            f"{missing}, so there is no cluster to speak to.",
-            "On GKE: gcloud container clusters get-credentials NAME. For this machine: --set run.kind=local.",
-        )
-    from kubernetes.config.config_exception import ConfigException
-    from kubernetes.config.incluster_config import load_incluster_config
-
-    try:
-        load_incluster_config(configuration)
-        inside = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
-    except (ConfigException, OSError) as error:
-        raise LauncherError(f"This pod's service account cannot be used: {error}.") from error
-    return Cluster(
-        configuration, context="in-cluster", cluster="in-cluster", user="", namespace=namespace or inside or "default"
-    )
-
-
-def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: str) -> None:
-    """Raise LauncherError where the kubeconfig has no such context, or none that is current."""
-    names = [str(entry["name"]) for entry in kubeconfig.get("contexts") or []]
-    if context is None and not kubeconfig.get("current-context"):
-        raise LauncherError(
-            f"{where} names no current context.",
-            "Choose one with --context, or set it: kubectl config use-context NAME.",
-        )
-    context = context or str(kubeconfig["current-context"])
-    if context in names:
-        return
-    from difflib import get_close_matches
-
-    near = get_close_matches(context, names, n=1)
-    guess = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(names) or 'none'}."
-    raise LauncherError(f'{where} has no context "{context}"; {guess}', "kubectl config get-contexts lists them.")
-
-
-@contextlib.contextmanager
-def _quiet_plugin(where: str) -> Iterator[None]:
-    """What a credential plugin (gke-gcloud-auth-plugin) says on failing, as an error; the package only logs it."""
-    import logging
-
-    said: list[str] = []
-
-    class Collect(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
-
-    root, handler = logging.getLogger(), Collect(logging.ERROR)
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-    if said:
-        raise LoginFailed(
-            f"The credential plugin of {where} failed: {_plugin_cause(said[-1])}.",
-            "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login.",
-        )
-
-
-def _plugin_cause(text: str) -> str:
-    missing = re.search(r"No such file or directory: '([^']+)'", text)
-    return f"{missing[1]} is not installed" if missing else " ".join(text.split()).rstrip(".")
-
-
-def _cause(error: BaseException) -> str:
-    """The plain words of what urllib3 wraps."""
-    inner: BaseException | None = getattr(error, "reason", None) if not isinstance(error, OSError) else error
-    if isinstance(inner, BaseException) and inner is not error:
-        return _cause(inner)
-    kind = type(error).__name__
-    if kind in ("ConnectTimeoutError", "ReadTimeoutError", "TimeoutError"):
-        return "no answer in time"
-    if kind == "NameResolutionError":
-        return "its name cannot be resolved"
-    if kind == "SSLError":
-        return f"its certificate is not accepted ({' '.join(str(error).split())})"
-    text = " ".join(str(error).split())
-    for known in ("Connection refused", "No route to host", "Network is unreachable", "Connection reset by peer"):
-        if known in text:
-            return known[0].lower() + known[1:]
-    return text.rpartition(": ")[2] or kind

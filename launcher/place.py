@@ -34,7 +34,7 @@ class Place:
             return False
         if self.context is not None or self.namespace is not None or self.everywhere:
             return True
-        from launcher.cluster import configured
+        from launcher.kubeconfig import configured
 
         return configured()
 
