@@ -36,6 +36,10 @@ def tail(cluster: Cluster, seen: Seen) -> list[str]:
             return list(cluster.logs(objects.name(pod), container=_container(pod), tail=TAIL_LINES))
         except (Invalid, NotThere):  # not started yet, or gone by now
             pass
+        except Unreachable as error:
+            # The API server's word for a kubelet that does not answer: the machine may be down, and the rest is known.
+            if error.status != 500:
+                raise
     return states.log_tail(seen)
 
 
