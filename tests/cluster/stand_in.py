@@ -58,12 +58,12 @@ def _look(api: Api, namespace: str) -> None:
             if "deletionTimestamp" in workload["metadata"]:
                 # Its run is gone, and Kueue lets it go.
                 api.merge(path_of({**KIND, **workload}), {"metadata": {"finalizers": None}})
-            elif workload["spec"].get("active") is False and not _is(workload, "Finished"):
+            elif workload["spec"].get("active") is False and not is_true(workload, "Finished"):
                 _evict(api, workload)
         for path in RUNS.values():
             for run in api.items(path.format(namespace)):
-                if run["spec"].get("suspend") and not _ended(run):
-                    _suspend(api, run)
+                if run["spec"].get("suspend") and not has_ended(run):
+                    suspend(api, run)
     except ApiError as error:
         if error.status != 404:  # deleted while this looked at it
             raise
@@ -72,7 +72,7 @@ def _look(api: Api, namespace: str) -> None:
 def _evict(api: Api, workload: Object) -> None:
     """One step of Kueue's eviction."""
     conditions = Conditions(workload)
-    if not _is(workload, "Evicted"):
+    if not is_true(workload, "Evicted"):
         conditions.set("Evicted", "True", "Deactivated", DEACTIVATED)
         api.merge(f"{path_of(workload)}/status", {"status": {"conditions": conditions.all, "requeueState": None}})
         return
@@ -83,7 +83,7 @@ def _evict(api: Api, workload: Object) -> None:
         return  # the next attempt has its name by now
     if not run["spec"].get("suspend"):
         api.merge(path, {"spec": {"suspend": True}})
-    elif _suspended(run) and (conditions.status("QuotaReserved"), conditions.status("Requeued")) != ("False", "False"):
+    elif is_suspended(run) and {conditions.status("QuotaReserved"), conditions.status("Requeued")} != {"False"}:
         conditions.set("Requeued", "False", "Deactivated", DEACTIVATED)
         conditions.set("QuotaReserved", "False", "Pending", DEACTIVATED)
         if conditions.status("Admitted"):
@@ -91,29 +91,29 @@ def _evict(api: Api, workload: Object) -> None:
         api.merge(f"{path_of(workload)}/status", {"status": {"conditions": conditions.all, "admission": None}})
 
 
-def _suspend(api: Api, run: Object) -> None:
+def suspend(api: Api, run: Object) -> None:
     """One step of KubeRay's, or JobSet's, suspension: first the pods go, then the status says so."""
     namespace = run["metadata"]["namespace"]
     owners = {run["metadata"]["uid"]}
     if run["kind"] == "JobSet":
         for job in api.items(f"/apis/batch/v1/namespaces/{namespace}/jobs"):
-            if _owned(job, owners):
+            if is_owned(job, owners):
                 owners.add(job["metadata"]["uid"])
                 if not job["spec"].get("suspend"):
                     api.merge(path_of({"apiVersion": "batch/v1", "kind": "Job", **job}), {"spec": {"suspend": True}})
     else:
         for cluster in api.items(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters"):
-            if _owned(cluster, owners):
+            if is_owned(cluster, owners):
                 owners.add(cluster["metadata"]["uid"])
                 api.delete(path_of(cluster))
-    pods = [pod for pod in api.items(f"/api/v1/namespaces/{namespace}/pods") if _owned(pod, owners) or _of(pod, run)]
+    pods = [pod for pod in api.items(f"/api/v1/namespaces/{namespace}/pods") if is_owned(pod, owners) or _of(pod, run)]
     for pod in pods:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
         if pod["metadata"].get("finalizers"):
             api.merge(path, {"metadata": {"finalizers": None}})
         # Told to end first, gone the next time; no kubelet is there to say that it has ended.
         api.delete(path, grace=0 if "deletionTimestamp" in pod["metadata"] else None)
-    if pods or _suspended(run):
+    if pods or is_suspended(run):
         return
     if run["kind"] == "JobSet":
         conditions = Conditions(run)
@@ -148,23 +148,23 @@ class Conditions:
         self.all.append(made)
 
 
-def _is(obj: Object, kind: str) -> bool:
+def is_true(obj: Object, kind: str) -> bool:
     return Conditions(obj).status(kind) == "True"
 
 
-def _suspended(run: Object) -> bool:
+def is_suspended(run: Object) -> bool:
     if run["kind"] == "JobSet":
-        return _is(run, "Suspended")
+        return is_true(run, "Suspended")
     return bool(run.get("status", {}).get("jobDeploymentStatus") == "Suspended")
 
 
-def _ended(run: Object) -> bool:
+def has_ended(run: Object) -> bool:
     if run["kind"] == "JobSet":
-        return _is(run, "Completed") or _is(run, "Failed")
+        return is_true(run, "Completed") or is_true(run, "Failed")
     return run.get("status", {}).get("jobDeploymentStatus") in ("Complete", "Failed")
 
 
-def _owned(obj: Object, uids: set[str]) -> bool:
+def is_owned(obj: Object, uids: set[str]) -> bool:
     return any(owner["uid"] in uids for owner in obj["metadata"].get("ownerReferences", ()))
 
 
