@@ -1,0 +1,216 @@
+"""`make e2e`, `make e2e-clean`: the suite against the cluster that KUBECONFIG names.
+
+    python -m tests.e2e [PYTEST OPTIONS AND TESTS]
+    python -m tests.e2e clean [--all | ID…]
+
+Exit code 0: all passed, or were skipped for want of a setting. 1: something failed, or the cluster lacks what the
+suite is for. 130: interrupted. Whatever happens, what the suite has made is removed before it ends; what a killed one
+has left is removed by `clean`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import LauncherError
+from tests.cluster.api import Api, ApiError
+from tests.e2e import current, facts, leftovers, release, settings
+from tests.e2e.desk import ROOT, Desk, find_helm
+from tests.e2e.needs import Whose
+from tests.e2e.site import Session, user_storage
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        wanted = settings.read(os.environ)
+        api = _connect(wanted)
+        try:
+            if arguments[:1] == ["clean"]:
+                return _clean(api, arguments[1:])
+            return _run(api, wanted, arguments)
+        finally:
+            api.close()
+    except LauncherError as error:
+        _say(f"Error: {error.message}")
+        if error.hint:
+            _say(f"Hint: {error.hint}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _connect(wanted: settings.Settings) -> Api:
+    """A client of the cluster. Raises LauncherError where there is none, or where it does not answer or let us in."""
+    from launcher.place import Place
+
+    if wanted.values and not Path(wanted.values).is_file():
+        raise LauncherError(f"SLIPWAY_E2E_VALUES names {wanted.values}, and there is no such file.")
+    cluster = Place(context=wanted.context or None, namespace="default").cluster()
+    _say(f"{cluster.name}: Kubernetes {cluster.version()}")
+    kubeconfig = Path(wanted.kubeconfig) if wanted.kubeconfig else None
+    return Api(kubeconfig, wanted.context or None)
+
+
+def _run(api: Api, wanted: settings.Settings, arguments: list[str]) -> int:
+    try:
+        helm = find_helm()
+    except RuntimeError as error:
+        raise LauncherError(f"There is no helm: {error}", "Install Helm, or name it in SLIPWAY_HELM.") from error
+    earlier = release.find(ROOT, wanted.release)
+    found = facts.look(api, wanted, earlier.why)
+    if user_storage(wanted):
+        found = facts.with_storage(found)
+    if "make namespaces" in found.refused:
+        raise LauncherError(
+            "You may not make namespaces in this cluster, and every test has its own.",
+            "make e2e needs the rights of a cluster's administrator.",
+        )
+    ident = f"{wanted.prefix}-{secrets.token_hex(3)}"
+    with _signals(), tempfile.TemporaryDirectory(prefix=f"slipway-{ident}-") as name:
+        folder = Path(name)
+        desk = Desk(wanted, folder, helm, api)
+        charts = release.charts(ROOT, earlier, folder) if not earlier.why else None
+        session = Session(wanted, found, ident, api, desk, folder, charts)
+        _say(*_told(session, earlier))
+        code: int = 1
+        try:
+            leftovers.claim(api, ident)
+            current.SESSION = session
+            os.chdir(ROOT)
+            code = int(pytest.main(["-m", "e2e", *(arguments or ["tests/e2e"])]))
+        except ApiError as error:
+            raise LauncherError(f"The namespace {ident} cannot be made: {error}") from error
+        finally:
+            current.SESSION = None
+            left = _remove(api, [ident])
+    if code == pytest.ExitCode.INTERRUPTED:
+        return 130
+    return _verdict(session, code, left)
+
+
+def _verdict(session: Session, code: int, left: list[str]) -> int:
+    """The exit code, with sentences for what the tests' own output does not say."""
+    skipped = session.skipped
+    lacks = list(dict.fromkeys(lack for those in skipped.values() for lack in those))
+    cluster = [lack.says for lack in lacks if lack.whose is Whose.CLUSTER]
+    if left:
+        _say(
+            f"Error: These are still there: {', '.join(left)}.",
+            f"Hint: make e2e-clean E2E={session.ident} looks again.",
+        )
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        _say("Error: No test was found.")
+    if skipped and cluster and not session.settings.partial:
+        tests = f"{len(skipped)} test{'' if len(skipped) == 1 else 's'} skipped"
+        _say(f"Error: The cluster lacks what the suite is for ({tests}); it needs {'; it needs '.join(cluster)}.")
+        _say("Hint: docs/how-to/e2e.md says what to install; SLIPWAY_E2E_PARTIAL=1 is content with the rest.")
+    elif skipped and session.settings.strict and not session.settings.partial:
+        said = "; it needs ".join(lack.says for lack in lacks)
+        _say(f"Error: In CI no test may be skipped, and {len(skipped)} were; it needs {said}.")
+    else:
+        return 1 if left and code == 0 else code
+    return code or 1
+
+
+def _told(session: Session, earlier: release.Earlier) -> Iterator[str]:
+    """What the tests will use."""
+    found = session.facts
+    controllers = [
+        f"{what} {one.version or '(its version is not told)'}" for what, one in sorted(found.controllers.items())
+    ]
+    yield f"It has {', '.join(controllers) or 'none of Kueue, JobSet and KubeRay'}."
+    yield f"Nodes for ordinary pods: {found.nodes}, with {found.cpu:g} cores and {found.memory_gib:.1f} GiB."
+    yield f"Slices: {'of simulated chips' if session.chips else f'of cpu, for {found.simulated}'}."
+    storage = found.storage or found.storage_class or "as SLIPWAY_E2E_VALUES says"
+    yield f"Image: {found.image or 'none'}. Storage: {storage}."
+    yield f"Earlier charts: {earlier.why or earlier.called}."
+    yield f"Everything this run makes begins with {session.ident}."
+
+
+def _clean(api: Api, arguments: list[str]) -> int:
+    known = leftovers.known(api)
+    everything = "--all" in arguments
+    given = [word for word in arguments if word != "--all"]
+    for word in given:
+        if not settings.is_id(word):
+            raise LauncherError(f'"{word}" is no id of a run of the suite; they are like e2e-1a2b3c.')
+    chosen = given or sorted(known)
+    if not chosen:
+        _say("No run of the suite has left anything.")
+        return 0
+    ready = []
+    for ident in chosen:
+        if not given and not everything and leftovers.may_run(known[ident]):
+            owner = known[ident]
+            _say(f"{ident} may still be at work ({owner}); make e2e-clean E2E={ident} removes it all the same.")
+        else:
+            ready.append(ident)
+    with _signals():
+        left = _remove(api, ready)
+    if left:
+        _say(f"Error: These are still there: {', '.join(left)}.")
+    return int(bool(left))
+
+
+def _remove(api: Api, idents: list[str]) -> list[str]:
+    """Remove all of these runs; what does not go. Signals wait for it."""
+    left = []
+    with _patiently():
+        for ident in idents:
+            _say(f"Removing what {ident} has made …")
+            try:
+                left += leftovers.clean(api, ident, _say)
+            except Exception as error:
+                _say(f"Error: It could not be removed: {error}", f"Hint: make e2e-clean E2E={ident} tries again.")
+                left.append(f"what {ident} has made")
+    return left
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the tests as Ctrl-C does, with all cleaning."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _patiently() -> Iterator[None]:
+    """A further signal does not stop the cleaning; SIGKILL does."""
+
+    def ask(number: int, frame: object) -> None:
+        _say("It is cleaning up, and ends after that.")
+
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(*sentences: str) -> None:
+    for sentence in sentences:
+        print(sentence, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Fixtures of the suite: the session that __main__ has opened, and a team for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e import current, needs
+from tests.e2e.desk import Desk
+from tests.e2e.site import Session, Team
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "e2e: needs a cluster with Kueue, JobSet and KubeRay (make e2e)")
+    config.addinivalue_line("markers", "needs(what): what the test needs of the cluster")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test by what it needs and the cluster lacks."""
+    if item.get_closest_marker("e2e") is None:
+        return
+    session = current.SESSION
+    if session is None:
+        pytest.skip("make e2e starts these tests")
+    mark = item.get_closest_marker("needs")
+    assert mark is not None, f"{item.name} does not say what it needs"
+    if lacks := needs.lacking(mark.args[0], session.facts):
+        session.skipped[item.nodeid] = lacks
+        pytest.skip(needs.sentence(lacks))
+
+
+@pytest.fixture(scope="session")
+def session() -> Session:
+    assert current.SESSION is not None
+    return current.SESSION
+
+
+@pytest.fixture
+def team(session: Session, request: pytest.FixtureRequest) -> Iterator[Team]:
+    """A team without queues yet; all that it has is gone after the test."""
+    made = new_team(session)
+    if session.chips:
+        session.make_nodes()
+    yield made
+    made.away()
+
+
+def new_team(session: Session) -> Team:
+    session.teams += 1
+    return Team(session, f"{session.ident}-{session.teams}")
+
+
+@pytest.fixture
+def desk(session: Session) -> Desk:
+    return session.desk

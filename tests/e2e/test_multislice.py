@@ -1,0 +1,117 @@
+"""GKE's tutorial on multislice (three v5e slices, Kueue and JobSet), with simulated chips or with shares of cpu."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.desk import Desk
+from tests.e2e.needs import needs
+from tests.e2e.site import ADMIT, GONE, START, Session, Team, end_pod
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+QUEUED = ("queued", "preempted")
+
+
+@needs(kueue="0.16", jobset="0.10", pods=True)
+def test_three_slices_run_alone_then_one_and_two_together(session: Session, team: Team, desk: Desk) -> None:
+    team.install(team.slices(3))
+    team.submit(team.sleeper("three", 3))
+    team.becomes("three", "running", seconds=START)
+    assert len(team.pods("three")) == 6
+    team.submit(team.sleeper("one", 1))
+    team.submit(team.sleeper("two", 2))
+    listed = team.listed()
+    assert {name: run["state"] for name, run in listed.items()} == {
+        "three": "running",
+        "one": "queued",
+        "two": "queued",
+    }
+    assert (listed["one"]["position"], listed["two"]["position"]) == (1, 2)
+    for name in ("one", "two"):
+        assert team.pods(name) == [], "a run that waits holds no pods"
+        said = desk.ask("explain", name, "-n", team.name)
+        assert "three" in said["headline"], said["headline"]
+        assert said["evidence"], said
+    team.finish("three")
+    team.becomes("one", "running", seconds=START)
+    team.becomes("two", "running", seconds=START)
+    assert team.status("one")["state"] == "running", "one and two run at the same time"
+    assert (len(team.pods("one")), len(team.pods("two"))) == (2, 4)
+    if session.chips:
+        hosts = [pod["spec"]["nodeName"] for name in ("one", "two") for pod in team.pods(name)]
+        assert len(set(hosts)) == 6, "each host of a slice has a machine of its own"
+    team.finish("one", "two")
+    assert {run["state"] for run in team.listed().values()} == {"succeeded"}
+
+
+@needs(kueue="0.16", jobset="0.10", pods=True)
+def test_a_higher_priority_preempts_and_the_lower_one_comes_back(team: Team, desk: Desk) -> None:
+    team.install(team.slices(3, preemption=True))
+    team.submit(team.sleeper("low", 3, priority="low"))
+    team.becomes("low", "running", seconds=START)
+    team.submit(team.sleeper("high", 1, priority="high"))
+    team.becomes("high", "running", seconds=START)
+    low = team.becomes("low", *QUEUED, seconds=GONE)
+    assert team.pods("low") == []
+    said = desk.ask("explain", "low", "-n", team.name)
+    assert "high" in said["headline"], said["headline"]
+    team.finish("high")
+    low = team.becomes("low", "running", seconds=START)
+    assert low["attempt"] == 1, "a preempted run is the same attempt still"
+    team.finish("low")
+    ended = team.status("low")
+    assert ended["restarts"] <= 1, "a preemption is not one of run.maxRestarts"
+
+
+@needs(kueue="0.16", jobset="0.10", pods=True)
+def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Team, desk: Desk) -> None:
+    team.install(team.slices(3))
+    team.submit(team.sleeper("first", 3))
+    team.becomes("first", "running", seconds=START)
+    team.submit(team.sleeper("second", 3))
+    team.becomes("second", "queued", seconds=ADMIT)
+    team.submit(team.sleeper("third", 1))
+    cancelled = desk.ask("cancel", "third", "-n", team.name)
+    assert cancelled["state"] == "cancelled", "a run that waits is cancelled at once"
+    desk.ask("cancel", "first", "-n", team.name)
+    team.becomes("first", "cancelled", seconds=GONE)
+    # Nobody but Kueue gives the slices to the next, and only once they are free.
+    team.becomes("second", "running", seconds=START)
+    assert team.pods("first") == []
+    assert {name: run["state"] for name, run in team.listed().items()} == {
+        "first": "cancelled",
+        "second": "running",
+        "third": "cancelled",
+    }
+    again = desk.ask("cancel", "first", "-n", team.name)
+    assert again["state"] == "cancelled"
+    refused = desk.launcher("delete", "second", "-n", team.name, "--yes")
+    assert refused.code == 1, "a run that goes on is not deleted"
+    desk.ask("cancel", "second", "-n", team.name)
+    team.becomes("second", "cancelled", seconds=GONE)
+    for name in ("first", "second", "third"):
+        team.delete(name)
+    desk.wait("the records to go", lambda: team.listed() == {}, GONE, seen=lambda: str(list(team.listed())))
+
+
+@needs(kueue="0.16", jobset="0.10", pods=True, rights=("delete pods",))
+def test_a_killed_pod_restarts_the_run(session: Session, team: Team) -> None:
+    team.install(team.slices(1))
+    team.submit(team.sleeper("killed"))
+    team.becomes("killed", "running", seconds=START)
+    before = {pod["metadata"]["uid"] for pod in team.pods("killed")}
+    victim = team.pods("killed")[0]
+    if session.chips:
+        end_pod(session.api, victim, code=1)
+    else:
+        path = f"/api/v1/namespaces/{team.name}/pods/{victim['metadata']['name']}"
+        session.api.delete(path, grace=0)
+
+    def replaced() -> bool:
+        return len(now := {pod["metadata"]["uid"] for pod in team.pods("killed")}) == 2 and not now & before
+
+    team.session.desk.wait("both pods to be new ones", replaced, START, run="killed", namespace=team.name)
+    status = team.becomes("killed", "running", seconds=START)
+    assert status["restarts"] >= 1
+    team.finish("killed")

@@ -1,0 +1,153 @@
+"""The real trainer on the cluster's CPUs: it succeeds, and neither kills nor preemptions change a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e import logs
+from tests.e2e.conftest import new_team
+from tests.e2e.desk import Desk
+from tests.e2e.needs import needs
+from tests.e2e.site import HOSTS, PERIOD, START, STEPS, TRAINED, Session, Team
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+
+_BOTH = {"kueue": "0.16", "image": True, "storage": True, "nodes": 1}
+KINDS = [
+    pytest.param("job-set", marks=needs(**_BOTH, jobset="0.10", cpu=1.5, memory_gib=7)),
+    pytest.param("ray-job", marks=needs(**_BOTH, kuberay="1.5", cpu=2, memory_gib=10)),
+]
+"""Two hosts of half a core and 3 GiB, and with Ray a head of the same; a little more for what runs beside them."""
+HEADS = {"job-set": 0, "ray-job": 1}
+
+
+@pytest.fixture(scope="session")
+def undisturbed(session: Session) -> Iterator[_Undisturbed]:
+    found = _Undisturbed(session)
+    yield found
+    for team in found.teams:
+        team.away()
+
+
+class _Undisturbed:
+    """The log of a run that nothing disturbed, one of each kind, trained when the first test asks for it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.teams: list[Team] = []
+        self._logs: dict[str, logs.Log] = {}
+
+    def __call__(self, kind: str) -> logs.Log:
+        if kind not in self._logs:
+            team = new_team(self.session)
+            self.teams.append(team)
+            team.install(team.hosts(HOSTS, HEADS[kind]))
+            team.make_claim()
+            team.submit(team.trainer("calm", kind))
+            with self.session.desk.following("logs", "calm", "-f", "-n", team.name) as file:
+                team.becomes("calm", "succeeded", seconds=TRAINED)
+                whole(self.session.desk, team, "calm", lambda: team.log(file))
+                self._logs[kind] = team.log(file)
+        return self._logs[kind]
+
+
+def whole(desk: Desk, team: Team, run: str, read: object) -> None:
+    """Returns once the log has the last step."""
+    assert callable(read)
+    desk.wait(f"the log of {team.name}/{run} to have step {STEPS - 1}", lambda: read().last_step == STEPS - 1, 60)
+
+
+def exact(session: Session) -> float:
+    """How far losses may be apart: not at all on one machine; on several, whose processors round differently, 1 %."""
+    return 0.0 if session.facts.nodes == 1 else 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_trains_and_succeeds(session: Session, undisturbed: _Undisturbed, kind: str) -> None:
+    log = undisturbed(kind)
+    assert log.starts == [0]
+    assert sorted(log.losses) == list(range(STEPS))
+    first, last = log.losses[0][0], log.losses[STEPS - 1][0]
+    assert last < first - 1, f"the loss went from {first} to {last}"
+    team = next(t for t in undisturbed.teams if "calm" in t.listed() and t.status("calm")["kind"] == kind)
+    status = team.status("calm")
+    assert (status["state"], status["restarts"]) == ("succeeded", 0)
+    again = session.desk.launcher("submit", *team.trainer("calm", kind))
+    assert again.code == 0, "what has succeeded is not run again"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_pod_costs_no_step(
+    session: Session, team: Team, desk: Desk, undisturbed: _Undisturbed, kind: str
+) -> None:
+    calm = undisturbed(kind)
+    team.install(team.hosts(HOSTS, HEADS[kind]))
+    team.make_claim()
+    team.submit(team.trainer("killed", kind))
+    with desk.following("logs", "killed", "-f", "-n", team.name) as file:
+        _until_step(desk, team, "killed", lambda: team.log(file).last_step, PERIOD + 10)
+        victim = _host(team, "killed", kind)
+        session.api.delete(f"/api/v1/namespaces/{team.name}/pods/{victim}", grace=0)
+        team.becomes("killed", "succeeded", seconds=TRAINED)
+        whole(desk, team, "killed", lambda: team.log(file))
+        log = team.log(file)
+    assert len(log.starts) == 2, f"the loop began at {log.starts}"
+    _resumed_rightly(log)
+    assert logs.differences(log, calm, exact(session)) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_preempted_run_resumes_where_it_was(
+    session: Session, team: Team, desk: Desk, undisturbed: _Undisturbed, kind: str
+) -> None:
+    calm = undisturbed(kind)
+    hosts = HOSTS + HEADS[kind]
+    team.install(team.hosts(hosts, preemption=True))
+    team.make_claim()
+    team.submit(team.trainer("patient", kind, priority="low"))
+    with desk.following("logs", "patient", "-f", "-n", team.name) as file:
+        _until_step(desk, team, "patient", lambda: team.log(file).last_step, PERIOD + 10)
+        team.submit(team.filler("urgent", hosts, 20, priority="high"))
+        team.becomes("urgent", "running", "succeeded", seconds=START)
+        assert team.status("patient")["state"] in ("preempted", "queued")
+        team.becomes("urgent", "succeeded", seconds=START)
+        team.becomes("patient", "succeeded", seconds=TRAINED)
+        whole(desk, team, "patient", lambda: team.log(file))
+        log = team.log(file)
+    assert len(log.starts) == 2, f"the loop began at {log.starts}"
+    _resumed_rightly(log)
+    assert logs.differences(log, calm, exact(session)) == []
+    assert team.status("patient")["attempt"] == 1
+
+
+def _resumed_rightly(log: logs.Log) -> None:
+    """From the last whole checkpoint at least, and not from behind the last step."""
+    seen, resumed = log.before_start(1), log.starts[1]
+    least = (seen + 1) // PERIOD * PERIOD
+    # The last steps before an end may be done and not be printed any more.
+    assert least <= resumed, (
+        f"step {seen} was done, the checkpoint of {least} was there, and it began again at {resumed}"
+    )
+    assert resumed < STEPS
+
+
+def _until_step(desk: Desk, team: Team, run: str, read: object, step: int) -> None:
+    assert callable(read)
+    desk.wait(
+        f"{team.name}/{run} to do step {step}",
+        lambda: read() >= step,
+        START,
+        run=run,
+        namespace=team.name,
+        seen=lambda: f"step {read()}",
+    )
+
+
+def _host(team: Team, run: str, kind: str) -> str:
+    """The name of a pod of the run's second host."""
+    mark = {"job-set": "batch.kubernetes.io/job-completion-index", "ray-job": "ray.io/replica-host-index"}[kind]
+    return next(
+        str(pod["metadata"]["name"]) for pod in team.pods(run) if pod["metadata"]["labels"].get(mark) == str(HOSTS - 1)
+    )
