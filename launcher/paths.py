@@ -27,6 +27,16 @@ def presets_dir() -> Path:
     return _data("values")
 
 
+def docker_dir() -> Path:
+    """The folder that holds the image's Dockerfile and the lists of its packages."""
+    return _data("docker")
+
+
+def trainer_dir() -> Path:
+    """The package that runs in the image; in a checkout and in an installed wheel it is launcher's neighbour."""
+    return _PACKAGE.parent / "trainer"
+
+
 def home() -> Path:
     """Where Slipway keeps what belongs to this user: $SLIPWAY_HOME, or ~/.slipway."""
     return Path(os.environ.get("SLIPWAY_HOME") or Path.home() / ".slipway").expanduser().absolute()

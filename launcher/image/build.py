@@ -1,0 +1,164 @@
+"""One image: planned, built, pushed, and written down where the caller wants it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from launcher.errors import LauncherError, UsageError
+from launcher.image import tools
+from launcher.image.context import Context, read
+from launcher.image.errors import explain
+from launcher.image.overlay import Overlay
+from launcher.image.registry import CannotTell, Repository, digest_of
+from launcher.image.tools import Tool
+
+_Say = Callable[..., None]
+
+# What the tools agree on: parts of lower-case letters and digits, and before them a host, which may have a port.
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(rf"(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?{_PART}(?:/{_PART})*")
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """An image to be built: what goes into it, its name, and what happens to it then."""
+
+    context: Context
+    repository: str
+    push: bool
+    overlay: Overlay | None = None
+    tool: str | None = None
+    more: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.repository}:{self.context.tag}"
+
+    def commands(self, tool: Tool) -> list[list[str]]:
+        """What a build runs; CONTEXT stands for the folder that it makes for itself."""
+        return tool.steps(self.name, self.context.arguments, Path("CONTEXT"), push=self.push, more=self.more)
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """`digest` is "" where the image was not pushed; `built` is false where the registry had it already."""
+
+    repository: str
+    tag: str
+    digest: str
+    accelerator: str
+    rayVersion: str  # noqa: N815 - the values' own word
+    built: bool
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What `image` is in a values file."""
+        return {key: getattr(self, key) for key in ("repository", "tag", "digest", "rayVersion")}
+
+
+def plan(
+    accelerator: str,
+    repository: str,
+    *,
+    base: str | None = None,
+    push: bool = False,
+    write: Path | None = None,
+    tool: str | None = None,
+    more: Sequence[str] = (),
+) -> ImagePlan:
+    """The image for "cpu", "tpu" or "gpu". Raises LauncherError, before anything is built, for what cannot work."""
+    if not _REPOSITORY.fullmatch(repository):
+        tagged = _REPOSITORY.fullmatch(repository.partition("@")[0].rpartition(":")[0])
+        why = "it has a tag, and the tag follows from the content" if tagged else "write it as host/path/name"
+        raise UsageError(f'"{repository}" is no name of a repository: {why}.')
+    if push and not Repository.parse(repository).host:
+        raise UsageError(f'"{repository}" names no registry to push to; write it as host/path/name.')
+    if tool == "gcloud" and not push:
+        raise UsageError("gcloud keeps no image but in a registry; add --push.")
+    overlay = Overlay(write) if write is not None else None
+    if overlay:
+        overlay.check()
+    return ImagePlan(read(accelerator, base), repository, push, overlay, tool, tuple(more))
+
+
+def build(plan: ImagePlan, say: _Say) -> BuiltImage:
+    """Build the image, push it where the plan says so, and write it into the overlay; what is pushed already stays.
+
+    Whatever happens, no file or container of the build is left. Raises LauncherError.
+    """
+    digest = _pushed(plan, say) if plan.push else None
+    built = digest is None
+    if digest is None:
+        digest = _build(plan, tools.find(plan.tool), say)
+    context = plan.context
+    image = BuiltImage(plan.repository, context.tag, digest, context.accelerator, context.ray_version, built)
+    if plan.overlay:
+        plan.overlay.write(image.values)
+        say(f"Wrote image to {plan.overlay.path}.")
+    return image
+
+
+def dry_run(plan: ImagePlan) -> list[str]:
+    """The commands of a build, as a shell takes them. Raises LauncherError where no tool works."""
+    return [shlex.join(command) for command in plan.commands(tools.find(plan.tool))]
+
+
+def _pushed(plan: ImagePlan, say: _Say) -> str | None:
+    repository = Repository.parse(plan.repository)
+    try:
+        digest = digest_of(repository, plan.context.tag)
+    except CannotTell as error:
+        say(f"Whether {repository.host} has {plan.name} already cannot be told ({error}).")
+        return None
+    if digest:
+        say(f"{plan.name} is pushed already; there is nothing to build.")
+    return digest
+
+
+def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
+    """The digest of what was pushed; "" without a push."""
+    if tool.pushes_always and not plan.push:
+        raise LauncherError(f"Only {tool.name} works here, which keeps no image but in a registry.", "Add --push.")
+    say(f"Building {plan.name} with {tool.name} …")
+    with tempfile.TemporaryDirectory(prefix="slipway-image-") as temporary:
+        folder = Path(temporary)
+        arguments = plan.context.arguments
+        plan.context.write(folder)
+        tool.prepare(plan.name, arguments, folder, plan.more)
+        printed = ""
+        for step in tool.steps(plan.name, arguments, folder, push=plan.push, more=plan.more):
+            printed = _run(step, plan, tool, say)
+        return tool.digest(printed, folder) if plan.push else ""
+
+
+def _run(command: Sequence[str], plan: ImagePlan, tool: Tool, say: _Say) -> str:
+    """What the command prints at last; all of it is passed on. Raises LauncherError that says why it failed."""
+    last: deque[str] = deque(maxlen=400)
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                last.append(line.rstrip())
+                say(line.rstrip())
+        except BaseException:
+            # Ctrl-C reaches the tool too; it gets the time to remove what it has made.
+            process.terminate()
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+    if process.returncode != 0:
+        raise explain(list(last), command, process.returncode, plan.context, plan.repository, tool)
+    return "\n".join(last)

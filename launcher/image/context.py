@@ -1,0 +1,94 @@
+"""What goes into the image: the Dockerfile, one accelerator's packages, the trainer; and the tag that follows."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from launcher.errors import LauncherError
+from launcher.paths import docker_dir, trainer_dir
+
+ACCELERATORS = ("cpu", "tpu", "gpu")
+DOCKERFILE = "docker/Dockerfile"
+
+# Of files in the context, so that a fresh checkout and an installed wheel make the same layers.
+_TIME = 315532800  # 1980-01-01, the earliest that a zip archive can hold
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that a build reads, and nothing else: `files` by their names in the build's folder."""
+
+    files: Mapping[str, bytes]
+    arguments: Mapping[str, str]
+
+    @property
+    def accelerator(self) -> str:
+        return self.arguments["ACCELERATOR"]
+
+    @property
+    def ray_version(self) -> str:
+        return self.arguments["RAY_VERSION"]
+
+    @property
+    def base(self) -> str:
+        """The image that this one starts from: what the caller named, else the Dockerfile's default."""
+        if "BASE" in self.arguments:
+            return self.arguments["BASE"]
+        return str(re.findall(r"^ARG BASE=(\S+)", self.files[DOCKERFILE].decode(), re.MULTILINE)[0])
+
+    @cached_property
+    def tag(self) -> str:
+        """Such as 0.1.0-cpu-1f0c2a9be4d3: the same for the same files and arguments, on any machine."""
+        digest = hashlib.sha256()
+        for kind, parts in (("file", self.files), ("argument", self.arguments)):
+            for name in sorted(parts):
+                part = parts[name]
+                data = part if isinstance(part, bytes) else part.encode()
+                digest.update(f"{kind} {name} {len(data)}\0".encode() + data)
+        return f"{self.arguments['SLIPWAY_VERSION']}-{self.accelerator}-{digest.hexdigest()[:12]}"
+
+    def write(self, folder: Path) -> None:
+        """The files under `folder`, readable for all (a container's user is not who builds it)."""
+        for name, data in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            path.chmod(0o644)
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir():
+                path.chmod(0o755)
+            os.utime(path, (_TIME, _TIME))
+
+
+def read(accelerator: str, base: str | None = None) -> Context:
+    """The context of this Slipway's image for "cpu", "tpu" or "gpu", on `base` instead of the Dockerfile's own."""
+    docker, trainer = docker_dir(), trainer_dir()
+    if not (docker / "Dockerfile").is_file() or not (trainer / "__main__.py").is_file():
+        raise LauncherError(
+            f"The files of the image are not where they belong ({docker} and {trainer}).", "Install Slipway anew."
+        )
+    try:
+        version = importlib.metadata.version("slipway")
+    except importlib.metadata.PackageNotFoundError:
+        raise LauncherError(
+            "This Slipway is not installed, so the image's version is not known.", "In a checkout, run make setup."
+        ) from None
+    names = [DOCKERFILE, f"docker/{accelerator}.txt"]
+    files = {name: (docker / name.removeprefix("docker/")).read_bytes() for name in names}
+    sources = sorted(path for path in trainer.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    files |= {f"trainer/{path.relative_to(trainer).as_posix()}": path.read_bytes() for path in sources}
+    pins = dict(line.split("==") for line in files[names[1]].decode().splitlines() if "==" in line)
+    arguments = {
+        **({"BASE": base} if base else {}),
+        "ACCELERATOR": accelerator,
+        "SLIPWAY_VERSION": version,
+        **{f"{name.upper()}_VERSION": pins[name] for name in ("ray", "maxtext", "jax")},
+    }
+    return Context(files, arguments)

@@ -1,0 +1,89 @@
+"""What a failed build or push comes from, told by what the tools print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from launcher.errors import LauncherError
+from launcher.image.context import Context
+from launcher.image.registry import Repository
+from launcher.image.tools import Tool
+
+# Gigabytes that a build takes at its height: the image, once more what is unpacked and not committed yet.
+_SPACE = {"cpu": 5, "tpu": 8, "gpu": 16}
+
+_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+_DENIED = re.compile(
+    r"unauthorized|denied|forbidden|authentication required|no basic auth|status (code )?40[13]|40[13] ", re.IGNORECASE
+)
+_AWAY = re.compile(
+    r"no such host|connection refused|i/o timeout|network is unreachable|gave HTTP response|certificate|\bEOF\b"
+    r"|deadline exceeded",
+    re.IGNORECASE,
+)
+# How docker, podman and buildah begin to say that they do not get an image to start from.
+_NO_BASE = re.compile(
+    r"failed to resolve source metadata|pull access denied|manifest unknown|initializing source|image not known"
+    r"|unable to copy from source|short-name|error pulling|creating build container",
+    re.IGNORECASE,
+)
+_PYTHON = "The base image must have Python 3.12."
+_PIP = re.compile(
+    r"Could not find a version|No matching distribution|Failed to (fetch|download|build)|No solution found"
+    r"|error sending request|Max retries exceeded|was not found in the package registry",
+    re.IGNORECASE,
+)
+
+
+def explain(
+    lines: Sequence[str], command: Sequence[str], code: int, context: Context, repository: str, tool: Tool
+) -> LauncherError:
+    """The error for a command that has failed with these last lines."""
+    text = "\n".join(lines)
+    pushing = command[1] == "push"
+    host = Repository.parse(repository).host
+    if _FULL.search(text):
+        need = _SPACE[context.accelerator]
+        prune = "buildah rmi --prune" if tool.name == "buildah" else f"{tool.name} image prune"
+        return LauncherError(
+            f"The disk is full: the {context.accelerator} image takes about {need} GB where {tool.name} keeps images.",
+            f"Free some; {prune} removes images that nobody uses.",
+        )
+    if pushing or tool.pushes_always:
+        if _DENIED.search(text):
+            return LauncherError(
+                f"{host} refuses the push to {repository}: {_line(lines, _DENIED)}.",
+                f"Log in ({_login(host, tool)}), and see that you may write to this repository.",
+            )
+        if pushing and _AWAY.search(text):
+            return LauncherError(f"{host} cannot be reached for the push: {_line(lines, _AWAY)}.")
+    if _PYTHON in text:
+        return LauncherError(f"The base image {context.base} has no Python 3.12.", "Name another with --base.")
+    if _PIP.search(text):
+        return LauncherError(
+            f"The image's packages cannot be installed: {_line(lines, _PIP)}.",
+            "Where packages come from an index of your own, hand its configuration in after --, as docker/Dockerfile "
+            "says at its top.",
+        )
+    if not pushing and _NO_BASE.search(text):
+        return LauncherError(
+            f"The base image {context.base} cannot be had: {_line(lines, _NO_BASE)}.",
+            "Name one that this machine can pull with --base.",
+        )
+    told = f": {lines[-1]}" if lines else ""
+    return LauncherError(f"{' '.join(command[:2])} failed with exit code {code}{told}")
+
+
+def _line(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
+    """The last line that says it, without the tool's own decoration."""
+    line = next(line for line in reversed(lines) if pattern.search(line))
+    return re.sub(r"^(#\d+ )?(\d+\.\d+ )?(ERROR|Error|error): ", "", line.strip()).rstrip(".")
+
+
+def _login(host: str, tool: Tool) -> str:
+    if tool.name == "gcloud":
+        return "gcloud auth login"
+    if tool.name == "docker" and host.endswith(("-docker.pkg.dev", "gcr.io")):
+        return f"gcloud auth configure-docker {host}"
+    return f"{tool.name} login {host}"

@@ -1,0 +1,116 @@
+"""Writes the image's name into a values file, and leaves all else of the file as it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import LauncherError
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A values file to write to; it need not exist yet."""
+
+    path: Path
+
+    def check(self) -> None:
+        """Raises LauncherError where `write` would: asked before a build, which takes minutes."""
+        self._changed({"repository": "example"})
+        folder = self._target.parent
+        if not os.access(folder, os.W_OK):
+            raise LauncherError(f'"{self.path}" cannot be written: {folder} does not allow it.')
+
+    def write(self, image: Mapping[str, str]) -> None:
+        """Set the keys of `image` in the file; in one step, so that a reader sees the old file or the new."""
+        target = self._target
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        text = self._changed(image)
+        try:
+            with draft.open("w", encoding="utf-8") as file:
+                if target.exists():
+                    draft.chmod(target.stat().st_mode & 0o7777)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except OSError as error:
+            raise LauncherError(f'"{self.path}" cannot be written: {error.strerror}.') from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @property
+    def _target(self) -> Path:
+        """The file itself, where the path is a link to it."""
+        return Path(os.path.realpath(self.path))
+
+    def _changed(self, image: Mapping[str, str]) -> str:
+        """The file's text with `image` in it. Raises LauncherError where nothing but `image` could not be kept."""
+        target = self._target
+        try:
+            exists = target.exists()
+        except OSError as error:
+            raise LauncherError(f'"{self.path}" cannot be read: {error.strerror}.') from error
+        if not target.parent.is_dir():
+            raise LauncherError(f'"{self.path}" cannot be written: there is no folder {target.parent}.')
+        if target.is_dir():
+            raise LauncherError(f'"{self.path}" is a folder; --write takes a values file.')
+        text = ""
+        if exists:
+            try:
+                text = target.read_bytes().decode("utf-8-sig")
+            except OSError as error:
+                raise LauncherError(f'"{self.path}" cannot be read: {error.strerror}.') from error
+            except UnicodeDecodeError as error:
+                raise LauncherError(f'"{self.path}" is no text in UTF-8, so it is no values file.') from error
+        before = self._read(text)
+        if not isinstance(before.get("image", {}), dict | None):
+            raise LauncherError(f'"{self.path}" has an image that is no map; it has to hold repository and digest.')
+        after = _edit(text, image)
+        if self._read(after) != {**before, "image": {**(before.get("image") or {}), **image}}:
+            raise LauncherError(
+                f'"{self.path}" is written in a way that cannot be kept while image is changed.',
+                "Write to a file of its own, such as image.yaml, and give it last with -f.",
+            )
+        return after
+
+    def _read(self, text: str) -> dict[str, Any]:
+        """As Helm reads it, which is what counts. Raises LauncherError with file and line."""
+        from launcher.values.files import read_text
+
+        tree: dict[str, Any] = read_text(text.encode(), str(self.path)).tree
+        return tree
+
+
+def _edit(text: str, image: Mapping[str, str]) -> str:
+    """`text` with the keys set; where there is no image in it yet, all of it stays and the image comes last."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+    from ruamel.yaml.util import load_yaml_guess_indent
+
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 20  # no line is folded that was not
+    try:
+        tree = yaml.load(text)
+        if not isinstance(tree, dict) or not isinstance(tree.get("image"), dict):
+            lines = [f"  {key}: {json.dumps(value)}" for key, value in image.items()]
+            gap = "\n" if text.strip() else ""
+            return "\n".join([text.rstrip("\n") + gap, "image:", *lines, ""]).lstrip("\n")
+        _, indent, offset = load_yaml_guess_indent(text)
+        if indent:
+            yaml.indent(mapping=2, sequence=indent, offset=offset or 0)
+        for key, value in image.items():
+            # A tag such as 1.10 must not become a number.
+            tree["image"][key] = DoubleQuotedScalarString(value)
+        stream = io.StringIO()
+        yaml.dump(tree, stream)
+    except YAMLError:  # Helm reads it and this library does not: the caller sees that nothing has changed
+        return text
+    return stream.getvalue()
