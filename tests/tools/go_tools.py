@@ -56,6 +56,7 @@ TOOLS = {
     "kubectl": GoTool("k8s.io/kubernetes/cmd/kubectl", STAMP, "kubernetes"),
     "etcd": GoTool("go.etcd.io/etcd/server/v3"),
     "kwok": GoTool("sigs.k8s.io/kwok/cmd/kwok"),
+    "registry": GoTool("github.com/google/go-containerregistry/cmd/registry"),
 }
 
 
