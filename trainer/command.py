@@ -55,13 +55,16 @@ def run(config: RunConfig) -> None:
         ray.init(num_cpus=config.hosts, include_dashboard=False, logging_level="WARNING", _node_ip_address="127.0.0.1")
     else:
         ray.init(logging_level="WARNING")
+    pod = _Pod()
     try:
         with _Drains() as drains:
             left = config.max_restarts
             while True:
-                failure, counts = _once(config, drains, local=local)
+                failure, counts = _once(config, drains, pod, local=local)
                 if failure is None:
                     return
+                if pod.goes:
+                    raise GaveUp(f"{failure} The head's pod was told to end.")
                 if counts and left == 0:
                     raise GaveUp(failure)
                 left -= counts
@@ -104,7 +107,23 @@ class _Drains:
             self._nodes.update(state.get_draining_nodes() or {})
 
 
-def _once(config: RunConfig, drains: _Drains, *, local: bool) -> tuple[str | None, int]:
+class _Pod:
+    """The head's pod, which may be told to end (SIGUSR1, trainer/pod_end.py).
+
+    The programs hear of it from their own pods; this process stays until they have ended.
+    """
+
+    def __init__(self) -> None:
+        self.goes = self.busy = False
+        signal.signal(signal.SIGUSR1, self._signalled)
+
+    def _signalled(self, *_: object) -> None:
+        self.goes = True
+        if not self.busy:
+            raise SystemExit(1)
+
+
+def _once(config: RunConfig, drains: _Drains, pod: _Pod, *, local: bool) -> tuple[str | None, int]:
     """One start on all hosts: what failed (None: nothing), and whether it counts, 1 or 0."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -119,6 +138,7 @@ def _once(config: RunConfig, drains: _Drains, *, local: bool) -> tuple[str | Non
     ended: queue.Queue[tuple[int, int | BaseException]] = queue.Queue()
     try:
         _wait_for(group, config.hosts, bundle)
+        pod.busy = True
         print_event(event_line("command_started", hosts=config.hosts))
         for index in range(config.hosts):
             actor = (
@@ -143,6 +163,7 @@ def _once(config: RunConfig, drains: _Drains, *, local: bool) -> tuple[str | Non
             return failure, 0 if getattr(end, "preempted", False) else 1
         return None, 0
     finally:
+        pod.busy = False
         remove_placement_group(group)  # ends the actors, and with them what is left of the program
 
 

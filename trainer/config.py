@@ -67,6 +67,13 @@ class RunConfig:
         return int(left if left is not None else self.tree["run"].get("maxRestarts", 0))
 
     @property
+    def grace_seconds(self) -> float:
+        """How long a run that is told to end has for its last checkpoint."""
+        # A local run's supervisor has a patience of its own.
+        given = os.environ.get("SLIPWAY_GRACE_SECONDS")
+        return float(given or self.tree["run"].get("graceSeconds") or 30)
+
+    @property
     def accelerator(self) -> Mapping[str, Any]:
         row: Mapping[str, Any] = self.tree["accelerator"]
         return row

@@ -22,6 +22,7 @@ from trainer import data, startup
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
+from trainer.notice import LocalNotice, Watch, watching
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,14 @@ class TrainingStoppedError(Exception):
 
 
 class PreemptedError(TrainingStoppedError):
-    """One of the hosts was told to end (SIGTERM), so that all stopped after the same step, with a checkpoint."""
+    """One of the hosts was told to end (SIGTERM), so that all stopped after the same step, with a checkpoint.
+
+    `steps` are the finished ones, of the whole run; None where none was done since the start.
+    """
+
+    def __init__(self, message: str, steps: int | None = None) -> None:
+        super().__init__(message)
+        self.steps = steps
 
 
 def completed(config: RunConfig) -> bool:
@@ -58,10 +66,11 @@ def completed(config: RunConfig) -> bool:
     return done == int(steps)
 
 
-def train(config: RunConfig) -> Outcome:
+def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
     """Train from the last checkpoint (or the start) to the last step; every host's process calls this.
 
-    jax.distributed is set up already where there are several. Raises ConfigError where no restart helps,
+    jax.distributed is set up already where there are several. `watch` tells the first host's that the run is to stop,
+    where no signal does. Raises ConfigError where no restart helps,
     TrainingStoppedError where the run was asked to stop, and what MaxText raises otherwise.
     """
     if completed(config):  # a restart that came after the last step: MaxText would take it for a mistake
@@ -90,7 +99,7 @@ def train(config: RunConfig) -> Outcome:
         goodput.record_goodput(recorder, goodput.RECORD_JOB_START_TIME)
         train_func = maxtext_train.get_train_func(maxtext_config, recorder, maxtext_argv(config))
         try:
-            with goodput.maybe_monitor_goodput(maxtext_config):
+            with goodput.maybe_monitor_goodput(maxtext_config), watching(watch, lambda: hooks.stepped):
                 train_func()
         except SystemExit as stop:
             if not math.isfinite(hooks.loss):
@@ -108,7 +117,9 @@ def train(config: RunConfig) -> Outcome:
     if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
         return Outcome(hooks.steps_done, hooks.target_reached)
     if hooks.preempted:
-        raise PreemptedError(f"A host was told to end: training stopped after {hooks.steps_done} steps.")
+        raise PreemptedError(
+            f"A host was told to end: training stopped after {hooks.steps_done} steps.", hooks.steps_done
+        )
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
 
 
@@ -190,6 +201,7 @@ class _Hooks:
     @contextlib.contextmanager
     def installed(self, maxtext_train: Any) -> Iterator[None]:
         """Replace the seams for as long as the context lasts; what was there before is called from the new."""
+        from jax._src import distributed
         from maxtext.common import checkpointing, data_loader, metric_logger
         from maxtext.input_pipeline import grain_data_processing
 
@@ -202,6 +214,11 @@ class _Hooks:
             self._iteration = replace(maxtext_train, "training_loop_iteration", self._iterate)
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
+            if distributed.global_state.client is None:
+                alone = LocalNotice()
+                stack.enter_context(alone.listening())
+                replace(checkpointing, "reached_preemption", alone.reached)
+            self._told_to_stop = checkpointing.reached_preemption
             yield
 
     def _documents(self, *args: Any, **options: Any) -> Any:
@@ -295,6 +312,10 @@ class _Hooks:
         except exceptions.StopTraining:  # raised there for one reason: a host got SIGTERM, and all agree to stop
             self.preempted = True
             raise
+        # Without checkpoints MaxText does not ask, and would go on until it is killed.
+        if args[0] is None and self.steps_done and self._told_to_stop(None, self.steps_done - 1):
+            self.preempted = True
+            raise exceptions.StopTraining("told to end, and checkpoints are off")
 
     def _save_after_metrics(self, *args: Any, **kwargs: Any) -> Any:
         self._logger.settle()

@@ -1,4 +1,8 @@
-"""Trains under Ray Train's JaxTrainer: one worker a host, restarted together when one of them dies."""
+"""Trains under Ray Train's JaxTrainer: one worker a host, restarted together when one of them dies.
+
+Where a node of the run is told to go, or the driver is, all workers write a checkpoint after the same step and return
+(trainer/notice.py). To Ray Train that is a run that is done; here it starts again on other nodes, or ends.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +21,7 @@ from trainer import loop
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, GaveUp
 from trainer.metrics import write_event
+from trainer.notice import Notice
 
 if TYPE_CHECKING:
     from ray.train import ScalingConfig
@@ -25,6 +31,8 @@ _SECONDS_TO_ABORT = 30
 # Ray brings what workers print within a second, and what it has not brought when the driver leaves is lost.
 _SECONDS_FOR_LAST_WORDS = 1.5
 _FAILURES_TOLD = 8
+# Of the time that a run has for its last checkpoint, what its end takes.
+_SECONDS_TO_END = 2.0
 
 
 def prepare_environment() -> bool:
@@ -89,7 +97,10 @@ def scaling_config(config: RunConfig, *, local: bool = False) -> ScalingConfig:
 
 
 def run(config: RunConfig) -> loop.Outcome:
-    """Train to the end; restarts the workers up to run.maxRestarts times. Raises ConfigError, and what Ray raises."""
+    """Train to the end; restarts the workers up to run.maxRestarts times.
+
+    Raises ConfigError, PreemptedError where this process was told to end, and what Ray raises.
+    """
     local = prepare_environment()
     import ray
 
@@ -115,15 +126,26 @@ def run(config: RunConfig) -> loop.Outcome:
             del os.environ[name]  # inherited by now; here Ray Train would make a runtime environment of them
     else:
         ray.init(logging_level="WARNING")
+    notice = Notice()
+    notice.listen()  # after Ray, which takes SIGTERM for itself
     try:
-        return _fit(config, local=local)
+        left = config.max_restarts
+        while True:
+            outcome, failures = _fit(config, left, notice, local=local)
+            if outcome is not None:
+                return outcome
+            left = max(0, left - failures)
     finally:
         if not local:
             time.sleep(_SECONDS_FOR_LAST_WORDS)
         ray.shutdown()
 
 
-def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
+def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tuple[loop.Outcome | None, int]:
+    """One run of Ray Train's, which may restart the workers `restarts` times; how it ended, and how often it did.
+
+    The outcome is None where all workers have stopped with a checkpoint, for a node that goes.
+    """
     from ray.train import FailureConfig
     from ray.train import RunConfig as RayRunConfig
 
@@ -138,9 +160,9 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
             name=config.name,
             # Ray Train keeps a note of itself here; checkpoints are MaxText's.
             storage_path=str(config.folder / ".ray"),
-            # A node that was told to go is counted apart (charts/common/templates/_ray.tpl says who tells Ray).
-            callbacks=[_failure_notes(config.folder)],
-            failure_config=FailureConfig(max_failures=config.max_restarts, max_preemption_failures=-1),
+            # A node that was told to go is counted apart (trainer/pod_end.py tells Ray).
+            callbacks=[_failure_notes(config.folder, verdict.key)],
+            failure_config=FailureConfig(max_failures=restarts, max_preemption_failures=-1),
             worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},
         ),
     )
@@ -164,6 +186,8 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
             # for it, now and then takes the process along ("free(): invalid pointer").
             fitting.join(_SECONDS_TO_ABORT)
             break
+        if notice.given and fitting.is_alive():
+            _see_to_the_end(config, verdict, notice)
     verdict.look()
     if verdict.refusal is not None:
         raise ConfigError(verdict.refusal)
@@ -171,9 +195,29 @@ def _fit(config: RunConfig, *, local: bool) -> loop.Outcome:
         if getattr(failure[0], "worker_failures", None):
             raise GaveUp(describe(failure[0])) from failure[0]
         raise failure[0]
-    if verdict.outcome is None:
+    if verdict.outcome is not None:
+        return verdict.outcome, verdict.failures
+    if verdict.stopped_after is None:
         raise RuntimeError("Ray Train says that the run is done, but no worker finished its loop.")
-    return verdict.outcome
+    steps = verdict.stopped_after
+    if notice.given:
+        raise loop.PreemptedError(f"The run was told to end: training stopped after {steps} steps.", steps)
+    message = f"A host was told to go: all stopped after {steps} steps, with a checkpoint, and go on on other machines."
+    with contextlib.suppress(OSError):  # the run goes on without a word of it
+        write_event(config.folder, "preempted", message=message, step=steps)
+    return None, verdict.failures
+
+
+def _see_to_the_end(config: RunConfig, verdict: _Verdict, notice: Notice) -> None:
+    """Have the workers write their last checkpoint. Raises PreemptedError where there is nothing to write any more."""
+    if not verdict.stepping:
+        raise loop.PreemptedError("The run was told to end before it had done a step since its start.")
+    if notice.elapsed() > max(1.0, config.grace_seconds - _SECONDS_TO_END):
+        raise loop.PreemptedError(
+            f"The run was told to end, and no checkpoint was written within {config.grace_seconds:g} s "
+            "(run.graceSeconds); the last one before counts."
+        )
+    verdict.ask_to_stop()
 
 
 def _worker(settings: Mapping[str, Any]) -> None:
@@ -181,7 +225,10 @@ def _worker(settings: Mapping[str, Any]) -> None:
     config = RunConfig(Path(settings["path"]), settings["config"])
     verdict = _Verdict(config.name, key=settings["verdict"])
     try:
-        outcome = loop.train(config)
+        outcome = loop.train(config, _Watch(verdict))
+    except loop.PreemptedError as stop:
+        verdict.stop(stop.steps or 0)
+        return  # well: what a worker raises is a failure to Ray Train, whatever it is
     except ConfigError as error:
         verdict.refuse(str(error))
         _abort()
@@ -190,15 +237,46 @@ def _worker(settings: Mapping[str, Any]) -> None:
     verdict.finish(outcome)
 
 
-def _failure_notes(folder: Path) -> Any:
+class _Watch:
+    """Where a worker hears that the run is to stop: the first of them, which JAX has tell the others."""
+
+    def __init__(self, verdict: _Verdict) -> None:
+        from ray.train.v2._internal.execution.context import get_train_context
+
+        self._verdict = verdict
+        self._context = get_train_context()
+        self._first = self._context.get_world_rank() == 0
+
+    def told(self) -> bool:
+        # What Ray Train tells every worker. `ray.train.get_preemption_info` waits for all of them at each step.
+        goes = self._context.preemption_context.preemption_info is not None
+        return self._first and (goes or self._verdict.asked_to_stop())
+
+    def stepping(self) -> None:
+        if self._first:
+            self._verdict.step()
+
+
+def _failure_notes(folder: Path, key: str) -> Any:
     """Has Ray Train's controller note each worker that failed; one that was killed cannot do it itself."""
     from ray.train import UserCallback
 
     class Notes(UserCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.told: set[str] = set()
+            self.failures = 0
+
         def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            # Of a node that goes the same is told again and again, until the other workers have ended too.
+            if not any(getattr(error, "preempted", False) for error in worker_exceptions.values()):
+                self.failures += 1
+                _Verdict("", key=key).count(self.failures)
             for rank, error in sorted(worker_exceptions.items()):
                 cause = getattr(error, "cause", None) or error
                 message = f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
+                if f"{self.failures} {message}" in self.told:
+                    continue
+                self.told.add(f"{self.failures} {message}")
                 with contextlib.suppress(OSError):  # a full disk may be what failed
                     write_event(folder, "worker_failed", message=message)
 
@@ -213,14 +291,19 @@ def _abort() -> None:
 
 
 class _Verdict:
-    """How the run ended, told by a worker to the driver."""
+    """How a run of Ray Train's ended, told by a worker to the driver, and what the driver asks of them."""
 
     def __init__(self, name: str, *, key: str = "") -> None:
         import ray
 
-        self.key = key or f"slipway/{name}/{ray.get_runtime_context().get_job_id()}"
+        self.key = key or f"slipway/{name}/{ray.get_runtime_context().get_job_id()}/{uuid.uuid4().hex[:12]}"
         self.refusal: str | None = None
         self.outcome: loop.Outcome | None = None
+        self.stopped_after: int | None = None
+        self.stepping = False
+        self.failures = 0
+
+    # --- a worker's, and the controller's ---
 
     def refuse(self, sentence: str) -> None:
         self._put("refused", sentence)
@@ -228,17 +311,39 @@ class _Verdict:
     def finish(self, outcome: loop.Outcome) -> None:
         self._put("finished", f"{outcome.steps} {int(outcome.target_reached)}")
 
+    def stop(self, steps: int) -> None:
+        self._put("stopped", str(steps))
+
+    def step(self) -> None:
+        self._put("stepping", "1")
+
+    def count(self, failures: int) -> None:
+        self._put("failures", str(failures))
+
+    def asked_to_stop(self) -> bool:
+        return self._get("stop") is not None
+
+    # --- the driver's ---
+
+    def ask_to_stop(self) -> None:
+        self._put("stop", "1")
+
     def look(self) -> None:
         """Read what was told."""
+        self.refusal = self._get("refused")
+        finished, stopped = self._get("finished"), self._get("stopped")
+        if finished is not None:
+            steps, target = finished.split()
+            self.outcome = loop.Outcome(int(steps), bool(int(target)))
+        self.stopped_after = int(stopped) if stopped is not None else None
+        self.stepping = self._get("stepping") is not None
+        self.failures = int(self._get("failures") or 0)
+
+    def _get(self, what: str) -> str | None:
         from ray.experimental.internal_kv import _internal_kv_get
 
-        refused = _internal_kv_get(f"{self.key}/refused".encode())
-        if refused is not None:
-            self.refusal = refused.decode()
-        finished = _internal_kv_get(f"{self.key}/finished".encode())
-        if finished is not None:
-            steps, target = finished.decode().split()
-            self.outcome = loop.Outcome(int(steps), bool(int(target)))
+        text = _internal_kv_get(f"{self.key}/{what}".encode())
+        return None if text is None else text.decode()
 
     def _put(self, what: str, text: str) -> None:
         from ray.experimental.internal_kv import _internal_kv_put

@@ -5,6 +5,10 @@ KubeRay could, with a new cluster, but that costs the chips of a whole start. So
 which imports next to nothing: it passes the driver's output on (to Ray, and to the pod's log), and forks again while
 run.maxRestarts allows it. What it says last, where the run failed, is a line "Error: …": KubeRay keeps the last 20,000
 characters of a failed job's output in the RayJob, and the launcher reads the reason there.
+
+SIGUSR1 (trainer/pod_end.py) tells that the head's pod goes: the driver has the run write one more checkpoint, and this
+process stays until the pod is gone. A job that ended would be a failed one to KubeRay; one that is lost with its head
+is submitted again.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ GAVE_UP = 4
 _ERROR = b"Error: "
 _LONGEST_PAUSE = 30.0
 _SECONDS_FOR_LAST_WORDS = 1.0
+_SECONDS_TO_STAY = 3600.0
 _LONGEST_LINE = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
@@ -59,6 +64,8 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
         if supervisor.told_to_end_within(pause):
             break
         pause = min(2 * pause, _LONGEST_PAUSE)
+    if code != 0 and supervisor.pod_goes:
+        supervisor.stay()
     if code != 0:
         supervisor.last_word(sentence)
     supervisor.close()
@@ -69,11 +76,11 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
 
 class _Supervisor:
     def __init__(self) -> None:
-        self.told_to_end = False
+        self.told_to_end = self.pod_goes = False
         self._pod_log = PodLog(os.environ.get(VARIABLE, ""))
         self._child = 0
         self._line = self._last = self._error = b""
-        self._before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+        self._before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
         for each in self._before:
             signal.signal(each, self._signalled)
 
@@ -100,6 +107,12 @@ class _Supervisor:
         while not self.told_to_end and time.monotonic() < deadline:
             time.sleep(0.1)
         return self.told_to_end
+
+    def stay(self) -> None:
+        """Wait for the end of the pod; at most so long that a pod that stays after all is not held up for ever."""
+        deadline = time.monotonic() + _SECONDS_TO_STAY
+        while self.pod_goes and time.monotonic() < deadline:
+            time.sleep(0.2)
 
     def sentence(self, code: int) -> str:
         """What the driver said it ended of, or what can be said for it."""
@@ -170,7 +183,8 @@ class _Supervisor:
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
         self.told_to_end = True
-        # Ray signals every process of the job, a terminal those in front; `kill` this one alone.
-        if number == signal.SIGTERM and self._child:
+        self.pod_goes = number == signal.SIGUSR1
+        # Ray signals every process of the job, a terminal those in front; `kill` and the pod's hook this one alone.
+        if number != signal.SIGINT and self._child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, number)

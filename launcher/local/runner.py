@@ -203,6 +203,7 @@ class Supervisor:
             argv = trainer_argv(self.folder / CONFIG)
             env |= trainer_env()
             env["SLIPWAY_RESTARTS_LEFT"] = str(max(0, self.max_restarts - self.record.restarts))
+            env["SLIPWAY_GRACE_SECONDS"] = str(self.grace)
         prctl, parent = self._prctl, os.getpid()
 
         def die_with_us() -> None:
@@ -230,7 +231,8 @@ class Supervisor:
         cancels = self.cancels
         for pid in self.alive:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGTERM)
+                # The trainer has its workers write one more checkpoint, for which Ray, of its group, is to stay.
+                (os.killpg if self.command else os.kill)(pid, signal.SIGTERM)
         deadline = time.monotonic() + self.grace
         while self.alive and time.monotonic() < deadline and self.cancels <= max(cancels, 1):
             self._wait(deadline)

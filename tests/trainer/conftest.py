@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from launcher.paths import charts_dir
+from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import Lab, Run
 
@@ -24,3 +29,16 @@ def cluster() -> Iterator[RayNodes]:
     nodes.add()
     yield nodes
     nodes.stop()
+
+
+@pytest.fixture(scope="session")
+def rendered(helm4: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The RayJob that charts/run makes."""
+    values = tmp_path_factory.mktemp("values") / "v.yaml"
+    values.write_text(
+        "run: {name: x}\nslice: {accelerator: cpu, hosts: 2}\nworker: {cpu: '1', memory: 2Gi}\nstorage: {bucket: abc}\n"
+        "image: {repository: i, tag: v1}\ndata: {corpus: python}\n"
+    )
+    job: dict[str, Any] = yaml.safe_load(template(helm4, charts_dir() / "run", [values]))
+    spec: dict[str, Any] = job["spec"]
+    return spec

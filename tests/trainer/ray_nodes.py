@@ -35,7 +35,7 @@ class RayNodes:
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @classmethod
-    def start(cls, dashboard_host: str = "127.0.0.1") -> RayNodes:
+    def start(cls, dashboard_host: str = "127.0.0.1", head_environment: dict[str, str] | None = None) -> RayNodes:
         # Short: the path of a socket in it must not be longer than 107 characters.
         folder = Path(tempfile.mkdtemp(prefix="slipway-", dir="/tmp"))
         (folder / "token").write_text(cls.token)
@@ -49,7 +49,8 @@ class RayNodes:
             "AUTOSCALER_METRIC_PORT": str(_free_port()),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
-        cluster = cls(folder, environment, f"{own_address()}:{port}", f"http://{dashboard_host}:{dashboard}")
+        address = f"{own_address()}:{port}"
+        cluster = cls(folder, environment | (head_environment or {}), address, f"http://{dashboard_host}:{dashboard}")
         cluster._start(
             "--head",
             f"--port={port}",
@@ -105,6 +106,14 @@ class RayNodes:
 
     def _log(self, node: subprocess.Popen[bytes]) -> Path:
         return self.folder / f"start-{node.pid}.log"
+
+    def node_id(self, node: subprocess.Popen[bytes]) -> str:
+        """Ray's id of a node: its raylet has it on its command line."""
+        for process in psutil.Process(node.pid).children(recursive=True):
+            for word in process.cmdline():
+                if word.startswith("--node_id="):
+                    return word.removeprefix("--node_id=")
+        raise AssertionError("the node has no raylet")
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:
         """End a node and all that runs on it, as a deleted pod does."""

@@ -8,116 +8,22 @@ from __future__ import annotations
 
 import errno
 import json
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import yaml
 from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayTaskError
 
-from launcher.paths import charts_dir
-from tests.charts.helm import template
+from tests.trainer.ray_jobs import Job, events, said, steps, tell_to_go, wait
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import CHECKOUT, STEPS, Lab, Run, lines, numbers, with_run
+from tests.trainer.runs import STEPS, Lab, Run, lines, numbers, with_run
 from trainer.command import failure_of
 from trainer.config import read
 from trainer.errors import ConfigError
 from trainer.metrics import now
-
-
-@pytest.fixture(scope="module")
-def rendered(helm4: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The RayJob that charts/run makes."""
-    values = tmp_path_factory.mktemp("values") / "v.yaml"
-    values.write_text(
-        "run: {name: x}\nslice: {accelerator: cpu, hosts: 2}\nworker: {cpu: '1', memory: 2Gi}\nstorage: {bucket: abc}\n"
-        "image: {repository: i, tag: v1}\ndata: {corpus: python}\n"
-    )
-    job: dict[str, Any] = yaml.safe_load(template(helm4, charts_dir() / "run", [values]))
-    spec: dict[str, Any] = job["spec"]
-    return spec
-
-
-class Job:
-    """A job in `cluster`, by the chart's entrypoint, submitted by HTTP with the token as KubeRay's HTTPMode does it.
-
-    The run config is where the chart mounts it, but for the folder.
-    """
-
-    def __init__(self, cluster: RayNodes, spec: dict[str, Any], config: Path, name: str) -> None:
-        entrypoint = spec["entrypoint"]
-        (head,) = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
-        head_environment = {each["name"]: each["value"] for each in head["env"]}
-        assert "/etc/slipway/run.json" in entrypoint
-        command = entrypoint.replace("/etc/slipway/run.json", str(config)).replace("python ", f"{sys.executable} ", 1)
-        self.cluster, self.name = cluster, name
-        # The head's own process is the first of its container.
-        pod_log = head_environment["SLIPWAY_POD_LOG"].replace("/proc/1/", f"/proc/{cluster.head.pid}/")
-        self._pod_log_before = len(cluster.pod_log())
-        body = {
-            "entrypoint": f"cd {CHECKOUT} && export SLIPWAY_POD_LOG={pod_log} && exec {command}",
-            "submission_id": name,
-        }
-        deadline = time.monotonic() + 120
-        while not self._submitted(body):
-            assert time.monotonic() < deadline
-            time.sleep(1)
-
-    def _submitted(self, body: dict[str, str]) -> bool:
-        """The dashboard answers 500 before the agent that starts jobs is there; KubeRay tries again too."""
-        try:
-            self._ask("", body)
-        except urllib.error.HTTPError as error:
-            assert error.code == 500, error.read()
-            return False
-        return True
-
-    def _ask(self, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
-        request = urllib.request.Request(
-            f"{self.cluster.dashboard}/api/jobs/{path}",
-            data=json.dumps(body).encode() if body else None,
-            headers={"Authorization": f"Bearer {self.cluster.token}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            answer: dict[str, Any] = json.load(response)
-        return answer
-
-    def status(self) -> str:
-        return str(self._ask(self.name)["status"])
-
-    def log(self) -> str:
-        return str(self._ask(f"{self.name}/logs")["logs"])
-
-    def message(self) -> str:
-        """What KubeRay copies to the RayJob's status.message."""
-        return str(self._ask(self.name)["message"])
-
-    def reason(self) -> str:
-        """Where the launcher finds the reason of a job that failed: the last line of the message."""
-        assert self.status() == "FAILED", self.log()[-3000:]
-        last = self.message().rstrip().splitlines()[-1]
-        assert last.startswith("Error: "), self.message()[-3000:]
-        return last.removeprefix("Error: ")
-
-    def pod_log(self) -> str:
-        """What the head's container has printed since this job was made."""
-        return self.cluster.pod_log()[self._pod_log_before :]
-
-    def ended(self) -> bool:
-        return self.status() in ("SUCCEEDED", "FAILED", "STOPPED")
-
-    def end(self, seconds: float = 240) -> str:
-        deadline = time.monotonic() + seconds
-        while not self.ended():
-            assert time.monotonic() < deadline, self.log()[-3000:]
-            time.sleep(0.3)
-        return self.status()
 
 
 def test_a_refused_config_fails_the_job_for_good(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
@@ -327,47 +233,3 @@ def test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job(
     assert [event["event"] for event in told] == ["loop_started", *["worker_failed"] * (len(told) - 2), "error"]
     assert told[1]["message"].startswith("worker ")
     assert told[-1]["message"] == job.reason()
-
-
-def wait(job: Job, condition: Any, seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert not job.ended(), job.log()[-3000:]
-        assert time.monotonic() < deadline, job.log()[-3000:]
-        time.sleep(0.05)
-
-
-def said(log: str, prefix: str) -> list[dict[str, Any]]:
-    """The JSON behind `prefix` in the lines of a log, whatever stands before it.
-
-    Nodes of one machine share a folder of logs, of which each brings every line; time tells that it is the same.
-    """
-    texts = (line.partition(prefix)[2] for line in log.splitlines() if prefix in line)
-    return [json.loads(text) for text in dict.fromkeys(texts)]
-
-
-def events(log: str) -> list[dict[str, Any]]:
-    return said(log, "SLIPWAY_EVENT ")
-
-
-def steps(folder: Path) -> int:
-    return len([line for line in lines(folder / "metrics.jsonl") if "loss" in line])
-
-
-def tell_to_go(cluster: RayNodes, node: subprocess.Popen[bytes], rendered: dict[str, Any], home: Path) -> None:
-    """Run the rendered preStop hook for a node."""
-    worker = rendered["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
-    hook = worker["lifecycle"]["preStop"]["exec"]["command"]
-    # In a pod the hook finds its own node; of several on one machine it has to be told.
-    hook = [*hook[:-1], hook[-1].replace("drain-node", f"drain-node --node-id {node_id(cluster, node)}")]
-    environment = {**cluster.environment, "RAY_ADDRESS": cluster.address, "HOME": str(home)}
-    subprocess.run(hook, env=environment, check=True, capture_output=True, timeout=60)
-
-
-def node_id(cluster: RayNodes, node: subprocess.Popen[bytes]) -> str:
-    """Ray's id of a node: its raylet has it on its command line."""
-    for process in psutil.Process(node.pid).children(recursive=True):
-        for word in process.cmdline():
-            if word.startswith("--node_id="):
-                return word.removeprefix("--node_id=")
-    raise AssertionError("the node has no raylet")

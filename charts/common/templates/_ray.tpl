@@ -38,7 +38,11 @@ headGroupSpec:
     and the pipe belongs to the container's user (runc, fixStdioPermissions). */}}
     {{- $env = append $env (dict "name" "SLIPWAY_POD_LOG" "value" "/proc/1/fd/1") }}
     {{- end }}
-    {{- $container := dict "name" "ray-head" "ports" $ports "env" $env "more" (include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml) }}
+    {{- /* A job that is stopped has as long as a pod for its last checkpoint; Ray's own patience is 3 seconds. */}}
+    {{- $env = append $env (dict "name" "RAY_JOB_STOP_WAIT_TIME_S" "value" (int64 $values.run.graceSeconds | toString)) }}
+    {{- $more := include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml }}
+    {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" true) | fromYaml) }}
+    {{- $container := dict "name" "ray-head" "ports" $ports "env" $env "more" $more }}
     {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" (or .autoscaling .kubernetesTokens)) | nindent 4 }}
 workerGroupSpecs:
   {{- range .slices }}
@@ -56,7 +60,7 @@ workerGroupSpecs:
     rayStartParams: {}
     template:
       {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
-      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" $values | fromYaml) }}
+      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false) | fromYaml) }}
       {{- $container := dict "name" "ray-worker" "more" $more }}
       {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
       {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" $in.kubernetesTokens) | nindent 6 }}
@@ -83,17 +87,14 @@ livenessProbe:
 {{- end -}}
 
 {{- /*
-A pod that is told to end (a spot machine taken back, a drained node) tells Ray, and stays for as long as Ray Train
-takes to see it: then the restart is a preemption to Ray Train, and not one of run.maxRestarts. Of the values.
+A pod that is told to end (a spot machine taken back, a drained node, a run that Kueue preempts) has its run write one
+more checkpoint, and stays until it has (trainer/pod_end.py). A worker's tells Ray, so that the restart is a preemption
+to Ray Train and not one of run.maxRestarts. Takes values; head (bool).
 */ -}}
 {{- define "common.ray.lifecycle" -}}
 preStop:
   exec:
-    command:
-      - bash
-      - -c
-      - timeout 15 ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message "The pod was told to end."
-        --deadline-remaining-seconds {{ int64 .run.graceSeconds }} && sleep 5
+    command: [python, -m, trainer.pod_end, --seconds, {{ int64 .values.run.graceSeconds | quote }}{{ if .head }}, --head{{ end }}]
 {{- end -}}
 
 {{- /*

@@ -1,0 +1,137 @@
+"""Runs that are told to end write one more checkpoint, whoever tells them, and go on there without a step lost.
+
+Checkpoints are 100,000 steps apart here: what is there, was written for the signal.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.ray_jobs import Job, run_hook, steps, tell_to_go, wait
+from tests.trainer.ray_nodes import RayNodes
+from tests.trainer.runs import Lab, Run, numbers, with_run
+from tests.trainer.test_without_ray import free_port
+
+LONG: dict[str, Any] = {"steps": 150, "checkpoint_period": 100_000, "eval_interval": None}
+
+
+@pytest.fixture(scope="module")
+def reference(lab: Lab) -> Run:
+    """Two hosts, from start to end with nothing in the way."""
+    config = lab.config("long", **LONG)
+    place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
+    first = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="0", **place)
+    second = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="1", **place)
+    assert (first.wait(600), second.wait(60)) == (0, 0), first.output()[-4000:]
+    return first
+
+
+def only_checkpoint(folder: Path, *others: int) -> int:
+    """The step of the one checkpoint beside `others` and that of the first step."""
+    there = {int(path.name) for path in (folder / "checkpoints").iterdir()}
+    (step,) = there - {0, *others}
+    return step
+
+
+def start_cluster(rendered: dict[str, Any]) -> RayNodes:
+    (head,) = rendered["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    patience = {each["name"]: each["value"] for each in head["env"] if each["name"].startswith("RAY_JOB_STOP")}
+    assert patience
+    nodes = RayNodes.start(head_environment=patience)
+    nodes.add()
+    nodes.add()
+    return nodes
+
+
+def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_as_a_failure(
+    lab: Lab, reference: Run, rendered: dict[str, Any]
+) -> None:
+    """One run with no restart to spare: a drained node, a stopped job, a whole cluster taken by Kueue."""
+    config = with_run(lab.config("told", **LONG), maxRestarts=0)
+    folder = lab.root / "told"
+    cluster = start_cluster(rendered)
+    try:
+        # A node goes: the workers stop at the same step, and go on with another one in its place.
+        job = Job(cluster, rendered, config, "told-1")
+        wait(job, lambda: steps(folder) >= 5)
+        before = steps(folder)
+        node = cluster.nodes[-1]
+        tell_to_go(cluster, node, rendered, lab.root)  # ends when the checkpoint is written
+        drained = only_checkpoint(folder)
+        assert drained >= before - 1
+        cluster.kill(node)
+        cluster.add()
+        wait(job, lambda: steps(folder) > drained + 5)
+
+        # Its job is stopped: by `launcher cancel`, or by KubeRay for a RayJob that is deleted.
+        job.stop()
+        assert job.end(60) == "STOPPED"
+        stopped = only_checkpoint(folder, drained)
+        assert steps(folder) == stopped + 1
+
+        # The whole cluster goes at once, the head too: a RayJob that Kueue preempts.
+        job = Job(cluster, rendered, config, "told-2")
+        wait(job, lambda: steps(folder) > stopped + 5)
+        hooks = [run_hook(cluster, node, rendered, lab.root) for node in cluster.nodes]
+        assert [hook.wait(60) for hook in hooks] == [0, 0, 0]
+        assert job.status() == "RUNNING"  # else KubeRay might take it for one that has failed
+        taken = only_checkpoint(folder, drained, stopped)
+        assert steps(folder) == taken + 1
+    finally:
+        cluster.stop()
+
+    # Then there is room again: a new cluster, with the same run.
+    cluster = start_cluster(rendered)
+    try:
+        job = Job(cluster, rendered, config, "told-3")
+        assert job.end(600) == "SUCCEEDED", job.log()[-3000:]
+    finally:
+        cluster.stop()
+    run = Run(folder, reference.process, reference.log)
+    assert numbers(run.metrics()) == numbers(reference.metrics())
+    assert [event["step"] for event in run.events()] == [0, drained + 1, stopped + 1, taken + 1]
+    assert [event["step"] for event in run.events("preempted")] == [drained + 1]
+    assert run.events("worker_failed") == []
+
+
+def test_a_run_on_this_machine_writes_a_checkpoint_before_it_ends(lab: Lab) -> None:
+    config = lab.config("told-local", **LONG)
+    run = lab.start(config)
+    run.until(lambda: run.step() >= 5)
+    run.process.terminate()
+    assert run.wait(30) == 3, run.output()[-3000:]
+    done = run.step() + 1
+    assert only_checkpoint(run.folder) == done - 1
+    assert run.output().splitlines()[-1] == f"Error: The run was told to end: training stopped after {done} steps."
+
+    # Asked twice, it ends at once; and what is asked to end before there is a step to save, too.
+    again = lab.start(config)
+    again.until(lambda: len(again.events()) == 2)
+    assert again.events()[1]["step"] == done
+    again.process.send_signal(signal.SIGINT)
+    assert again.wait(30) == 3
+    assert "before it had done a step" in again.output() or "stopped after" in again.output()
+
+
+def test_one_host_without_ray_writes_a_checkpoint_too(lab: Lab) -> None:
+    whole = lab.train(lab.config("one-whole", hosts=1, **{**LONG, "steps": 60}), "--no-ray")
+    config = lab.config("one", hosts=1, **{**LONG, "steps": 60})
+    run = lab.start(config, "--no-ray")
+    run.until(lambda: run.step() >= 5)
+    run.process.terminate()
+    assert run.wait(30) == 3, run.output()[-3000:]
+    assert only_checkpoint(run.folder) == run.step()
+    again = lab.train(config, "--no-ray")
+    assert again.process.returncode == 0, again.output()[-3000:]
+    assert numbers(again.metrics()) == numbers(whole.metrics())
+
+
+def test_a_run_without_checkpoints_ends_when_it_is_told(lab: Lab) -> None:
+    run = lab.start(lab.config("no-checkpoints", hosts=1, enable_checkpointing=False, **LONG), "--no-ray")
+    run.until(lambda: run.step() >= 3)
+    run.process.terminate()
+    assert run.wait(30) == 3, run.output()[-3000:]

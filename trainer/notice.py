@@ -1,0 +1,125 @@
+"""The word that a training is to stop, on its way from whoever gives it to the training loop.
+
+It comes as a signal to the driver (SIGTERM, Ctrl-C, SIGUSR1 from the head's pod), or as Ray's that a node of the run
+goes. The loop hears of it as JAX does: by SIGTERM to the first host's process, after which all hosts agree on a step,
+write a checkpoint at it, and end. Without jax.distributed, which a single host has no need of, there is LocalNotice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Protocol
+
+_LOOK_SECONDS = 0.25
+# Ray's Jobs API signals every process of a job, and the supervisor passes its signal on: both mean one word.
+_SAME_WORD_SECONDS = 2.0
+HURRY = {signal.SIGTERM, signal.SIGINT}
+
+
+class Watch(Protocol):
+    """Where a training process hears that it is to stop, and tells that it has something to save."""
+
+    def told(self) -> bool: ...
+
+    def stepping(self) -> None: ...
+
+
+class Notice:
+    """In a driver: whether it was told to end, and when."""
+
+    def __init__(self) -> None:
+        self.given_at: float | None = None
+        self._last = 0.0
+
+    def listen(self) -> None:
+        """Take the signals of this process, in its main thread, from whoever had them."""
+        for number in (*HURRY, signal.SIGUSR1):
+            signal.signal(number, self._signalled)
+
+    @property
+    def given(self) -> bool:
+        return self.given_at is not None
+
+    def elapsed(self) -> float:
+        """Seconds since it was given."""
+        return time.monotonic() - self.given_at if self.given_at is not None else 0.0
+
+    def _signalled(self, number: int, _: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.given_at is None:
+            self.given_at = self._last = now
+        elif number in HURRY and now - self._last > _SAME_WORD_SECONDS:
+            raise SystemExit(128 + number)  # whoever asks twice does not want to wait
+        else:
+            self._last = now
+
+
+@contextlib.contextmanager
+def watching(watch: Watch | None, stepped: Callable[[], bool]) -> Iterator[None]:
+    """While the loop runs, look now and then whether it is to stop, and pass that on to JAX.
+
+    `stepped`: whether the loop has finished a step, so that there is something to save.
+    """
+    if watch is None:
+        yield
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        told = stepping = False
+        while not over.wait(_LOOK_SECONDS) and not (told and stepping):
+            if not stepping and stepped():
+                watch.stepping()
+                stepping = True
+            if not told and watch.told() and _jax_listens():
+                os.kill(os.getpid(), signal.SIGTERM)
+                told = True
+
+    thread = threading.Thread(target=look, name="notice", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(5)
+
+
+def _jax_listens() -> bool:
+    """Whether JAX has taken SIGTERM, which would end this process otherwise."""
+    from jax._src import distributed
+
+    return distributed.global_state.preemption_sync_manager is not None
+
+
+class LocalNotice:
+    """Of a process that trains by itself: what JAX's service for several is otherwise."""
+
+    def __init__(self) -> None:
+        self._given = False
+        self._answers: dict[int, bool] = {}
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take SIGTERM and Ctrl-C; a second one ends the process as ever."""
+        before = {number: signal.signal(number, self._signalled) for number in HURRY}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def reached(self, _manager: Any, step: int) -> bool:
+        """In place of MaxText's question whether to stop after `step`, which it asks several times a step."""
+        if step not in self._answers:
+            self._answers = {step: self._given}
+        return self._answers[step]
+
+    def _signalled(self, number: int, _: FrameType | None) -> None:
+        self._given = True
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
