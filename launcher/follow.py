@@ -17,7 +17,7 @@ from launcher.api import gone_or
 from launcher.cluster_errors import Unreachable
 from launcher.errors import Detached, ExitCode
 from launcher.place import ANYWHERE, Place
-from launcher.runs import RunStatus, State
+from launcher.runs import GivesUp, RunStatus, State
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -49,9 +49,15 @@ def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunS
     """
     name, restarts, attempt = status.name, status.restarts, status.attempt
     silent = False
+    patience = Patience(backend)
     try:
         with _view() as view:
             while True:
+                if patience.is_over(status):
+                    view.say(
+                        f'{status.reason} No waiting helps, so the run "{name}" is cancelled, and its chips are free.'
+                    )
+                    return patience.give_up(status)
                 if status.restarts > restarts and status.attempt == attempt:
                     view.say(f"Restart {status.restarts}" + (f": {status.reason}" if status.reason else "."))
                 restarts, attempt = status.restarts, status.attempt
@@ -72,6 +78,27 @@ def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunS
                 silent = False
     except KeyboardInterrupt:
         raise Detached(f'The run "{name}" goes on.\n{come_back(status, place)}') from None
+
+
+class Patience:
+    """With runs that are stuck: how long they have been, while somebody follows them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend if isinstance(backend, GivesUp) else None
+        self._since: dict[str, float] = {}
+
+    def is_over(self, status: RunStatus) -> bool:
+        if self._backend is None or not status.stuck or status.state.ended:
+            self._since.pop(status.name, None)
+            return False
+        waited = time.monotonic() - self._since.setdefault(status.name, time.monotonic())
+        return waited >= self._backend.patience_seconds
+
+    def give_up(self, status: RunStatus) -> RunStatus:
+        """End it; its status then."""
+        assert self._backend is not None  # noqa: S101 - for the type checker; is_over said so
+        self._since.pop(status.name, None)
+        return self._backend.give_up(status.name, status.reason)
 
 
 def come_back(status: RunStatus, place: Place = ANYWHERE) -> str:
@@ -103,7 +130,7 @@ def exit_code(status: RunStatus) -> ExitCode:
 def summary(status: RunStatus, place: Place = ANYWHERE) -> str:
     """What a run came to, a line each: for people, on stdout."""
     rows = [(f"{status.state}", f"{status.name}{_took(status)}")]
-    if status.state is State.FAILED and status.reason:
+    if status.state in (State.FAILED, State.CANCELLED) and status.reason not in ("", "Cancelled."):
         rows.append(("reason", status.reason))
     if status.step is not None:
         rows.append(("steps", f"{status.step} of {status.steps}" if status.steps else f"{status.step}"))

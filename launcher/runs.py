@@ -46,7 +46,8 @@ class RunStatus:
     over all of them (of a long run, the last thousand or so) after its end; `seconds_left` is an estimate from the
     last steps. On a cluster: `position` is the run's place in its queue, from 1; `accelerator` a slice's, with its
     topology ("v6e 4x4"), and `slices` their number; `context` is kubectl's. `sweep` is the sweep that the run is one
-    of, and `sweep_values` the values that this gave it, by key. What is not known (yet), or means nothing for the
+    of, and `sweep_values` the values that this gave it, by key. `stuck`: it waits for what no waiting mends, and
+    `reason` says how to mend it. What is not known (yet), or means nothing for the
     kind, is None or empty.
     """
 
@@ -78,6 +79,7 @@ class RunStatus:
     context: str = ""
     sweep: str = ""
     sweep_values: Mapping[str, Any] = field(default_factory=dict)
+    stuck: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -122,6 +124,15 @@ class Narrates(Protocol):
     """A backend that waits for others, and tells `narrate` what it waits for where that takes long."""
 
     narrate: Callable[[str], None]
+
+
+@runtime_checkable
+class GivesUp(Protocol):
+    """A backend whose runs may be stuck: `give_up` ends one that has been for `patience_seconds`, for this reason."""
+
+    patience_seconds: float
+
+    def give_up(self, name: str, reason: str) -> RunStatus: ...
 
 
 class Backend(Protocol):

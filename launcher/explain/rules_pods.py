@@ -4,62 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from launcher.explain.finding import Evidence, Finding
 from launcher.explain.rules_life import CONFIG_ERROR, ended_containers
 from launcher.explain.rules_start import STARTING
 from launcher.explain.situation import Object, Situation, warnings
 from launcher.explain.words import clause, listed, one_line, sentence
+from launcher.kube import hopeless
+from launcher.kube.hopeless import Waiting
 from launcher.objects import condition, is_false, is_true, name, seconds_since, status
 from launcher.runs import State
 
-_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
-_SETTINGS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 # Seconds after which making a container or mounting a volume is no longer just slow.
 _SLOW = 60
 
 _REPLACED = "its pods are being replaced"
 
-# What registries say, and what it means; the first that fits counts.
-_CAUSES = (
-    (r"not found|manifest unknown|NotFound|name unknown", "the registry has no such image"),
-    (
-        r"401|403|unauthorized|Unauthorized|denied|forbidden|Forbidden|authorization|no basic auth",
-        "the registry refuses",
-    ),
-    (r"no such host|lookup .* on|server misbehaving", "the registry's name cannot be resolved"),
-    (r"x509|certificate", "the registry's certificate is not trusted"),
-    (r"timeout|deadline exceeded|connection refused|no route to host", "the registry does not answer"),
-    (r"no match for platform|exec format", "the image is not for this kind of machine"),
-    (r"no space left", "the node's disk is full"),
-)
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A container that has not started: why, in the kubelet's words."""
-
-    pod: Object
-    container: str
-    image: str
-    reason: str
-    message: str
-
 
 def waiting(situation: Situation) -> Iterator[Waiting]:
-    for pod in situation.pods:
-        now = status(pod)
-        for entry in [*(now.get("initContainerStatuses") or []), *(now.get("containerStatuses") or [])]:
-            why = (entry.get("state") or {}).get("waiting") or {}
-            if why.get("reason"):
-                yield Waiting(
-                    pod, entry["name"], str(entry.get("image")), str(why["reason"]), str(why.get("message") or "")
-                )
+    """The containers of the run's pods that have not started."""
+    return hopeless.waiting(situation.pods)
 
 
 def image_not_pulled(situation: Situation) -> Finding | None:
-    stuck = [item for item in waiting(situation) if item.reason in _IMAGE]
+    stuck = [item for item in waiting(situation) if item.reason in hopeless.IMAGE]
     if not stuck:
         return None
     first = stuck[0]
@@ -86,7 +54,7 @@ def image_not_pulled(situation: Situation) -> Finding | None:
 
 def wrong_settings(situation: Situation) -> Finding | None:
     """A Secret, ConfigMap or key that a container needs is not there."""
-    stuck = [item for item in waiting(situation) if item.reason in _SETTINGS]
+    stuck = [item for item in waiting(situation) if item.reason in hopeless.SETTINGS]
     if not stuck:
         return None
     first = stuck[0]
@@ -254,10 +222,8 @@ def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
     if item.reason == "ErrImageNeverPull":
         return "as it is not on the node and image.pullPolicy is Never", ("Set image.pullPolicy: IfNotPresent.",)
     missing = re.search(r"(?:Unable to retrieve some image pull secrets|imagePullSecrets?)\D*?\(([^)]+)\)", text)
-    cause = next(
-        (said for pattern, said in _CAUSES if re.search(pattern, text)), one_line(text, 160) or "for some reason"
-    )
-    if cause == "the registry refuses":
+    cause = hopeless.image_cause(text) or one_line(text, 160) or "for some reason"
+    if cause == hopeless.REFUSED:
         given = f" ({listed(secrets)})" if secrets else ""
         return (
             f"as the registry refuses{' its secrets' if secrets else ', and it is asked without a secret'}{given}",
@@ -269,7 +235,7 @@ def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
                 "See that image.repository is spelt as the registry has it; some refuse what is not there.",
             ),
         )
-    if cause == "the registry has no such image":
+    if cause == hopeless.NO_IMAGE:
         return cause, ("Mend image.repository, image.tag or image.digest, or push the image.",)
     return cause, ("Mend image.repository, or ask the platform team about the registry.",)
 

@@ -17,10 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import again, objects, progress
 from launcher.checks.problems import has_errors
-from launcher.cluster import NAMESPACE, WORKLOAD, AlreadyThere, Cluster, ClusterError, Conflict, NoNamespace, NotThere
+from launcher.cluster import (
+    EVENT,
+    NAMESPACE,
+    POD,
+    WORKLOAD,
+    AlreadyThere,
+    Cluster,
+    ClusterError,
+    Conflict,
+    NoNamespace,
+    NotThere,
+)
 from launcher.cluster_errors import QuotaExceeded
 from launcher.errors import LauncherError
-from launcher.kube import live, states
+from launcher.kube import hopeless, live, states
 from launcher.kube import logs as kube_logs
 from launcher.kube import view as kube_view
 from launcher.kube.positions import positions
@@ -51,6 +62,8 @@ class KubeBackend:
         self.cluster = cluster
         self.everywhere = everywhere  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
+        # How long a run that is stuck is left alone: a Secret may be on its way.
+        self.patience_seconds = 120.0
         self.narrate: Callable[[str], None] = lambda _: None  # told what is waited for, where that takes long
         self._rendered: dict[str, dict[str, Any]] = {}
         self._absent: set[str] = set()  # names that a preview has just found free: their create comes first
@@ -215,12 +228,12 @@ class KubeBackend:
     # --- reading ---
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        everything = kube_view.all_seen(self.cluster, sweep=sweep, everywhere=self.everywhere)
+        everything = self._with_pods(kube_view.all_seen(self.cluster, sweep=sweep, everywhere=self.everywhere))
         workloads = [seen.workload for seen in everything if seen.workload is not None]
         places = positions(self.cluster, workloads, everywhere=self.everywhere)
         statuses = [
             replace(
-                kube_view.status(self.cluster, seen),
+                self._said(seen),
                 position=places.get(objects.uid(seen.workload)) if seen.workload is not None else None,
             )
             for seen in everything
@@ -230,6 +243,34 @@ class KubeBackend:
                 if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
                     warn(f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.")
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
+
+    def _with_pods(self, everything: Sequence[Seen]) -> Sequence[Seen]:
+        """With their pods where some are starting, which may be stuck; one request for all of them."""
+        starting = [seen for seen in everything if states.classify(seen)[0] in (State.STARTING, State.RESTARTING)]
+        if not starting:
+            return everything
+        try:
+            pods = self.cluster.list(POD, labels=kube_view.RUN, all_namespaces=self.everywhere)
+        except ClusterError:  # what can be told without is told
+            return everything
+        of: dict[tuple[str, str], list[Object]] = {}
+        for pod in pods:
+            of.setdefault((objects.namespace(pod), objects.label(pod, kube_view.RUN)), []).append(pod)
+        return [
+            replace(
+                seen,
+                pods=kube_view.own_pods(seen.obj, of.get((objects.namespace(seen.obj), objects.name(seen.obj)), ())),
+            )
+            if seen in starting
+            else seen
+            for seen in everything
+        ]
+
+    def _said(self, seen: Seen) -> RunStatus:
+        status = kube_view.status(self.cluster, seen)
+        starts = status.state in (State.STARTING, State.RESTARTING) and not seen.cancelled_at
+        stuck = hopeless.why(seen.pods) if seen.pods and starts else ""
+        return replace(status, reason=stuck, stuck=True) if stuck else status
 
     def status(self, name: str) -> RunStatus | None:
         obj = self._find(name, foreign=True)
@@ -255,14 +296,21 @@ class KubeBackend:
 
     # --- ending ---
 
+    def give_up(self, name: str, reason: str) -> RunStatus:
+        """Cancel a run that can never start; its record says why."""
+        return self._cancel(name, {states.CANCELLED_FOR: reason})
+
     def cancel(self, name: str) -> RunStatus:
+        return self._cancel(name, {})
+
+    def _cancel(self, name: str, notes: dict[str, str]) -> RunStatus:
         obj = self._known(name)
         seen = kube_view.look(self.cluster, obj)
         if states.classify(seen)[0].ended:
             return self._status_of(obj)
         if not seen.cancelled_at:
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            self._patch(obj, {"metadata": {"annotations": {states.CANCELLED: now}}})
+            self._patch(obj, {"metadata": {"annotations": {states.CANCELLED: now, **notes}}})
         return self._see_to_its_end(obj)
 
     def delete(self, name: str) -> None:
@@ -382,6 +430,8 @@ class KubeBackend:
         if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
             place = positions(self.cluster, [seen.workload]).get(objects.uid(seen.workload))
             return replace(status, position=place)
+        if stuck := self._stuck(status, seen):
+            return replace(status, reason=stuck, stuck=True)
         lines = kube_logs.tail(self.cluster, seen)
         config = kube_view.config_of(seen.obj)
         chips = int((config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
@@ -398,6 +448,22 @@ class KubeBackend:
         if status.state is State.RUNNING and status.steps and status.step is None and not status.reason:
             return replace(status, reason="Loading and compiling the model; no step is done yet.")
         return status
+
+    def _stuck(self, status: RunStatus, seen: Seen) -> str:
+        """Why it can never start, from its pods and, where they do not say it, their events; else ""."""
+        if status.state not in (State.STARTING, State.RESTARTING) or not seen.pods or seen.cancelled_at:
+            return ""
+        return hopeless.why(seen.pods) or hopeless.why(seen.pods, self._warnings(hopeless.to_be_asked(seen.pods)))
+
+    def _warnings(self, pod: Object | None) -> Sequence[str]:
+        if pod is None:
+            return ()
+        fields = f"involvedObject.kind=Pod,involvedObject.name={objects.name(pod)}"
+        try:
+            events = self.cluster.list(EVENT, fields=fields)
+        except ClusterError:  # not everybody may see them
+            return ()
+        return [str(event.get("message") or "") for event in events if event.get("type") == "Warning"]
 
     def _refuse_no_namespace(self, obj: Object) -> None:
         """Raise LauncherError where it is the namespace that is missing, and all else only with it."""

@@ -14,6 +14,8 @@ from launcher.runs import BEING_CANCELLED, State
 
 CANCELLED = "slipway.dev/cancelled"
 """Annotation of a run's object: when its user cancelled it (RFC 3339)."""
+CANCELLED_FOR = "slipway.dev/cancelled-for"
+"""Annotation beside it: why, where launcher cancelled it by itself."""
 ATTEMPT = "slipway.dev/attempt"
 """Annotation of a run's object: the how-manieth attempt it is; 1 where it is missing."""
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -160,7 +162,7 @@ def _finished(seen: Seen) -> tuple[State, str] | None:
 def _stopped(seen: Seen) -> tuple[State, str] | None:
     """What was stopped before its end: by its user, or by Kueue."""
     if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
-        return State.CANCELLED, "Cancelled."
+        return State.CANCELLED, annotation(seen.obj, CANCELLED_FOR) or "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
         evicted = condition(seen.workload, "Evicted") or {}
         reason = str(evicted.get("reason") or "")

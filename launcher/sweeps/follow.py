@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from launcher import output
 from launcher.cluster_errors import Unreachable
 from launcher.errors import Detached, ExitCode
-from launcher.follow import view
+from launcher.follow import Patience, view
 from launcher.place import ANYWHERE, Place
 from launcher.runs import RunStatus, State
 from launcher.sweeps import sweep as sweeps
@@ -42,6 +42,7 @@ def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
     if sweep.ended:
         return sweeps.closer(sweep, backend)
     silent = False
+    patience = Patience(backend)
     try:
         with _view() as view:
             for now in sweeps.watch(sweep, backend):
@@ -54,6 +55,9 @@ def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
                     view.say("The API server answers again.")
                 sweep, silent = now, False
                 view.show(sweep)
+                for run in filter(patience.is_over, sweep.runs):
+                    view.say(f"{run.name}: {run.reason} No waiting helps, so it is cancelled, and its chips are free.")
+                    patience.give_up(run)  # the next look finds it cancelled
     except KeyboardInterrupt:
         raise Detached(f'The runs of the sweep "{sweep.name}" go on.\n{come_back(sweep, place)}') from None
     return sweep
