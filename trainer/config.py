@@ -99,6 +99,26 @@ class RunConfig:
         return float(peak) if peak else None
 
     @property
+    def team(self) -> str:
+        return str((self.tree.get("team") or {}).get("name") or "")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the run is one of this machine's, and not a cluster's."""
+        return bool(self.tree["run"].get("kind") == "local")
+
+    @property
+    def metrics_port(self) -> int:
+        """Where each host serves its metrics to Prometheus; 0: nowhere."""
+        return int((self.tree.get("tracking") or {}).get("metricsPort") or 0)
+
+    @property
+    def wandb(self) -> Mapping[str, Any] | None:
+        """Where in Weights & Biases the run goes: project, entity, mode; None: nowhere."""
+        keys: Mapping[str, Any] = (self.tree.get("tracking") or {}).get("wandb") or {}
+        return keys if keys.get("project") else None
+
+    @property
     def train(self) -> Mapping[str, Any]:
         keys: Mapping[str, Any] = self.tree.get("train") or {}
         return keys
@@ -177,6 +197,11 @@ def check(config: RunConfig) -> dict[str, Any]:
             raise ConfigError(
                 f'The Python package {module} is not installed; install the trainer: pip install "slipway[train]".'
             )
+    if config.wandb is not None and importlib.util.find_spec("wandb") is None:
+        raise ConfigError(
+            "tracking.wandb.project is set, but the Python package wandb is not installed; install it "
+            '(pip install "slipway[train]" brings it), or leave tracking.wandb.project empty.'
+        )
     derived = _derived(config)
     if config.corpus is None:
         return {}
@@ -219,6 +244,13 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
         "num_slices": -1,
         # Written by trainer/metrics.py instead: MaxText's is truncated by evaluations and doubled by restarts.
         "metrics_file": "",
+        # Of its two, one is for inference and the other uploads to buckets by their URL.
+        "prometheus_port": 0,
+        "gcs_metrics": False,
+        # trainer/telemetry/weights_and_biases.py says why not MaxText's own.
+        "enable_wandb": False,
+        "wandb_project_name": "",
+        "wandb_run_name": "",
         **_tokenizer(config.data.get("tokenizer") or {}),
     }
     if config.corpus is not None:

@@ -23,6 +23,7 @@ from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
 from trainer.notice import LocalNotice, Watch, watching
+from trainer.telemetry import Telemetry
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
         if jax.process_index() > 0:
             _write_own_cache_entries()
     maxtext_config, recorder = _initialize(maxtext_train, maxtext_argv(config))
-    hooks = _Hooks(config)
-    with hooks.installed(maxtext_train):
+    hooks = _Hooks(config, Telemetry(config, host=jax.process_index(), devices=jax.local_devices()))
+    with hooks.telemetry, hooks.installed(maxtext_train):
         from maxtext.common import goodput
 
         goodput.record_goodput(recorder, goodput.RECORD_JOB_START_TIME)
@@ -185,8 +186,9 @@ def _sentence(error: BaseException) -> str:
 class _Hooks:
     """What is replaced in MaxText while it trains, and what was seen meanwhile."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, telemetry: Telemetry) -> None:
         self.config = config
+        self.telemetry = telemetry
         self.steps_done = 0
         self.loss = 0.0
         self.stepped = False
@@ -319,7 +321,11 @@ class _Hooks:
 
     def _save_after_metrics(self, *args: Any, **kwargs: Any) -> Any:
         self._logger.settle()
-        return self._save(*args, **kwargs)
+        started = time.perf_counter()
+        saved = self._save(*args, **kwargs)
+        if saved:
+            self.telemetry.checkpoint_saved(time.perf_counter() - started)
+        return saved
 
     def _logger_class(self, metric_logger: Any) -> type[Any]:
         hooks = self
@@ -341,6 +347,7 @@ class _Hooks:
                     folder = hooks.config.folder
                     self._file = MetricsFile(folder, start_step=start_step)
                     write_event(folder, "loop_started", step=start_step, steps=config.steps, devices=jax.device_count())
+                    hooks.telemetry.loop_starts(step=start_step, steps=config.steps, devices=jax.device_count())
                     if config.enable_tensorboard:
                         _purge(self.writer, start_step)
 
@@ -379,11 +386,15 @@ class _Hooks:
                     self._last = time.perf_counter()
 
             def write_metrics(self, metrics: Any, step: int, metric_type: str = "train") -> None:
+                line: dict[str, Any] | None = None
                 if self._file is not None and metric_type == "train":
-                    self._file.write(self._train_line(metrics["scalar"], step))
+                    line = self._train_line(metrics["scalar"], step)
                 elif self._file is not None and metric_type == "eval":
                     loss = float(metrics["scalar"]["eval/avg_loss"])
-                    self._file.write({"step": step + 1, "eval_loss": loss, "time": now()})
+                    line = {"step": step + 1, "eval_loss": loss, "time": now()}
+                if self._file is not None and line is not None:
+                    self._file.write(line)
+                    hooks.telemetry.line(line)
                 super().write_metrics(metrics, step, metric_type)
 
             def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:

@@ -276,6 +276,22 @@ CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "storage"), _mount),
     (("run.kind", "run.command", "worker", "head", "image"), _words),
     (("run.kind", "slice", "common"), _table),
-    (("run", "team", "queue", "slice", "image", "storage", "head", "worker", "security", "cluster", "data"), _size),
+    (
+        (
+            "run",
+            "team",
+            "queue",
+            "slice",
+            "image",
+            "storage",
+            "head",
+            "worker",
+            "security",
+            "cluster",
+            "tracking",
+            "data",
+        ),
+        _size,
+    ),
 )
 """Each rule with the keys that it reads."""

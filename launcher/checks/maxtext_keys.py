@@ -17,6 +17,11 @@ OWNED: dict[str, str] = {
     "skip_jax_distributed_system": "slice.hosts and slice.count say how many processes there are.",
     "enable_single_controller": "run.kind says how the run is made.",
     "metrics_file": "metrics.jsonl in the run's folder holds the metrics.",
+    "gcs_metrics": "metrics.jsonl in the run's folder, which is in storage, holds the metrics.",
+    "prometheus_port": "use tracking.metricsPort.",
+    "enable_wandb": "use tracking.wandb.project.",
+    "wandb_project_name": "use tracking.wandb.project.",
+    "wandb_run_name": "the run's name there is run.name.",
     "num_slices": "use slice.count.",
     "hf_access_token": "set HF_TOKEN in the environment, where it stays out of the run's record.",
 }

@@ -31,6 +31,7 @@ from launcher.checks.maxtext_keys import (
 )
 from launcher.checks.problems import ERROR, WARNING, Case, Problem, Rule, has_errors, spelled, table_of
 from launcher.checks.schema import Violation, leaves, spell_value, violations
+from launcher.checks.tracking_rules import TRACKING_RULES
 from launcher.paths import charts_dir
 from launcher.values.reader import resolve
 from launcher.values.tree import Values, spell
@@ -390,5 +391,6 @@ RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "storage", "slice.accelerator", "common"), _local),
     (("run.kind", "storage", "run.command"), _storage),
     *CLUSTER_RULES,
+    *TRACKING_RULES,
 )
 """Each rule with the keys that it reads."""

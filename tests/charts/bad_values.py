@@ -454,6 +454,49 @@ BAD = [
         "common: {accelerators: {v5p: {larger: {machineTypes: [ct5p-hightpu-4t, nope]}}}}",
         '"nope" is not in common.accelerators.v5p.machineTypes; add it there with its chips per host.',
     ),
+    # Who follows the run.
+    Bad("tracking.metricsPort", "tracking: {metricsPort: -1}", "minimum: got -1, want 0"),
+    Bad("tracking.metricsPort", "tracking: {metricsPort: 65536}", "maximum: got"),
+    Bad("tracking.metricsPort", "tracking: {metricsPort: on}", "got boolean, want integer"),
+    *(
+        Bad("tracking.metricsPort", f"tracking: {{metricsPort: {port}}}", f"{port} is a port that the system, Ray, JAX")
+        for port in (80, 1023, 8080, 8265, 8471, 10001, 19999)
+    ),
+    Bad("tracking.metricPort", "tracking: {metricPort: 1}", "additional properties 'metricPort' not allowed"),
+    Bad("tracking.wandb.projct", "tracking: {wandb: {projct: p}}", "additional properties 'projct' not allowed"),
+    Bad("tracking.wandb", "tracking: {wandb: true}", "got boolean, want object"),
+    Bad("tracking.wandb.mode", "tracking: {wandb: {mode: shared}}", "value must be one of 'online', 'offline'"),
+    Bad(
+        "tracking.wandb.project",
+        "tracking: {wandb: {project: ours/llama, secret: {name: wandb}}}",
+        '"ours/llama" is no project\'s name; it has at most 128 characters, none of them one of / \\ # ? % and :.',
+    ),
+    Bad(
+        "tracking.wandb.secret.name",
+        "tracking: {wandb: {project: llama}}",
+        "tracking.wandb.project is set; tracking.wandb.secret.name must name the Secret with the API key",
+        RUNS,
+    ),
+    Bad(
+        "tracking.wandb.secret.name",
+        "tracking: {wandb: {secret: {name: Wandb}}}",
+        '"Wandb" is no name of an object; use small letters',
+    ),
+    Bad(
+        "tracking.wandb.secret.key",
+        "tracking: {wandb: {secret: {name: wandb, key: a/b}}}",
+        '"a/b" is no key of a Secret; use letters',
+    ),
+    Bad(
+        "worker.env.WANDB_API_KEY",
+        "worker: {env: {WANDB_API_KEY: x}}",
+        "worker.env.WANDB_API_KEY would put the key into the run's record; keep it in a Secret, and name that in",
+    ),
+    Bad(
+        "worker.secretEnv.WANDB_API_KEY",
+        "worker: {secretEnv: {WANDB_API_KEY: {name: my, key: k}}}\ntracking: {wandb: {secret: {name: wandb}}}",
+        "worker.secretEnv.WANDB_API_KEY and tracking.wandb.secret.name are both set; keep one of the two.",
+    ),
     # Nothing at all, or of the wrong kind.
     Bad("slice", "slice: null", "missing property 'slice'"),
     Bad("run", "run: []", "got array, want object"),
@@ -496,6 +539,20 @@ GOOD_VALUES = {
         "peakTflops: 0}}}",
         ALL,
     ),
+    "no metrics": ("tracking: {metricsPort: 0}", ALL),
+    "metrics at the lowest port": ("tracking: {metricsPort: 1024}", ALL),
+    "metrics beside Ray's ports": ("tracking: {metricsPort: 20000}", ALL),
+    "W&B with a Secret": ("tracking: {wandb: {project: p q, entity: ours, secret: {name: wandb}}}", ALL),
+    "W&B offline": ("tracking: {wandb: {project: p, mode: offline}}", ALL),
+    "W&B with a key of the worker's": (
+        "tracking: {wandb: {project: p}}\nworker: {secretEnv: {WANDB_API_KEY: {name: my, key: k}}}",
+        ALL,
+    ),
+    "W&B with a Secret of variables": ("tracking: {wandb: {project: p}}\nworker: {envFrom: {ours: Secret}}", ALL),
+    "W&B of a program that is not the trainer": (
+        "tracking: {wandb: {project: p}}\nrun: {command: [sleep]}\ndata: {corpus: ''}",
+        RUNS,
+    ),
     "nulls that take a map's key back": ("train: {steps: null}", ALL),
 }
 """Values at the edge of what holds, which charts and launcher accept."""
@@ -507,6 +564,7 @@ ONLY_LAUNCHER = {
     "train: {steps: many}": "and their types",
     "train: {model_name: llama9}": "and its models",
     "train: {run_name: x}": "and which of them Slipway sets",
+    "train: {enable_wandb: true}": "and which values say it instead",
     "train: {dataset_type: synthetic}": "and which of them the data decide",
 }
 """What the launcher refuses and the charts let pass, with the reason."""

@@ -49,7 +49,9 @@ capabilities:
     {{- range $name, $value := mergeOverwrite $plain .values.worker.env -}}
       {{- $env = append $env (dict "name" $name "value" $value) -}}
     {{- end -}}
-    {{- range $name, $secret := .values.worker.secretEnv -}}
+    {{- $secrets := .values.worker.secretEnv -}}
+    {{- with .values.tracking.wandb.secret }}{{ if .name }}{{ $secrets = set (deepCopy $secrets) "WANDB_API_KEY" . }}{{ end }}{{ end -}}
+    {{- range $name, $secret := $secrets -}}
       {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" $secret.name "key" $secret.key))) -}}
     {{- end -}}
   {{- end -}}
@@ -103,4 +105,13 @@ persistentVolumeClaim:
 {{- else -}}
 emptyDir: {}
 {{- end }}
+{{- end -}}
+
+{{- /*
+common.pod.metricsPort: JSON dict of the port on which the trainer serves its metrics, by its name in the container. Not
+`metrics`: so KubeRay names the one of Ray's own. Of the values.
+*/ -}}
+{{- define "common.pod.metricsPort" -}}
+  {{- $port := int64 .tracking.metricsPort -}}
+  {{- ternary (dict "train-metrics" $port) dict (gt $port 0) | toJson -}}
 {{- end -}}

@@ -3,7 +3,8 @@ The spec of a Ray cluster, a standing one's (charts/ray-cluster) and a RayJob's 
 
 common.ray.spec takes: values; slices, a list of groups as common.slices gives them; labels and annotations of the
 pods (dicts); autoscaling (bool); podLog (bool), whether the trainer copies what it prints to the head's own log;
-kubernetesTokens (bool), whether Ray has Kubernetes judge tokens, which KubeRay does for a standing cluster alone.
+kubernetesTokens (bool), whether Ray has Kubernetes judge tokens, which KubeRay does for a standing cluster alone;
+trains (bool), whether the trainer runs on the hosts, and not another program.
 */ -}}
 {{- define "common.ray.spec" -}}
 {{- $in := . }}
@@ -61,7 +62,8 @@ workerGroupSpecs:
     template:
       {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
       {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false) | fromYaml) }}
-      {{- $container := dict "name" "ray-worker" "more" $more }}
+      {{- $ports := ternary (include "common.pod.metricsPort" $values | fromJson) dict $in.trains }}
+      {{- $container := dict "name" "ray-worker" "ports" $ports "more" $more }}
       {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
       {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" $in.kubernetesTokens) | nindent 6 }}
   {{- end }}

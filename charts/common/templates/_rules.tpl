@@ -103,6 +103,7 @@ hosts that cannot be found; a JobSet's pods, NAME-slice-99-9999-xxxxx, must stay
 {{- end }}
 {{- $wrong = concat $wrong (include "common.rules.pods" (dict "values" $v "standing" $standing "kind" .kind) | fromJsonArray) }}
 {{- $wrong = concat $wrong (include "common.rules.words" (dict "values" $v "kind" .kind) | fromJsonArray) }}
+{{- $wrong = concat $wrong (include "common.rules.tracking" (dict "values" $v "trainer" $trainer) | fromJsonArray) }}
 {{- if $trainer }}
 {{- $wrong = concat $wrong (include "common.rules.data" $v | fromJsonArray) }}
 {{- end }}

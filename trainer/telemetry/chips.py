@@ -1,0 +1,113 @@
+"""What a host's chips say of themselves: memory by JAX, duty cycle and use of the TensorCores by libtpu.
+
+A chip that does not say is left out; a zero would be a lie. A CPU says nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from trainer.telemetry.log import say
+
+_MEMORY = {
+    "bytes_in_use": ("slipway_hbm_used_bytes", "Memory of the device in use, by JAX's allocator."),
+    "peak_bytes_in_use": ("slipway_hbm_peak_bytes", "The most memory of the device in use since this process began."),
+    "bytes_limit": ("slipway_hbm_limit_bytes", "Memory of the device that JAX may use."),
+}
+_LIBTPU = {
+    "duty_cycle_pct": ("slipway_chip_duty_cycle_ratio", "Share of the time in which the chip was busy, by libtpu."),
+    "tensorcore_util": ("slipway_tensorcore_utilization_ratio", "Use of the TensorCore, by libtpu."),
+}
+_LABEL = {"duty_cycle_pct": "chip", "tensorcore_util": "core"}
+_SECONDS_BETWEEN_SAMPLES = 15.0
+_SECONDS_OF_A_SAMPLE = 60.0
+
+Sample = Mapping[str, Sequence[float]]
+
+
+class Chips(Collector):
+    """Collects at each scrape what the chips say then."""
+
+    def __init__(self, devices: Iterable[Any], labels: Mapping[str, str], sampler: Sampler | None) -> None:
+        self._devices = list(devices)
+        self._labels = dict(labels)
+        self._sampler = sampler
+
+    def collect(self) -> Iterator[Metric]:
+        said = {device.id: _memory(device) for device in self._devices}
+        for key, (name, text) in _MEMORY.items():
+            values = {str(number): stats[key] for number, stats in said.items() if key in stats}
+            yield from self._family(name, text, "device", values)
+        for key, percent in (self._sampler.latest() if self._sampler else {}).items():
+            name, text = _LIBTPU[key]
+            values = {str(index): value / 100 for index, value in enumerate(percent)}
+            yield from self._family(name, text, _LABEL[key], values)
+
+    def _family(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Iterator[Metric]:
+        if values:
+            family = GaugeMetricFamily(name, text, labels=[*self._labels, label])
+            for value_of, value in values.items():
+                family.add_metric([*self._labels.values(), value_of], value)
+            yield family
+
+
+def _memory(device: Any) -> Mapping[str, float]:
+    try:
+        return device.memory_stats() or {}
+    except Exception:  # a platform that has no such thing raises its own error
+        return {}
+
+
+class Sampler:
+    """Asks libtpu now and then, in a thread: an answer may take seconds, which a scrape does not have."""
+
+    def __init__(self, read: Callable[[], Sample]) -> None:
+        self._read = read
+        self._sample: Sample = {}
+        self._at = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="libtpu-metrics", daemon=True)
+
+    def start(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def latest(self) -> Sample:
+        """In per cent, by libtpu's name; empty where nothing was said lately."""
+        return self._sample if time.monotonic() - self._at < _SECONDS_OF_A_SAMPLE else {}
+
+    def _run(self) -> None:
+        while True:
+            try:
+                sample = self._read()
+            except Exception as error:  # libtpu raises errors of its own, and is not needed to train
+                say(f"libtpu tells no metrics of the chips: {error}")
+                return
+            self._sample, self._at = sample, time.monotonic()
+            if self._over.wait(_SECONDS_BETWEEN_SAMPLES):
+                return
+
+
+def read_libtpu() -> Sample:
+    """What libtpu's monitoring says now; on a machine without TPUs it waits for Google's metadata for minutes."""
+    flags = sys.getdlopenflags()
+    try:
+        # The SDK has parts of libtpu in it, whose names must not be taken for those of the libtpu that trains.
+        sys.setdlopenflags(flags | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+        tpumonitoring: Any = importlib.import_module("libtpu.sdk").tpumonitoring
+    finally:
+        sys.setdlopenflags(flags)
+    said = {name: [float(value) for value in tpumonitoring.get_metric(name).data()] for name in _LIBTPU}
+    return {name: values for name, values in said.items() if values}

@@ -1,0 +1,9 @@
+"""How what follows a run says that something is amiss: in the run's log."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)  # noqa: T201 - narration

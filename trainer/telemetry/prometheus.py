@@ -1,0 +1,203 @@
+"""The run's metrics for Prometheus, at /metrics of tracking.metricsPort on every host.
+
+All names begin with slipway_; every metric has the labels run, team and host (the process's number, from 0). The
+namespace is what whoever scrapes knows of a pod. Only the first host has the run's own metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer.config import RunConfig
+from trainer.telemetry.goodput import first_start, goodput, productive_seconds
+from trainer.telemetry.log import say
+
+# From a tiny model on a CPU to 405B parameters on a slice.
+STEP_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)
+
+_FROM_LINE = {
+    "step": ("slipway_step", "The last finished step, counted from 0 as in metrics.jsonl.", 1.0),
+    "loss": ("slipway_loss", "Training loss of the last finished step.", 1.0),
+    "step_seconds": (
+        "slipway_last_step_seconds",
+        "Seconds that the last finished step took, from one finished step to the next.",
+        1.0,
+    ),
+    "tokens_per_second_per_device": (
+        "slipway_device_tokens_per_second",
+        "Tokens that each device trained on per second, in the last finished step.",
+        1.0,
+    ),
+    "tflops_per_second_per_device": (
+        "slipway_device_flops_per_second",
+        "Floating-point operations of the model that each device did per second, in the last finished step.",
+        1e12,
+    ),
+    "mfu": ("slipway_mfu_ratio", "Model FLOP/s of the last finished step, by the chips' peak.", 1.0),
+    "learning_rate": ("slipway_learning_rate", "Learning rate of the last finished step.", 1.0),
+    "grad_norm": ("slipway_gradient_norm", "Norm of the gradient in the last finished step.", 1.0),
+    "eval_loss": ("slipway_eval_loss", "Loss of the last evaluation of the held-out text.", 1.0),
+}
+"""By the key in a line of metrics.jsonl: the metric's name and help, and its unit in the key's."""
+
+_OTHERS = {
+    "steps": ("slipway_target_steps", "Steps that the run is to make in all."),
+    "devices": ("slipway_devices", "Devices that the run trains on, over all hosts."),
+    "attempt": ("slipway_attempt", "Which start of the training loop this is, from 1, over all processes of the run."),
+    "tokens": ("slipway_tokens_per_second", "Tokens that the run trained on per second, in the last finished step."),
+    "productive": (
+        "slipway_productive_seconds",
+        "Seconds of the steps that count, each counted once however often it was done. A start's first step holds its "
+        "compilation.",
+    ),
+    "elapsed": ("slipway_elapsed_seconds", "Seconds since the run's first start, all attempts and pauses included."),
+    "goodput": (
+        "slipway_goodput_ratio",
+        "Seconds of the steps that count (slipway_productive_seconds) by the seconds since the run's first start "
+        "(slipway_elapsed_seconds), earlier attempts included.",
+    ),
+}
+
+
+class Endpoint:
+    """What one process serves."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary
+
+        self.registry = CollectorRegistry()
+        self.labels = dict(labels)
+        self._server: Any = None
+        self._sampler: Any = None
+        self._devices = 1
+        self._productive = 0.0
+        self._first_start = 0.0
+        names: dict[str, Any] = {"labelnames": tuple(labels), "registry": self.registry}
+        described = {key: (name, text) for key, (name, text, _) in _FROM_LINE.items()} | _OTHERS
+        # A gauge appears with its first value.
+        self._gauges = {key: Gauge(name, text, **names) for key, (name, text) in described.items()}
+        self._restarts = Counter("slipway_restarts", "Starts of the training loop after the first.", **names)
+        self._steps = Histogram(
+            "slipway_step_duration_seconds",
+            "Seconds of the steps done in this process, from one finished step to the next.",
+            buckets=STEP_BUCKETS,
+            **names,
+        )
+        self._saves = Summary(
+            "slipway_checkpoint_save_seconds",
+            "Seconds for which training stood still to save a checkpoint, which is then written in the background.",
+            **names,
+        )
+
+    @classmethod
+    def serve(cls, config: RunConfig, *, host: int, devices: list[Any]) -> Endpoint | None:
+        """Begin to serve; None where the run wants no metrics, or the port cannot be had, which is said."""
+        if not config.metrics_port:
+            return None
+        try:
+            from trainer.telemetry.chips import Chips, Sampler, read_libtpu
+        except ModuleNotFoundError as error:
+            say(f"No metrics for Prometheus are served: the Python package {error.name} is not installed.")
+            return None
+        endpoint = cls({"run": config.name, "team": config.team, "host": str(host)})
+        local = config.is_local
+        try:
+            # Several runs, and several hosts of one, are on this machine: each has a free port.
+            port = endpoint.listen(0 if local else config.metrics_port, loopback=local)
+        except OSError as error:
+            reason = "is in use on this host" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+            say(
+                f"No metrics for Prometheus are served: port {config.metrics_port} (tracking.metricsPort) {reason}. "
+                "Training goes on."
+            )
+            return None
+        if local:
+            with contextlib.suppress(OSError):
+                address_file(config.folder, host).write_text(f"http://127.0.0.1:{port}/metrics\n", encoding="utf-8")
+        if config.accelerator["kind"] == "tpu":
+            endpoint._sampler = Sampler(read_libtpu).start()
+        endpoint.registry.register(Chips(devices, endpoint.labels, endpoint._sampler))
+        return endpoint
+
+    def listen(self, port: int, *, loopback: bool) -> int:
+        """Answer at `port`, or at a free one where it is 0; returns which. Raises OSError."""
+        from prometheus_client import start_http_server
+
+        if loopback:
+            self._server, _ = start_http_server(port, "127.0.0.1", self.registry)
+        else:
+            try:
+                # Of a pod with addresses of both kinds, or IPv6 alone, too.
+                self._server, _ = start_http_server(port, "::", self.registry)
+            except OSError as error:
+                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                    raise
+                self._server, _ = start_http_server(port, "0.0.0.0", self.registry)  # noqa: S104 - to be scraped
+        return int(self._server.server_port)
+
+    def loop_starts(
+        self,
+        starts: list[dict[str, Any]],
+        lines: Iterable[Mapping[str, Any]],
+        *,
+        step: int,
+        steps: int,
+        devices: int,
+    ) -> None:
+        """`starts`: all loop_started events, this one included; `lines`: what counts of earlier attempts."""
+        lines = list(lines)
+        self._devices = devices
+        self._productive = productive_seconds(lines)
+        self._first_start = first_start(starts)
+        self._set("steps", steps)
+        self._set("devices", devices)
+        self._set("attempt", len(starts))
+        self._restarts.labels(**self.labels).inc(len(starts) - 1)
+        self._gauges["productive"].labels(**self.labels).set_function(lambda: self._productive)
+        self._gauges["elapsed"].labels(**self.labels).set_function(self._elapsed)
+        self._gauges["goodput"].labels(**self.labels).set_function(lambda: goodput(self._productive, self._elapsed()))
+        # Until its first step is done, a restart shows where it goes on.
+        for key in ("loss", "eval_loss"):
+            for line in [line for line in lines if key in line][-1:]:
+                self._show(line)
+
+    def line(self, line: Mapping[str, Any]) -> None:
+        if "loss" in line:
+            seconds = float(line["step_seconds"])
+            self._productive += seconds
+            self._steps.labels(**self.labels).observe(seconds)
+        self._show(line)
+
+    def checkpoint_saved(self, seconds: float) -> None:
+        self._saves.labels(**self.labels).observe(seconds)
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _show(self, line: Mapping[str, Any]) -> None:
+        for key, (_, _, unit) in _FROM_LINE.items():
+            # An evaluation's step counts the updates before it, which is another thing.
+            if line.get(key) is not None and not (key == "step" and "eval_loss" in line):
+                self._set(key, float(line[key]) * unit)
+        if line.get("tokens_per_second_per_device") is not None:
+            self._set("tokens", float(line["tokens_per_second_per_device"]) * self._devices)
+
+    def _set(self, key: str, value: float) -> None:
+        self._gauges[key].labels(**self.labels).set(value)
+
+    def _elapsed(self) -> float:
+        return time.time() - self._first_start
+
+
+def address_file(folder: Path, host: int) -> Path:
+    """Where a local run's process says on which address it serves its metrics."""
+    return folder / f"metrics-address-{host}.txt"

@@ -1,0 +1,113 @@
+"""Weights & Biases: the lines of metrics.jsonl as one run there, whatever was restarted meanwhile.
+
+MaxText's own (`enable_wandb`) ends the training where W&B does not answer, starts a new run at every restart, and hands
+over the numbers of unfinished evaluations at steps that W&B refuses. So this takes its place.
+
+A restart goes on under the run's id, which is kept in the run's folder, at the step that W&B has come to: lines that it
+has are not sent again, lines that a kill kept from it are sent first. Offline nobody knows what has come to be written,
+so that each start writes a folder of its own with all that counts, and the one before is removed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer.config import RunConfig
+from trainer.telemetry.log import say
+
+_SECONDS_TO_FINISH = 60
+_NOT_SENT = ("step", "time")
+
+
+class Upload:
+    """Takes lines of metrics.jsonl and sends them in a thread of its own, so that the network delays nothing."""
+
+    def __init__(self, config: RunConfig, lines: Iterable[Mapping[str, Any]]) -> None:
+        """`lines`: what metrics.jsonl holds at this start."""
+        self._config = config
+        self._lines: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        for line in lines:
+            self._lines.put(line)
+        self._thread = threading.Thread(target=self._run, name="wandb", daemon=True)
+        self._thread.start()
+
+    def line(self, line: Mapping[str, Any]) -> None:
+        if self._thread.is_alive():
+            self._lines.put(line)
+
+    def close(self, *, patient: bool) -> None:
+        """`patient`: wait until all is sent, for a minute at most; else for a moment."""
+        self._lines.put(None)
+        self._thread.join(_SECONDS_TO_FINISH + 5 if patient else 2)
+        if patient and self._thread.is_alive():
+            say("Weights & Biases has not taken all in a minute; the rest is in metrics.jsonl.")
+
+    def _run(self) -> None:
+        try:
+            self._send()
+        except Exception as error:  # whatever W&B raises, it is not worth a training run
+            first = next(iter(str(error).strip().splitlines()), "")
+            say(f"Weights & Biases: {first or type(error).__name__} Training goes on without it.")
+
+    def _send(self) -> None:
+        wandb: Any = importlib.import_module("wandb")
+        values = self._config.wandb or {}
+        offline = values.get("mode") == "offline"
+        number = run_id(self._config)
+        folder = self._config.folder if offline else Path(tempfile.mkdtemp(prefix="slipway-wandb-"))
+        former = list((folder / "wandb").glob(f"offline-run-*-{number}")) if offline else []
+        run = wandb.init(
+            project=values["project"],
+            entity=values.get("entity") or None,
+            id=number,
+            name=self._config.name,
+            group=self._config.team or None,
+            resume="allow",
+            mode="offline" if offline else "online",
+            dir=str(folder),
+            # What leaves the cluster is what describes the training; environment variables of the pods do not.
+            config={key: self._config.tree.get(key) for key in ("run", "slice", "accelerator", "data", "train")},
+            settings=wandb.Settings(
+                console="off",
+                disable_git=True,
+                disable_job_creation=True,
+                finish_timeout=_SECONDS_TO_FINISH,
+                finish_timeout_raises=False,
+                save_code=False,
+                silent=True,
+            ),
+        )
+        for each in former:
+            shutil.rmtree(each, ignore_errors=True)
+        while (line := self._lines.get()) is not None:
+            # Of a step that W&B has already it would say at every line that it drops it.
+            if row(line) >= run.starting_step:
+                sent = {key: value for key, value in line.items() if key not in _NOT_SENT and value is not None}
+                run.log(sent, step=row(line))
+        run.finish()
+
+
+def row(line: Mapping[str, Any]) -> int:
+    """The step in W&B that a line of metrics.jsonl belongs to: an evaluation's is that of the update before it, for
+    a step with an evaluation alone would be taken for one that is done."""
+    return max(int(line["step"]) - 1, 0) if "eval_loss" in line else int(line["step"])
+
+
+def run_id(config: RunConfig) -> str:
+    """W&B's id of this run: kept in its folder, so that a run of the same name elsewhere, or later, has another."""
+    path = config.folder / "wandb.json"
+    if not path.exists():
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_text(json.dumps({"id": f"{config.name}-{uuid.uuid4().hex[:8]}"}), encoding="utf-8")
+        draft.replace(path)
+    return str(json.loads(path.read_text(encoding="utf-8"))["id"])
