@@ -1,0 +1,115 @@
+"""Nothing of a node is left behind: not after its end, nor after Ctrl-C, nor, for long, after a kill -9."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.image.containers import node as nodes
+from tests.image.containers.node import Files, mounts_below
+
+pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+def sleeping() -> dict[str, Any]:
+    """A pod of the image that sleeps, confined and with memory as the chart's pods are."""
+    return {
+        "metadata": {"name": "sleeper", "namespace": "research"},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5,
+            "securityContext": {"runAsUser": 1000, "runAsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "sleeper",
+                    "command": ["sleep", "infinity"],
+                    "volumeMounts": [{"name": "memory", "mountPath": "/dev/shm"}],
+                    "resources": {"limits": {"memory": "64Mi"}},
+                }
+            ],
+            "volumes": [{"name": "memory", "emptyDir": {"medium": "Memory"}}],
+        },
+    }
+
+
+# Run by another process, whose end is the test's matter; prints its id once the pod runs.
+HOLD = """
+import pathlib, sys, time
+from tests.image.containers.node import Files, node
+from tests.image.containers.pod import Pod, Site
+from tests.image.containers.test_node import sleeping
+image = Files(pathlib.Path(sys.argv[1]), {})
+with node() as made:
+    pod = Pod(Site(made, image), sleeping())
+    while pod.phase != "Running":
+        pod.check()
+        time.sleep(0.05)
+    print(made.name, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(image: Files) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that has a node with a running pod, and the node's name."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(image.rootfs)], stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
+    )
+    assert process.stdout is not None
+    with process:
+        name = process.stdout.readline().strip()
+        assert name == f"slipway-{process.pid}"
+        yield process, name
+        process.kill()
+
+
+def left(name: str) -> list[str]:
+    """All that there still is of a node."""
+    found = [str(path) for path in mounts_below(nodes.ROOT / name)]
+    found += [str(path) for path in Path("/run/netns").glob(f"{name}-*")]
+    found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/{name}")]
+    found += [str(path) for path in nodes.ROOT.glob(f"{name}*")]
+    found += [
+        path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if f"{name}/runc".encode() in _read(path)
+    ]
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def test_ctrl_c_removes_all(holder: tuple[subprocess.Popen[str], str]) -> None:
+    process, name = holder
+    kinds = left(name)
+    assert any("/run/netns/" in each for each in kinds)
+    assert any("/sys/fs/cgroup/memory" in each for each in kinds)
+    assert any("shm" in each or "memory" in each for each in kinds)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    assert left(name) == []
+
+
+def test_the_next_node_removes_what_a_killed_one_left_and_nothing_of_one_that_lives(
+    holder: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, name = holder
+    nodes.sweep()
+    assert left(name)
+    assert process.poll() is None
+    process.kill()
+    process.wait(30)
+    assert left(name)
+    nodes.sweep()
+    assert left(name) == []

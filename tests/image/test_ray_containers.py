@@ -1,0 +1,229 @@
+"""A RayJob of the rendered chart in containers of the image: head and hosts in networks of their own, tokens on.
+
+Commands, variables, mounts, users, probes and hooks are the chart's; what KubeRay adds is from its recorded pods
+(containers/kuberay.py says where a stand-in does its work). All runs read the same text from the same storage.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import signal
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.image.containers.kuberay import RayJob
+from tests.image.containers.pod import Pod
+from tests.image.containers.team import MAX_RESTARTS, PERIOD, STEPS, Quiet, Team
+from tests.trainer.runs import numbers
+
+pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
+pytest_plugins = ["tests.image.containers.fixtures"]
+
+
+def test_a_ray_job_trains_on_real_text_and_succeeds(quiet: Quiet, team: Team) -> None:
+    assert quiet.status == "SUCCEEDED", quiet.job.told()
+    losses = [line["loss"] for line in quiet.metrics if "loss" in line]
+    held_out = [line["eval_loss"] for line in quiet.metrics if "eval_loss" in line]
+    assert len(losses) == STEPS
+    assert losses[-1] < losses[0] - 0.3
+    assert held_out[-1] < held_out[0] - 0.3
+    kept = {int(path.name) for path in (team.storage / "quiet/checkpoints").iterdir()}
+    assert kept == {0, *range(PERIOD, STEPS, PERIOD), STEPS - 1}
+    # Nobody in a container is root, and what a run leaves can be read and removed by the group of all runs.
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in (team.storage / "quiet").rglob("*")}
+    assert owners == {(1000, 1000)}
+
+
+def test_the_heads_log_shows_all_that_the_job_prints(quiet: Quiet) -> None:
+    """By SLIPWAY_POD_LOG, /proc/1/fd/1: the pipe of the container's first process, as the container's user."""
+    printed = [line for line in quiet.job.head.log().splitlines() if "SLIPWAY_METRICS {" in line]
+    assert len(printed) == len(quiet.metrics)
+    assert "cannot be written" not in quiet.job.log()
+
+
+def test_the_probes_were_asked_and_nothing_was_restarted(quiet: Quiet) -> None:
+    for pod in (quiet.job.head, *quiet.job.workers):
+        assert pod.ready
+        assert pod.restarts == 0
+        assert pod.events == []
+
+
+def test_containers_are_confined_as_the_chart_says(quiet: Quiet) -> None:
+    for pod in (quiet.job.head, *quiet.job.workers):
+        state = process_state(pod)
+        assert state["Uid"].split() == state["Gid"].split() == ["1000"] * 4
+        assert int(state["CapEff"], 16) == int(state["CapPrm"], 16) == int(state["CapBnd"], 16) == 0
+        assert state["NoNewPrivs"] == "1"
+        assert state["Seccomp"] == "2"
+        # A new user namespace, from which most of what a kernel has to defend can be reached; a mount; root by a file.
+        for forbidden in (
+            ["unshare", "--user", "true"],
+            ["mount", "-t", "tmpfs", "none", "/tmp"],
+            ["su", "-c", "true"],
+        ):
+            done = pod.container.execute(*forbidden)
+            assert done.returncode != 0, forbidden
+        # Of the image nothing can be changed: its files are root's.
+        for place in ("/", "/etc", "/usr/bin", "/opt", "/etc/slipway"):
+            assert pod.container.execute("touch", f"{place}/x").returncode != 0, place
+        # The pod's memory limit is the container's.
+        limit = pod.manifest["spec"]["containers"][0]["resources"]["limits"]["memory"]
+        assert pod.container.memory("limit_in_bytes") == int(limit.removesuffix("Gi")) << 30
+        assert pod.container.memory("failcnt") == 0
+
+
+def test_the_run_config_and_shared_memory_are_where_the_chart_mounts_them(quiet: Quiet) -> None:
+    worker = quiet.job.workers[0]
+    config = json.loads(worker.container.execute("cat", "/etc/slipway/run.json").stdout)
+    assert config["run"]["name"] == "quiet"
+    size = worker.container.execute("df", "--output=size", "--block-size=1G", "/dev/shm").stdout
+    assert size.split()[-1] == "3"
+    kinds = worker.container.execute("findmnt", "--noheadings", "--output=FSTYPE", "/dev/shm").stdout
+    assert kinds.strip() == "tmpfs"
+
+
+def test_the_dashboard_answers_nobody_without_the_token(quiet: Quiet) -> None:
+    for path in ("/api/jobs/", f"/api/jobs/{quiet.job.job}/logs", "/api/v0/nodes", "/nodes?view=summary"):
+        assert quiet.job.ask(path, token="").status == 401, path
+        assert quiet.job.ask(path, token="another-token-of-32-characters-00").status in (401, 403), path
+        assert quiet.job.ask(path).status == 200, path
+    # But a kubelet has no token.
+    assert quiet.job.ask("/api/gcs_healthz", token="").status == 200
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """A RayJob one of whose containers was killed, and another's pod deleted with grace."""
+
+    job: RayJob
+    status: str
+    killed: Pod
+    killed_at: float
+    step_when_killed: int
+    first_container_started: float
+    deleted: tuple[Pod, ...]
+    step_when_deleted: int
+
+
+@pytest.fixture(scope="module")
+def disturbed(team: Team, quiet: Quiet) -> Iterator[Disturbed]:
+    """After `quiet`, so that the programs it compiled are in the cache: each start here is a warm one."""
+    job = RayJob(team.site, team.render("disturbed", "ray-job"))
+    job.wait_ready()
+    job.submit()
+    started = min(pod.container.started for pod in job.workers)
+
+    def until(step: int, starts: int) -> None:
+        def reached() -> bool:
+            assert job.status() not in ("SUCCEEDED", "FAILED"), job.told()
+            there = len(team.events("disturbed", "loop_started")) >= starts
+            return there and team.step("disturbed") >= step
+
+        job.until(reached)
+
+    until(PERIOD + 5, 1)
+    killed = job.workers[1]
+    at, step = time.time(), team.step("disturbed")
+    killed.container.signal(signal.SIGKILL)
+    until(step + 5, 2)
+    step_when_deleted = team.step("disturbed")
+    before = tuple(job.workers)
+    before[0].delete(disruption=True)
+    status = job.end(300)
+    yield Disturbed(job, status, killed, at, step, started, before, step_when_deleted)
+    job.close()
+
+
+def test_a_killed_and_a_deleted_worker_change_no_number(disturbed: Disturbed, quiet: Quiet, team: Team) -> None:
+    assert disturbed.status == "SUCCEEDED", disturbed.job.told()
+    assert numbers(team.metrics("disturbed")) == numbers(quiet.metrics)
+
+
+def test_the_kubelet_started_the_killed_container_again(disturbed: Disturbed, team: Team) -> None:
+    assert disturbed.killed.lives[0].exit_code == 128 + signal.SIGKILL
+    assert disturbed.killed.restarts == 1
+    starts = [event["step"] for event in team.events("disturbed", "loop_started")]
+    assert len(starts) == 3
+    assert starts[1] == last_checkpoint_before(disturbed.step_when_killed) + 1
+
+
+def test_a_run_goes_on_within_a_checkpoint_period_and_a_warm_start(
+    disturbed: Disturbed, team: Team, record_testsuite_property: Any
+) -> None:
+    steps = [line for line in team.metrics("disturbed") if "loss" in line]
+    begun = team.events("disturbed", "loop_started")
+    warm_start = seconds(steps[0]["time"]) - disturbed.first_container_started
+    period = PERIOD * statistics.median(line["step_seconds"] for line in steps)
+    # From the kill until a step is done that was not done before.
+    again = next(line for line in steps if line["step"] == disturbed.step_when_killed + 1)
+    recovery = seconds(again["time"]) - disturbed.killed_at
+    print(
+        f"recovery {recovery:.1f} s (the loop began after {seconds(begun[1]['time']) - disturbed.killed_at:.1f} s); "
+        f"a checkpoint period is {period:.1f} s, a warm start of a cluster {warm_start:.1f} s"
+    )
+    record_testsuite_property("recovery_seconds", round(recovery, 1))
+    assert recovery < period + warm_start
+
+
+def test_a_pod_that_is_deleted_lets_the_run_write_a_checkpoint_and_is_not_counted(
+    disturbed: Disturbed, team: Team
+) -> None:
+    """maxRestarts is 1, and the kill was that one; the other pod of the slice goes with it, as KubeRay has it."""
+    assert MAX_RESTARTS == 1
+    assert all(pod.over for pod in disturbed.deleted)
+    assert {pod.name for pod in disturbed.job.workers}.isdisjoint(pod.name for pod in disturbed.deleted)
+    # Killed only after its hook and SIGTERM, neither of which took the whole grace period.
+    assert not any("killed" in event for pod in disturbed.deleted for event in pod.events), disturbed.deleted[0].events
+    last = team.events("disturbed", "loop_started")[-1]["step"]
+    assert last > disturbed.step_when_deleted
+    stopped = team.events("disturbed", "preempted")
+    assert [event["step"] for event in stopped] == [last]
+
+
+def test_a_config_that_can_never_work_fails_the_job_with_the_reason(team: Team) -> None:
+    job = RayJob(team.site, team.render("refused", "ray-job", data={"files": ["/data/no-such-text"]}))
+    try:
+        assert job.run() == "FAILED", job.told()
+        last = job.message().rstrip().splitlines()[-1]
+        assert last.startswith("Error: data.files: /data/no-such-text does not exist"), job.message()
+        assert last in job.head.log().splitlines()
+        assert "starts again" not in job.log()
+        assert job.manifest["spec"]["backoffLimit"] == 0
+    finally:
+        job.close()
+
+
+def test_a_command_runs_on_every_host(team: Team) -> None:
+    say = 'echo "host $SLIPWAY_HOST_INDEX of $SLIPWAY_HOSTS on $(hostname) as $(id -u) with $LEVEL"; df /data | tail -1'
+    manifest = team.render("command", "ray-job", run={"command": ["sh", "-c", say]}, worker={"env": {"LEVEL": "3"}})
+    job = RayJob(team.site, manifest)
+    try:
+        assert job.run() == "SUCCEEDED", job.told()
+        said = job.log()
+        on = {
+            f"(host {index}) host {index} of 2 on {pod.name} as 1000 with 3" for index in (0, 1) for pod in job.workers
+        }
+        assert len(on & set(said.splitlines())) == 2, said
+        assert {pod.name for pod in job.workers} == {name for name in (p.name for p in job.workers) if name in said}
+    finally:
+        job.close()
+
+
+def process_state(pod: Pod) -> dict[str, str]:
+    """/proc/1/status of the container."""
+    said = pod.container.execute("cat", "/proc/1/status").stdout
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
+
+
+def last_checkpoint_before(step: int) -> int:
+    return step // PERIOD * PERIOD
+
+
+def seconds(time_: str) -> float:
+    return datetime.datetime.fromisoformat(time_).timestamp()
