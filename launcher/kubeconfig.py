@@ -7,6 +7,7 @@ it is the pod's own service account.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -64,7 +65,6 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     _kubernetes.prepare()
     from kubernetes.client.configuration import Configuration
     from kubernetes.config.config_exception import ConfigException
-    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
     configuration = Configuration()
     configuration.retries = False
@@ -74,13 +74,17 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
         return _in_cluster(configuration, context, namespace)
     where = os.pathsep.join(map(str, found))
     try:
-        merger = KubeConfigMerger(where)
+        reader = _kubernetes.kube_config()
+        merger = reader.KubeConfigMerger(where)
+        if "auth-provider" in str(merger.config_files):
+            reader = importlib.import_module("kubernetes.config.kube_config")
+            merger = reader.KubeConfigMerger(where)
         merged = merger.config
         # Of several files the first one counts, for kubectl; the package takes the last one's current context.
         current = [config.get("current-context") for config in merger.config_files.values()]
         merged.value["current-context"] = next(filter(None, current), "")
         _check_context(merged.value, context, where)
-        loader = KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
+        loader = reader.KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
         with _quiet_plugin(where):
             loader.load_and_set(configuration)
         chosen = loader.current_context

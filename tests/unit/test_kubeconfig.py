@@ -1,0 +1,97 @@
+"""How a kubeconfig is read: quickly, and whole where it has what only the whole of the kubernetes package reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import kubeconfig
+from launcher.errors import LauncherError
+from launcher.values.files import dumps
+
+HEAVY = ("google.auth", "oauthlib", "requests_oauthlib", "requests", "pydantic")
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Write a kubeconfig whose user is given, and use it."""
+
+    def write(user: dict[str, Any]) -> None:
+        tree = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "lab",
+            "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u", "namespace": "research"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "users": [{"name": "u", "user": user}],
+        }
+        file = tmp_path / "kubeconfig"
+        file.write_text(dumps(tree))
+        monkeypatch.setenv("KUBECONFIG", str(file))
+
+    return write
+
+
+def test_a_token(written: Any) -> None:
+    written({"token": "secret"})
+    access = kubeconfig.load()
+    assert (access.context, access.cluster, access.user, access.namespace) == ("lab", "c", "u", "research")
+    assert (access.server, access.name) == ("https://127.0.0.1:1", "the context lab")
+    assert access.credentials() == {"authorization": "Bearer secret"}
+
+
+def test_a_credential_plugin(written: Any, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    answer = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "fresh"}}'
+    plugin.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    plugin.chmod(0o755)
+    version = "client.authentication.k8s.io/v1"
+    written({"exec": {"apiVersion": version, "command": str(plugin), "interactiveMode": "Never"}})
+    assert kubeconfig.load().credentials() == {"authorization": "Bearer fresh"}
+
+
+def test_an_auth_provider_of_old(written: Any) -> None:
+    # The package reads the ID token's end of life; this one has none, and is taken as it is.
+    written({"auth-provider": {"name": "oidc", "config": {"id-token": "a.e30.b"}}})
+    assert kubeconfig.load().credentials() == {"authorization": "Bearer a.e30.b"}
+    code = "import sys; from launcher.cluster import connect; connect(); print('requests_oauthlib' in sys.modules)"
+    assert _python(code) == "True"
+
+
+def test_a_certificate_that_is_not_there(written: Any) -> None:
+    written({"client-certificate": "/nowhere/c.pem", "client-key": "/nowhere/k.pem"})
+    with pytest.raises(LauncherError, match=r"File does not exist: /nowhere/c\.pem"):
+        kubeconfig.load()
+
+
+def test_what_few_kubeconfigs_need_is_not_imported(written: Any) -> None:
+    written({"token": "secret"})
+    code = f"import sys; from launcher.cluster import connect; connect(); print(*set({HEAVY}) & set(sys.modules))"
+    assert _python(code) == ""
+
+
+def test_the_package_is_whole_for_others(written: Any) -> None:
+    """What a notebook does that uses the client beside launcher.api."""
+    written({"token": "secret"})
+    code = """
+from launcher.cluster import connect
+connect()
+from kubernetes import client, config, watch
+from kubernetes.config import kube_config
+config.load_kube_config()
+api = client.CoreV1Api()
+print(api.api_client.configuration.host, watch.Watch.__name__, kube_config.OAuth2Session.__module__)
+print(client.Configuration is client.configuration.Configuration, client.V1Pod.__name__)
+"""
+    said = "https://127.0.0.1:1 Watch requests_oauthlib.oauth2_session\nTrue V1Pod"
+    assert _python(code) == said
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
