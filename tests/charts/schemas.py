@@ -22,6 +22,7 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.charts import monitors
 from tests.tools import openapi
 
 CHECKOUT = Path(__file__).parents[2]
@@ -77,8 +78,12 @@ def validate(obj: Any) -> list[str]:
             said = [f"is no kind that it serves as {obj['apiVersion']}."] if schema is None else _against(schema, obj)
             for sentence in said:
                 who.setdefault(sentence, []).append(f"{PROJECTS[group]} {version}")
+    if group in monitors.GROUPS:
+        monitor = _monitor(obj["apiVersion"], kind)
+        said = [f"is no kind of {group}."] if monitor is None else _against(monitor, obj)
+        who |= {sentence: [group] for sentence in said}
     for minor in openapi.VERSIONS:
-        for sentence in _kubernetes(minor, obj, embedded=group in PROJECTS):
+        for sentence in _kubernetes(minor, obj, embedded=group in (*PROJECTS, *monitors.GROUPS)):
             who.setdefault(sentence, []).append(f"Kubernetes {minor}")
     for fault in _sense(obj):
         who.setdefault(str(fault), []).append("Kubernetes")
@@ -176,6 +181,16 @@ def _crd(group: str, version: str, kind: str, served: str) -> Schema | None:
                 schema["properties"] |= _type_meta() | {"metadata": _definition(list(openapi.VERSIONS)[-1], META)}
                 return schema
     return None
+
+
+@functools.cache
+def _monitor(api_version: str, kind: str) -> Schema | None:
+    found = monitors.schema(api_version, kind)
+    if found is None:
+        return None
+    schema: Schema = _readable(found)
+    meta = _type_meta() | {"metadata": _definition(list(openapi.VERSIONS)[-1], META)}
+    return schema | {"properties": schema["properties"] | meta}
 
 
 def _type_meta() -> Schema:

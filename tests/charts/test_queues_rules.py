@@ -557,6 +557,39 @@ OTHERS = [
         "teams: {product: {resourceQuota: {pods: '500'}}}",
     ),
     Case(
+        "monitoring: {podMonitor: true, fromNamespaces: [Monitoring]}",
+        'monitoring.fromNamespaces: "Monitoring" is no name in Kubernetes; use small letters, digits and hyphens, no '
+        "hyphen first or last.",
+        "monitoring: {podMonitor: true, fromNamespaces: [monitoring]}",
+    ),
+    Case(
+        "monitoring: {podMonitoring: true, labels: {release: prometheus}}",
+        "monitoring.labels are those of PodMonitors: set monitoring.podMonitor: true, or remove them.",
+        "monitoring: {podMonitor: true, labels: {release: prometheus}}",
+    ),
+    Case(
+        "monitoring: {ray: true}",
+        "monitoring.ray says what is scraped, and nothing is: set monitoring.podMonitoring or monitoring.podMonitor.",
+        "monitoring: {ray: true, podMonitoring: true}",
+    ),
+    Case(
+        'monitoring: {podMonitor: true, labels: {"a b": c}}',
+        'monitoring.labels: "a b" is no key of a label; use letters, digits, hyphens, dots and underscores, such as '
+        "example.com/pool.",
+        "monitoring: {podMonitor: true, labels: {example.com/a: c}}",
+    ),
+    Case(
+        "monitoring: {podMonitor: true, labels: {a: b c}}",
+        'monitoring.labels.a: "b c" is no value of a label; use at most 63 letters, digits, hyphens, dots and '
+        "underscores.",
+        "monitoring: {podMonitor: true, labels: {a: b}}",
+    ),
+    Case(
+        "monitoring: {podMonitor: true, labels: {slipway.dev/team: b}}",
+        "monitoring.labels.slipway.dev/team is set by Slipway; remove it.",
+        "monitoring: {podMonitor: true, labels: {team: b}}",
+    ),
+    Case(
         "network: {operatorNamespaces: [Ray]}",
         'network.operatorNamespaces: "Ray" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen '
         "first or last.",

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from launcher.paths import charts_dir
+from tests.charts import queues_chart, schemas
 from tests.charts.helm import template
 
 CHARTS = charts_dir()
@@ -89,3 +90,75 @@ def test_the_key_of_weights_and_biases_comes_from_a_secret(helm4: Path, tmp_path
 def test_without_a_secret_there_is_no_key(helm4: Path, tmp_path: Path, kind: str) -> None:
     rendered = Rendered(helm4, tmp_path, kind, "tracking: {wandb: {project: llama, mode: offline}}")
     assert "WANDB_API_KEY" not in rendered.text
+
+
+# --- The monitors of teams ----------------------------------------------------------------------------------------
+
+
+def monitors(helm: Path, folder: Path, keys: str) -> list[Tree]:
+    objects = queues_chart.render(helm, queues_chart.merged(queues_chart.BASE, queues_chart.tree(keys)), folder)
+    return [obj for obj in objects if obj["kind"] in ("PodMonitor", "PodMonitoring")]
+
+
+def policies(helm: Path, folder: Path, keys: str) -> list[Tree]:
+    objects = queues_chart.render(helm, queues_chart.merged(queues_chart.BASE, queues_chart.tree(keys)), folder)
+    return [obj for obj in objects if obj["kind"] == "NetworkPolicy"]
+
+
+def test_nobody_scrapes_unless_told_to(helm4: Path, tmp_path: Path) -> None:
+    assert monitors(helm4, tmp_path, "{}") == []
+    for policy in policies(helm4, tmp_path, "{}"):
+        assert "metrics" not in str(policy["spec"]["ingress"])
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "endpoints"),
+    [
+        ("podMonitoring", "PodMonitoring", "endpoints"),
+        ("podMonitor", "PodMonitor", "podMetricsEndpoints"),
+    ],
+)
+def test_each_team_has_monitors_of_its_runs_and_its_standing_clusters(
+    helm4: Path, tmp_path: Path, key: str, kind: str, endpoints: str
+) -> None:
+    found = monitors(helm4, tmp_path, f"monitoring: {{{key}: true}}")
+    teams = queues_chart.BASE["teams"]
+    assert {obj["kind"] for obj in found} == {kind}
+    assert {obj["metadata"]["name"] for obj in found} == {f"{team}-{what}" for team in teams for what in SELECTED}
+    for obj in found:
+        assert schemas.validate(obj) == []
+        selector = {"key": SELECTED[obj["metadata"]["name"].rpartition("-")[2]], "operator": "Exists"}
+        assert obj["spec"]["selector"] == {"matchExpressions": [selector]}
+        assert obj["spec"][endpoints] == [{"port": "train-metrics", "interval": "30s"}]
+
+
+SELECTED = {"runs": "slipway.dev/run", "clusters": "slipway.dev/cluster"}
+
+
+def test_the_monitors_select_the_pods_that_the_other_charts_make(helm4: Path, tmp_path: Path) -> None:
+    for kind in KINDS:
+        label = SELECTED["clusters" if kind == "ray-cluster" else "runs"]
+        assert f"{label}:" in Rendered(helm4, tmp_path, kind, "{}").text
+
+
+def test_rays_own_metrics_are_scraped_where_asked(helm4: Path, tmp_path: Path) -> None:
+    for obj in monitors(helm4, tmp_path, "monitoring: {podMonitor: true, ray: true, intervalSeconds: 5}"):
+        assert obj["spec"]["podMetricsEndpoints"] == [
+            {"port": "train-metrics", "interval": "5s"},
+            {"port": "metrics", "interval": "5s"},  # KubeRay's name for Ray's port
+        ]
+
+
+def test_labels_by_which_a_prometheus_selects_are_on_pod_monitors(helm4: Path, tmp_path: Path) -> None:
+    keys = "monitoring: {podMonitor: true, podMonitoring: true, labels: {release: ours}}"
+    for obj in monitors(helm4, tmp_path, keys):
+        assert obj["metadata"]["labels"].get("release") == ("ours" if obj["kind"] == "PodMonitor" else None)
+
+
+@pytest.mark.parametrize("ray", [False, True])
+def test_a_scrapers_namespace_reaches_the_metrics_and_no_other_port(helm4: Path, tmp_path: Path, ray: bool) -> None:
+    keys = f"monitoring: {{podMonitor: true, ray: {str(ray).lower()}, fromNamespaces: [monitoring]}}"
+    for policy in policies(helm4, tmp_path, keys):
+        assert schemas.validate(policy) == []
+        [rule] = [rule for rule in policy["spec"]["ingress"] if "'monitoring'" in str(rule)]
+        assert [port["port"] for port in rule["ports"]] == ["train-metrics", *(["metrics"] if ray else [])]

@@ -7,16 +7,10 @@ the cache of tools; the rest of the module is thrown away.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
-from tests.tools.go_tools import cached, find_go
+from tests.tools.go_modules import Module
 
 MODULE = "k8s.io/kubernetes"
 VERSIONS = {
@@ -36,31 +30,4 @@ def definitions(minor: str) -> dict[str, Any]:
 def swagger(minor: str) -> Path:
     """The file swagger.json of Kubernetes `minor`, downloaded where the cache has none. Raises RuntimeError."""
     version, wanted = VERSIONS[minor]
-    key = f"{MODULE} {version} {wanted}".encode()
-    return cached(key, "swagger.json", lambda file: _fetch(version, wanted, file))
-
-
-def _fetch(version: str, wanted: str, file: Path) -> None:
-    print(f"Fetching the schemas of Kubernetes {version} once, into {file.parent} …", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(dir=file.parent) as temporary:
-        # A module cache of its own: the unpacked module is 100 MB that nobody else wants.
-        environment = {
-            **os.environ,
-            "GOMODCACHE": f"{temporary}/modules",
-            "GOFLAGS": "-modcacherw",
-            "GOTOOLCHAIN": "local",
-            "GOWORK": "off",
-        }
-        command = [find_go(), "mod", "download", "-json", f"{MODULE}@{version}"]
-        done = subprocess.run(command, cwd=temporary, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"Downloading {MODULE}@{version} failed:\n{(done.stderr + done.stdout).strip()}")
-        module = json.loads(done.stdout)
-        if module["Sum"] != wanted:
-            raise RuntimeError(f"{MODULE}@{version} is not the module that was pinned: {module['Sum']}, not {wanted}.")
-        made = Path(temporary) / file.name
-        with zipfile.ZipFile(module["Zip"]) as archive:
-            name = f"{MODULE}@{version}/api/openapi-spec/swagger.json"
-            with archive.open(name) as source, made.open("wb") as target:
-                shutil.copyfileobj(source, target)
-        made.rename(file)
+    return Module(MODULE, version, wanted).file("api/openapi-spec/swagger.json")

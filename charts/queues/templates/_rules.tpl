@@ -20,7 +20,8 @@ Helm gives all of a chart's files the same dot, where the first of them notes th
     (include "queues.rules.checks" . | fromJsonArray)
     (include "queues.rules.clusterQueues" . | fromJsonArray)
     (include "queues.rules.teams" . | fromJsonArray)
-    (include "queues.rules.network" . | fromJsonArray) -}}
+    (include "queues.rules.network" . | fromJsonArray)
+    (include "queues.rules.monitoring" . | fromJsonArray) -}}
   {{- if and (not $wrong) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
     {{- $wrong = include "queues.rules.live" . | fromJsonArray -}}
   {{- end -}}
