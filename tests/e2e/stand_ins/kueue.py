@@ -4,7 +4,6 @@ alone; see __init__.py. The conditions, and their order, are those of recordings
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -144,9 +143,9 @@ class Kueue:
     def _schedule(self, queue: Object, mine: list[Object], runs: dict[str, Object]) -> None:
         holding = [one for one in mine if is_true(one, "QuotaReserved") and not is_true(one, "Finished")]
         quota, flavors = _quota(queue)
-        used: Counter[str] = Counter()
+        used: Amounts = {}
         for one in holding:
-            used.update(_requests(one))
+            _add(used, _requests(one))
         waiting = [
             one
             for one in mine
@@ -158,12 +157,13 @@ class Kueue:
             and is_suspended(run)
         ]
         order = sorted(waiting, key=lambda o: (-o["spec"]["priority"], o["metadata"]["creationTimestamp"], _arrived(o)))
+        self._tell(queue, used)
         for one in order:
             wanted = _requests(one)
-            short = {key: used[key] + wanted[key] - quota.get(key, Decimal(0)) for key in wanted}
+            short = {key: used.get(key, Decimal(0)) + wanted[key] - quota.get(key, Decimal(0)) for key in wanted}
             if all(amount <= 0 for amount in short.values()):
                 self._admit(one, queue, flavors, wanted)
-                used.update(wanted)
+                _add(used, wanted)
                 continue
             resource = next(key for key, amount in short.items() if amount > 0)
             says = (
@@ -176,6 +176,23 @@ class Kueue:
             if conditions.status("QuotaReserved") != "False" or not any(says == c["message"] for c in conditions.all):
                 conditions.set("QuotaReserved", "False", "Pending", says)
                 self._status(one, {"conditions": conditions.all})
+
+    def _tell(self, queue: Object, used: Amounts) -> None:
+        """What of the queue's quota is taken, in its status."""
+        told = [
+            {
+                "name": flavor["name"],
+                "resources": [
+                    {"name": resource["name"], "total": _spelled(used.get(resource["name"], Decimal(0)))}
+                    for resource in flavor["resources"]
+                ],
+            }
+            for group in queue["spec"].get("resourceGroups", ())
+            for flavor in group["flavors"]
+        ]
+        if queue.get("status", {}).get("flavorsReservation") != told:
+            path = f"{_BASE}/clusterqueues/{queue['metadata']['name']}/status"
+            self.api.merge(path, {"status": {"flavorsReservation": told, "flavorsUsage": told}})
 
     def _preempt(self, one: Object, holding: list[Object], short: Amounts) -> None:
         lower = [h for h in holding if h["spec"]["priority"] < one["spec"]["priority"]]
@@ -209,7 +226,7 @@ class Kueue:
         conditions.set("Admitted", "True", "Admitted", "The workload is admitted")
         assignments = []
         for pods in one["spec"]["podSets"]:
-            usage = {key: str(amount) for key, amount in _of_pods(pods).items()}
+            usage = {key: _spelled(amount) for key, amount in _of_pods(pods).items()}
             assignments.append(
                 {
                     "name": pods["name"],
@@ -267,9 +284,18 @@ def _of_pods(pods: dict[str, Any]) -> Amounts:
 def _requests(one: Object) -> Amounts:
     total: Amounts = {}
     for pods in one["spec"]["podSets"]:
-        for key, amount in _of_pods(pods).items():
-            total[key] = total.get(key, Decimal(0)) + amount
+        _add(total, _of_pods(pods))
     return total
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for key, amount in more.items():
+        total[key] = total.get(key, Decimal(0)) + amount
+
+
+def _spelled(amount: Decimal) -> str:
+    """As Kubernetes writes it: whole, or in thousandths."""
+    return str(int(amount)) if amount == int(amount) else f"{int(amount * 1000)}m"
 
 
 def _quota(queue: Object) -> tuple[Amounts, dict[str, str]]:

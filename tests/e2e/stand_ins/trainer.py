@@ -27,7 +27,7 @@ class _Run:
 
 
 class Trainer:
-    """Given each run's running pods again and again, it trains; `say` writes to the log of namespace, pod, container."""
+    """Given each run's running pods again and again, it trains; `say` writes to a log: of namespace, pod, container."""
 
     def __init__(self, say: Print) -> None:
         self._say = say

@@ -1,0 +1,138 @@
+"""tests/e2e/kind with programs that only note how they were called: neither kind nor its images can be had here."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "e2e" / "kind"
+SHELL = ("bash", "env", "dirname", "mkdir", "chmod", "mktemp", "rm", "grep")
+
+
+class Machine:
+    """A PATH with the shell's own programs and the given others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin = folder, folder / "bin"
+        self.bin.mkdir()
+        for name in SHELL:
+            found = shutil.which(name)
+            assert found
+            (self.bin / name).symlink_to(found)
+
+    def has(self, name: str, says: str = "") -> None:
+        """A program that notes its arguments; `says` is what it does besides, in sh."""
+        file = self.bin / name
+        file.write_text(f'#!{shutil.which("bash")}\necho "{name} $*" >>"{self.folder}/calls"\n{says}\n')
+        file.chmod(0o755)
+
+    def kind(self, clusters: str = "") -> None:
+        """kind, which has these clusters, and writes a kubeconfig."""
+        writes = 'for a in "$@"; do [ "$b" = --kubeconfig ] && : >"$a"; b=$a; done; true'
+        self.has("kind", f'if [ "$*" = "get clusters" ]; then echo {clusters}; exit; fi\n{writes}')
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(SCRIPT), *arguments],
+            env={"PATH": str(self.bin), "HOME": str(self.folder), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @property
+    def calls(self) -> list[str]:
+        file = self.folder / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_what_is_missing_is_said(machine: Machine) -> None:
+    done = machine("up")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: These programs are missing: kind, kubectl, helm.\nHint: ")
+
+
+def test_a_container_tool_that_is_not_there_or_not_up(machine: Machine) -> None:
+    machine.kind()
+    machine.has("kubectl")
+    machine.has("helm")
+    done = machine("up")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: There is neither docker nor podman; kind needs one of them.\n")
+    machine.has("docker", "exit 1")
+    done = machine("up")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Neither docker nor podman answers; kind needs one of them.\n")
+    assert not [call for call in machine.calls if call.startswith(("kind", "kubectl", "helm"))]
+
+
+def test_up_makes_a_cluster_and_a_second_one_uses_it(machine: Machine) -> None:
+    for name in ("docker", "kubectl", "helm"):
+        machine.has(name)
+    machine.kind()
+    done = machine("up", SLIPWAY_KIND_KUBERNETES="1.35")
+    assert done.returncode == 0, done.stderr
+    config = machine.folder / ".cache/slipway/slipway-e2e.kubeconfig"
+    assert done.stdout == f"export KUBECONFIG={config}\n"
+    assert config.stat().st_mode & 0o777 == 0o600
+    calls = "\n".join(machine.calls)
+    assert "kind create cluster --name slipway-e2e --image kindest/node:v1.35." in calls
+    for pinned in ("jobset/releases/download/v0.12.0", "kueue/releases/download/v0.19.2", "--version 1.7.0"):
+        assert pinned in calls
+    assert calls.index("jobset/releases") < calls.index("kueue/releases"), "Kueue takes up the kinds that are there"
+    assert calls.index("kwok.yaml") < calls.index("kwok-stages.yaml")
+    assert "SLIPWAY_E2E_IMAGE names no image" in done.stderr
+
+    (machine.folder / "calls").unlink()
+    machine.kind("slipway-e2e")
+    again = machine("up", SLIPWAY_KIND_KWOK="0", SLIPWAY_E2E_IMAGE="trainer:1")
+    assert again.returncode == 0, again.stderr
+    calls = "\n".join(machine.calls)
+    assert "kind create cluster" not in calls
+    assert "kind export kubeconfig --name slipway-e2e" in calls
+    assert "kwok" not in calls
+    assert "docker save -o" in calls
+    assert "kind load image-archive" in calls
+
+
+def test_an_image_that_is_not_there(machine: Machine) -> None:
+    machine.has("docker", '[ "$1" = info ]')
+    machine.kind("slipway-e2e")
+    done = machine("load", SLIPWAY_E2E_IMAGE="trainer:1")
+    assert done.returncode == 1
+    assert "Error: There is no image trainer:1 on this machine." in done.stderr
+
+
+def test_down(machine: Machine) -> None:
+    machine.has("podman")
+    machine.kind("slipway-e2e")
+    assert machine("down").returncode == 0
+    assert any(call.startswith("kind delete cluster --name slipway-e2e") for call in machine.calls)
+    machine.kind("another")
+    done = machine("down")
+    assert (done.returncode, done.stderr) == (0, "There is no cluster slipway-e2e.\n")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("SLIPWAY_KIND_KUBERNETES", "1.29"), ("SLIPWAY_KIND_NAME", "Not A Name")]
+)
+def test_settings_that_make_no_sense(machine: Machine, variable: str, value: str) -> None:
+    for name in ("docker", "kubectl", "helm"):
+        machine.has(name)
+    machine.kind()
+    done = machine("up", **{variable: value})
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'Error: {variable} is "{value}";')
+
+
+def test_usage(machine: Machine) -> None:
+    done = machine()
+    assert (done.returncode, done.stderr) == (2, "usage: tests/e2e/kind up|load|down\n")

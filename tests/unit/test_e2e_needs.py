@@ -1,0 +1,192 @@
+"""What a test of `make e2e` needs, and what its settings say: the suite's own logic, without a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launcher.errors import LauncherError
+from tests.e2e import facts as looks
+from tests.e2e import leftovers, settings
+from tests.e2e.needs import Controller, Facts, Needs, Whose, lacking, sentence
+
+KINDS = frozenset(
+    f"{kind}.{group}"
+    for kind, group in [
+        ("clusterqueues", "kueue.x-k8s.io/v1beta2"),
+        ("localqueues", "kueue.x-k8s.io/v1beta2"),
+        ("workloads", "kueue.x-k8s.io/v1beta2"),
+        ("jobsets", "jobset.x-k8s.io/v1alpha2"),
+        ("rayjobs", "ray.io/v1"),
+        ("rayclusters", "ray.io/v1"),
+    ]
+)
+GOOD = Facts(
+    controllers={
+        "kueue": Controller("kueue-controller-manager", "0.19.2", True, "kueue-system"),
+        "jobset": Controller("jobset-controller-manager", "0.12.0", True, "jobset-system"),
+        "kuberay": Controller("kuberay-operator", "1.7.0", True, "kuberay-operator"),
+    },
+    crds=KINDS,
+    nodes=1,
+    cpu=8,
+    memory_gib=16,
+    simulated="",
+    storage="",
+    image="example.com/trainer:1",
+    earlier="",
+)
+EVERYTHING = Needs(
+    kueue="0.16",
+    jobset="0.10",
+    kuberay="1.5",
+    nodes=1,
+    cpu=2,
+    memory_gib=8,
+    simulated=True,
+    pods=True,
+    image=True,
+    storage=True,
+    earlier=True,
+    rights=("list everything",),
+)
+
+
+def said(facts: Facts, what: Needs = EVERYTHING) -> str:
+    lacks = lacking(what, facts)
+    return sentence(lacks) if lacks else ""
+
+
+def test_a_cluster_that_has_all_lacks_nothing() -> None:
+    assert lacking(EVERYTHING, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"controllers": {}, "crds": frozenset()}, "needs Kueue 0.16 or later, which is not installed"),
+        ({"controllers": {}}, "its kinds are served, and no controller of its kind runs"),
+        ({"crds": KINDS - {"jobsets.jobset.x-k8s.io/v1alpha2"}}, "does not serve jobsets.jobset.x-k8s.io/v1alpha2"),
+        ({"nodes": 0}, "1 node for ordinary pods, ready and without taints; it has 0"),
+        ({"cpu": 1.5}, "2 cores on such nodes; they have 1.5"),
+        ({"memory_gib": 3.25}, "8 GiB of memory on such nodes; they have 3.2"),
+        ({"simulated": "there is no KWOK"}, "simulated nodes (there is no KWOK)"),
+        ({"image": ""}, "an image with the trainer; name it in SLIPWAY_E2E_IMAGE"),
+        ({"storage": "there is none"}, "storage that all hosts of a run may write to (there is none)"),
+        ({"earlier": "no history"}, "the charts of an earlier release (no history)"),
+        ({"refused": frozenset({"make queues"})}, "the right to make queues (create clusterqueues.kueue.x-k8s.io)"),
+        ({"refused": frozenset({"make nodes"})}, "the right to make nodes (create nodes)"),
+    ],
+)
+def test_what_is_lacking_is_named(change: dict[str, Any], words: str) -> None:
+    assert words in said(replace(GOOD, **change))
+
+
+@pytest.mark.parametrize(
+    ("controller", "words"),
+    [
+        (Controller("kueue", "0.15.9", True), "needs Kueue 0.16 or later; it is 0.15.9"),
+        (Controller("kueue", "0.19.2", False, "system"), "its Deployment system/kueue has no pod that is ready"),
+        (Controller("kueue", "0.9.0", True), "it is 0.9.0"),  # as numbers, not as text
+        (Controller("kueue", "0.16.0", True), ""),
+        (Controller("kueue", "", True), ""),  # a version that the image does not tell is no lack
+        (Controller("kueue", "1.0.0", True), ""),
+    ],
+)
+def test_controllers_by_version(controller: Controller, words: str) -> None:
+    found = said(replace(GOOD, controllers={**GOOD.controllers, "kueue": controller}))
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_small_pods_go_to_real_nodes_or_to_simulated_ones() -> None:
+    small = Needs(pods=True)
+    assert lacking(small, replace(GOOD, nodes=0)) == []
+    assert lacking(small, replace(GOOD, simulated="no KWOK")) == []
+    assert "or simulated ones (no KWOK); it has none" in said(replace(GOOD, nodes=0, simulated="no KWOK"), small)
+    # The right to make nodes is asked for only where nodes are made.
+    no_nodes = replace(GOOD, refused=frozenset({"make nodes"}))
+    assert lacking(small, replace(no_nodes, simulated="no KWOK")) == []
+    assert "make nodes" in said(no_nodes, small)
+
+
+def test_who_can_mend_it() -> None:
+    lacks = lacking(EVERYTHING, replace(GOOD, image="", nodes=0))
+    assert [lack.whose for lack in lacks] == [Whose.CLUSTER, Whose.SETTING]
+
+
+def test_stages_of_kwok_that_end_jobs_at_once() -> None:
+    def stage(keys: list[str], ends: bool) -> dict[str, Any]:
+        phase = "Succeeded" if ends else "Running"
+        return {
+            "spec": {
+                "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+                "selector": {"matchExpressions": [{"key": key, "operator": "Exists"} for key in keys]},
+                "next": {"statusTemplate": f"phase: {phase}"},
+            }
+        }
+
+    owner = ".metadata.ownerReferences.[].kind"
+    assert looks.ends_jobs_at_once(stage([owner], True))
+    assert not looks.ends_jobs_at_once(stage([owner], False))
+    assert not looks.ends_jobs_at_once(stage(['.metadata.annotations["simulated/run-for"]'], True))
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("busybox:1.37", ("busybox", "1.37", "")),
+        ("example.com:5000/team/trainer:0.1", ("example.com:5000/team/trainer", "0.1", "")),
+        ("example.com/trainer@sha256:ab", ("example.com/trainer", "", "sha256:ab")),
+        ("example.com/trainer:1@sha256:ab", ("example.com/trainer", "", "sha256:ab")),
+    ],
+)
+def test_images(image: str, parts: tuple[str, str, str]) -> None:
+    assert tuple(settings.split_image(image).values()) == parts
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PREFIX", "Test_1"),
+        ("PREFIX", "much-too-long"),
+        ("KWOK", "perhaps"),
+        ("IMAGE", "trainer"),
+        ("IMAGE", "trainer:latest"),
+        ("PATIENCE", "soon"),
+        ("PATIENCE", "-1"),
+        ("PATIENCE", "nan"),
+        ("PARTIAL", "yes"),
+    ],
+)
+def test_settings_that_make_no_sense(variable: str, value: str) -> None:
+    with pytest.raises(LauncherError, match=f"^SLIPWAY_E2E_{variable} is "):
+        settings.read({f"SLIPWAY_E2E_{variable}": value})
+
+
+def test_settings() -> None:
+    assert settings.read({}) == settings.Settings()
+    found = settings.read({"SLIPWAY_E2E_CONTEXT": "lab", "SLIPWAY_E2E_PATIENCE": "2", "CI": "true"})
+    assert (found.context, found.patience, found.strict, found.partial) == ("lab", 2.0, True, False)
+
+
+def test_names_of_a_run_of_the_suite() -> None:
+    assert settings.is_id("e2e-1a2b3c")
+    assert not settings.is_id("e2e")
+    assert not settings.is_id("kube-system")
+    assert leftovers.belongs("e2e-1a2b3c", "e2e-1a2b3c")
+    assert leftovers.belongs("e2e-1a2b3c", "e2e-1a2b3c-2-cpu")
+    assert not leftovers.belongs("e2e-1a2b3c-1", "e2e-1a2b3c-12")
+
+
+def test_the_owner_of_what_is_left() -> None:
+    import os
+    import socket
+
+    host = socket.gethostname()
+    assert leftovers.may_run(f"{host}:{os.getpid()}")
+    assert leftovers.may_run("elsewhere:1")
+    assert not leftovers.may_run(f"{host}:4194304")  # above Linux' largest pid
+    assert not leftovers.may_run("")
