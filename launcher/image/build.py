@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -130,22 +131,33 @@ def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
     if tool.pushes_always and not plan.push:
         raise LauncherError(f"Only {tool.name} works here, which keeps no image but in a registry.", "Add --push.")
     say(f"Building {plan.name} with {tool.name} …")
-    with tempfile.TemporaryDirectory(prefix="slipway-image-") as temporary:
-        folder = Path(temporary)
+    # Podman and Buildah write a new layer, two gigabytes of it, to a temporary folder first; they take /var/tmp, as
+    # /tmp may be in memory, and leave it there when they are interrupted.
+    roomy = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="slipway-image-", dir=roomy) as temporary:
+        folder, scratch = Path(temporary) / "context", Path(temporary) / "scratch"
+        scratch.mkdir()
+        environment = {**os.environ, "TMPDIR": str(scratch)}
         arguments = plan.context.arguments
         plan.context.write(folder)
         tool.prepare(plan.name, arguments, folder, plan.more)
         printed = ""
         for step in tool.steps(plan.name, arguments, folder, push=plan.push, more=plan.more):
-            printed = _run(step, plan, tool, say)
+            printed = _run(step, environment, plan, tool, say)
         return tool.digest(printed, folder) if plan.push else ""
 
 
-def _run(command: Sequence[str], plan: ImagePlan, tool: Tool, say: _Say) -> str:
+def _run(command: Sequence[str], environment: Mapping[str, str], plan: ImagePlan, tool: Tool, say: _Say) -> str:
     """What the command prints at last; all of it is passed on. Raises LauncherError that says why it failed."""
     last: deque[str] = deque(maxlen=400)
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as process:
         try:
             for line in process.stdout or ():

@@ -56,6 +56,7 @@ class Context:
 
     def write(self, folder: Path) -> None:
         """The files under `folder`, readable for all (a container's user is not who builds it)."""
+        folder.mkdir(exist_ok=True)
         for name, data in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -72,12 +73,14 @@ class Overlay:
         if not isinstance(before.get("image", {}), dict | None):
             raise LauncherError(f'"{self.path}" has an image that is no map; it has to hold repository and digest.')
         after = _edit(text, image)
-        if self._read(after) != {**before, "image": {**(before.get("image") or {}), **image}}:
-            raise LauncherError(
-                f'"{self.path}" is written in a way that cannot be kept while image is changed.',
-                "Write to a file of its own, such as image.yaml, and give it last with -f.",
-            )
-        return after
+        wanted = {**before, "image": {**(before.get("image") or {}), **image}}
+        with contextlib.suppress(LauncherError):  # what was fine before is not, so the change is at fault
+            if self._read(after) == wanted:
+                return after
+        raise LauncherError(
+            f'"{self.path}" is written in a way that cannot be kept while image is changed.',
+            "Write to a file of its own, such as image.yaml, and give it last with -f.",
+        )
 
     def _read(self, text: str) -> dict[str, Any]:
         """As Helm reads it, which is what counts. Raises LauncherError with file and line."""
@@ -90,6 +93,7 @@ class Overlay:
 def _edit(text: str, image: Mapping[str, str]) -> str:
     """`text` with the keys set; where there is no image in it yet, all of it stays and the image comes last."""
     from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.error import YAMLError
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
     from ruamel.yaml.util import load_yaml_guess_indent
@@ -99,13 +103,15 @@ def _edit(text: str, image: Mapping[str, str]) -> str:
     yaml.width = 1 << 20  # no line is folded that was not
     try:
         tree = yaml.load(text)
-        if not isinstance(tree, dict) or not isinstance(tree.get("image"), dict):
+        if not isinstance(tree, dict) or "image" not in tree:
             lines = [f"  {key}: {json.dumps(value)}" for key, value in image.items()]
             gap = "\n" if text.strip() else ""
             return "\n".join([text.rstrip("\n") + gap, "image:", *lines, ""]).lstrip("\n")
         _, indent, offset = load_yaml_guess_indent(text)
         if indent:
             yaml.indent(mapping=2, sequence=indent, offset=offset or 0)
+        if tree["image"] is None:
+            tree["image"] = CommentedMap()
         for key, value in image.items():
             # A tag such as 1.10 must not become a number.
             tree["image"][key] = DoubleQuotedScalarString(value)
