@@ -24,6 +24,7 @@ VERBS = (
     "explain",
     "dashboard",
     "doctor",
+    "image",
     "completion",
 )
 

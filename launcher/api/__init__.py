@@ -24,6 +24,7 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits, and plots.
 """
 
 from launcher.api.finding import NoSuchRun, backend_for, backends, find, list_runs, resolve
+from launcher.api.images import build_image, image_commands, plan_image
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import diff_run, install, plan_release, plan_removal, uninstall
@@ -44,6 +45,7 @@ __all__ = [
     "WaitTimeout",
     "backend_for",
     "backends",
+    "build_image",
     "cancel",
     "cancel_sweep",
     "check",
@@ -57,11 +59,13 @@ __all__ = [
     "find",
     "find_sweep",
     "gone_or",
+    "image_commands",
     "install",
     "list_runs",
     "logs",
     "metrics",
     "plan",
+    "plan_image",
     "plan_release",
     "plan_removal",
     "plan_sweep",
