@@ -22,6 +22,7 @@ VERBS = (
     "cancel",
     "delete",
     "explain",
+    "report",
     "dashboard",
     "doctor",
     "image",

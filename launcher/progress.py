@@ -57,8 +57,17 @@ def read(lines: Iterable[str], *, steps: int | None, devices: int) -> Progress:
 
 def metrics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The lines of metrics.jsonl that a log holds."""
+    return _after(METRICS, lines)
+
+
+def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The trainer's events that a log holds."""
+    return _after(EVENT, lines)
+
+
+def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
-        _, found, text = line.partition(METRICS)
+        _, found, text = line.partition(prefix)
         entry = _parsed(text) if found else None
         if entry is not None:
             yield entry

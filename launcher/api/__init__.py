@@ -25,7 +25,7 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits, and plots.
 
 from launcher.api.finding import NoSuchRun, backend_for, backends, find, list_runs, resolve
 from launcher.api.images import build_image, image_commands, plan_image
-from launcher.api.insight import clusters, dashboard, doctor, explain, metrics
+from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, report
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import diff_run, install, plan_release, plan_removal, uninstall
 from launcher.api.runs import WaitTimeout, cancel, delete, gone_or, logs, preview, status, submit, wait
@@ -72,6 +72,7 @@ __all__ = [
     "preview",
     "preview_sweep",
     "render",
+    "report",
     "resolve",
     "status",
     "submit",

@@ -9,10 +9,12 @@ from launcher.api.finding import find, no_run, run_called
 from launcher.place import ANYWHERE, Place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from http.server import ThreadingHTTPServer
 
     from launcher.doctor import Finding
     from launcher.explain import Explanation
+    from launcher.report import Report
     from launcher.standing.clusters import StandingCluster
 
 
@@ -73,6 +75,20 @@ def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:
         entries = progress.metrics(backend.logs(name, follow=False, worker=None))
     latest = {(entry["step"], "eval_loss" in entry): entry for entry in entries if isinstance(entry.get("step"), int)}
     return [latest[key] for key in sorted(latest)]
+
+
+def report(
+    names: Sequence[str], *, place: Place = ANYWHERE, skip: bool = False, say: Callable[[str], None] = lambda _: None
+) -> Report:
+    """The report of runs, side by side: its HTML page, and what the page's first table says of each, as data.
+
+    A name is a run's or a sweep's, a run's folder (with a slash in it), or the URL of one in a bucket. Raises
+    LauncherError where one of them cannot be read; with `skip` it is left out, and told in `left_out`. `say` gets a
+    sentence where a run was read in another way than from its folder.
+    """
+    from launcher.report import build
+
+    return build(names, place=place, skip=skip, say=say)
 
 
 def doctor(place: Place = ANYWHERE) -> list[Finding]:

@@ -112,6 +112,10 @@ def run_argument(command: _Command) -> _Command:
     return click.argument("name", metavar="NAME", shell_complete=_run_names)(command)
 
 
+def run_names_argument(command: _Command) -> _Command:
+    return click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_run_names)(command)
+
+
 def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     from threading import Thread
 

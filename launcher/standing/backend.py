@@ -201,6 +201,11 @@ class StandingBackend:
                 described.append(ray_clusters.describe(self.cluster, ray_cluster, runs=self._runs(ray_cluster)))
         return described
 
+    def config_of(self, name: str) -> dict[str, Any]:
+        """The run config of a run; {} where there is no such run."""
+        found = self._find(name)
+        return {} if found is None else found.config()
+
     def cluster_of(self, name: str) -> str | None:
         """The name of the Ray cluster that has the run, None where there is no such run."""
         found = self._find(name)

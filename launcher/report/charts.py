@@ -1,0 +1,350 @@
+"""The charts of a report, by Bokeh; only this module knows it.
+
+What is drawn is data alone: colours of axes and the like are set in the page (page.js), which knows whether it is light
+or dark there. A model that belongs to a run has the tag "run N", by which the page shows, hides and colours it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bokeh.document import Document
+from bokeh.models import (
+    BasicTicker,
+    BasicTickFormatter,
+    BoxZoomTool,
+    CategoricalAxis,
+    CategoricalScale,
+    ColumnDataSource,
+    DataRange1d,
+    FactorRange,
+    Grid,
+    HBar,
+    HoverTool,
+    Line,
+    LinearAxis,
+    NumeralTickFormatter,
+    PanTool,
+    Plot,
+    ResetTool,
+    SaveTool,
+    Scatter,
+    Toolbar,
+    WheelZoomTool,
+)
+from bokeh.resources import Resources
+
+from launcher.report.model import (
+    EVAL_LOSS,
+    GRAD_NORM,
+    LEARNING_RATE,
+    LOSS,
+    MFU,
+    STEP_SECONDS,
+    TFLOPS,
+    TOKENS,
+    Phase,
+    RunData,
+    Series,
+)
+from launcher.report.sampling import sampled
+
+# Points of all lines of one chart together: what a page of some megabytes and a browser's canvas take with ease.
+_POINTS = 40_000
+_MOST_BUCKETS, _FEWEST_BUCKETS = 1_000, 400
+_BINS = 60
+_HEIGHT = 300
+_MOST_GAPS = 1_000
+_DASHES = ("solid", "dashed", "dotted", "dotdash")
+COLOURS = 6
+"""How many colours page.css has for runs; the seventh run has the first again, dashed."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and its words: `says` is what it shows, for whoever does not see it; `note` stands under it."""
+
+    key: str
+    title: str
+    says: str
+    note: str
+    plot: Plot
+
+
+@dataclass(frozen=True)
+class _Line:
+    key: str
+    title: str
+    unit: str
+    format: str
+    dots: bool = False
+
+
+_LINES = (
+    _Line(LOSS, "Loss", "", "0.0000"),
+    _Line(EVAL_LOSS, "Held-out loss", "", "0.0000", dots=True),
+    _Line(TOKENS, "Throughput: tokens/s/device", "tokens/s/device", "0,0.0"),
+    _Line(TFLOPS, "Throughput: TFLOP/s/device", "TFLOP/s/device", "0,0.000"),
+    _Line(MFU, "Model FLOP/s utilization (MFU)", "", "0.00%"),
+    _Line(LEARNING_RATE, "Learning rate", "", "0.00e+0"),
+    _Line(GRAD_NORM, "Gradient norm", "", "0.0000"),
+)
+
+
+def charts(runs: Sequence[RunData]) -> list[Chart]:
+    """The charts that the runs have data for; those over steps are zoomed together."""
+    found: list[Chart] = []
+    steps = DataRange1d(range_padding=0.02)
+    for line in _LINES[:2]:
+        _add(found, _lines(line, runs, steps))
+    _add(found, _timeline(runs))
+    for line in _LINES[2:5]:
+        _add(found, _lines(line, runs, steps))
+    _add(found, _histogram(runs))
+    for line in _LINES[5:]:
+        _add(found, _lines(line, runs, steps))
+    return found
+
+
+def document(found: Sequence[Chart]) -> str:
+    """What BokehJS needs to draw the charts, as JSON: the document, and the id of each chart's root by its key."""
+    doc = Document()
+    with doc.models.freeze():  # else all models are looked through again for each root
+        for chart in found:
+            doc.add_root(chart.plot)
+    return json.dumps({"doc": doc.to_json(deferred=False), "roots": {chart.key: chart.plot.id for chart in found}})
+
+
+def script() -> str:
+    """BokehJS itself, without what these charts do not need."""
+    resources = Resources(mode="inline", components=["bokeh"], log_level="warn")
+    return "\n".join(resources.js_raw)
+
+
+def _add(found: list[Chart], chart: Chart | None) -> None:
+    if chart is not None:
+        found.append(chart)
+
+
+# --- lines over steps ---------------------------------------------------------------------------------------------
+
+
+def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d) -> Chart | None:
+    drawn = [(number, run, run.metrics.of(line.key)) for number, run in enumerate(runs)]
+    drawn = [one for one in drawn if len(one[2].finite)]
+    if not drawn:
+        return None
+    plot = _plot(steps, DataRange1d(range_padding=0.05))
+    buckets = max(_FEWEST_BUCKETS, min(_MOST_BUCKETS, _POINTS // (2 * len(drawn))))
+    thinned = False
+    for number, run, series in drawn:
+        x, y = sampled(series.steps, series.values, buckets)
+        thinned = thinned or len(x) < len(series.steps)
+        source = ColumnDataSource({"x": x.astype(np.int32), "y": y.astype(np.float32)}, tags=[_tag(number)])
+        made = plot.add_glyph(
+            source, Line(x="x", y="y", line_width=1.6, line_dash=_dash(number)), tags=[_tag(number)], name=run.label
+        )
+        hovered = [made]
+        if line.dots or len(series.finite) < 30:  # a line through one point is none
+            hovered = [plot.add_glyph(source, Scatter(x="x", y="y", size=5), tags=[_tag(number)], name=run.label)]
+        plot.add_tools(
+            _hover(hovered, run.label, [("step", "@x{0,0}"), (line.title.partition(":")[0], f"@y{{{line.format}}}")])
+        )
+        _add_gaps(plot, number, series)
+    unit = line.unit or line.title
+    _axes(plot, "step", "", NumeralTickFormatter(format="0,0"), _formatter(line))
+    note = ""
+    if thinned:
+        note = (
+            f"Of a long run the lowest and the highest of each of {buckets:,} stretches of steps are drawn, so that "
+            "every spike is there; metrics.jsonl has every step."
+        )
+    if line.key == LOSS and any(series.not_finite for _, _, series in drawn):
+        note = f"A cross is a step whose loss is not finite. {note}".strip()
+    parts = [
+        f"{run.label} from {_number(series.finite[0])} to {_number(series.finite[-1])}" for _, run, series in drawn
+    ]
+    return Chart(line.key, line.title, f"{unit} by step: {'; '.join(parts)}.", note, plot)
+
+
+def _add_gaps(plot: Plot, number: int, series: Series) -> None:
+    """A cross where a value is no number, at the height of the last one that is."""
+    bad = set(series.not_finite)
+    if not bad:
+        return
+    x, y, last = [], [], float(series.finite[0])
+    for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+        if step in bad:
+            x.append(step)
+            y.append(last)
+        else:
+            last = value
+    source = ColumnDataSource({"x": x[:_MOST_GAPS], "y": y[:_MOST_GAPS]})
+    plot.add_glyph(source, Scatter(x="x", y="y", size=9, marker="x", line_width=2), tags=[_tag(number), "gap"])
+
+
+def _formatter(line: _Line) -> BasicTickFormatter | NumeralTickFormatter:
+    if line.key == MFU:
+        return NumeralTickFormatter(format="0.[0]%")
+    if line.key == LEARNING_RATE:
+        return BasicTickFormatter(precision=2)
+    return NumeralTickFormatter(format="0,0.[000]")
+
+
+# --- how long steps take ------------------------------------------------------------------------------------------
+
+
+def _histogram(runs: Sequence[RunData]) -> Chart | None:
+    drawn = [(number, run, run.metrics.of(STEP_SECONDS).finite) for number, run in enumerate(runs)]
+    drawn = [one for one in drawn if len(one[2])]
+    if not drawn:
+        return None
+    # The few longest (the first step compiles) would press all others into one bin.
+    low = min(float(np.quantile(values, 0.005)) for _, _, values in drawn)
+    high = max(float(np.quantile(values, 0.99)) for _, _, values in drawn)
+    margin = 0.1 * (high - low) or 0.05 * high or 1e-3
+    edges = np.linspace(max(0.0, low - margin), high + margin, _BINS + 1)
+    plot = _plot(DataRange1d(range_padding=0.02), DataRange1d(start=0, range_padding=0.05))
+    outside = []
+    for number, run, values in drawn:
+        counts, _ = np.histogram(values, edges)
+        more = values[(values < edges[0]) | (values > edges[-1])]
+        if len(more):
+            outside.append(f"{len(more):,} of {run.label} (longest {_number(float(more.max()))} s)")
+        # Its outline: two points for each bin.
+        x = np.repeat(edges, 2)
+        y = np.concatenate(([0.0], np.repeat(counts / len(values), 2), [0.0]))
+        source = ColumnDataSource({"x": x, "y": y}, tags=[_tag(number)])
+        made = plot.add_glyph(
+            source, Line(x="x", y="y", line_width=1.8, line_dash=_dash(number)), tags=[_tag(number)], name=run.label
+        )
+        plot.add_tools(_hover([made], run.label, [("step time", "@x{0,0.[0000]} s"), ("of its steps", "@y{0.0%}")]))
+    _axes(plot, "seconds a step takes", "", BasicTickFormatter(), NumeralTickFormatter(format="0.[0]%"))
+    note = "The share of each run's steps."
+    if outside:
+        note += f" Outside of it: {'; '.join(outside)}."
+    parts = [f"{run.label} {_number(float(np.median(values)))} s" for _, run, values in drawn]
+    return Chart("histogram", "Step time", f"How long steps take; their median is {'; '.join(parts)}.", note, plot)
+
+
+# --- the timeline -------------------------------------------------------------------------------------------------
+
+
+def _timeline(runs: Sequence[RunData]) -> Chart | None:
+    drawn = [(number, run) for number, run in enumerate(runs) if run.spans]
+    if not drawn:
+        return None
+    unit, seconds = _unit(max(run.spans[-1].end - run.spans[0].start for _, run in drawn))
+    labels = [run.label for _, run in drawn]
+    plot = _plot(DataRange1d(start=0, range_padding=0.03), FactorRange(factors=labels[::-1]), pans="xpan")
+    plot.y_scale = CategoricalScale()
+    plot.height = max(110, 64 + 30 * len(drawn))
+    for phase in Phase:
+        rows: dict[str, list[Any]] = {key: [] for key in ("y", "left", "right", "says")}
+        for _, run in drawn:
+            origin = run.spans[0].start
+            for span in run.spans:
+                if span.phase is phase:
+                    rows["y"].append(run.label)
+                    rows["left"].append((span.start - origin) / seconds)
+                    rows["right"].append((span.end - origin) / seconds)
+                    rows["says"].append(_duration(span.seconds))
+        if rows["y"]:
+            bar = HBar(y="y", left="left", right="right", height=0.62, line_width=1)
+            made = plot.add_glyph(ColumnDataSource(rows), bar, tags=[f"phase {phase}"], name=str(phase))
+            plot.add_tools(_hover([made], str(phase), [("", "@y"), ("for", "@says")]))
+    marks: dict[str, list[Any]] = {"x": [], "y": [], "what": [], "says": []}
+    for _, run in drawn:
+        for mark in run.marks:
+            if mark.bad and run.spans[0].start <= mark.at <= run.spans[-1].end:
+                marks["x"].append((mark.at - run.spans[0].start) / seconds)
+                marks["y"].append(run.label)
+                marks["what"].append(mark.what)
+                marks["says"].append(mark.says[:200])
+    if marks["x"]:
+        made = plot.add_glyph(
+            ColumnDataSource(marks), Scatter(x="x", y="y", size=10, marker="inverted_triangle"), tags=["mark"]
+        )
+        plot.add_tools(_hover([made], "", [("", "@what"), ("", "@says")]))
+    plot.add_layout(LinearAxis(axis_label=f"{unit} since it was submitted, or first seen"), "below")
+    plot.add_layout(CategoricalAxis(), "left")
+    plot.add_layout(Grid(dimension=0, ticker=BasicTicker()))
+    says = "; ".join(
+        f"{run.label}: {', '.join(f'{span.phase} {_duration(span.seconds)}' for span in run.spans[:12])}"
+        for _, run in drawn
+    )
+    return Chart(
+        "timeline",
+        "Timeline",
+        f"What each run did, one after another. {says}.",
+        "A triangle is a failure or a preemption.",
+        plot,
+    )
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    for name, size, least in (("days", 86400.0, 3.0), ("hours", 3600.0, 2.0), ("minutes", 60.0, 3.0)):
+        if seconds >= least * size:
+            return name, size
+    return "seconds", 1.0
+
+
+# --- what all have ------------------------------------------------------------------------------------------------
+
+
+def _plot(x: Any, y: Any, *, pans: str = "pan") -> Plot:
+    zooms: tuple[Any, ...] = ("width",) if pans == "xpan" else ("both",)
+    box = BoxZoomTool(dimensions=zooms[0])
+    tools: list[Any] = [box, PanTool(dimensions=zooms[0]), WheelZoomTool(dimensions=zooms[0]), SaveTool(), ResetTool()]
+    return Plot(
+        x_range=x,
+        y_range=y,
+        height=_HEIGHT,
+        sizing_mode="stretch_width",
+        min_border_left=8,
+        min_border_right=16,
+        toolbar=Toolbar(tools=tools, logo=None, autohide=True, active_drag=box, active_scroll=None),
+        toolbar_location="above",
+        output_backend="canvas",
+        title=None,
+    )
+
+
+def _axes(plot: Plot, below: str, left: str, x: Any, y: Any) -> None:
+    for place, label, dimension, formatter in (("below", below, 0, x), ("left", left, 1, y)):
+        axis = LinearAxis(axis_label=label or None, formatter=formatter, ticker=BasicTicker(desired_num_ticks=6))
+        plot.add_layout(axis, place)
+        plot.add_layout(Grid(dimension=dimension, ticker=axis.ticker))
+
+
+def _hover(renderers: list[Any], label: str, rows: list[tuple[str, str]]) -> HoverTool:
+    """A run's own tooltip. Its label is no template: what looks like one in it is broken up."""
+    plain = label.replace("@", "@\u200b").replace("$", "$\u200b")
+    tips = [("run", plain), *rows] if label and rows and rows[0][0] else [*rows, *([("", plain)] if label else [])]
+    return HoverTool(renderers=renderers, tooltips=tips, mode="mouse", line_policy="nearest", visible=False)
+
+
+def _tag(number: int) -> str:
+    return f"run {number}"
+
+
+def dash_of(number: int) -> str:
+    return _dash(number)
+
+
+def _dash(number: int) -> str:
+    return _DASHES[number // COLOURS % len(_DASHES)]
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _duration(seconds: float) -> str:
+    from launcher.output import duration
+
+    return duration(seconds) if seconds >= 1 else f"{seconds:.2f} s"

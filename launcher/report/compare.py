@@ -1,0 +1,56 @@
+"""What differs between the configs of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.report.model import RunData
+from launcher.values.tree import KeyPath, spell
+
+NOT_SET = "(not set)"
+# What follows from other keys, or differs between any two runs.
+_LEFT_OUT = {("run", "name"), ("storage", "mountPath")}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key, and its value in each of the runs, spelled as JSON; `usual` is the one that most of them have."""
+
+    key: str
+    values: Sequence[str]
+
+    @property
+    def usual(self) -> str:
+        return max(self.values, key=self.values.count)
+
+
+def differences(runs: Sequence[RunData]) -> list[Difference]:
+    """The keys whose values are not the same in all runs whose configs are known."""
+    trees = [dict(flat(run.config)) for run in runs if run.config]
+    keys = dict.fromkeys(path for tree in trees for path in tree)
+    found = []
+    for path in keys:
+        if path in _LEFT_OUT or path[0] == "accelerator":
+            continue
+        values = [spelled(tree[path]) if path in tree else NOT_SET for tree in trees]
+        if len(set(values)) > 1:
+            found.append(Difference(spell(path), values))
+    # What is trained first, then the rest in the order of the files.
+    return sorted(found, key=lambda one: not one.key.startswith("train."))
+
+
+def flat(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every key that holds a value, with it; a list is one value, and an empty map says nothing."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def spelled(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,237 @@
+"""Runs that are folders: this machine's, a copy of one, or one in a bucket.
+
+A folder that this machine's runner keeps has record.json, which tells when its attempts began and ended; one that only
+a trainer wrote to (storage of a cluster) has metrics.jsonl and events.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import LauncherError
+from launcher.local import folder as local_folder
+from launcher.local.record import CONFIG, EVENTS, METRICS, ORIGINS, RECORD
+from launcher.report import metrics as report_metrics
+from launcher.report import timeline
+from launcher.report.metrics import time_of
+from launcher.report.model import EVAL_LOSS, Metrics, Phase, RunData
+from launcher.report.storage import read_bucket, read_folder
+from launcher.report.timeline import Held
+from launcher.runs import RunStatus
+
+FILES = (RECORD, CONFIG, METRICS, EVENTS, ORIGINS)
+_NO_EVENTS = "There is no events.jsonl: when it started and restarted is read off its steps."
+_NO_ORIGINS = "Where its values were written was not kept: it was submitted by a Slipway that did not."
+_NO_METRICS = "It has no metrics.jsonl: no step is done yet."
+
+
+def of_folder(path: Path) -> RunData:
+    """The run in a folder of this machine. Raises LauncherError where there is none."""
+    path = path.expanduser().absolute()
+    if not path.is_dir():
+        raise LauncherError(f"There is no folder {path}.")
+    if (path / RECORD).exists():
+        found = local_folder.find(path.parent, path.name)
+        if found is not None:
+            return of_local(found.status())
+    return of_files(path.name, str(path), read_folder(path, FILES), f"The folder {path}.")
+
+
+def of_url(url: str) -> RunData:
+    """The run in a folder of a bucket. Raises LauncherError where there is none, or it cannot be read."""
+    name = url.rstrip("/").rpartition("/")[2]
+    return of_files(name, url, read_bucket(url, FILES), f"The bucket's folder {url.rstrip('/')}/.")
+
+
+def of_local(status: RunStatus) -> RunData:
+    """A run of this machine, by its status."""
+    found = local_folder.find(Path(status.folder).parent, Path(status.folder).name)
+    if found is None:
+        raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
+    now = time.time()
+    files = read_folder(found.path, FILES)
+    entries, damaged = report_metrics.lines(files.get(METRICS, b""))
+    events, _ = report_metrics.lines(files.get(EVENTS, b""))
+    metrics = report_metrics.metrics(entries, damaged=damaged)
+    config = found.config()
+    missing = [] if ORIGINS in files else [_NO_ORIGINS]
+    submitted, held, resubmitted = _attempts(found.record.history, status, now)
+    known = len(found.record.history) + 1
+    if known < status.attempt:
+        missing.append(
+            f"When its first {status.attempt - known} attempts began and ended was not kept, so that its time begins "
+            f"with attempt {status.attempt - known + 1}."
+        )
+    end = _time(status.ended) or now
+    changes = timeline.changes_of(events, metrics.times)
+    return RunData(
+        name=status.name,
+        kind=status.kind,
+        state=str(status.state),
+        reason=status.reason if str(status.state) not in ("succeeded", "running") else "",
+        source=f"This machine, {found.path}.",
+        now=now,
+        submitted=submitted,
+        ended=_time(status.ended),
+        steps_wanted=status.steps,
+        restarts=_restarts(events, status.restarts),
+        attempt=status.attempt,
+        chips=timeline.devices_of(events) or _chips(config),
+        accelerator=_accelerator(config),
+        metrics=metrics,
+        begins=timeline.begins_of(events),
+        spans=timeline.spans(submitted, held, changes, end, resubmitted=resubmitted),
+        marks=timeline.marks_of(events),
+        config=config,
+        origins=_origins(files.get(ORIGINS)),
+        missing=missing,
+    )
+
+
+def _attempts(
+    history: Sequence[Mapping[str, Any]], status: RunStatus, now: float
+) -> tuple[float | None, list[Held], list[float]]:
+    """When the run was first submitted, when each of its attempts held its machine, and the later submissions."""
+    attempts = [
+        *((_time(one.get("submitted")), _time(one.get("started")), _time(one.get("ended"))) for one in history),
+        (_time(status.submitted), _time(status.started), _time(status.ended) or now),
+    ]
+    held = [Held(start, end) for _, start, end in attempts if start is not None and end is not None]
+    submissions = [at for at, _, _ in attempts if at is not None]
+    if not held or _time(status.started) is None:  # it waits: for its turn in a sweep
+        held = [*held[:-1], *(Held(one.start, one.end, Phase.STOPPED) for one in held[-1:])]
+    return (submissions[0] if submissions else None), held, submissions[1:]
+
+
+def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> RunData:
+    """A folder's files without a record: what a trainer wrote, and the run config where somebody put it there."""
+    if not {CONFIG, METRICS, EVENTS, RECORD} & set(files):
+        raise LauncherError(
+            f"{where} is no run's folder: it has no {METRICS}, no {EVENTS} and no {CONFIG}.",
+            "A run's folder is one of those in ~/.slipway/runs, or BUCKET/NAME of a cluster's run.",
+        )
+    now = time.time()
+    entries, damaged = report_metrics.lines(files.get(METRICS, b""))
+    events, _ = report_metrics.lines(files.get(EVENTS, b""))
+    metrics = report_metrics.metrics(entries, damaged=damaged)
+    config = _json(files.get(CONFIG), f"{where.rstrip('/')}/{CONFIG}")
+    missing = ["When it waited for chips is not known from its folder: all time since its first start counts as held."]
+    missing += [] if METRICS in files else [_NO_METRICS]
+    missing += [] if EVENTS in files else [_NO_EVENTS]
+    if not config:
+        missing.append("Its config is not in the folder; only the cluster, or whoever submitted it, has it.")
+    elif ORIGINS not in files:
+        missing.append(_NO_ORIGINS)
+    wanted = timeline.steps_of(events) or _steps(config)
+    begin, end = _signs(metrics, events)
+    held = [Held(begin, end)] if begin is not None and end is not None else []
+    state, reason = _state(metrics, events, wanted)
+    return RunData(
+        name=name,
+        kind=str((config.get("run") or {}).get("kind") or ""),
+        state=state,
+        reason=reason,
+        source=source,
+        now=now,
+        ended=end,
+        steps_wanted=wanted,
+        restarts=_restarts(events, 0),
+        chips=timeline.devices_of(events) or _chips(config),
+        accelerator=_accelerator(config),
+        metrics=metrics,
+        begins=timeline.begins_of(events),
+        spans=timeline.spans(None, held, training(events, metrics, begin), end or now),
+        marks=timeline.marks_of(events),
+        config=config,
+        origins=_origins(files.get(ORIGINS)),
+        missing=missing,
+    )
+
+
+def training(events: Sequence[Mapping[str, Any]], metrics: Metrics, begin: float | None) -> list[timeline.Change]:
+    """What the run did with its chips, where only its steps may tell it."""
+    changes = timeline.changes_of(events, metrics.times)
+    if not changes and metrics.times and begin is not None:
+        changes = [timeline.Change(begin, Phase.TRAINING)]
+    return changes
+
+
+def _signs(metrics: Metrics, events: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+    """The first and the last sign of life."""
+    times = [*metrics.times, *(at for event in events if (at := _time(event.get("time"))) is not None)]
+    if not times:
+        return None, None
+    first = min(times)
+    seconds = metrics.of("step_seconds").finite[:1]
+    if not events and seconds and not metrics.of(EVAL_LOSS).steps:
+        first -= seconds[0]  # the first step is told when it is done
+    return first, max(times)
+
+
+def _state(metrics: Metrics, events: Sequence[Mapping[str, Any]], wanted: int | None) -> tuple[str, str]:
+    """Succeeded or failed where the files say so; "unknown" where the run may go on, or have been stopped."""
+    if wanted and (metrics.steps_done or 0) >= wanted:
+        return "succeeded", ""
+    last = events[-1] if events else {}
+    if last.get("event") == "error":
+        return "failed", str(last.get("message") or "")
+    return "unknown", "Its folder does not say whether it goes on."
+
+
+def _restarts(events: Sequence[Mapping[str, Any]], known: int) -> int:
+    """How often training began again, over all attempts."""
+    loops = sum(event.get("event") in ("loop_started", "command_started") for event in events)
+    return max(known, loops - 1)
+
+
+def _steps(config: Mapping[str, Any]) -> int | None:
+    steps = (config.get("train") or {}).get("steps")
+    return steps if isinstance(steps, int) and steps > 0 else None
+
+
+def _chips(config: Mapping[str, Any]) -> int | None:
+    row, slice_ = config.get("accelerator") or {}, config.get("slice") or {}
+    if not row:
+        return None
+    hosts = slice_.get("hosts") if row.get("kind") == "cpu" else None
+    return int(hosts or row.get("chips") or 1) * int(slice_.get("count") or 1)
+
+
+def _accelerator(config: Mapping[str, Any]) -> str:
+    row, count = config.get("accelerator") or {}, int((config.get("slice") or {}).get("count") or 1)
+    shape = " ".join(filter(None, (str(row.get("name") or ""), str(row.get("topology") or ""))))
+    return f"{count} × {shape}" if shape and count > 1 else shape
+
+
+chips_of, accelerator_of = _chips, _accelerator
+
+
+def _json(data: bytes | None, where: str) -> dict[str, Any]:
+    if data is None:
+        return {}
+    try:
+        tree = json.loads(data)
+    except ValueError as error:
+        raise LauncherError(f"{where} is damaged: it is no JSON.") from error
+    if not isinstance(tree, dict):
+        raise LauncherError(f"{where} is damaged: it holds no run config.")
+    return tree
+
+
+def _origins(data: bytes | None) -> dict[str, str]:
+    """The origin of each key, by its spelling, as people read it."""
+    if not data:
+        return {}
+    try:
+        found = json.loads(data)
+        return {str(one["key"]): str(one["origin"]) for one in found}
+    except (ValueError, TypeError, KeyError):
+        return {}
+
+
+def _time(text: Any) -> float | None:
+    return time_of(text)

@@ -1,0 +1,185 @@
+"""When a run on a cluster waited and had its chips: from its Workload, its object, and the Events of both.
+
+A condition keeps its last change only, an Event is kept for an hour (unless the API server was told otherwise); what
+neither tells any more is said to be missing, not guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher import objects
+from launcher.kube.states import Seen
+from launcher.report.metrics import time_of
+from launcher.report.model import Mark, Phase
+from launcher.report.timeline import Change, Held
+
+Object = Mapping[str, object]
+
+# A condition's time has whole seconds, an Event's has more: so near, the two tell of one thing.
+_SAME = 2.0
+_EVICTED = "EvictedDueTo"
+# What is told of a run's life, by the reason of the Event: a word or two, and whether it is bad.
+_WORDS: Mapping[str, tuple[str, bool]] = {
+    "CreatedWorkload": ("queued", False),
+    "Admitted": ("admitted", False),
+    "Preempted": ("preempted", True),
+    "RestartJobSetFailurePolicyAction": ("restarts", True),
+    "JobsReady": ("pods ready again", False),
+    "ReachedMaxRestarts": ("no restart is left", True),
+    "JobSetFailed": ("failed", True),
+    "AllJobsCompleted": ("completed", False),
+    "CreatedRayCluster": ("Ray cluster made", False),
+    "DeletedRayCluster": ("Ray cluster deleted", False),
+    "FailedToCreateRayCluster": ("no Ray cluster", True),
+    "FinishedWorkload": ("finished", False),
+}
+
+
+@dataclass(frozen=True)
+class History:
+    """`held` are the times with chips, `changes` what pods and JobSet say of them, `marks` what happened."""
+
+    held: Sequence[Held]
+    changes: Sequence[Change]
+    marks: Sequence[Mark]
+    missing: Sequence[str]
+
+
+def history(seen: Seen, events: Iterable[Mapping[str, object]], end: float) -> History:
+    """The history of a run up to `end`, when it ended or was looked at.
+
+    `events` are core/v1 Events of its Workload and of its object; others are passed over.
+    """
+    told = sorted(_told(seen, events), key=lambda event: event.at)
+    if not seen.queued:
+        begin = _begin_without_queue(seen)
+        held = [] if begin is None else [Held(begin, end)]
+        return History(held, _changes(seen, told), _marks(told), [])
+    held, missing = _held(seen, told, end)
+    return History(held, _changes(seen, told), _marks(told), missing)
+
+
+@dataclass(frozen=True)
+class _Told:
+    at: float
+    kind: str
+    reason: str
+    message: str
+
+
+def _told(seen: Seen, events: Iterable[Mapping[str, object]]) -> list[_Told]:
+    uids = {objects.uid(seen.obj), *([objects.uid(seen.workload)] if seen.workload is not None else [])}
+    found = {}
+    for event in events:
+        of = event.get("involvedObject")
+        at = (
+            time_of(event.get("eventTime"))
+            or time_of(event.get("lastTimestamp"))
+            or time_of(event.get("firstTimestamp"))
+        )
+        if isinstance(of, Mapping) and of.get("uid") in uids and at is not None:
+            one = _Told(at, str(of.get("kind")), str(event.get("reason")), str(event.get("message") or ""))
+            found[one] = None
+    return list(found)
+
+
+def _held(seen: Seen, told: Sequence[_Told], end: float) -> tuple[list[Held], list[str]]:
+    """The times between an admission and the eviction, or the end, after it."""
+    workload = seen.workload
+    admitted = [event.at for event in told if event.kind == "Workload" and event.reason == "Admitted"]
+    evicted = [
+        (event.at, Phase.PREEMPTED if "Preempted" in event.reason else Phase.QUEUED)
+        for event in told
+        if event.kind == "Workload" and event.reason.startswith(_EVICTED)
+    ]
+    _add_condition(admitted, seen, "Admitted")
+    last = objects.condition(workload, "Evicted") or {}
+    if last.get("status") == "True":
+        evicted = _with(evicted, time_of(last.get("lastTransitionTime")), str(last.get("reason")))
+    requeued = objects.condition(workload, "Requeued") or {}
+    if requeued.get("reason") in ("Preempted", "PodsReadyTimeout", "NodeFailures", "AdmissionCheck"):
+        # Set when it was put back into the queue: right after it was evicted.
+        evicted = _with(evicted, time_of(requeued.get("lastTransitionTime")), str(requeued["reason"]))
+    held: list[Held] = []
+    missing = []
+    unknown = 0
+    begin: float | None = None
+    for at, after in sorted([*((at, None) for at in admitted), *evicted], key=lambda one: one[0]):
+        if after is None:
+            begin = at if begin is None else begin
+        elif begin is not None:
+            held.append(Held(begin, at, after))
+            begin = None
+        else:
+            unknown += 1
+    if begin is not None:
+        held.append(Held(begin, end))
+    evictions = (objects.status(workload).get("schedulingStats") or {}).get("evictions") if workload else None
+    counted = sum(int(each.get("count") or 0) for each in evictions or [])
+    gone = max(unknown, counted - len(held) + (begin is not None))
+    if gone > 0:
+        missing.append(
+            f"When it had its chips before {gone} of its evictions is not known any more: the cluster keeps Events "
+            "for an hour or so, and conditions tell of the last one only."
+        )
+    if workload is None and not held:
+        missing.append("Its Workload is gone, and with it when it waited and when it had its chips.")
+    return held, missing
+
+
+def _with(evicted: Sequence[tuple[float, Phase]], at: float | None, reason: str) -> list[tuple[float, Phase]]:
+    if at is None or any(abs(at - other) < _SAME for other, _ in evicted):
+        return list(evicted)
+    return [*evicted, (at, Phase.PREEMPTED if reason == "Preempted" else Phase.QUEUED)]
+
+
+def _add_condition(times: list[float], seen: Seen, kind: str) -> None:
+    if not objects.is_true(seen.workload, kind):
+        return
+    at = time_of((objects.condition(seen.workload, kind) or {}).get("lastTransitionTime"))
+    if at is not None and not any(abs(at - other) < _SAME for other in times):
+        times.append(at)
+
+
+def _begin_without_queue(seen: Seen) -> float | None:
+    if seen.suspended:
+        return None
+    return time_of(objects.status(seen.obj).get("startTime")) or time_of(seen.obj["metadata"].get("creationTimestamp"))
+
+
+def _changes(seen: Seen, told: Sequence[_Told]) -> list[Change]:
+    """Pods that are ready train, a JobSet that restarts does not: coarser than what a trainer tells."""
+    found = []
+    ready = objects.condition(seen.workload, "PodsReady") or {}
+    at = time_of(ready.get("lastTransitionTime"))
+    if at is not None and ready.get("reason") in ("Started", "Recovered", "WaitForRecovery"):
+        found.append(Change(at, Phase.RESTARTING if ready["reason"] == "WaitForRecovery" else Phase.TRAINING))
+    for event in told:
+        if event.reason == "RestartJobSetFailurePolicyAction":
+            found.append(Change(event.at, Phase.RESTARTING))
+        elif event.reason == "JobsReady":
+            found.append(Change(event.at, Phase.TRAINING))
+    again = objects.condition(seen.obj, "RestartingJobSet") or {}
+    at = time_of(again.get("lastTransitionTime"))
+    if at is not None and again.get("reason") in ("JobsReady", "DefaultFailurePolicy"):
+        found.append(Change(at, Phase.TRAINING if again["status"] == "False" else Phase.RESTARTING))
+    began = time_of((objects.status(seen.obj).get("rayJobInfo") or {}).get("startTime"))
+    if began is not None:
+        found.append(Change(began, Phase.TRAINING))
+    return found
+
+
+def _marks(told: Sequence[_Told]) -> list[Mark]:
+    found = []
+    for event in told:
+        says = re.sub(r" \(UID: [^)]*\)", "", event.message).partition("; preemptor path:")[0]
+        if event.reason.startswith(_EVICTED):
+            if "Preempted" not in event.reason:
+                found.append(Mark(event.at, "evicted", says, bad=True))
+        elif event.reason in _WORDS and (event.kind == "Workload") == (event.reason in ("Admitted", "Preempted")):
+            what, bad = _WORDS[event.reason]
+            found.append(Mark(event.at, what, says, bad))
+    return found

@@ -1,0 +1,116 @@
+"""From the lines of metrics.jsonl and events.jsonl, or of a log, to what a report draws."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from launcher.report.model import (
+    EVAL_LOSS,
+    GRAD_NORM,
+    LEARNING_RATE,
+    LOSS,
+    MFU,
+    STEP_SECONDS,
+    TFLOPS,
+    TOKENS,
+    Metrics,
+    Numbers,
+    Series,
+)
+
+_OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM)
+# Clocks are set right by less than this now and then (s).
+_JUMP = 1.0
+
+Entry = Mapping[str, Any]
+
+
+def lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects of a file of lines, and how many lines are none: one that was cut by a kill, as a rule."""
+    whole = [line for line in data.split(b"\n") if line.strip()]
+    try:  # at once: most files are whole, and ten times faster so
+        entries = json.loads(b"[" + b",".join(whole) + b"]")
+    except ValueError:
+        entries = [_parsed(line) for line in whole]
+    objects = [entry for entry in entries if isinstance(entry, dict)]
+    return objects, len(whole) - len(objects)
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def metrics(entries: Sequence[Entry], *, damaged: int = 0) -> Metrics:
+    """The series of all quantities, in the order of their steps; of a step that was done twice, the later line."""
+    steps: dict[int, Entry] = {}
+    evals: dict[int, Entry] = {}
+    for entry in entries:
+        step = entry.get("step")
+        if isinstance(step, int) and not isinstance(step, bool):
+            (evals if EVAL_LOSS in entry else steps)[step] = entry
+        else:
+            damaged += 1
+    notes = []
+    if damaged:
+        notes.append(f"{damaged} line{'s' if damaged > 1 else ''} of its metrics cannot be read, and are left out.")
+    doubles = len(entries) - len(steps) - len(evals)
+    if doubles > 0 and not damaged:
+        notes.append(f"{doubles} of its steps were done twice, after a restart; the later counts.")
+    times = _times(entries)
+    back = float(np.max(times[:-1] - times[1:], initial=0.0))
+    if back > _JUMP and doubles <= 0:
+        notes.append(f"The clock of its machine went back by {back:,.0f} s, so that its times are not to be trusted.")
+    ordered = sorted(steps)
+    series = {EVAL_LOSS: _series(EVAL_LOSS, sorted(evals), evals)}
+    for key in _OF_A_STEP:
+        found = _series(key, ordered, steps)
+        if key == LOSS or len(found.finite):
+            series[key] = found
+    return Metrics(series, times.tolist(), notes)
+
+
+def _series(key: str, ordered: Sequence[int], entries: Mapping[int, Entry]) -> Series:
+    has = [step for step in ordered if key in entries[step]]
+    values = [entries[step][key] for step in has]
+    try:
+        column = np.array(values, dtype=np.float64)  # null becomes NaN
+    except (ValueError, TypeError):
+        column = np.array([number(value) for value in values])
+    return Series(np.array(has, dtype=np.float64), column)
+
+
+def _times(entries: Sequence[Entry]) -> Numbers:
+    """The times of the lines that tell theirs."""
+    texts = [entry["time"] for entry in entries if "time" in entry]
+    try:  # as the trainer writes them, all at once: one by one takes as long as all the rest
+        stamps = np.array([text[:-1] if text[-1:] == "Z" else "" for text in texts], dtype="datetime64[ms]")
+        if not np.isnat(stamps).any():
+            return stamps.astype(np.int64) / 1000
+    except (ValueError, TypeError):
+        pass
+    return np.array([at for text in texts if (at := time_of(text)) is not None], dtype=np.float64)
+
+
+def number(value: Any) -> float:
+    """A number; NaN for what is none (null, as JSON has no NaN)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    return float(value)
+
+
+def time_of(text: Any) -> float | None:
+    """An RFC 3339 time as seconds since 1970; None for anything else."""
+    try:
+        at = datetime.fromisoformat(str(text)) if text else None
+    except ValueError:
+        return None
+    return at.timestamp() if at is not None and at.tzinfo is not None else None

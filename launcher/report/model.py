@@ -1,0 +1,195 @@
+"""What a report tells of a run, wherever it was read. Times are seconds since 1970, of whatever clock wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+
+class Phase(StrEnum):
+    """What a run does for a while. It holds its chips while it starts, trains or restarts, and in no other."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    TRAINING = "training"
+    RESTARTING = "restarting"
+    PREEMPTED = "preempted"
+    STOPPED = "stopped"
+
+    @property
+    def holds_chips(self) -> bool:
+        return self in (Phase.STARTING, Phase.TRAINING, Phase.RESTARTING)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it wants chips and has none."""
+        return self in (Phase.QUEUED, Phase.PREEMPTED)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A phase from `start` to `end`."""
+
+    phase: Phase
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at one moment: `what` in a word or two, `says` the words of whoever told it."""
+
+    at: float
+    what: str
+    says: str = ""
+    bad: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One quantity of a run: values beside their steps, both of the same length; a value may be NaN."""
+
+    steps: Numbers = field(default_factory=lambda: np.empty(0))
+    values: Numbers = field(default_factory=lambda: np.empty(0))
+
+    @cached_property
+    def finite(self) -> Numbers:
+        found: Numbers = self.values[np.isfinite(self.values)]
+        return found
+
+    @property
+    def last(self) -> float | None:
+        return float(self.finite[-1]) if len(self.finite) else None
+
+    @cached_property
+    def median(self) -> float | None:
+        return float(np.median(self.finite)) if len(self.finite) else None
+
+    @cached_property
+    def not_finite(self) -> list[int]:
+        """The steps whose value is no number (the trainer writes null for NaN and infinity)."""
+        return [int(step) for step in self.steps[~np.isfinite(self.values)]]
+
+
+LOSS, EVAL_LOSS, STEP_SECONDS = "loss", "eval_loss", "step_seconds"
+TOKENS, TFLOPS, MFU = "tokens_per_second_per_device", "tflops_per_second_per_device", "mfu"
+LEARNING_RATE, GRAD_NORM = "learning_rate", "grad_norm"
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """metrics.jsonl: a Series for each quantity, by its key there; `times` are those of its lines, as they stand there,
+    and `notes` sentences about what is odd in the file."""
+
+    series: Mapping[str, Series] = field(default_factory=dict)
+    times: Sequence[float] = ()
+    notes: Sequence[str] = ()
+
+    def of(self, key: str) -> Series:
+        return self.series.get(key) or Series()
+
+    @property
+    def steps_done(self) -> int | None:
+        steps = self.of(LOSS).steps
+        return int(steps[-1]) + 1 if len(steps) else None
+
+    @property
+    def best_eval(self) -> float | None:
+        found = self.of(EVAL_LOSS).finite
+        return float(found.min()) if len(found) else None
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """How much of the time with chips was spent on steps that count.
+
+    productive: seconds of the steps in metrics.jsonl, each once, so that a step which was lost and done again counts
+    as one; the first step after each start counts as the run's median step, for the rest of it is compilation.
+    held: seconds from the first start to the end in which the run had its chips, whatever it did with them. Time in
+    the queue, before the first start or after a preemption, is no part of it.
+    """
+
+    productive: float
+    held: float
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.productive / self.held)
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run of a report. `label` is its name, made unique in the report.
+
+    `source` says in a sentence where the data comes from, `missing` what it lacks, a sentence each. `origins` is
+    where each key of `config` was written; empty where nobody kept it. `now` is when it was read.
+    """
+
+    name: str
+    kind: str
+    state: str
+    source: str
+    now: float
+    label: str = ""
+    reason: str = ""
+    submitted: float | None = None
+    ended: float | None = None
+    steps_wanted: int | None = None
+    restarts: int = 0
+    attempt: int = 1
+    chips: int | None = None
+    accelerator: str = ""
+    metrics: Metrics = field(default_factory=Metrics)
+    begins: Sequence[int] = ()
+    spans: Sequence[Span] = ()
+    marks: Sequence[Mark] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+
+    @property
+    def ends(self) -> float:
+        return self.ended if self.ended is not None else self.now
+
+    @property
+    def wall(self) -> float | None:
+        """Seconds from its submission, or the first that is known of it, to its end or to now."""
+        begins = (
+            self.submitted if self.submitted is not None else min((span.start for span in self.spans), default=None)
+        )
+        return None if begins is None else max(0.0, self.ends - begins)
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds in which it wanted chips and had none; None where nothing is known of that."""
+        if self.submitted is None:
+            return None
+        return sum(span.seconds for span in self.spans if span.phase.waits)
+
+    @property
+    def held(self) -> float:
+        return sum(span.seconds for span in self.spans if span.phase.holds_chips)
+
+    @cached_property
+    def goodput(self) -> Goodput | None:
+        """None where it had no chips yet, or has done no step."""
+        seconds = self.metrics.of(STEP_SECONDS)
+        usual = seconds.median
+        if usual is None or self.held <= 0:
+            return None
+        values = np.nan_to_num(seconds.values, nan=0.0, posinf=0.0, neginf=0.0)
+        first = np.isin(seconds.steps, [*self.begins, seconds.steps[0]])
+        productive = np.where(first, np.minimum(values, usual), values).sum()
+        return Goodput(float(productive), self.held)

@@ -1,0 +1,57 @@
+"""Where a report is written: whole or not at all, and never over what is no report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.errors import LauncherError
+
+if TYPE_CHECKING:
+    from launcher.report.model import RunData
+
+_SUFFIX = ".report.html"
+_MARK = b'<meta name="generator" content="Slipway report">'
+# The mark stands in the page's head.
+_HEAD = 4096
+
+
+def default_name(names: Sequence[str], runs: Sequence[RunData]) -> str:
+    """NAME.report.html, of several that were asked for: NAME-and-2-more.report.html, in the current folder."""
+    name = names[0].rstrip("/").rpartition("/")[2] if len(names) == 1 else runs[0].name
+    name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".") or "run"
+    return f"{name[:100]}-and-{len(names) - 1}-more{_SUFFIX}" if len(names) > 1 else f"{name[:100]}{_SUFFIX}"
+
+
+def check(path: Path, *, force: bool) -> None:
+    """Raise LauncherError where a report cannot be written to `path`, before anything is read for it."""
+    if path.is_dir():
+        raise LauncherError(f"{path} is a folder; --out takes a file.")
+    if not path.parent.is_dir():
+        raise LauncherError(f"There is no folder {path.parent} to write {path.name} to.")
+    if force or not path.exists():
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise LauncherError(f"{path} is there, and cannot be read: {error.strerror}.") from error
+    if _MARK not in head:
+        raise LauncherError(
+            f"{path} is there, and is no report of Slipway's.", "--out FILE takes another name, --force overwrites it."
+        )
+
+
+def write(path: Path, page: str) -> None:
+    """Replace the file in one step. Raises LauncherError."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        try:
+            draft.write_text(page, encoding="utf-8", errors="replace")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise LauncherError(f"The report cannot be written to {path}: {error.strerror}.") from error

@@ -1,0 +1,89 @@
+"use strict";
+// The page is there and read before this draws: BokehJS, a megabyte, is started after the first paint.
+(function () {
+  const data = document.getElementById("charts-data");
+  if (!data) return;
+
+  function start() {
+    const script = document.createElement("script");
+    script.textContent = document.getElementById("bokeh").textContent;
+    document.head.appendChild(script);
+    draw(JSON.parse(data.textContent)).then(() => document.documentElement.setAttribute("data-drawn", "yes"));
+  }
+
+  async function draw({doc, roots}) {
+    const targets = {};
+    for (const [key, root] of Object.entries(roots)) {
+      const element = document.querySelector("#chart-" + key + " .plot");
+      element.id = "plot-" + key;
+      targets[root] = element.id;
+    }
+    await Bokeh.embed.embed_items({charts: doc}, [{docid: "charts", roots: targets, root_ids: Object.keys(targets)}]);
+    const drawn = Bokeh.documents[Bokeh.documents.length - 1];
+    const models = [...drawn._all_models.values()];
+    paint(models);
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => paint(models));
+    window.addEventListener("beforeprint", () => paint(models));
+    window.addEventListener("afterprint", () => paint(models));
+    choose(models);
+  }
+
+  const tag = (model, word) => {
+    const found = (model.tags || []).find((each) => String(each).startsWith(word + " "));
+    return found === undefined ? null : found.slice(word.length + 1);
+  };
+
+  function paint(models) {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue("--" + name).trim();
+    for (const model of models) {
+      if (model.type === "Plot") {
+        model.setv({background_fill_color: null, border_fill_color: null, outline_line_color: null});
+      } else if (model.type.endsWith("Axis")) {
+        model.setv({
+          axis_label_text_color: colour("axis"), axis_label_text_font_style: "normal", axis_label_text_font_size: "12px",
+          major_label_text_color: colour("axis"), major_label_text_font_size: "12px",
+          axis_line_color: colour("line"), major_tick_line_color: colour("line"), minor_tick_line_color: null,
+        });
+      } else if (model.type === "Grid") {
+        model.setv({grid_line_color: colour("grid")});
+      } else if (model.type === "GlyphRenderer") {
+        const run = tag(model, "run"), phase = tag(model, "phase");
+        if (run !== null) {
+          const ink = colour("run-" + (Number(run) % 6 + 1));
+          model.glyph.setv(model.glyph.type === "Line" ? {line_color: ink} : {line_color: ink, fill_color: ink});
+        } else if (phase !== null) {
+          model.glyph.setv({fill_color: colour(phase), line_color: colour("page")});
+        } else {
+          model.glyph.setv({fill_color: colour("bad"), line_color: colour("page")});
+        }
+      }
+    }
+  }
+
+  function choose(models) {
+    const legend = document.querySelector(".legend");
+    if (!legend) return;
+    legend.hidden = false;
+    const boxes = [...legend.querySelectorAll("input")];
+    const show = () => {
+      const shown = new Map(boxes.map((box) => [box.dataset.run, box.checked]));
+      for (const model of models) {
+        const run = model.type === "GlyphRenderer" ? tag(model, "run") : null;
+        if (run !== null) model.visible = shown.get(run);
+      }
+    };
+    for (const box of boxes) box.addEventListener("change", show);
+    for (const button of legend.querySelectorAll("button")) {
+      button.addEventListener("click", () => { for (const box of boxes) box.checked = button.dataset.all === "1"; show(); });
+    }
+  }
+
+  const details = () => {
+    const wanted = location.hash ? document.getElementById(location.hash.slice(1)) : null;
+    if (wanted && wanted.tagName === "DETAILS") wanted.open = true;
+  };
+  window.addEventListener("hashchange", details);
+  details();
+  requestAnimationFrame(() => setTimeout(start, 0));
+})();

@@ -1,0 +1,112 @@
+"""The page: one file that holds all it needs and loads nothing, which its Content-Security-Policy forbids it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+
+from launcher import output
+from launcher.report import charts, compare, summary
+from launcher.report.model import Mark, Phase, RunData
+from launcher.values.tree import spell
+
+GENERATOR = "Slipway report"
+"""What the page says of itself, by which a report is known that may be replaced."""
+# A run that restarts all the time has thousands of events.
+_MOST_MARKS = 200
+_TABLE = "the accelerator table"
+_DEFAULTS = "charts/"
+
+Entry = tuple[str, str, str]
+
+
+def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> str:
+    """The report of the runs as HTML. `left_out` are sentences about runs that are not in it."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    drawn = charts.charts(runs)
+    data = [summary.values(run) for run in runs]
+    bokeh, js = (charts.script() if drawn else ""), _file("page.js")
+    compared = [(number, run) for number, run in enumerate(runs) if run.config]
+    # nosec: everything is escaped but what is marked below, which is ours or escaped by _inert.
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    config_table = environment.from_string(_file("config.html"))
+    return environment.from_string(_file("page.html")).render(
+        generator=GENERATOR,
+        title=title,
+        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        runs=runs,
+        left_out=left_out,
+        columns=summary.shown_columns(data),
+        rows=summary.rows(data),
+        colours=charts.COLOURS,
+        dash=charts.dash_of,
+        differences=compare.differences(runs) if len(compared) > 1 else None,
+        compared=compared,
+        unknown_configs=[run.label for run in runs if not run.config],
+        charts=drawn,
+        phases=[phase for phase in Phase if any(span.phase is phase for run in runs for span in run.spans)],
+        times=[_times(run) for run in runs],
+        most_marks=_MOST_MARKS,
+        shown_marks=_shown,
+        clock=_clock,
+        configs=[_config(run) for run in runs],
+        config_table=lambda entries, origins: Markup(config_table.render(entries=entries, origins=bool(origins))),
+        css=Markup(_file("page.css")),
+        script_hashes=Markup(" ".join(_hash(text) for text in (js, bokeh) if text)),
+        document=Markup(_inert(charts.document(drawn))) if drawn else "",
+        bokeh=Markup(bokeh),
+        js=Markup(js),
+    )
+
+
+@cache
+def _file(name: str) -> str:
+    return files("launcher.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """A script as a Content-Security-Policy names it: no other may run, whatever got into the page."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _inert(text: str) -> str:
+    """JSON that can stand in a script element: nothing in it ends the element."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _times(run: RunData) -> list[tuple[Phase, str, str]]:
+    total = sum(span.seconds for span in run.spans)
+    found = []
+    for phase in Phase:
+        seconds = sum(span.seconds for span in run.spans if span.phase is phase)
+        if seconds:
+            found.append((phase, output.duration(seconds), f"{seconds / total:.1%}"))
+    return found
+
+
+def _shown(marks: Sequence[Mark]) -> Sequence[Mark]:
+    if len(marks) <= _MOST_MARKS:
+        return marks
+    return [*marks[: _MOST_MARKS // 2], *marks[-_MOST_MARKS // 2 :]]
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _config(run: RunData) -> tuple[list[Entry], list[Entry]]:
+    """What its submitter wrote, and the chart's defaults; all of it in the first where nobody knows which is which."""
+    own: list[Entry] = []
+    defaults: list[Entry] = []
+    for path, value in compare.flat(run.config):
+        key = spell(path)
+        origin = run.origins.get(key) or (_TABLE if path[0] == "accelerator" else "")
+        theirs = not run.origins or not (origin.startswith(_DEFAULTS) or path[0] == "accelerator")
+        (own if theirs else defaults).append((key, compare.spelled(value), origin))
+    return own, defaults

@@ -1,0 +1,224 @@
+"""From what the user names (runs, sweeps, folders, URLs of buckets) to the data of runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher import api
+from launcher.errors import LauncherError
+from launcher.place import Place
+from launcher.report import folders, kube, timeline
+from launcher.report import metrics as report_metrics
+from launcher.report.metrics import time_of
+from launcher.report.model import RunData
+from launcher.report.timeline import Change, Held
+from launcher.runs import Backend, RunStatus, State
+
+_TOGETHER = 8
+_EVENTS_GONE = "Its Events could not be read, so that only its last admission and eviction are known"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A run that was asked for and cannot be read, and why."""
+
+    name: str
+    error: LauncherError
+
+
+def read(names: Sequence[str], place: Place, say: Callable[[str], None]) -> tuple[list[RunData], list[Unreadable]]:
+    """The runs behind `names`, in their order and each once, and what could not be read."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    found: list[tuple[str, Callable[[], RunData]]] = []
+    bad: list[Unreadable] = []
+    for name in dict.fromkeys(names):
+        try:
+            found += _behind(name, place, say)
+        except LauncherError as error:
+            bad.append(Unreadable(name, error))
+
+    def readable(one: tuple[str, Callable[[], RunData]]) -> RunData | Unreadable:
+        try:
+            return one[1]()
+        except LauncherError as error:
+            return Unreadable(one[0], error)
+
+    with ThreadPoolExecutor(_TOGETHER) as pool:
+        answers = list(pool.map(readable, found))
+    runs = {(run.name, run.source): run for run in answers if isinstance(run, RunData)}
+    return _labelled(list(runs.values())), [*bad, *(one for one in answers if isinstance(one, Unreadable))]
+
+
+def _behind(name: str, place: Place, say: Callable[[str], None]) -> list[tuple[str, Callable[[], RunData]]]:
+    """What to call for the runs that one argument means."""
+    from launcher.report.storage import is_url
+
+    if is_url(name):
+        return [(name, lambda: folders.of_url(name))]
+    if _is_path(name):
+        return [(name, lambda: folders.of_folder(Path(name)))]
+    try:
+        backend, run = api.resolve(name, place)
+    except api.NoSuchRun as error:
+        if Path(name).is_dir():
+            error.hint = f"To mean the folder, write ./{name}. {error.hint}".strip()
+        raise
+    runs = [run] if isinstance(run, RunStatus) else run.runs
+    return [(each.name, _reader(backend, each, say, whole=isinstance(run, RunStatus))) for each in runs]
+
+
+def _reader(backend: Backend, status: RunStatus, say: Callable[[str], None], *, whole: bool) -> Callable[[], RunData]:
+    """`whole`: whether the status is one that was asked for by itself, with all that it can tell."""
+    if status.kind == "local":
+        return lambda: folders.of_local(status)
+    return lambda: _of_cluster(backend, status if whole else backend.status(status.name) or status, say)
+
+
+def _is_path(name: str) -> bool:
+    """Whether an argument is a folder: it has a slash (but run/NAME and sweep/NAME have one, too), a dot or a tilde."""
+    if name.startswith(("run/", "sweep/")):
+        return False
+    return "/" in name or name.startswith(("~", ".")) or Path(name).is_absolute()
+
+
+def _labelled(runs: Sequence[RunData]) -> list[RunData]:
+    """The runs with labels that tell them apart: their names, numbered where several have one."""
+    counts: dict[str, int] = {}
+    labelled = []
+    for run in runs:
+        counts[run.name] = counts.get(run.name, 0) + 1
+        several = sum(other.name == run.name for other in runs) > 1
+        labelled.append(replace(run, label=f"{run.name} ({counts[run.name]})" if several else run.name))
+    return labelled
+
+
+# --- runs on a cluster ------------------------------------------------------------------------------------------
+
+
+def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None]) -> RunData:
+    """A run of a cluster: its folder in a bucket where that can be read, else its log; and its objects."""
+    now = time.time()
+    source, missing, entries, events, damaged = _trainers(backend, status, say)
+    metrics = report_metrics.metrics(entries, damaged=damaged)
+    end = time_of(status.ended) or now
+    config, held, changes, marks, more = _objects(backend, status, end)
+    told = timeline.changes_of(events, metrics.times)
+    submitted = time_of(status.submitted)
+    return RunData(
+        name=status.name,
+        kind=status.kind,
+        state=str(status.state),
+        reason=status.reason if status.state not in (State.SUCCEEDED, State.RUNNING) else "",
+        source=f"{source} Its object in {backend.where}.",
+        now=now,
+        submitted=submitted,
+        ended=time_of(status.ended),
+        steps_wanted=status.steps,
+        restarts=max(status.restarts, sum(event.get("event") == "loop_started" for event in events) - 1),
+        attempt=status.attempt,
+        chips=timeline.devices_of(events) or folders.chips_of(config),
+        accelerator=folders.accelerator_of(config),
+        metrics=metrics,
+        begins=timeline.begins_of(events),
+        # The trainer knows best what it does; pods and Ray's job only that it may.
+        spans=timeline.spans(submitted, held, told or changes, end),
+        marks=sorted([*marks, *timeline.marks_of(events)], key=lambda mark: mark.at),
+        config=config,
+        missing=[
+            *missing,
+            *more,
+            *(
+                []
+                if not config
+                else ["Where its values were written is known to whoever submitted it, not to the cluster."]
+            ),
+        ],
+    )
+
+
+def _trainers(
+    backend: Backend, status: RunStatus, say: Callable[[str], None]
+) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]], int]:
+    """What its trainer wrote: where it was read, what is missing, lines of metrics and events, how many are damaged."""
+    from launcher import progress
+    from launcher.local.record import EVENTS, METRICS
+    from launcher.report.storage import is_url, read_bucket
+
+    missing: list[str] = []
+    if is_url(status.folder) and not status.folder.startswith("pvc://"):
+        try:
+            files = read_bucket(status.folder, (METRICS, EVENTS))
+        except LauncherError as error:
+            missing.append(f"{error.message} Read from its log instead. {error.hint}".strip())
+            say(f"{status.name}: {missing[-1]}")
+        else:
+            entries, damaged = report_metrics.lines(files.get(METRICS, b""))
+            events, _ = report_metrics.lines(files.get(EVENTS, b""))
+            if not files:
+                missing.append(f"{status.folder} has no {METRICS} yet.")
+            return f"Its folder {status.folder}.", missing, entries, events, damaged
+    elif status.folder.startswith("pvc://"):
+        missing.append(f"Its folder {status.folder} is a claim that only pods can mount, so its log is read.")
+    entries, events = [], []
+    if status.state not in (State.QUEUED, State.ADMITTED):
+        try:
+            for line in backend.logs(status.name, follow=False, worker=None):
+                entries += progress.metrics([line])
+                events += progress.events([line])
+        except LauncherError as error:
+            missing.append(f"Its log cannot be read, so that its steps are not known: {error.message}")
+    if entries and min((entry["step"] for entry in entries if "step" in entry), default=0) > 0:
+        missing.append("Its log does not reach back to its first step: pods of an earlier start took theirs with them.")
+    return "Its log.", missing, entries, events, 0
+
+
+def _objects(
+    backend: Backend, status: RunStatus, end: float
+) -> tuple[Mapping[str, Any], Sequence[Held], Sequence[Change], Sequence[Any], Sequence[str]]:
+    """What its objects say: config, times with chips, what happened, what is missing."""
+    from launcher.kube.backend import KubeBackend
+    from launcher.standing.backend import StandingBackend
+
+    if isinstance(backend, KubeBackend):
+        seen, events, missing = _seen(backend, status)
+        if seen is None:
+            return {}, [], [], [], ["Its object is gone: it was deleted meanwhile."]
+        from launcher.kube import view
+
+        told = kube.history(seen, events, end)
+        return view.config_of(seen.obj), told.held, told.changes, told.marks, [*missing, *told.missing]
+    config: Mapping[str, Any] = {}
+    if isinstance(backend, StandingBackend):
+        config = backend.config_of(status.name)
+    begin = time_of(status.started)
+    held = [Held(begin, end)] if begin is not None else []
+    # Ray says nothing of its training but that the job runs.
+    return config, held, [Change(begin, timeline.Phase.TRAINING)] if begin is not None else [], [], []
+
+
+def _seen(backend: Any, status: RunStatus) -> tuple[Any, list[Mapping[str, Any]], list[str]]:
+    from launcher import objects
+    from launcher.cluster import EVENT
+    from launcher.kube import view
+
+    cluster = backend.cluster
+    obj = view.find(cluster, status.name)
+    if obj is None:
+        return None, [], []
+    seen = view.look(cluster, obj)
+    events: list[Mapping[str, Any]] = []
+    missing: list[str] = []
+    for each in (seen.obj, seen.workload):
+        if each is None:
+            continue
+        try:
+            events += cluster.list(EVENT, fields=f"involvedObject.uid={objects.uid(each)}")
+        except LauncherError as error:
+            missing.append(f"{_EVENTS_GONE}: {error.message}")
+            break
+    return seen, events, missing

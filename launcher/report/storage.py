@@ -1,0 +1,82 @@
+"""The door to where folders of runs are: this machine's disk, and buckets by their URLs (fsspec)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import LauncherError
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_EXTRA = 'pip install "slipway[report]"'
+
+
+def is_url(text: str) -> bool:
+    return _URL.match(text) is not None
+
+
+def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """What the files of those names in a folder hold; those that are not there are left out."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = (folder / name).read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise LauncherError(f"{folder / name} cannot be read: {error.strerror}.") from error
+    return found
+
+
+def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
+    """The same of a folder in a bucket. Raises LauncherError that says what is missing to read it."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise LauncherError(
+            f"{url} cannot be read: this Python lacks fsspec.", f"Install it beside the launcher: {_EXTRA}"
+        ) from error
+    try:
+        system, path = fsspec.core.url_to_fs(url.rstrip("/"))
+        answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in names], on_error="return")
+    except Exception as error:  # each of fsspec's file systems raises its own library's errors, and no base is theirs
+        raise _refusal(url, error) from error
+    found = {}
+    for key, answer in answers.items():
+        if isinstance(answer, bytes):
+            found[key.rpartition("/")[2]] = answer
+        elif not isinstance(answer, FileNotFoundError):
+            raise _refusal(url, answer) from answer
+    return found
+
+
+def _refusal(url: str, error: BaseException) -> LauncherError:
+    says = " ".join(str(error).split())[:300] or type(error).__name__
+    if isinstance(error, ImportError):
+        scheme = url.partition("://")[0]
+        library = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "abfs": "adlfs", "az": "adlfs"}.get(scheme, "")
+        if library == "gcsfs":
+            return LauncherError(
+                f"{url} cannot be read: this Python lacks gcsfs.", f"Install it beside the launcher: {_EXTRA}"
+            )
+        how = f"pip install {library}" if library else says
+        return LauncherError(f"{url} cannot be read: this Python lacks a library for {scheme}://.", how)
+    if isinstance(error, ValueError) and "rotocol not known" in says:
+        return LauncherError(f"{url} is no URL of a bucket that can be read; those of gs:// and s3:// can.")
+    code = getattr(error, "code", None) or getattr(error, "status", None)
+    text = says.lower()
+    denied = isinstance(error, PermissionError) or str(code) in ("401", "403")
+    if denied or any(word in text for word in ("forbidden", "access denied", "does not have", "anonymous caller")):
+        return LauncherError(
+            f"{url} may not be read: {says.rstrip('.')}.",
+            "It needs storage.objects.get and storage.objects.list on the bucket (roles/storage.objectViewer), and "
+            "you to be logged in: gcloud auth application-default login."
+            if url.startswith(("gs:", "gcs:"))
+            else "It needs the right to read and list the bucket's objects.",
+        )
+    if "credential" in text or "reauth" in text:
+        hint = "gcloud auth application-default login" if url.startswith(("gs:", "gcs:")) else ""
+        return LauncherError(f"{url} cannot be read, for you are not logged in: {says.rstrip('.')}.", hint)
+    return LauncherError(f"{url} cannot be read: {type(error).__name__}: {says.rstrip('.')}.")

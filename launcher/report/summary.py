@@ -1,0 +1,124 @@
+"""The row of a report that stands for a run: what the page's first table and `-o json` tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher import output
+from launcher.report.model import LOSS, MFU, STEP_SECONDS, TFLOPS, TOKENS, RunData
+
+
+@dataclass(frozen=True)
+class Column:
+    """`better` says which value is the best: "least", "most", or "" where that means nothing."""
+
+    key: str
+    title: str
+    better: str = ""
+    number: bool = True
+    help: str = ""
+
+
+COLUMNS = (
+    Column("name", "Run", number=False),
+    Column("state", "State", number=False),
+    Column("steps", "Steps", help="finished, of those that were asked for"),
+    Column("loss", "Final loss", "least", help="of the last step that has one"),
+    Column("eval_loss", "Best held-out loss", "least"),
+    Column("tokens_per_second_per_device", "Tokens/s/device", "most", help="median over its steps"),
+    Column("tflops_per_second_per_device", "TFLOP/s/device", "most", help="median over its steps"),
+    Column("mfu", "MFU", "most", help="model FLOP/s utilization: of the chip's peak, median over its steps"),
+    Column("step_seconds", "Step time", "least", help="median over its steps"),
+    Column("wall_seconds", "Wall", "least", help="from its submission to its end, or to now"),
+    Column("queue_seconds", "Queued", "least", help="time in which it wanted chips and had none"),
+    Column("goodput", "Goodput", "most", help="seconds of steps that count, of the seconds with chips"),
+    Column("restarts", "Restarts", "least"),
+    Column("chips", "Chips", help="devices that it trained on"),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    best: bool = False
+    bad: bool = False
+    help: str = ""
+
+
+def values(run: RunData) -> dict[str, Any]:
+    """The run's row as data: seconds, shares from 0 to 1; None is what is not known."""
+    metrics, goodput = run.metrics, run.goodput
+    return {
+        "name": run.label,
+        "state": run.state,
+        "reason": run.reason,
+        "kind": run.kind,
+        "step": metrics.steps_done,
+        "steps": run.steps_wanted,
+        "loss": metrics.of(LOSS).last,
+        "loss_not_finite_at": metrics.of(LOSS).not_finite[:1],
+        "eval_loss": metrics.best_eval,
+        "tokens_per_second_per_device": metrics.of(TOKENS).median,
+        "tflops_per_second_per_device": metrics.of(TFLOPS).median,
+        "mfu": metrics.of(MFU).median,
+        "step_seconds": metrics.of(STEP_SECONDS).median,
+        "wall_seconds": run.wall,
+        "queue_seconds": run.waited,
+        "goodput": goodput.share if goodput else None,
+        "productive_seconds": goodput.productive if goodput else None,
+        "held_seconds": run.held or None,
+        "restarts": run.restarts,
+        "attempt": run.attempt,
+        "chips": run.chips,
+        "accelerator": run.accelerator,
+        "source": run.source,
+        "missing": [*run.missing, *metrics.notes],
+    }
+
+
+def rows(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
+    """A row of cells for each run, from `values` of each."""
+    return [{column.key: _cell(column, one, data) for column in COLUMNS} for one in data]
+
+
+def shown_columns(data: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The columns in which any run has something."""
+    needed = ("name", "state", "steps", "loss", "restarts")
+    return [column for column in COLUMNS if column.key in needed or any(one[column.key] is not None for one in data)]
+
+
+def _cell(column: Column, one: Mapping[str, Any], data: Sequence[Mapping[str, Any]]) -> Cell:
+    value = one[column.key]
+    if column.key == "steps":
+        done, wanted = one["step"], one["steps"]
+        return Cell(f"{done or 0:,}" + (f" of {wanted:,}" if wanted and wanted != done else ""))
+    if column.key == "state":
+        return Cell(str(value), bad=value == "failed", help=str(one["reason"]))
+    if column.key == "loss" and one["loss_not_finite_at"]:
+        at = one["loss_not_finite_at"][0]
+        return Cell(f"{_text(column.key, value)} (not finite at {at:,})", bad=True, help="its loss was NaN or infinite")
+    if column.key == "chips" and one["accelerator"] and value is not None:
+        return Cell(str(value), help=str(one["accelerator"]))
+    others = [other[column.key] for other in data if other[column.key] is not None]
+    best = False
+    if column.better and value is not None and len(set(others)) > 1:
+        best = value == (min(others) if column.better == "least" else max(others))
+    return Cell(_text(column.key, value), best=best)
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if key in ("mfu", "goodput"):
+        return f"{value:.1%}"
+    if key == "step_seconds":
+        return f"{value:.4g} s"
+    if key.endswith("_seconds"):
+        return output.duration(value)
+    if key in ("loss", "eval_loss"):
+        return f"{value:.4f}"
+    if key in ("tokens_per_second_per_device", "tflops_per_second_per_device"):
+        return f"{value:,.1f}" if value >= 10 else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,149 @@
+"""When a run waited, had chips, trained, lost its chips: from what its supervisor or Kueue, and its trainer, tell.
+
+Two things overlay each other. Whoever starts and stops the run says when it had chips (`Held`); the trainer says what
+it did meanwhile (its events). Neither knows of the other, and their clocks may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.report.metrics import time_of
+from launcher.report.model import Mark, Phase, Span
+
+_LOOPS = ("loop_started", "command_started")
+_FAILURES = ("worker_failed", "driver_failed", "error")
+_WORDS = {
+    "loop_started": "training begins",
+    "command_started": "command begins",
+    "worker_failed": "worker failed",
+    "driver_failed": "driver failed",
+    "error": "error",
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A time in which the run had its chips; `after` is what it did next, until it has them again or has ended."""
+
+    start: float
+    end: float
+    after: Phase = Phase.STOPPED
+
+
+@dataclass(frozen=True)
+class Change:
+    """From `at` on, while it has chips, the run is in `phase`."""
+
+    at: float
+    phase: Phase
+
+
+def spans(
+    submitted: float | None,
+    held: Sequence[Held],
+    changes: Iterable[Change],
+    end: float,
+    *,
+    resubmitted: Sequence[float] = (),
+) -> list[Span]:
+    """The phases of the run from its submission to `end`, one after another without a gap.
+
+    `resubmitted` are the later submissions of a run that had stopped: it waits from then on. What clocks that jump put
+    before what it follows has no length.
+    """
+    inner = sorted(changes, key=lambda change: change.at)
+    found: list[Span] = []
+    begin = submitted
+    after = Phase.QUEUED
+    for each in sorted(held, key=lambda one: one.start):
+        start = each.start if begin is None else max(each.start, begin)
+        if begin is not None:
+            found += _apart(after, begin, start, resubmitted)
+        phase, at = Phase.STARTING, start
+        for change in inner:
+            if start <= change.at < each.end:
+                found.append(Span(phase, at, change.at))
+                phase, at = change.phase, change.at
+        found.append(Span(phase, at, each.end))
+        begin, after = max(start, each.end), each.after
+    if begin is not None and after is not Phase.STOPPED:
+        found += _apart(after, begin, end, resubmitted)
+    return _joined(found)
+
+
+def _apart(phase: Phase, begin: float, end: float, resubmitted: Sequence[float]) -> list[Span]:
+    """Time without chips: of a run that had stopped, until it was submitted again, and from then on in the queue."""
+    again = next((at for at in sorted(resubmitted) if begin <= at <= end), None)
+    if phase is not Phase.STOPPED or again is None:
+        return [Span(phase, begin, end)]
+    return [Span(Phase.STOPPED, begin, again), Span(Phase.QUEUED, again, end)]
+
+
+def _joined(found: Iterable[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for span in found:
+        if span.end <= span.start:
+            continue
+        if joined and joined[-1].phase is span.phase and joined[-1].end == span.start:
+            joined[-1] = Span(span.phase, joined[-1].start, span.end)
+        else:
+            joined.append(span)
+    return joined
+
+
+def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> list[Change]:
+    """What the trainer's events say: a loop that begins is training, and what fails is restarting.
+
+    A trainer that was killed says nothing of it: then the last step's time (`times`, of all of metrics.jsonl) before
+    the next loop begins is the end of its training.
+    """
+    found: list[Change] = []
+    training_since: float | None = None
+    for event in events:
+        at = time_of(event.get("time"))
+        if at is None:
+            continue
+        if event.get("event") in _LOOPS:
+            if training_since is not None:
+                last = max((time for time in times if training_since < time < at), default=training_since)
+                found.append(Change(last, Phase.RESTARTING))
+            found.append(Change(at, Phase.TRAINING))
+            training_since = at
+        elif event.get("event") in _FAILURES:
+            found.append(Change(at, Phase.RESTARTING))
+            training_since = None
+    return found
+
+
+def marks_of(events: Iterable[Mapping[str, Any]]) -> list[Mark]:
+    """The trainer's events as marks."""
+    found = []
+    for event in events:
+        at, what = time_of(event.get("time")), str(event.get("event"))
+        if at is None:
+            continue
+        says = str(event.get("message") or "")
+        if what == "loop_started":
+            says = f"at step {event.get('step')} of {event.get('steps')}, on {event.get('devices')} devices"
+        found.append(Mark(at, _WORDS.get(what, what), says, bad=what in _FAILURES))
+    return found
+
+
+def begins_of(events: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The steps that training began with: the first, and those after each restart."""
+    return [
+        event["step"] for event in events if event.get("event") == "loop_started" and isinstance(event.get("step"), int)
+    ]
+
+
+def devices_of(events: Iterable[Mapping[str, Any]]) -> int | None:
+    found = [event["devices"] for event in events if isinstance(event.get("devices"), int)]
+    return found[-1] if found else None
+
+
+def steps_of(events: Iterable[Mapping[str, Any]]) -> int | None:
+    found = [event["steps"] for event in events if isinstance(event.get("steps"), int) and event["steps"] > 0]
+    return found[-1] if found else None
