@@ -27,6 +27,7 @@ class ToldToEnd:
     job_set: JobSet
     state: str
     step_when_told: int
+    listening: set[int]
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +39,10 @@ def told_to_end(team: Team) -> Iterator[ToldToEnd]:
         assert time.monotonic() < deadline, job_set.told()
         assert not any(pod.over for pod in pods), job_set.told()
         time.sleep(0.02)
+    listening = pods[0].container.listening()
     step = team.step("pods")
     pods[1].delete(disruption=True)
-    yield ToldToEnd(job_set, job_set.wait(), step)
+    yield ToldToEnd(job_set, job_set.wait(), step, listening)
     job_set.close()
 
 
@@ -67,6 +69,12 @@ def test_the_restart_is_not_counted(told_to_end: ToldToEnd) -> None:
     assert "failed with exit code 3" in told_to_end.job_set.events[0]
 
 
+def test_the_ports_that_the_chart_names_are_those_that_are_open(told_to_end: ToldToEnd) -> None:
+    named = told_to_end.job_set.attempts[0][0].ports
+    assert named["coordinator"] == 8476
+    assert told_to_end.listening >= set(named.values())
+
+
 def test_a_config_that_can_never_work_fails_the_job_set(team: Team) -> None:
     job_set = JobSet(team.site, team.render("pods-refused", "job-set", data={"files": ["/data/no-such-text"]}))
     try:
@@ -74,8 +82,9 @@ def test_a_config_that_can_never_work_fails_the_job_set(team: Team) -> None:
         (pods,) = job_set.attempts
         assert 2 in [pod.lives[0].exit_code for pod in pods if pod.lives], job_set.told()
         failed = next(pod for pod in pods if pod.lives and pod.lives[0].exit_code == 2)
-        last = failed.log().rstrip().splitlines()[-1]
-        assert last.startswith("Error: data.files: /data/no-such-text does not exist"), failed.log()
+        # Nearly always the last line of all; but standard error and output are two pipes, whose order nobody keeps.
+        said = [line for line in failed.log().splitlines() if line.startswith("Error: ")]
+        assert said[-1].startswith("Error: data.files: /data/no-such-text does not exist"), failed.log()
         assert job_set.events[-1] == "FailJobSet"
     finally:
         job_set.close()

@@ -97,6 +97,12 @@ def test_the_dashboard_answers_nobody_without_the_token(quiet: Quiet) -> None:
     assert quiet.job.ask("/api/gcs_healthz", token="").status == 200
 
 
+def test_the_ports_that_the_chart_names_for_the_head_are_open(quiet: Quiet) -> None:
+    named = quiet.job.head.ports
+    assert {named["gcs-server"], named["dashboard"], named["client"]} == {6379, 8265, 10001}
+    assert quiet.job.head.container.listening() >= set(named.values())
+
+
 @dataclass(frozen=True)
 class Disturbed:
     """A RayJob one of whose containers was killed, and another's pod deleted with grace."""
@@ -109,6 +115,7 @@ class Disturbed:
     first_container_started: float
     deleted: tuple[Pod, ...]
     step_when_deleted: int
+    listening: set[int]
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +136,7 @@ def disturbed(team: Team, quiet: Quiet) -> Iterator[Disturbed]:
 
     until(PERIOD + 5, 1)
     killed = job.workers[1]
+    listening = job.workers[0].container.listening()
     at, step = time.time(), team.step("disturbed")
     killed.container.signal(signal.SIGKILL)
     until(step + 5, 2)
@@ -136,7 +144,7 @@ def disturbed(team: Team, quiet: Quiet) -> Iterator[Disturbed]:
     before = tuple(job.workers)
     before[0].delete(disruption=True)
     status = job.end(300)
-    yield Disturbed(job, status, killed, at, step, started, before, step_when_deleted)
+    yield Disturbed(job, status, killed, at, step, started, before, step_when_deleted, listening)
     job.close()
 
 
@@ -186,6 +194,11 @@ def test_a_pod_that_is_deleted_lets_the_run_write_a_checkpoint_and_is_not_counte
     assert [event["step"] for event in stopped] == [last]
 
 
+def test_the_ports_that_the_chart_names_for_a_host_are_open_while_it_trains(disturbed: Disturbed) -> None:
+    assert disturbed.listening >= set(disturbed.job.workers[0].ports.values())
+    assert "train-metrics" in disturbed.job.workers[0].ports
+
+
 def test_a_config_that_can_never_work_fails_the_job_with_the_reason(team: Team) -> None:
     job = RayJob(team.site, team.render("refused", "ray-job", data={"files": ["/data/no-such-text"]}))
     try:
@@ -210,7 +223,11 @@ def test_a_command_runs_on_every_host(team: Team) -> None:
             f"(host {index}) host {index} of 2 on {pod.name} as 1000 with 3" for index in (0, 1) for pod in job.workers
         }
         assert len(on & set(said.splitlines())) == 2, said
-        assert {pod.name for pod in job.workers} == {name for name in (p.name for p in job.workers) if name in said}
+        assert all(pod.name in said for pod in job.workers)
+        # With nothing left to train, a pod's end does not last until its grace period is over.
+        took = job.shut_down()
+        assert took < 60, job.told()
+        assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.told()
     finally:
         job.close()
 

@@ -221,8 +221,19 @@ class RayJob:
         self.until(lambda: self.status() in ("SUCCEEDED", "FAILED", "STOPPED"), seconds)
         return self.status()
 
+    def shut_down(self) -> float:
+        """Delete the cluster, as shutdownAfterJobFinishes has KubeRay do; the seconds until all pods have ended."""
+        self._over.set()
+        self._operator.join(60)
+        began = time.monotonic()
+        for pod in (self.head, *self.workers):
+            pod.delete()
+        for pod in (self.head, *self.workers):
+            pod.wait(pod.manifest["spec"]["terminationGracePeriodSeconds"] + 30)
+        return time.monotonic() - began
+
     def close(self) -> None:
-        """Remove the cluster, as shutdownAfterJobFinishes has KubeRay do, but at once."""
+        """Remove what there still is, at once."""
         self._over.set()
         self._operator.join(60)
         pods = [self.head, *self.workers]

@@ -96,6 +96,11 @@ class Pod:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def ports(self) -> dict[str, int]:
+        """What the container's manifest names."""
+        return {each["name"]: each["containerPort"] for each in self._container_spec.get("ports", [])}
+
     def log(self) -> str:
         """What `kubectl logs` shows, of all of the container's starts."""
         path = self._folder / "log"

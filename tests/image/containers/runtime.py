@@ -70,6 +70,7 @@ class Container:
         )
         self._reader = threading.Thread(target=self._keep_log, args=[log], daemon=True)
         self._reader.start()
+        self._await_start()
 
     def poll(self) -> int | None:
         """The exit code of the first process, 128 and the signal's number where one ended it; None while it runs."""
@@ -113,6 +114,24 @@ class Container:
         """A number of the container's memory cgroup: limit_in_bytes, max_usage_in_bytes, failcnt."""
         path = Path("/sys/fs/cgroup/memory") / self._node.cgroup(self.id).lstrip("/") / f"memory.{what}"
         return int(path.read_text())
+
+    def _await_start(self) -> None:
+        """Until its program runs: runc has its state by then, and has opened the pipe on which the program waited."""
+        state = self._node.runc_state / self.id
+        while self._runc.poll() is None and (not (state / "state.json").exists() or (state / "exec.fifo").exists()):
+            time.sleep(0.01)
+
+    def listening(self) -> set[int]:
+        """The TCP ports on which something in the pod listens, but for those open to itself alone."""
+        found = set()
+        for version in ("tcp", "tcp6"):
+            for line in self.execute("cat", f"/proc/net/{version}").stdout.splitlines()[1:]:
+                local, state = line.split()[1], line.split()[3]
+                address, _, port = local.partition(":")
+                # 0A is LISTEN; the kernel writes 127.0.0.1 as one little-endian number.
+                if state == "0A" and not address.endswith("0100007F") and address != "0" * 24 + "01000000":
+                    found.add(int(port, 16))
+        return found
 
     def _keep_log(self, log: Path) -> None:
         assert self._runc.stdout is not None

@@ -47,13 +47,16 @@ from tests.image.containers.node import Files, node
 from tests.image.containers.pod import Pod, Site
 from tests.image.containers.test_node import sleeping
 image = Files(pathlib.Path(sys.argv[1]), {})
-with node() as made:
-    pod = Pod(Site(made, image), sleeping())
-    while pod.phase != "Running":
-        pod.check()
-        time.sleep(0.05)
-    print(made.name, flush=True)
-    time.sleep(600)
+try:
+    with node() as made:
+        pod = Pod(Site(made, image), sleeping())
+        while pod.phase != "Running":
+            pod.check()
+            time.sleep(0.05)
+        print(made.name, flush=True)
+        time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit(130)
 """
 
 
@@ -97,7 +100,7 @@ def test_ctrl_c_removes_all(holder: tuple[subprocess.Popen[str], str]) -> None:
     assert any("/sys/fs/cgroup/memory" in each for each in kinds)
     assert any("shm" in each or "memory" in each for each in kinds)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) != 0
+    assert process.wait(60) == 130
     assert left(name) == []
 
 
