@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +22,15 @@ from tests.image.buildah import Buildah, machine_arguments
 from tests.tools.go_tools import cache_dir
 
 ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "localhost/slipway"
 _NEEDED = ("buildah", "debootstrap")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first build, which any test may have to wait for, takes minutes."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @dataclass(frozen=True)
@@ -56,10 +67,11 @@ def builder() -> Builder:
         # One set of packages at a time: each is 2 GB.
         key = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ROOT.glob("docker/*.txt")))).hexdigest()
         mark = buildah.folder / "packages"
-        if mark.is_file() and mark.read_text() != key:
-            buildah("rm", "--all")
-            buildah("rmi", "--all", "--force")
+        known = mark.is_file() and mark.read_text() == key
         buildah.prepare()
+        buildah("rm", "--all")  # of a build that was killed
+        if not known:
+            buildah("rmi", "--all", "--force")
         mark.write_text(key)
         base = f"localhost/slipway-base:{base_key()}"
         if not buildah.has(base):
@@ -73,7 +85,7 @@ def image(builder: Builder) -> Iterator[Image]:
     """The CPU image; its files stay in the cache until another image has taken their place."""
     folder = cache_dir().with_name("images")
     with lock(folder / ".lock"):
-        name = build(builder)
+        name = name_of(build(builder))
         found = builder.buildah.inspect(name)
         rootfs = folder / f"rootfs-{found['FromImageID'][:16]}"
         if not rootfs.is_dir():
@@ -85,21 +97,34 @@ def image(builder: Builder) -> Iterator[Image]:
     used.__exit__(None, None, None)
 
 
-def build(builder: Builder) -> str:
-    versions = {}
-    for line in (ROOT / "docker/cpu.txt").read_text().splitlines():
-        name, _, version = line.partition("==")
-        versions[name] = version
-    arguments = {"BASE": builder.base, "ACCELERATOR": "cpu", "SLIPWAY_VERSION": "0.1.0"}
-    arguments |= {f"{name.upper()}_VERSION": versions[name] for name in ("ray", "maxtext", "jax")}
-    name = "localhost/slipway:cpu"
-    builder.buildah(
-        *("build", "--layers", "--force-rm", f"--file={ROOT / 'docker/Dockerfile'}", f"--tag={name}"),
-        *(f"--build-arg={key}={value}" for key, value in arguments.items()),
-        *builder.arguments,
-        str(ROOT),
+def build(builder: Builder, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """`launcher image build` for CPU, in the builder's storage, with what this machine needs."""
+    command = [
+        sys.executable,
+        "-m",
+        "launcher",
+        "image",
+        "build",
+        "--accelerator=cpu",
+        "--tool=buildah",
+        "--output=json",
+    ]
+    done = subprocess.run(
+        [*command, f"--repository={REPOSITORY}", f"--base={builder.base}", *options, "--", *builder.arguments],
+        cwd=builder.buildah.folder,
+        env={**builder.buildah.env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return name
+    if check and done.returncode != 0:
+        raise RuntimeError(done.stderr[-4000:])
+    return done
+
+
+def name_of(done: subprocess.CompletedProcess[str]) -> str:
+    said = json.loads(done.stdout)
+    return f"{said['repository']}:{said['tag']}"
 
 
 @contextmanager
