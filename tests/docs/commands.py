@@ -37,6 +37,8 @@ def simple_commands(text: str) -> Iterator[list[str]]:
             if word and set(word) <= set("();|&"):
                 yield words
                 words = []
+            elif (word and set(word) <= set("<>&")) or words[-1:] == [">"]:
+                words = words[:-1] if words[-1:] == [">"] else [*words, ">"]  # a redirection, with its file
             else:
                 words.append(word)
         yield words

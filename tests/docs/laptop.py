@@ -33,15 +33,22 @@ class Laptop:
         folder = root / "slipway"
         folder.mkdir()
         for entry in CHECKOUT.iterdir():
-            if entry.name not in (".git", "runs"):
+            if entry.name not in (".git", ".venv"):
                 (folder / entry.name).symlink_to(entry)
+        # The environment that this runs in is the one that `make setup` has made; nothing here makes it anew.
+        (folder / ".venv").mkdir()
+        for entry in (CHECKOUT / ".venv").iterdir():
+            if entry.name != ".done":
+                (folder / ".venv" / entry.name).symlink_to(entry)
+        (folder / ".venv" / ".done").touch()
         return cls(folder, root / "home")
 
-    def run(self, command: str) -> str:
+    def run(self, command: str, **environment: str) -> str:
         """What it prints, stdout and stderr as they come."""
         if command in self.printed:
             return self.printed[command]
-        path = os.pathsep.join([str(CHECKOUT / ".venv/bin"), str(tool("helm").parent), os.environ["PATH"]])
+        tools = [str(tool(name).parent) for name in ("helm", "kubectl") if f"{name} " in f"{command} helm "]
+        path = os.pathsep.join([str(CHECKOUT / ".venv/bin"), *tools, os.environ["PATH"]])
         done = subprocess.run(
             command,
             shell=True,
@@ -49,7 +56,7 @@ class Laptop:
             env={
                 **_ENVIRONMENT,
                 **{"PATH": path, "SLIPWAY_HOME": str(self.home), "KUBECONFIG": "/nonexistent/kubeconfig"},
-                **{"COLUMNS": "100", "HOME": os.environ.get("HOME", "")},
+                **{"COLUMNS": "100", **environment},
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ What a block's info string says of it:
     sh                       commands that need a real cluster, a cloud or a registry: not run, but every option, file,
                              key and make target in them has to be there (commands.py)
     yaml                     values, checked against the schemas; with "# NAME.yaml" as its first line, a file that the
-                             page's commands find
+                             page's commands find; with the word `wrong`, values that are
 """
 
 from __future__ import annotations

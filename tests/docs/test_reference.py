@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.docs import picture
 from tests.docs.pages import DOCS
 from tests.docs.reference import PAGES
 from tests.docs.reference.judged import rule_names, rules
@@ -21,3 +22,7 @@ def test_every_reference_page_is_generated() -> None:
 
 def test_every_rule_of_check_has_an_example() -> None:
     assert rule_names() - rules().keys() == set()
+
+
+def test_the_picture_is_as_drawn() -> None:
+    assert picture.FILE.read_text(encoding="utf-8") == picture.draw(), "run `make docs`"

@@ -9,6 +9,8 @@ import trainer.metrics
 from launcher.plan import plan_launch
 from launcher.values.files import chart_defaults, load
 from tests.docs.reference.parts import code, page, table
+from trainer.telemetry.chips import Chips
+from trainer.telemetry.prometheus import Endpoint
 
 _CONFIG = """\
 What stands between launcher and trainer, which never import each other: one JSON object. On this machine it is
@@ -92,6 +94,10 @@ def metrics() -> str:
         table(("event", "further keys", "means"), events()),
         "## In a log",
         prefixes,
+        "## Prometheus",
+        "Every host serves these at `/metrics` of port `tracking.metricsPort`, with the labels `run`, `team` and "
+        "`host`; only the first host has the run's own. What a chip does not say of itself is left out.",
+        table(("metric", "kind", "is"), exported()),
     )
 
 
@@ -103,4 +109,30 @@ def events() -> list[tuple[str, str, str]]:
         if match:
             keys = ", ".join(code(key.strip()) for key in match["keys"].split(","))
             found.append((code(match["event"]), keys, match["says"]))
+    return found
+
+
+class _Device:
+    """A chip that says all that a chip can say."""
+
+    id = 0
+
+    def memory_stats(self) -> dict[str, int]:
+        return {"bytes_in_use": 1, "peak_bytes_in_use": 1, "bytes_limit": 1}
+
+
+class _Sampler:
+    def latest(self) -> dict[str, list[float]]:
+        return {"duty_cycle_pct": [1.0], "tensorcore_util": [1.0]}
+
+
+def exported() -> list[tuple[str, str, str]]:
+    """The metrics for Prometheus, as the endpoint describes them: name, kind, and its words."""
+    labels = {"run": "r", "team": "t", "host": "0"}
+    endpoint = Endpoint(labels)
+    endpoint.registry.register(Chips([_Device()], labels, _Sampler()))  # type: ignore[arg-type]  # it samples libtpu
+    found = []
+    for family in endpoint.registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        found.append((code(name), family.type, family.documentation))
     return found
