@@ -1,0 +1,471 @@
+"""What follows a run: the metrics that it serves, and what it tells Weights & Biases."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.tools import tool
+from tests.trainer.runs import CHECKOUT
+from trainer import config as trainer_config
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
+from trainer.telemetry import Telemetry
+from trainer.telemetry.chips import Chips, Sampler
+from trainer.telemetry.prometheus import Endpoint, address_file
+
+LABELS = {"run": "llama", "team": "research", "host": "0"}
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def run_config(folder: Path, *, kind: str = "local", port: int = 0, **wandb: str) -> RunConfig:
+    (folder / "llama").mkdir(exist_ok=True)
+    tree = {
+        "run": {"name": "llama", "kind": kind},
+        "team": {"name": "research"},
+        "slice": {"accelerator": "cpu"},
+        "accelerator": {"name": "cpu", "kind": "cpu", "hosts": 1, "chips": 1, "chipsPerHost": 1},
+        "storage": {"kind": "local", "mountPath": str(folder)},
+        "tracking": {"metricsPort": port, "wandb": wandb},
+        "train": {"steps": 30, "dataset_type": "synthetic"},
+    }
+    return RunConfig(folder / "run.json", tree)
+
+
+def line(step: int, seconds: float = 2.0) -> dict[str, Any]:
+    return {
+        "step": step,
+        "loss": 10 - step / 10,
+        "step_seconds": seconds,
+        "tokens_per_second_per_device": 1000.5,
+        "tflops_per_second_per_device": 400.25,
+        "learning_rate": 3e-4,
+        "mfu": 0.44,
+        "time": "2026-01-01T00:00:00.000Z",
+    }
+
+
+def evaluation(step: int, loss: float) -> dict[str, Any]:
+    return {"step": step, "eval_loss": loss, "time": "2026-01-01T00:00:00.000Z"}
+
+
+def start(seconds_ago: float) -> dict[str, Any]:
+    at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    return {"event": "loop_started", "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+
+
+def scraped(text: str) -> dict[str, float]:
+    """Every sample by its name, with the labels that are not every one's: slipway_x{device=0}."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            more = {key: value for key, value in sample.labels.items() if key not in LABELS}
+            assert set(LABELS) <= set(sample.labels), sample
+            key = sample.name + ("{" + ",".join(f"{k}={v}" for k, v in more.items()) + "}" if more else "")
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def exposed(endpoint: Endpoint) -> dict[str, float]:
+    from prometheus_client import generate_latest
+
+    return scraped(generate_latest(endpoint.registry).decode())
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    """A run's second attempt, which went on at step 2 of 30 on 4 devices; its first start was 100 seconds ago."""
+    made = Endpoint(LABELS)
+    before = [evaluation(0, 11.0), line(0, 30.0), line(1), evaluation(2, 9.5)]
+    made.loop_starts([start(100), start(20)], before, step=2, steps=30, devices=4)
+    return made
+
+
+# --- Prometheus -----------------------------------------------------------------------------------------------------
+
+
+def test_the_last_line_is_what_is_served(endpoint: Endpoint) -> None:
+    endpoint.line(line(2, 1.5))
+    found = exposed(endpoint)
+    assert found["slipway_step"] == 2
+    assert found["slipway_target_steps"] == 30
+    assert found["slipway_devices"] == 4
+    assert found["slipway_loss"] == 9.8
+    assert found["slipway_eval_loss"] == 9.5
+    assert found["slipway_last_step_seconds"] == 1.5
+    assert found["slipway_device_tokens_per_second"] == 1000.5
+    assert found["slipway_tokens_per_second"] == 4002
+    assert found["slipway_device_flops_per_second"] == 400.25e12
+    assert found["slipway_mfu_ratio"] == 0.44
+    assert found["slipway_learning_rate"] == 3e-4
+    assert found["slipway_attempt"] == 2
+    assert found["slipway_restarts_total"] == 1
+
+
+def test_steps_are_counted_in_buckets_for_this_process_alone(endpoint: Endpoint) -> None:
+    for step, seconds in enumerate([0.4, 1.2, 1.3, 400.0], start=2):
+        endpoint.line(line(step, seconds))
+    found = exposed(endpoint)
+    assert found["slipway_step_duration_seconds_count"] == 4
+    assert found["slipway_step_duration_seconds_sum"] == pytest.approx(402.9)
+    buckets = {key: value for key, value in found.items() if key.startswith("slipway_step_duration_seconds_bucket")}
+    assert buckets["slipway_step_duration_seconds_bucket{le=0.25}"] == 0
+    assert buckets["slipway_step_duration_seconds_bucket{le=0.5}"] == 1
+    assert buckets["slipway_step_duration_seconds_bucket{le=1.5}"] == 3
+    assert buckets["slipway_step_duration_seconds_bucket{le=300.0}"] == 3
+    assert buckets["slipway_step_duration_seconds_bucket{le=+Inf}"] == 4
+
+
+def test_goodput_counts_each_step_once_and_all_of_the_time_since_the_first_start(endpoint: Endpoint) -> None:
+    endpoint.line(line(2, 8.0))
+    endpoint.line(evaluation(3, 9.0))
+    found = exposed(endpoint)
+    assert found["slipway_productive_seconds"] == 40  # 30 + 2 of the first attempt that count, 8 of this
+    assert found["slipway_elapsed_seconds"] == pytest.approx(100, abs=30)
+    assert found["slipway_goodput_ratio"] == pytest.approx(40 / found["slipway_elapsed_seconds"], rel=0.01)
+    assert found["slipway_eval_loss"] == 9.0
+    assert found["slipway_step"] == 2  # an evaluation is no step
+
+
+def test_what_a_line_does_not_say_is_absent_and_not_zero() -> None:
+    endpoint = Endpoint(LABELS)
+    endpoint.loop_starts([start(1)], [], step=0, steps=3, devices=1)
+    assert not {"slipway_loss", "slipway_step", "slipway_mfu_ratio", "slipway_eval_loss"} & set(exposed(endpoint))
+    endpoint.line(
+        {key: value for key, value in line(0).items() if key != "mfu"} | {"tflops_per_second_per_device": None}
+    )
+    found = exposed(endpoint)
+    assert found["slipway_loss"] == 10
+    assert not {"slipway_mfu_ratio", "slipway_device_flops_per_second", "slipway_eval_loss"} & set(found)
+
+
+def test_a_loss_that_is_no_number_is_told_as_such(endpoint: Endpoint) -> None:
+    endpoint.line(line(2) | {"loss": float("nan")})
+    assert math.isnan(exposed(endpoint)["slipway_loss"])
+
+
+def test_other_hosts_serve_none_of_the_runs_own() -> None:
+    assert exposed(Endpoint(LABELS | {"host": "1"})) == {}
+
+
+def test_checkpoints_are_counted(endpoint: Endpoint) -> None:
+    endpoint.checkpoint_saved(0.25)
+    endpoint.checkpoint_saved(0.5)
+    found = exposed(endpoint)
+    assert (found["slipway_checkpoint_save_seconds_count"], found["slipway_checkpoint_save_seconds_sum"]) == (2, 0.75)
+
+
+def test_a_local_run_serves_on_a_free_port_of_loopback_and_says_where(tmp_path: Path) -> None:
+    config = run_config(tmp_path, port=9464)
+    two = [Telemetry(config, host=host, devices=[]) for host in (0, 1)]
+    try:
+        urls = [address_file(config.folder, host).read_text().strip() for host in (0, 1)]
+        assert len(set(urls)) == 2
+        for url in urls:
+            assert url.startswith("http://127.0.0.1:")
+            assert scraped(get(url)) == {}  # before the loop starts
+    finally:
+        for each in two:
+            each.__exit__(None)
+
+
+def test_a_port_in_use_is_told_once_and_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with Telemetry(run_config(tmp_path, kind="ray-job", port=port), host=0, devices=[]) as telemetry:
+            telemetry.loop_starts(step=0, steps=3, devices=1)
+            telemetry.line(line(0))
+            telemetry.checkpoint_saved(1.0)
+    assert capsys.readouterr().err == (
+        f"No metrics for Prometheus are served: port {port} (tracking.metricsPort) is in use on this host. "
+        "Training goes on.\n"
+    )
+
+
+def test_a_pods_port_is_open_to_whoever_scrapes(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    config = run_config(tmp_path, kind="job-set", port=port)
+    (config.folder / "events.jsonl").write_text(json.dumps(start(5)) + "\n")
+    with Telemetry(config, host=0, devices=[]) as telemetry:
+        telemetry.loop_starts(step=0, steps=3, devices=1)
+        assert scraped(get(f"http://127.0.0.1:{port}/metrics"))["slipway_attempt"] == 1
+    assert not address_file(config.folder, 0).exists()
+
+
+def test_without_a_port_nothing_is_served(tmp_path: Path) -> None:
+    with Telemetry(run_config(tmp_path), host=0, devices=[]) as telemetry:
+        telemetry.loop_starts(step=0, steps=3, devices=1)
+        telemetry.line(line(0))
+    assert not address_file(tmp_path / "llama", 0).exists()
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[[int], str]]:
+    """A real Prometheus that scrapes a port of this machine; returns its address."""
+    processes = []
+
+    def run(port: int) -> str:
+        target = {
+            "job_name": "slipway",
+            "scrape_interval": "1s",
+            "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+        }
+        (tmp_path / "prometheus.json").write_text(json.dumps({"scrape_configs": [target]}))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            own = probe.getsockname()[1]
+        command = [str(tool("prometheus")), f"--config.file={tmp_path}/prometheus.json"]
+        command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{own}"]
+        with (tmp_path / "prometheus.log").open("wb") as log:
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+        return f"http://127.0.0.1:{own}"
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_a_real_prometheus_takes_every_metric(
+    endpoint: Endpoint, prometheus: Callable[[int], str], tmp_path: Path
+) -> None:
+    endpoint.line(line(2, 1.5))
+    endpoint.checkpoint_saved(0.5)
+    address = prometheus(endpoint.listen(0, loopback=True))
+
+    def ask(query: str) -> list[dict[str, Any]]:
+        try:
+            answer = json.loads(get(f"{address}/api/v1/query?{urlencode({'query': query})}"))
+        except OSError:  # it is not up yet
+            return []
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return found
+
+    deadline = time.monotonic() + 120
+    while not (found := ask('{__name__=~"slipway_.*"}')):
+        assert time.monotonic() < deadline, (tmp_path / "prometheus.log").read_text()[-2000:]
+        time.sleep(0.2)
+    served = exposed(endpoint)
+    named = {each["metric"]["__name__"] for each in found}
+    assert named >= {key.partition("{")[0] for key in served if not key.endswith("_created")}
+    for each in found:
+        assert {key: each["metric"][key] for key in LABELS} == LABELS
+        name = each["metric"]["__name__"]
+        if name in served and name not in ("slipway_elapsed_seconds", "slipway_goodput_ratio"):
+            assert float(each["value"][1]) == served[name], name
+    [median] = ask("histogram_quantile(0.5, slipway_step_duration_seconds_bucket)")
+    assert 1 <= float(median["value"][1]) <= 1.5
+    endpoint.close()
+
+
+# --- Chips ----------------------------------------------------------------------------------------------------------
+
+
+class Device:
+    """In place of a TPU of JAX's, which is not to be had here."""
+
+    def __init__(self, number: int, stats: dict[str, int] | None) -> None:
+        self.id = number
+        self._stats = stats
+
+    def memory_stats(self) -> dict[str, int] | None:
+        return self._stats
+
+
+class Unwilling(Device):
+    def memory_stats(self) -> dict[str, int] | None:
+        raise NotImplementedError("no statistics on this platform")
+
+
+def test_memory_is_told_by_device_where_it_is_known() -> None:
+    endpoint = Endpoint(LABELS)
+    stats = {"bytes_in_use": 3 << 30, "bytes_limit": 32 << 30, "peak_bytes_in_use": 4 << 30, "num_allocs": 7}
+    devices = [Device(4, stats), Device(5, stats | {"bytes_in_use": 0}), Device(6, None), Unwilling(7, None)]
+    endpoint.registry.register(Chips(devices, LABELS, None))
+    assert exposed(endpoint) == {
+        "slipway_hbm_used_bytes{device=4}": 3 << 30,
+        "slipway_hbm_used_bytes{device=5}": 0,
+        "slipway_hbm_peak_bytes{device=4}": 4 << 30,
+        "slipway_hbm_peak_bytes{device=5}": 4 << 30,
+        "slipway_hbm_limit_bytes{device=4}": 32 << 30,
+        "slipway_hbm_limit_bytes{device=5}": 32 << 30,
+    }
+
+
+def test_libtpus_percentages_are_told_as_ratios() -> None:
+    """What libtpu says is made up here: it talks to chips only, and asks Google's metadata for minutes without."""
+    sampler = Sampler(lambda: {"duty_cycle_pct": [100.0, 42.5], "tensorcore_util": [12.5]}).start()
+    endpoint = Endpoint(LABELS)
+    endpoint.registry.register(Chips([], LABELS, sampler))
+    deadline = time.monotonic() + 10
+    while not (found := exposed(endpoint)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    sampler.stop()
+    assert found == {
+        "slipway_chip_duty_cycle_ratio{chip=0}": 1.0,
+        "slipway_chip_duty_cycle_ratio{chip=1}": 0.425,
+        "slipway_tensorcore_utilization_ratio{core=0}": 0.125,
+    }
+
+
+def test_a_libtpu_that_fails_is_told_once_and_its_metrics_are_absent(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> dict[str, list[float]]:
+        raise RuntimeError("no TPU here")
+
+    sampler = Sampler(fail).start()
+    deadline = time.monotonic() + 10
+    while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert said == "libtpu tells no metrics of the chips: no TPU here\n"
+    assert list(Chips([], LABELS, sampler).collect()) == []
+
+
+# --- Weights & Biases -----------------------------------------------------------------------------------------------
+
+needs_wandb = pytest.mark.skipif(
+    find_spec("wandb") is None, reason="needs the Python package wandb, which the extra train brings"
+)
+
+ATTEMPT = """
+import json, os, sys
+from pathlib import Path
+from trainer.config import RunConfig
+from trainer.telemetry.weights_and_biases import Upload
+
+folder, before, after, end = Path(sys.argv[1]), *map(json.loads, sys.argv[2:4]), sys.argv[4]
+upload = Upload(RunConfig(folder / "run.json", json.loads((folder / "run.json").read_text())), before)
+for line in after:
+    upload.line(line)
+if end == "killed":
+    while not list(folder.glob("llama/wandb/offline-run-*")):
+        pass
+    os.kill(os.getpid(), 9)
+upload.close(patient=True)
+print("trained on")
+"""
+
+
+def attempt(config: RunConfig, before: list[Any], after: list[Any], end: str, **more: str) -> tuple[str, str]:
+    """One start of the run, in a process of its own: what stands in metrics.jsonl, and what is trained then."""
+    config.path.write_text(json.dumps(config.tree))
+    command = [sys.executable, "-c", ATTEMPT, str(config.path.parent), json.dumps(before), json.dumps(after), end]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")} | more
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+    return done.stdout, done.stderr
+
+
+def records(path: Path) -> Iterator[Any]:
+    """The records of a .wandb file: LevelDB's log in blocks of 32 KiB, after W&B's own 7 bytes."""
+    wandb_internal_pb2: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")
+    raw, at, whole = path.read_bytes(), 7, b""
+    while at + 7 <= len(raw):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", raw, at + 4)
+        whole += raw[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield wandb_internal_pb2.Record.FromString(whole)
+            whole = b""
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The history as W&B shows it, a row a step."""
+    found = []
+    for record in records(path):
+        if record.WhichOneof("record_type") == "history":
+            items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            found.append(
+                {key: value for key, value in items.items() if not key.startswith("_")}
+                | {"step": record.history.step.num}
+            )
+    return found
+
+
+@needs_wandb
+def test_an_offline_run_is_whole_after_a_kill_and_has_no_step_twice(tmp_path: Path) -> None:
+    config = run_config(tmp_path, project="demo", mode="offline")
+    attempt(config, [], [evaluation(0, 11.0), *map(line, range(6))], "killed")
+    kept = [evaluation(0, 11.0), *map(line, range(4))]
+    said, error = attempt(config, kept, [*map(line, range(4, 8)), evaluation(8, 9.0)], "done")
+    assert said.strip().endswith("trained on"), error
+    [file] = (tmp_path / "llama" / "wandb").glob("offline-run-*/*.wandb")
+    found = rows(file)
+    assert [row["step"] for row in found] == list(range(8))
+    assert [row["loss"] for row in found] == [line(step)["loss"] for step in range(8)]
+    assert {row["step"]: row["eval_loss"] for row in found if "eval_loss" in row} == {0: 11.0, 7: 9.0}
+    number = json.loads((tmp_path / "llama" / "wandb.json").read_text())["id"]
+    assert number.startswith("llama-")
+    [run] = [record.run for record in records(file) if record.WhichOneof("record_type") == "run"]
+    assert (run.run_id, run.project, run.display_name) == (number, "demo", "llama")
+
+
+@needs_wandb
+def test_where_nobody_answers_training_goes_on(tmp_path: Path) -> None:
+    config = run_config(tmp_path, project="demo", mode="online")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    key = "0" * 40  # of the form that W&B's keys have
+    said, error = attempt(
+        config, [], [line(0)], "done", WANDB_BASE_URL=nobody, WANDB_API_KEY=key, WANDB_INIT_TIMEOUT="3"
+    )
+    assert said.strip().endswith("trained on"), error
+    assert "Weights & Biases: " in error
+    assert "Training goes on without it." in error
+    assert key not in said + error
+
+
+def test_without_the_package_the_run_is_refused_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
+    monkeypatch.setattr(
+        trainer_config.importlib.util,  # type: ignore[attr-defined]
+        "find_spec",
+        lambda name: None if name == "wandb" else find_spec(name),
+    )
+    with pytest.raises(
+        ConfigError, match=r"tracking\.wandb\.project is set, .* wandb is not installed; .*slipway\[train\]"
+    ):
+        trainer_config.check(run_config(tmp_path, project="demo"))
+    trainer_config.check(run_config(tmp_path))
+
+
+def test_maxtexts_own_keys_are_refused(tmp_path: Path) -> None:
+    for key in ("enable_wandb", "wandb_project_name", "wandb_run_name", "prometheus_port", "gcs_metrics"):
+        config = run_config(tmp_path)
+        config.tree["train"][key] = 1
+        with pytest.raises(ConfigError, match=f"train.{key} is set by Slipway"):
+            trainer_config.check(config)
