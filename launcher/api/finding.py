@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from launcher.runs import Backend, RunStatus
     from launcher.sweeps.sweep import Sweep
 
+# The backends of a place, and what is in the way of speaking to its cluster.
+type Reachable = tuple[list[Backend], LauncherError | None]
 # What can be the name of a run (a label in DNS), so that nothing else gets into a path.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.IGNORECASE)
 
@@ -34,11 +36,13 @@ def backends(place: Place = ANYWHERE) -> list[Backend]:
     return found
 
 
-def _backends(place: Place) -> tuple[list[Backend], LauncherError | None]:
+def _backends(place: Place) -> Reachable:
     """The same, and what is in the way of speaking to the cluster: no reason not to look at this machine's runs."""
-    from launcher.local.backend import LocalBackend
+    found: list[Backend] = []
+    if place.here:
+        from launcher.local.backend import LocalBackend
 
-    found: list[Backend] = [LocalBackend()] if place.here else []
+        found = [LocalBackend()]
     if not place.there:
         return found, None
     from launcher.kube.backend import KubeBackend
@@ -50,6 +54,22 @@ def _backends(place: Place) -> tuple[list[Backend], LauncherError | None]:
         return found, error
     kinds = (KubeBackend(cluster, everywhere=place.everywhere), StandingBackend(cluster, everywhere=place.everywhere))
     return [*found, *kinds], None
+
+
+def _ask_each[Answer](
+    everywhere: Sequence[Backend], ask: Callable[[Backend], Answer]
+) -> list[tuple[Backend, Answer | LauncherError]]:
+    """Each backend with its answer, or with what it refused with; they are asked at the same time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def answer(backend: Backend) -> tuple[Backend, Answer | LauncherError]:
+        try:
+            return backend, ask(backend)
+        except LauncherError as error:
+            return backend, error
+
+    with ThreadPoolExecutor(max(1, len(everywhere))) as pool:
+        return list(pool.map(answer, everywhere))
 
 
 def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
@@ -94,20 +114,24 @@ def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
     return found
 
 
-def run_called(name: str, place: Place, *, glance: bool = False) -> tuple[Backend, RunStatus] | None:
+def run_called(
+    name: str, place: Place, *, glance: bool = False, there: Reachable | None = None
+) -> tuple[Backend, RunStatus] | None:
     """`find`, but None where there is no such run; with `glance`, without what is not needed to tell the run."""
     if not _NAME.fullmatch(name):
         return None
-    everywhere, refusal = _backends(place)
+    everywhere, refusal = there or _backends(place)
+
+    def look(backend: Backend) -> RunStatus | None:
+        status: Callable[[str], RunStatus | None] = getattr(backend, "glance", backend.status)
+        return status(name) if glance else backend.status(name)
+
     found, refusals = [], [refusal] if refusal is not None else []
-    for backend in everywhere:
-        try:
-            look = getattr(backend, "glance", backend.status) if glance else backend.status
-            status = look(name)
-        except LauncherError as error:
-            refusals.append(error)
-        else:
-            found += [(backend, status)] if status is not None else []
+    for backend, answer in _ask_each(everywhere, look):
+        if isinstance(answer, LauncherError):
+            refusals.append(answer)
+        elif answer is not None:
+            found.append((backend, answer))
     if len(found) == 1:
         return found[0]
     if found:
@@ -137,10 +161,11 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
 
     from concurrent.futures import ThreadPoolExecutor
 
+    there = _backends(place)  # with one kubeconfig read, and connections that serve both
     with ThreadPoolExecutor(1) as pool:  # at the same time: this is the first thing that most verbs do
-        asked = pool.submit(_sweeps_called, name, place)
+        asked = pool.submit(_sweeps_called, name, place, there=there)
         try:
-            run = run_called(name, place)
+            run = run_called(name, place, there=there)
         except LauncherError:
             run = None
             if not asked.result():  # a sweep of this machine is found where the cluster does not answer, too
@@ -168,14 +193,6 @@ def list_runs(
     `sweep`: only the runs of the sweep of that name. Raises LauncherError where a cluster alone is asked, and does not
     answer.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    def listed(backend: Backend) -> Sequence[RunStatus] | LauncherError:
-        try:
-            return backend.list(once, sweep=sweep)
-        except LauncherError as error:
-            return error
-
     said: set[str] = set()
 
     def once(sentence: str) -> None:
@@ -184,8 +201,8 @@ def list_runs(
             warn(sentence)
 
     everywhere, refusal = _backends(place)
-    with ThreadPoolExecutor(max(1, len(everywhere))) as pool:
-        answers = [*pool.map(listed, everywhere), *([refusal] if refusal is not None else [])]
+    answers = [answer for _, answer in _ask_each(everywhere, lambda backend: backend.list(once, sweep=sweep))]
+    answers += [refusal] if refusal is not None else []
     runs: list[RunStatus] = []
     nothing = all(isinstance(answer, LauncherError) for answer in answers)
     for answer in answers:
@@ -198,20 +215,20 @@ def list_runs(
     return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
 
 
-def _sweeps_called(name: str, place: Place, *, strict: bool = False) -> list[tuple[Backend, Sweep]]:
+def _sweeps_called(
+    name: str, place: Place, *, strict: bool = False, there: Reachable | None = None
+) -> list[tuple[Backend, Sweep]]:
     """The sweeps of that name. A cluster that does not answer, or tells this user nothing, has none; where nothing else
     has one, that is an error if `strict`."""
     from launcher.sweeps import sweep as sweeps
 
-    everywhere, refusal = _backends(place)
+    everywhere, refusal = there or _backends(place)
     found = []
-    for backend in everywhere:
-        try:
-            sweep = sweeps.look(name, backend)
-        except LauncherError as error:
-            refusal = error
-        else:
-            found += [(backend, sweep)] if sweep is not None else []
+    for backend, answer in _ask_each(everywhere, lambda backend: sweeps.look(name, backend)):
+        if isinstance(answer, LauncherError):
+            refusal = answer
+        elif answer is not None:
+            found.append((backend, answer))
     if strict and refusal is not None and not found:
         raise refusal
     return found

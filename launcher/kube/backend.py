@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,10 @@ from launcher.cluster import (
 )
 from launcher.cluster_errors import QuotaExceeded
 from launcher.errors import LauncherError
-from launcher.kube import hopeless, live, states
+from launcher.kube import hopeless, states
 from launcher.kube import logs as kube_logs
 from launcher.kube import view as kube_view
-from launcher.kube.positions import positions
+from launcher.kube.snapshot import Snapshot
 from launcher.kube.states import Seen
 from launcher.kube.waiting import Wait
 from launcher.objects import Object, is_true
@@ -50,24 +50,26 @@ _WORKLOAD_SECONDS = 15.0
 _GONE_SECONDS = 90.0
 _FREED_SECONDS = 90.0
 _RACES = 20
+# KubeRay has it since 1.6.
+_CRON, _CRON_JOBS = "RayCronJob", "raycronjobs"
 _RELEASE = "meta.helm.sh/release-name"
 
 
 class KubeBackend:
     """Runs as objects of a namespace; see runs.Backend for what each method promises."""
 
+    patience_seconds = 120.0  # how long a run that is stuck is left alone: a Secret may be on its way
+    _ray_kinds: Sequence[str] | None = None
     lanes = 8  # as many connections as the cluster's client keeps
 
     def __init__(self, cluster: Cluster, *, everywhere: bool = False, poll_seconds: float = 2.0) -> None:
         self.cluster = cluster
         self.everywhere = everywhere  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
-        # How long a run that is stuck is left alone: a Secret may be on its way.
-        self.patience_seconds = 120.0
         self.narrate: Callable[[str], None] = lambda _: None  # told what is waited for, where that takes long
         self._rendered: dict[str, dict[str, Any]] = {}
         self._absent: set[str] = set()  # names that a preview has just found free: their create comes first
-        self._snapshot = live.Snapshot(cluster)
+        self._snapshot = Snapshot(cluster)
 
     @property
     def where(self) -> str:
@@ -83,9 +85,12 @@ class KubeBackend:
         """Render all of them in one call of Helm."""
         from launcher.helm import run_objects
 
-        self._rendered = {plan.name: obj for plan, obj in zip(plans, run_objects(plans), strict=True)}
+        made = run_objects(plans, self._kinds(plans))
+        self._rendered = {plan.name: obj for plan, obj in zip(plans, made, strict=True)}
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        from launcher.kube import live  # which brings the rules of explain
+
         return live.problems(plan, self._object(plan), self._snapshot)
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
@@ -147,7 +152,8 @@ class KubeBackend:
     def _object(self, plan: LaunchPlan) -> dict[str, Any]:
         from launcher.helm import run_object
 
-        obj: dict[str, Any] = copy.deepcopy(dict(self._rendered.get(plan.name) or run_object(plan)))
+        made = self._rendered.get(plan.name) or run_object(plan, self._kinds([plan]))
+        obj: dict[str, Any] = copy.deepcopy(dict(made))
         obj["metadata"]["namespace"] = self.cluster.namespace
         if plan.member is not None:
             obj["metadata"].setdefault("labels", {})[kube_view.SWEEP] = plan.member.sweep
@@ -155,8 +161,18 @@ class KubeBackend:
             obj["metadata"].setdefault("annotations", {})[kube_view.SWEEP_VALUES] = values
         return obj
 
+    def _kinds(self, plans: Sequence[LaunchPlan]) -> Sequence[str]:
+        """The kinds of the cluster by which charts/run knows what its KubeRay can do."""
+        if not any(plan.kind == "ray-job" for plan in plans):
+            return ()
+        if self._ray_kinds is None:
+            served = self.cluster.served("ray.io")
+            self._ray_kinds = [f"ray.io/{version}/{_CRON}" for version in served if _CRON_JOBS in served[version]]
+        return self._ray_kinds
+
     def _preflight(self, plan: LaunchPlan, obj: Object) -> str:
         """What the cluster warns of, a line each. Raises CheckFailed for a run that could never start there."""
+        from launcher.kube import live
         from launcher.plan import CheckFailed
 
         found = live.problems(plan, obj, self._snapshot)
@@ -230,7 +246,7 @@ class KubeBackend:
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         everything = self._with_pods(kube_view.all_seen(self.cluster, sweep=sweep, everywhere=self.everywhere))
         workloads = [seen.workload for seen in everything if seen.workload is not None]
-        places = positions(self.cluster, workloads, everywhere=self.everywhere)
+        places = self._places(workloads, everywhere=self.everywhere)
         statuses = [
             replace(
                 self._said(seen),
@@ -428,7 +444,7 @@ class KubeBackend:
         """The status, with what the run's log tells of steps, losses and restarts."""
         status = kube_view.status(self.cluster, seen)
         if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
-            place = positions(self.cluster, [seen.workload]).get(objects.uid(seen.workload))
+            place = self._places([seen.workload]).get(objects.uid(seen.workload))
             return replace(status, position=place)
         if stuck := self._stuck(status, seen):
             return replace(status, reason=stuck, stuck=True)
@@ -464,6 +480,14 @@ class KubeBackend:
         except ClusterError:  # not everybody may see them
             return ()
         return [str(event.get("message") or "") for event in events if event.get("type") == "Warning"]
+
+    def _places(self, workloads: Sequence[Object], *, everywhere: bool = False) -> Mapping[str, int]:
+        """The place of each Workload that waits, by its uid; see launcher.kube.positions."""
+        if not workloads:
+            return {}
+        from launcher.kube.positions import positions
+
+        return positions(self.cluster, workloads, everywhere=everywhere)
 
     def _refuse_no_namespace(self, obj: Object) -> None:
         """Raise LauncherError where it is the namespace that is missing, and all else only with it."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import objects, paths
 from launcher.checks.problems import ERROR, WARNING, Problem
-from launcher.cluster import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Cluster, ClusterError, Forbidden, Kind
+from launcher.cluster import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Forbidden, Kind
 from launcher.explain import rules_never, rules_queue
 from launcher.explain.finding import Finding
 from launcher.explain.situation import Situation
+from launcher.kube.snapshot import Snapshot
 from launcher.kueue import workloads as kueue
 from launcher.values.tree import Origin, Values
 
@@ -34,46 +35,6 @@ _RULES: tuple[tuple[_Rule, str, str], ...] = (
     (rules_never.no_flavor, "slice", ERROR),
     (rules_never.too_large, "slice.count", ERROR),
 )
-
-
-class Snapshot:
-    """A cluster that is asked each question once: the runs of a sweep have most of them in common."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self._answers: dict[tuple[Any, ...], Any] = {}
-
-    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Any:
-        return self._once(("get", kind, name, namespace), lambda: self.cluster.get(kind, name, namespace))
-
-    def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        all_namespaces: bool = False,
-    ) -> Any:
-        asked = ("list", kind, namespace, labels, fields, all_namespaces)
-        return self._once(
-            asked,
-            lambda: self.cluster.list(kind, namespace, labels=labels, fields=fields, all_namespaces=all_namespaces),
-        )
-
-    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
-        return self.cluster.request(method, path, query=query)
-
-    def _once(self, asked: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
-        if asked not in self._answers:
-            try:
-                self._answers[asked] = ask()
-            except ClusterError as error:
-                self._answers[asked] = error
-        answer = self._answers[asked]
-        if isinstance(answer, ClusterError):
-            raise answer
-        return answer
 
 
 def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:

@@ -8,6 +8,7 @@ import pytest
 
 from launcher import api
 from launcher.kube import live
+from launcher.kube.snapshot import Snapshot
 from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
@@ -27,7 +28,7 @@ def refusals(cluster: Recorded, folder: Path) -> list[str]:
     file.write_text(RUN)
     run = cluster.find("JobSet", "waiting-2")
     run["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent"
-    snapshot = live.Snapshot(cluster)  # type: ignore[arg-type]  # as much of one as is needed
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # as much of one as is needed
     found = live.problems(api.plan([str(file)], force=True), run, snapshot)
     return [problem.message for problem in found if problem.rule == "live.no_priority"]
 
