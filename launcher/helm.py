@@ -100,14 +100,20 @@ class Helm:
         kube_version: str = KUBE_VERSION,
         live: bool = False,
         upgrade: bool = False,
+        api_versions: Sequence[str] = (),
     ) -> str:
-        """What `helm template` prints. With `live` the charts may look into the cluster, and its version counts."""
+        """What `helm template` prints. With `live` the charts may look into the cluster, and its version counts.
+
+        `api_versions`: kinds that the cluster has, which the charts may make use of.
+        """
         command = ["template", release, str(charts_dir() / chart), "--namespace", namespace, "--values", "-"]
         if live:
             # Helm 3 asks the cluster for its kinds and version with the first option, and for objects with the other.
             command += ["--validate"] * (self.major < 4) + ["--dry-run=server"]
         else:
             command += ["--kube-version", kube_version]
+        for kind in api_versions:
+            command += ["--api-versions", kind]
         command += ["--is-upgrade"] * upgrade
         return self._run(command, values, release=release, cluster=live)
 
@@ -316,18 +322,18 @@ def _loader() -> Any:
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
-def run_manifest(plan: LaunchPlan) -> str:
+def run_manifest(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> str:
     """The manifest of a ray-job or job-set run, as Helm prints it: exactly one object, with Helm's comments."""
-    return Helm().manifest("run", plan.name, plan.namespace, plan.user.tree)
+    return Helm().manifest("run", plan.name, plan.namespace, plan.user.tree, api_versions=api_versions)
 
 
-def run_object(plan: LaunchPlan) -> Object:
+def run_object(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> Object:
     """The one object, a RayJob or a JobSet, that the run is; its namespace is set."""
-    (obj,) = load_all(run_manifest(plan))
+    (obj,) = load_all(run_manifest(plan, api_versions))
     return obj
 
 
-def run_objects(plans: Sequence[LaunchPlan]) -> list[Object]:
+def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -> list[Object]:
     """`run_object` of each plan, in one call of Helm; the plans' names differ.
 
     A chart is rendered once per release, and a hundred calls of Helm read it a hundred times. So a chart is put
@@ -335,7 +341,7 @@ def run_objects(plans: Sequence[LaunchPlan]) -> list[Object]:
     effective values of all runs.
     """
     if len(plans) < 2:
-        return [run_object(plan) for plan in plans]
+        return [run_object(plan, api_versions) for plan in plans]
     trees = [plan.values.tree for plan in plans]
     shared: Object = {}
     if all(tree["common"] == trees[0]["common"] for tree in trees):  # the table of accelerators is long
@@ -348,9 +354,11 @@ def run_objects(plans: Sequence[LaunchPlan]) -> list[Object]:
     with tempfile.TemporaryDirectory(prefix="slipway-sweep-") as folder:
         chart = _sweep_chart(Path(folder))
         try:
-            objects = Helm().template(str(chart), "sweep", "default", {"runs": runs, **shared})
+            values = {"runs": runs, **shared}
+            objects = Helm().template(str(chart), "sweep", "default", values, api_versions=api_versions)
         except RulesBroken:
-            return [run_object(plan) for plan in plans]  # which raises again, and by then it is known for which run
+            # Which raises again, and by then it is known for which run.
+            return [run_object(plan, api_versions) for plan in plans]
     by_name = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in objects}
     return [by_name[plan.namespace, plan.name] for plan in plans]
 

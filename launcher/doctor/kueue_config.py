@@ -69,7 +69,7 @@ def examine(sight: Sight) -> Iterator[Finding]:
     bad = [*_frameworks(sight, config), *_waits(config, those[0]), *_fair(sight, config)]
     yield from bad
     if not bad:
-        yield _finding(Level.OK, "takes the runs of the charts into its queues.")
+        yield _finding(Level.OK, f"takes the runs of the charts into its queues. {_never_starts(config, those[0])}")
 
 
 def _frameworks(sight: Sight, config: Object) -> Iterator[Finding]:
@@ -119,10 +119,27 @@ def _seconds(duration: str) -> float:
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(h|m|s)", duration))
 
 
-def _waits(config: Object, deployment: Object) -> Iterator[Finding]:
+def _limit(config: Object, deployment: Object) -> str:
     version = versions.parse(components.version_of(components.KUEUE, deployment))
     containers = deployment["spec"]["template"]["spec"]["containers"]
-    limit = waits(config, version, [str(word) for one in containers for word in one.get("args") or []])
+    return waits(config, version, [str(word) for one in containers for word in one.get("args") or []])
+
+
+def _never_starts(config: Object, deployment: Object) -> str:
+    """What becomes of a run whose pods never come up: an image that is not there, a Secret that is missing."""
+    limit = _limit(config, deployment)
+    if not limit:
+        return (
+            "It does not end a run that can never start (waitForPodsReady is off): a JobSet holds its chips until "
+            "somebody cancels it, which a submit that follows it does, and a RayJob until run.startDeadlineSeconds."
+        )
+    often = ((config.get("waitForPodsReady") or {}).get("requeuingStrategy") or {}).get("backoffLimitCount")
+    again = "queues again for ever" if often is None else f"queues again {often} times, and is given up then"
+    return f"A run that can never start loses its chips after {limit}, and {again} (waitForPodsReady)."
+
+
+def _waits(config: Object, deployment: Object) -> Iterator[Finding]:
+    limit = _limit(config, deployment)
     if limit and _seconds(limit) < _LONG:
         default = "" if _is_on(config, "waitForPodsReady") else ", its default since 0.19"
         yield _finding(
