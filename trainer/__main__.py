@@ -11,7 +11,7 @@ import traceback
 import uuid
 from pathlib import Path
 
-from trainer import command, supervisor
+from trainer import command, storage, supervisor
 from trainer.config import RunConfig, check, read, read_from_job
 from trainer.errors import PASSING, ConfigError, GaveUp
 from trainer.metrics import event_line, now, print_event, write_event
@@ -112,7 +112,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         traceback.print_exc()
         from trainer.ray_driver import describe
 
-        _report(config, describe(error))
+        _report(config, describe(storage.named(error, config) or error))
         return 1
     return 0
 
@@ -156,7 +156,12 @@ def _report(config: RunConfig | None, sentence: str) -> None:
             write_event(config.folder, "error", message=sentence)
     elif config is not None:
         print_event(event_line("error", message=sentence))
-    print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message
+    if given := os.environ.get("SLIPWAY_LAST_WORD"):
+        # To a local run's supervisor, whose disk may be what is full.
+        with contextlib.suppress(OSError, ValueError):
+            os.write(int(given), sentence.encode())
+    with contextlib.suppress(OSError):
+        print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message
 
 
 if __name__ == "__main__":

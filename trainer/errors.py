@@ -21,3 +21,7 @@ class ConfigError(Exception):
 
 class GaveUp(Exception):
     """The run failed more often than run.maxRestarts allows; its text is a sentence. Exit code 1, and no restart."""
+
+
+class StorageError(Exception):
+    """The run's storage is full, away, or refuses: a sentence of trainer/storage.py. A restart may mend it."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer import data, startup
+from trainer import data, startup, storage
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
@@ -110,8 +110,10 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
                     "lower train.learning_rate, or raise train.warmup_steps_fraction."
                 ) from stop
             raise
-        except _REFUSALS as error:
-            if hooks.stepped:
+        except Exception as error:
+            if (trouble := storage.named(error, config)) is not None:
+                raise trouble from error
+            if hooks.stepped or not isinstance(error, _REFUSALS):
                 raise
             traceback.print_exc()
             raise ConfigError(_sentence(error)) from error
@@ -364,6 +366,8 @@ class _Hooks:
                 """Write what is buffered: the last step's line waits for the next step otherwise."""
                 while self.buffered_metrics:
                     self._flush_one_buffered_entry(self.buffered_metrics.pop(0))
+                if self._file is not None:
+                    self._file.settle()
                 if self._file is not None and self.config.enable_tensorboard:
                     self.writer.flush()
 

@@ -19,9 +19,12 @@ the steps that it will do again.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +32,7 @@ from typing import Any
 
 PREFIX = "SLIPWAY_METRICS "
 EVENT_PREFIX = "SLIPWAY_EVENT "
+_PAUSES = (0.2, 1.0, 3.0)
 
 
 def now() -> str:
@@ -56,7 +60,20 @@ class MetricsFile:
         text = json.dumps({key: _plain(value) for key, value in line.items()})
         self._file.write(text + "\n")
         self._file.flush()
-        print(PREFIX + text, flush=True)  # noqa: T201 - stdout is how the launcher follows a run on a cluster
+        _print(PREFIX + text)
+
+    def settle(self) -> None:
+        """What was written is on the storage for good when this returns, as it has to be before a checkpoint.
+
+        For a bucket that takes a close: gcsfuse keeps what is written to a file in its own memory or on the machine's
+        disk, and `fsync` does not make the object since its streaming writes (docs/semantics.md of gcsfuse 3). What is
+        appended to an object is uploaded as a whole below 2 MB, and alone above; at 250 bytes a step that is nothing
+        beside a checkpoint. Lines since the last one are lost with their machine, and so are their steps.
+        """
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         self._file.close()
@@ -80,16 +97,37 @@ def event_line(event: str, **fields: Any) -> str:
 
 def print_event(line: str) -> None:
     """Print a line of event_line's on stdout after EVENT_PREFIX."""
-    print(EVENT_PREFIX + line, flush=True)  # noqa: T201 - stdout is how the launcher follows a run on a cluster
+    _print(EVENT_PREFIX + line)
+
+
+def _print(line: str) -> None:
+    # A log that takes no more (a full disk) ends no training.
+    with contextlib.suppress(OSError):
+        print(line, flush=True)  # noqa: T201 - stdout is how the launcher follows a run on a cluster
 
 
 def write_event(folder: Path, event: str, **fields: Any) -> None:
-    """Print the event and append it to events.jsonl; safe from several processes."""
+    """Print the event and append it to events.jsonl; safe from several processes.
+
+    From several machines, too: of two that change an object through gcsfuse at the same time one is told ESTALE when
+    it closes the file (docs/semantics.md there), and writes again.
+    """
     line = event_line(event, **fields)
     print_event(line)
-    descriptor = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for pause in _PAUSES:
+        try:
+            return _append(folder / "events.jsonl", f"{line}\n".encode())
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            time.sleep(pause)
+    return _append(folder / "events.jsonl", f"{line}\n".encode())
+
+
+def _append(path: Path, text: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(descriptor, f"{line}\n".encode())
+        os.write(descriptor, text)
     finally:
         os.close(descriptor)
 

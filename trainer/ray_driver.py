@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import loop
 from trainer.config import RunConfig
-from trainer.errors import ConfigError, GaveUp
+from trainer.errors import ConfigError, GaveUp, StorageError
 from trainer.metrics import write_event
 from trainer.notice import Notice
 
@@ -273,7 +273,10 @@ def _failure_notes(folder: Path, key: str) -> Any:
                 _Verdict("", key=key).count(self.failures)
             for rank, error in sorted(worker_exceptions.items()):
                 cause = getattr(error, "cause", None) or error
-                message = f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
+                if isinstance(cause, StorageError):
+                    message = str(cause)
+                else:
+                    message = f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
                 if f"{self.failures} {message}" in self.told:
                     continue
                 self.told.add(f"{self.failures} {message}")
@@ -427,11 +430,15 @@ def _import_path() -> str:
 
 def describe(error: BaseException) -> str:
     """One sentence for what ended the training: which workers failed, and how."""
+    if isinstance(error, StorageError):
+        return str(error)
     failures: dict[int, BaseException] = getattr(error, "worker_failures", None) or {}
     if not failures:
         return f"{type(error).__name__}: {_first_line(error)}"
     # Ray wraps what a worker raised; a worker that was killed has nothing but Ray's word.
     causes = {rank: getattr(failure, "cause", None) or failure for rank, failure in failures.items()}
+    if storage := next((cause for cause in causes.values() if isinstance(cause, StorageError)), None):
+        return str(storage)  # which the others failed of, too
     told = "; ".join(
         f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
         for rank, cause in sorted(causes.items())[:_FAILURES_TOLD]

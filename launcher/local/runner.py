@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -38,6 +39,9 @@ GRACE_SECONDS = 30.0
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
 # A run of a sweep that waits looks this often whether its turn has come.
 _TURN_SECONDS = 0.5
+# Room for the record of how the run ended, on a disk that it has filled; given back for that.
+_RESERVE, _RESERVE_BYTES = ".reserve", 16 << 10
+_LONGEST_WORD = 1 << 16
 TURN = ".turn"
 """The file among the runs that is locked by the run of a sweep whose turn it is."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -84,6 +88,9 @@ class Supervisor:
         self.alive: dict[int, int] = {}  # process id to host index
         self.exits: dict[int, int] = {}  # host index to exit code
         self.cancels = 0
+        self.last_word = (
+            ""  # the sentence that the trainer ended with, which a full disk may have kept from events.jsonl
+        )
         self._prctl = _prctl()
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -99,6 +106,11 @@ class Supervisor:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self) -> None:
+        try:
+            (self.folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
+        except OSError:  # a disk that is full already; whoever writes next tells of it
+            with contextlib.suppress(OSError):
+                (self.folder / _RESERVE).unlink(missing_ok=True)
         self._note(pid=os.getpid(), host=platform.node())
         with contextlib.ExitStack() as turn:
             if self.record.sweep and not self._take_turn(turn):
@@ -145,7 +157,7 @@ class Supervisor:
                 return self._end("cancelled", code, "Cancelled.")
             if code == 0:
                 return self._end("succeeded", 0, "")
-            reason = events.error or what
+            reason = self.last_word or events.error or what
             # Nothing mends a config that can never work (the trainer's 2) or a program that is not there.
             final = code in (126, 127) or (code == 2 and not self.command)
             if final or restarts >= self.max_restarts:
@@ -161,7 +173,18 @@ class Supervisor:
 
     def _once(self) -> tuple[int, str]:
         """Run all the processes to their end: the exit code that counts, and a sentence about it."""
-        self.exits = {}
+        self.exits, self.last_word = {}, ""
+        word, self._word = os.pipe()
+        try:
+            return self._all_to_their_end()
+        finally:
+            os.close(self._word)
+            os.set_blocking(word, False)
+            with contextlib.suppress(BlockingIOError):  # a process that hangs in the kernel may hold the other end
+                self.last_word = os.read(word, _LONGEST_WORD).decode(errors="replace")
+            os.close(word)
+
+    def _all_to_their_end(self) -> tuple[int, str]:
         total = hosts(self.config) if self.command else 1
         failed: int | None = None
         try:
@@ -204,6 +227,7 @@ class Supervisor:
             env |= trainer_env()
             env["SLIPWAY_RESTARTS_LEFT"] = str(max(0, self.max_restarts - self.record.restarts))
             env["SLIPWAY_GRACE_SECONDS"] = str(self.grace)
+            env["SLIPWAY_LAST_WORD"] = str(self._word)
         prctl, parent = self._prctl, os.getpid()
 
         def die_with_us() -> None:
@@ -221,6 +245,7 @@ class Supervisor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 process_group=0,
+                pass_fds=() if self.command else (self._word,),
                 preexec_fn=die_with_us,  # safe: this process has one thread
             )
         self.alive[process.pid] = index
@@ -282,7 +307,7 @@ class Supervisor:
         """Bring the record up to date. A full disk must not end the training; the end is written by force."""
         self.record = replace(self.record, **changes)
         try:
-            write_record(self.folder, self.record)
+            self._write()
         except OSError as error:
             self._say(f"The record cannot be written: {error.strerror}.")
 
@@ -292,10 +317,22 @@ class Supervisor:
         self.record = replace(self.record, state=state, exit_code=code, reason=reason, ended=now())
         for pause in (0.5, 5.0, 30.0, 0.0):
             try:
-                return write_record(self.folder, self.record)
+                self._write()
+                break
             except OSError:
                 time.sleep(pause)
-        return None
+        with contextlib.suppress(OSError):
+            (self.folder / _RESERVE).unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        try:
+            write_record(self.folder, self.record)
+        except OSError as error:
+            reserve = self.folder / _RESERVE
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not reserve.exists():
+                raise
+            reserve.unlink()
+            write_record(self.folder, self.record)
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:

@@ -1,0 +1,139 @@
+"""What went wrong with the run's storage, in a sentence that names it and says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer.config import RunConfig
+from trainer.errors import StorageError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS}
+_REFUSED = {errno.EACCES, errno.EPERM}
+_AWAY = {errno.ENOTCONN, errno.ESTALE, errno.EIO, errno.ENODEV, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENXIO}
+_KNOWN = _FULL | _READ_ONLY | _REFUSED | _AWAY
+# Orbax and TensorStore tell of the system's errors in text: "[OS error 28: ENOSPC No space left on device]".
+_NUMBER = re.compile(r"(?:OS error|\[?Errno) (\d+)\b")
+_TEXTS = {os.strerror(number): number for number in _KNOWN}
+
+
+def named(error: BaseException, config: RunConfig) -> StorageError | None:
+    """The error, where it is the storage's, as a sentence for the run's reason; None where it is not."""
+    for each in _chain(error):
+        if isinstance(each, StorageError):
+            return each
+        number = _number(each)
+        if number is not None and _is_ours(each, config):
+            return StorageError(_sentence(number, config))
+    if not config.folder.is_dir() and any(
+        isinstance(each, OSError) or "NOT_FOUND" in str(each) for each in _chain(error)
+    ):
+        return StorageError(
+            f"The run's folder {config.folder} is gone: {_what(config)} is no longer mounted, or somebody removed it. "
+            f"{_look(config)}"
+        )
+    return None
+
+
+def _chain(error: BaseException | None, seen: frozenset[int] = frozenset()) -> Iterator[BaseException]:
+    """The error and what it came of; Ray keeps those of its workers in fields of its own."""
+    if error is None or id(error) in seen:
+        return
+    seen |= {id(error)}
+    yield error
+    inner = [
+        error.__cause__,
+        error.__context__,
+        getattr(error, "cause", None),
+        getattr(error, "controller_failure", None),
+    ]
+    inner += [*(getattr(error, "worker_failures", None) or {}).values(), *getattr(error, "exceptions", ())]
+    for each in inner:
+        if isinstance(each, BaseException):
+            yield from _chain(each, seen)
+
+
+def _number(error: BaseException) -> int | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in _KNOWN else None
+    text = str(error)
+    for match in _NUMBER.finditer(text):
+        if int(match[1]) in _KNOWN:
+            return int(match[1])
+    return next((number for said, number in _TEXTS.items() if said in text), None)
+
+
+def _is_ours(error: BaseException, config: RunConfig) -> bool:
+    """Whether it is about the storage, and not about another disk: the path says so, or else a try."""
+    root = str(config.folder.parent)
+    path = getattr(error, "filename", None)
+    if isinstance(path, str | os.PathLike):
+        return Path(path).is_relative_to(root)
+    return root in str(error) or not _writable(config.folder)
+
+
+def _writable(folder: Path) -> bool:
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(1 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        with contextlib.suppress(OSError):  # as above
+            probe.unlink(missing_ok=True)
+
+
+def _sentence(number: int, config: RunConfig) -> str:
+    said, what = os.strerror(number), _what(config)
+    if number in _FULL:
+        return (
+            f"The run's storage is full ({said}): {what}. Make room there or enlarge it, and submit the run again: it "
+            "goes on from its last checkpoint."
+        )
+    if number in _READ_ONLY:
+        return f"The run's storage has become read-only ({said}): {what}. {_look(config)}"
+    if number in _REFUSED:
+        return f"The run may not write to its storage ({said}): {what}. {_rights(config)}"
+    return f"The run's storage does not answer ({said}): {what}. {_look(config)}"
+
+
+def _what(config: RunConfig) -> str:
+    storage = config.tree["storage"]
+    where = f"mounted at {storage['mountPath']}"
+    match storage.get("kind"):
+        case "gcsfuse":
+            return f"the bucket {storage.get('bucket')} (storage.bucket), {where}"
+        case "pvc":
+            return f"the PersistentVolumeClaim {storage.get('claim')} (storage.claim), {where}"
+        case _:
+            return f"the file system of {storage['mountPath']}"
+
+
+def _look(config: RunConfig) -> str:
+    match config.tree["storage"].get("kind"):
+        case "gcsfuse":
+            return "The log of the pod's container gke-gcsfuse-sidecar says more."
+        case "pvc":
+            return "See whether its volume and the server behind it are well (kubectl describe pvc)."
+        case _:
+            return "See that it is mounted and well."
+
+
+def _rights(config: RunConfig) -> str:
+    match config.tree["storage"].get("kind"):
+        case "gcsfuse":
+            return "Give the run's service account roles/storage.objectUser on it (by Workload Identity)."
+        case "pvc":
+            return "Its files have to belong to the user of the pods (security.runAsUser), or to its group."
+        case _:
+            return f"See who may write to it; this is user {os.getuid()}."
