@@ -1,4 +1,4 @@
-"""Runs to report on: folders as the trainer and this machine's runner write them, with numbers like those of a training."""
+"""Runs to report on: folders as the trainer and this machine's runner write them, with numbers like a training's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps(
     rate: float = 3e-4,
     mfu: bool = True,
 ) -> list[dict[str, Any]]:
-    """Lines of metrics.jsonl: `count` steps from `start`; the first compiles for 40 s; an evaluation each tenth part."""
+    """Lines of metrics.jsonl: `count` steps from `start`, the first compiles for 40 s; an evaluation each tenth."""
     noise = random.Random(seed)
     found: list[dict[str, Any]] = []
     at = begin
@@ -63,7 +63,14 @@ def config(name: str, **train: Any) -> dict[str, Any]:
         "storage": {"kind": "local", "mountPath": "/runs"},
         "data": {"files": ["text/*.md"]},
         "train": {"model_name": "llama3-8b", "steps": 100, "learning_rate": 3e-4, **train},
-        "accelerator": {"name": "v6e", "kind": "tpu", "topology": "4x4", "chips": 16, "chipsPerHost": 4, "peakTflops": 918},
+        "accelerator": {
+            "name": "v6e",
+            "kind": "tpu",
+            "topology": "4x4",
+            "chips": 16,
+            "chipsPerHost": 4,
+            "peakTflops": 918,
+        },
     }
 
 
@@ -97,7 +104,9 @@ def write(
 
 def _plain(line: Mapping[str, Any]) -> dict[str, Any]:
     """As the trainer writes it: null for what is not finite."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()}
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()
+    }
 
 
 def record(name: str, begin: float, end: float | None, **more: Any) -> dict[str, Any]:
@@ -133,7 +142,11 @@ def long_run(folder: Path, count: int, *, number: int = 0) -> Path:
     ]
     settings = {"steps": count, "learning_rate": 1e-4 * (1 + number), "per_device_batch_size": 1 + number % 2}
     tree = config(name, **settings)
-    origins = {"train.steps": "mine.yaml:7", "train.learning_rate": "--sweep 1", "run.maxRestarts": "charts/run/values.yaml:31"}
+    origins = {
+        "train.steps": "mine.yaml:7",
+        "train.learning_rate": "--sweep 1",
+        "run.maxRestarts": "charts/run/values.yaml:31",
+    }
     return write(
         folder,
         metrics=[*first, *second],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from bokeh.document import Document
@@ -148,9 +148,10 @@ def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d) -> Chart | 
         made = plot.add_glyph(
             source, Line(x="x", y="y", line_width=1.6, line_dash=_dash(number)), tags=[_tag(number)], name=run.label
         )
-        hovered = [made]
+        hovered: list[Any] = [made]
         if line.dots or len(series.finite) < 30:  # a line through one point is none
-            hovered = [plot.add_glyph(source, Scatter(x="x", y="y", size=5), tags=[_tag(number)], name=run.label)]
+            dots = plot.add_glyph(source, Scatter(x="x", y="y", size=5), tags=[_tag(number)], name=run.label)
+            hovered = [dots]
         plot.add_tools(
             _hover(hovered, run.label, [("step", "@x{0,0}"), (line.title.partition(":")[0], f"@y{{{line.format}}}")])
         )
@@ -159,10 +160,7 @@ def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d) -> Chart | 
     _axes(plot, "step", "", NumeralTickFormatter(format="0,0"), _formatter(line))
     note = ""
     if thinned:
-        note = (
-            f"Of a long run the lowest and the highest of each of {buckets:,} stretches of steps are drawn, so that "
-            "every spike is there; metrics.jsonl has every step."
-        )
+        note = f"Drawn: the lowest and the highest of each of {buckets:,} stretches of steps, so that no spike is lost."
     if line.key == LOSS and any(series.not_finite for _, _, series in drawn):
         note = f"A cross is a step whose loss is not finite. {note}".strip()
     parts = [
@@ -266,10 +264,10 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
                 marks["what"].append(mark.what)
                 marks["says"].append(mark.says[:200])
     if marks["x"]:
-        made = plot.add_glyph(
+        triangles = plot.add_glyph(
             ColumnDataSource(marks), Scatter(x="x", y="y", size=10, marker="inverted_triangle"), tags=["mark"]
         )
-        plot.add_tools(_hover([made], "", [("", "@what"), ("", "@says")]))
+        plot.add_tools(_hover([triangles], "", [("", "@what"), ("", "@says")]))
     plot.add_layout(LinearAxis(axis_label=f"{unit} since it was submitted, or first seen"), "below")
     plot.add_layout(CategoricalAxis(), "left")
     plot.add_layout(Grid(dimension=0, ticker=BasicTicker()))
@@ -315,7 +313,11 @@ def _plot(x: Any, y: Any, *, pans: str = "pan") -> Plot:
 
 
 def _axes(plot: Plot, below: str, left: str, x: Any, y: Any) -> None:
-    for place, label, dimension, formatter in (("below", below, 0, x), ("left", left, 1, y)):
+    sides: tuple[tuple[Literal["below", "left"], str, Literal[0, 1], Any], ...] = (
+        ("below", below, 0, x),
+        ("left", left, 1, y),
+    )
+    for place, label, dimension, formatter in sides:
         axis = LinearAxis(axis_label=label or None, formatter=formatter, ticker=BasicTicker(desired_num_ticks=6))
         plot.add_layout(axis, place)
         plot.add_layout(Grid(dimension=dimension, ticker=axis.ticker))

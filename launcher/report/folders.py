@@ -167,8 +167,8 @@ def _signs(metrics: Metrics, events: Sequence[Mapping[str, Any]]) -> tuple[float
         return None, None
     first = min(times)
     seconds = metrics.of("step_seconds").finite[:1]
-    if not events and seconds and not metrics.of(EVAL_LOSS).steps:
-        first -= seconds[0]  # the first step is told when it is done
+    if not events and len(seconds) and not len(metrics.of(EVAL_LOSS).steps):
+        first -= float(seconds[0])  # the first step is told when it is done
     return first, max(times)
 
 
@@ -204,7 +204,7 @@ def _chips(config: Mapping[str, Any]) -> int | None:
 def _accelerator(config: Mapping[str, Any]) -> str:
     row, count = config.get("accelerator") or {}, int((config.get("slice") or {}).get("count") or 1)
     shape = " ".join(filter(None, (str(row.get("name") or ""), str(row.get("topology") or ""))))
-    return f"{count} × {shape}" if shape and count > 1 else shape
+    return f"{count} x {shape}" if shape and count > 1 else shape
 
 
 chips_of, accelerator_of = _chips, _accelerator

@@ -72,7 +72,7 @@ class _Told:
 
 def _told(seen: Seen, events: Iterable[Mapping[str, object]]) -> list[_Told]:
     uids = {objects.uid(seen.obj), *([objects.uid(seen.workload)] if seen.workload is not None else [])}
-    found = {}
+    found: dict[_Told, None] = {}
     for event in events:
         of = event.get("involvedObject")
         at = (

@@ -8,7 +8,10 @@
     const script = document.createElement("script");
     script.textContent = document.getElementById("bokeh").textContent;
     document.head.appendChild(script);
-    draw(JSON.parse(data.textContent)).then(() => document.documentElement.setAttribute("data-drawn", "yes"));
+    draw(JSON.parse(data.textContent)).then(() => {
+      performance.mark("charts-drawn");
+      document.documentElement.setAttribute("data-drawn", "yes");
+    });
   }
 
   async function draw({doc, roots}) {

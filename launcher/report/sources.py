@@ -14,11 +14,12 @@ from launcher.place import Place
 from launcher.report import folders, kube, timeline
 from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
-from launcher.report.model import RunData
+from launcher.report.model import Phase, RunData
 from launcher.report.timeline import Change, Held
 from launcher.runs import Backend, RunStatus, State
 
 _TOGETHER = 8
+_NO_ORIGINS = "Where its values were written is known to whoever submitted it, not to the cluster."
 _EVENTS_GONE = "Its Events could not be read, so that only its last admission and eviction are known"
 
 
@@ -34,13 +35,11 @@ def read(names: Sequence[str], place: Place, say: Callable[[str], None]) -> tupl
     """The runs behind `names`, in their order and each once, and what could not be read."""
     from concurrent.futures import ThreadPoolExecutor
 
-    found: list[tuple[str, Callable[[], RunData]]] = []
-    bad: list[Unreadable] = []
-    for name in dict.fromkeys(names):
+    def looked_for(name: str) -> list[tuple[str, Callable[[], RunData]]] | Unreadable:
         try:
-            found += _behind(name, place, say)
+            return _behind(name, place, say)
         except LauncherError as error:
-            bad.append(Unreadable(name, error))
+            return Unreadable(name, error)
 
     def readable(one: tuple[str, Callable[[], RunData]]) -> RunData | Unreadable:
         try:
@@ -48,10 +47,11 @@ def read(names: Sequence[str], place: Place, say: Callable[[str], None]) -> tupl
         except LauncherError as error:
             return Unreadable(one[0], error)
 
-    with ThreadPoolExecutor(_TOGETHER) as pool:
-        answers = list(pool.map(readable, found))
+    with ThreadPoolExecutor(_TOGETHER) as pool:  # a cluster, or a bucket, is asked for all of them at the same time
+        behind = list(pool.map(looked_for, dict.fromkeys(names)))
+        answers = list(pool.map(readable, [one for each in behind if not isinstance(each, Unreadable) for one in each]))
     runs = {(run.name, run.source): run for run in answers if isinstance(run, RunData)}
-    return _labelled(list(runs.values())), [*bad, *(one for one in answers if isinstance(one, Unreadable))]
+    return _labelled(list(runs.values())), [one for one in [*behind, *answers] if isinstance(one, Unreadable)]
 
 
 def _behind(name: str, place: Place, say: Callable[[str], None]) -> list[tuple[str, Callable[[], RunData]]]:
@@ -132,11 +132,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         missing=[
             *missing,
             *more,
-            *(
-                []
-                if not config
-                else ["Where its values were written is known to whoever submitted it, not to the cluster."]
-            ),
+            *([_NO_ORIGINS] if config else []),
         ],
     )
 
@@ -198,7 +194,7 @@ def _objects(
     begin = time_of(status.started)
     held = [Held(begin, end)] if begin is not None else []
     # Ray says nothing of its training but that the job runs.
-    return config, held, [Change(begin, timeline.Phase.TRAINING)] if begin is not None else [], [], []
+    return config, held, [Change(begin, Phase.TRAINING)] if begin is not None else [], [], []
 
 
 def _seen(backend: Any, status: RunStatus) -> tuple[Any, list[Mapping[str, Any]], list[str]]:

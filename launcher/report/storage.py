@@ -33,7 +33,7 @@ def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
     """The same of a folder in a bucket. Raises LauncherError that says what is missing to read it."""
     try:
-        import fsspec
+        import fsspec  # type: ignore[import-untyped]  # it ships no types
     except ImportError as error:
         raise LauncherError(
             f"{url} cannot be read: this Python lacks fsspec.", f"Install it beside the launcher: {_EXTRA}"

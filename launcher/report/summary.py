@@ -110,7 +110,7 @@ def _cell(column: Column, one: Mapping[str, Any], data: Sequence[Mapping[str, An
 
 def _text(key: str, value: Any) -> str:
     if value is None:
-        return "–"
+        return "-"
     if key in ("mfu", "goodput"):
         return f"{value:.1%}"
     if key == "step_seconds":

@@ -1,0 +1,129 @@
+"""Chromium, driven by Playwright; and reports of runs that are as different as runs get."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from launcher.report import build
+from tests import report_runs as runs
+
+# Other work may fill the machine.
+SECONDS = 120_000
+ODD = "<img src=x onerror=window.pwned=1>"
+SPIKE = 77.5
+
+
+@dataclass
+class Seen:
+    """A page as a browser shows it, and what it complained of or asked for meanwhile."""
+
+    page: Page
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def drawn(self) -> Seen:
+        self.page.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=SECONDS)
+        self.page.wait_for_timeout(500)  # canvases are painted a frame later
+        return self
+
+    def js(self, code: str) -> Any:
+        return self.page.evaluate(code)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = os.environ.get("SLIPWAY_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    assert found, "these tests need Chromium (Debian: apt-get install chromium), or SLIPWAY_CHROMIUM with its path"
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=quiet, timeout=SECONDS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Any]:
+    """Opens a file in a window of its own, without a network."""
+    contexts = []
+
+    def opened(path: Path, width: int = 1280, height: int = 900, scheme: Any = "light") -> Seen:
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, offline=True, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        seen = Seen(context.new_page())
+        seen.page.on("console", lambda message: seen.console.append(f"{message.type}: {message.text}"))
+        seen.page.on("pageerror", lambda error: seen.console.append(f"error: {error}"))
+        seen.page.on("request", lambda request: seen.requests.append(request.url))
+        seen.page.goto(path.as_uri(), timeout=SECONDS)
+        return seen
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of runs: long (with a spike, a restart), diverged, one step, none, still going, an odd name."""
+    home = tmp_path_factory.mktemp("runs")
+    long = runs.long_run(home / "long", 3000)
+    lines = long.joinpath("metrics.jsonl").read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if '"step": 1234,' in line)
+    lines[at] = lines[at].replace('"loss": ', f'"loss": {SPIKE}, "was": ')
+    long.joinpath("metrics.jsonl").write_text("\n".join(lines) + "\n")
+    diverged = [
+        line | {"loss": float("nan")} if line["step"] > 80 and "loss" in line else line for line in runs.steps(100)
+    ]
+    runs.write(home / "diverged", metrics=diverged, events=[runs.loop(runs.BEGIN)], config=runs.config("diverged"))
+    runs.write(home / "one", metrics=runs.steps(1), events=[runs.loop(runs.BEGIN)], config=runs.config("one", steps=1))
+    runs.write(home / "none", events=[runs.loop(runs.BEGIN)], config=runs.config("none"))
+    bad = {
+        "event": "error",
+        "time": runs.stamp(runs.BEGIN + 500),
+        "message": f"</script><script>window.pwned=2</script>{ODD}",
+    }
+    odd = runs.config(ODD, model_name="</script><script>window.pwned=3</script>", base_config="$$\\frac{1}{2}$$")
+    runs.write(
+        home / ODD,
+        metrics=runs.steps(50, seed=5),
+        events=[runs.loop(runs.BEGIN - 5), bad],
+        config=odd,
+        origins={"train.model_name": f"{ODD}:3"},
+        tail='{"step": 50, "lo',
+    )
+    return home
+
+
+def report_of(folders: list[Path], target: Path) -> Path:
+    target.write_text(build([str(each) for each in folders]).page, encoding="utf-8")
+    return target
+
+
+@pytest.fixture(scope="session")
+def mixed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of all of them."""
+    found = [folder / name for name in ("long", "diverged", "one", "none", ODD)]
+    return report_of(found, tmp_path_factory.mktemp("pages") / "mixed.html")
+
+
+@pytest.fixture(scope="session")
+def single(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report_of([folder / "long"], tmp_path_factory.mktemp("pages") / "single.html")
+
+
+@pytest.fixture(scope="session")
+def twenty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("twenty")
+    found = [
+        runs.long_run(home / f"a-run-with-a-long-name-of-a-sweep-{number}", 60, number=number) for number in range(20)
+    ]
+    return report_of(found, tmp_path_factory.mktemp("pages") / "twenty.html")

@@ -1,0 +1,83 @@
+"""`launcher report` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests import report_runs as runs
+from tests.cli.conftest import TRAINING, Launcher
+
+RUN = f"""\
+run: {{name: demo, kind: local, maxRestarts: 0, command: [python3, -c, {json.dumps(TRAINING)}, "5", "0"]}}
+slice: {{accelerator: cpu}}
+storage: {{kind: local}}
+"""
+
+
+def test_a_run_of_this_machine(launcher: Launcher) -> None:
+    assert launcher("submit", "-f", launcher.write("mine.yaml", RUN)).code == 0
+    done = launcher("report", "demo", "-o", "json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["file"] == "demo.report.html"
+    (row,) = done.json["runs"]
+    assert (row["state"], row["step"], row["eval_loss"], row["loss"], row["missing"]) == ("succeeded", 5, 7.1, 9.6, [])
+    page = (launcher.folder / "demo.report.html").read_text()
+    assert "mine.yaml:1" in page  # where run.command was written
+    assert "charts/run/values.yaml:" in page
+    # Made again, it is replaced; other files are not.
+    assert launcher("report", "demo").out == "demo.report.html\n"
+    launcher.write("notes.html", "mine")
+    refused = launcher("report", "demo", "--out", "notes.html")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("Error: notes.html is there, and is no report of Slipway's.")
+    assert (launcher.folder / "notes.html").read_text() == "mine"
+    assert launcher("report", "demo", "--out", "notes.html", "--force").code == 0
+
+
+def test_folders_side_by_side_and_one_that_is_none(launcher: Launcher) -> None:
+    for name in ("a", "b"):
+        runs.write(launcher.folder / name, metrics=runs.steps(20), config=runs.config(name))
+    done = launcher("report", "./a", "./b", "./c")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines() == [
+        f"Error: ./c: There is no folder {launcher.folder / 'c'}.",
+        "--skip makes the report of the others.",
+    ]
+    assert list(launcher.folder.glob("*.html")) == []
+    skipped = launcher("report", "./a", "./b", "./c", "--skip", "--out", "-")
+    assert skipped.code == 0
+    assert skipped.err.startswith("Left out: ./c: There is no folder")
+    assert skipped.out.startswith("<!doctype html>")
+    assert launcher("report", "./a", "./b").out == "a-and-1-more.report.html\n"
+
+
+def test_what_is_not_there(launcher: Launcher) -> None:
+    runs.write(launcher.folder / "a", metrics=runs.steps(2))
+    done = launcher("report", "a")
+    assert done.code == 1
+    assert done.err.startswith('Error: There is no run "a" on this machine.')
+    assert "To mean the folder, write ./a." in done.err
+    (launcher.folder / "empty").mkdir()
+    done = launcher("report", "./empty")
+    assert done.code == 1
+    assert "is no run's folder: it has no metrics.jsonl" in done.err
+    done = launcher("report", "./a", "--out", "nowhere/a.html")
+    assert done.err == "Error: There is no folder nowhere to write a.html to.\n"
+    assert launcher("report").code == 2
+    assert launcher("report", "./a", "--out", "-", "-o", "json").code == 2
+
+
+def test_without_bokeh_a_sentence(launcher: Launcher, tmp_path: Path) -> None:
+    """It is hidden: an environment without it takes a minute to make."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nold = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'bokeh' else old(name, *rest)\n"
+    )
+    runs.write(launcher.folder / "a", metrics=runs.steps(2))
+    done = launcher("report", "./a", env={"PYTHONPATH": f"{tmp_path}:{launcher.env['PYTHONPATH']}"})
+    assert done.code == 1
+    assert done.err.splitlines() == [
+        "Error: This Python lacks Bokeh, which draws the charts of a report.",
+        'Install it beside the launcher: pip install "slipway[report]".',
+    ]

@@ -1,0 +1,252 @@
+"""What a report says of a run: its metrics, where its time went, goodput, and what differs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launcher.report import build, folders, metrics, summary
+from launcher.report.compare import differences
+from launcher.report.model import LOSS, STEP_SECONDS, Phase, RunData, Span
+from launcher.report.sampling import sampled
+from launcher.report.timeline import Change, Held, changes_of, spans
+from tests import report_runs as runs
+from tests.report_runs import BEGIN, stamp
+
+Q, S, T, R, P, X = (
+    Phase.QUEUED,
+    Phase.STARTING,
+    Phase.TRAINING,
+    Phase.RESTARTING,
+    Phase.PREEMPTED,
+    Phase.STOPPED,
+)
+
+
+def phases(found: list[Span]) -> list[tuple[Phase, float]]:
+    return [(span.phase, span.seconds) for span in found]
+
+
+# --- metrics ---
+
+
+def test_lines_that_are_cut_are_counted_and_left_out() -> None:
+    assert metrics.lines(b'{"step": 1}\n{"step": 2}\n') == ([{"step": 1}, {"step": 2}], 0)
+    assert metrics.lines(b'{"step": 1}\n\n[3]\n{"step": 2, "lo') == ([{"step": 1}], 2)
+    found = metrics.metrics([{"step": 0, "loss": 1.0}], damaged=1)
+    assert found.notes == ["1 line of its metrics cannot be read, and are left out."]
+
+
+def test_null_is_not_finite_and_the_later_line_of_a_step_counts() -> None:
+    found = metrics.metrics([{"step": 1, "loss": None}, {"step": 0, "loss": 3.0}, {"step": 1, "loss": None}])
+    assert found.of(LOSS).steps.tolist() == [0, 1]
+    assert found.of(LOSS).last == 3.0
+    assert found.of(LOSS).not_finite == [1]
+    assert found.steps_done == 2
+    assert "1 of its steps were done twice" in found.notes[0]
+
+
+def test_what_is_no_number_is_none() -> None:
+    found = metrics.metrics([{"step": 0, "loss": "high"}, {"step": 1, "loss": 2.0}, {"loss": 1.0}])
+    assert math.isnan(found.of(LOSS).values[0])
+    assert found.of(LOSS).last == 2.0
+
+
+def test_a_clock_that_goes_back_is_told() -> None:
+    entries = [{"step": step, "loss": 1.0, "time": stamp(BEGIN - 3600 * (step == 2))} for step in range(4)]
+    assert "went back by 3,600 s" in metrics.metrics(entries).notes[0]
+    assert metrics.metrics([{"step": 0, "loss": 1.0, "time": stamp(BEGIN + each)} for each in (0, 1)]).notes == [
+        "1 of its steps were done twice, after a restart; the later counts."
+    ]
+
+
+def test_times_in_other_forms_are_read_one_by_one() -> None:
+    entries = [
+        {"step": 0, "loss": 1.0, "time": "2026-11-21T10:00:00+01:00"},
+        {"step": 1, "loss": 1.0, "time": "2026-11-21T09:00:01.500Z"},
+        {"step": 2, "loss": 1.0, "time": "yesterday"},
+        {"step": 3, "loss": 1.0},
+    ]
+    times = metrics.metrics(entries).times
+    assert len(times) == 2
+    assert times[1] - times[0] == 1.5
+
+
+# --- sampling ---
+
+
+def test_a_spike_survives_and_so_do_the_ends_and_gaps() -> None:
+    values = np.ones(10_007)
+    values[5_003], values[7_001], values[9_999] = 50.0, -50.0, math.nan
+    x, y = sampled(np.arange(10_007), values, 100)
+    assert len(x) <= 302
+    assert (50.0 in y, -50.0 in y, np.isnan(y).sum()) == (True, True, 1)
+    assert (x[0], x[-1]) == (0, 10_006)
+    assert (np.diff(x) > 0).all()
+
+
+def test_nothing_but_nan_and_few_points() -> None:
+    x, y = sampled(np.arange(5_000), np.full(5_000, math.nan), 100)
+    assert np.isnan(y).all()
+    assert len(x) <= 102
+    assert len(sampled([1, 2, 3], [1.0, 2.0, 3.0], 2)[0]) == 3
+
+
+# --- where its time went ---
+
+
+def test_waiting_starting_training() -> None:
+    found = spans(0, [Held(10, 100)], [Change(40, T)], 100)
+    assert phases(found) == [(Q, 10), (S, 30), (T, 60)]
+
+
+def test_preempted_and_back() -> None:
+    found = spans(0, [Held(10, 50, P), Held(80, 100)], [Change(20, T), Change(90, T)], 100)
+    assert phases(found) == [(Q, 10), (S, 10), (T, 30), (P, 30), (S, 10), (T, 10)]
+
+
+def test_failed_and_submitted_again_later() -> None:
+    found = spans(0, [Held(0, 50), Held(1010, 1100)], [Change(5, T), Change(1020, T)], 1100, resubmitted=[1000])
+    assert phases(found) == [(S, 5), (T, 45), (X, 950), (Q, 10), (S, 10), (T, 80)]
+
+
+def test_one_that_only_waits() -> None:
+    assert phases(spans(0, [], [], 100)) == [(Q, 100)]
+
+
+def test_what_clocks_put_backwards_has_no_length() -> None:
+    found = spans(100, [Held(50, 120), Held(110, 200)], [Change(90, T), Change(500, R)], 200)
+    assert all(span.seconds > 0 for span in found)
+    assert [(a.end, b.start) for a, b in itertools.pairwise(found) if a.end != b.start] == []
+    assert spans(None, [], [], 5) == []
+
+
+def test_a_killed_trainer_is_known_by_its_last_step() -> None:
+    events = [runs.loop(BEGIN), runs.loop(BEGIN + 100)]
+    found = changes_of(events, [BEGIN + 10, BEGIN + 40, BEGIN + 150])
+    assert found == [Change(BEGIN, T), Change(BEGIN + 40, R), Change(BEGIN + 100, T)]
+
+
+def test_goodput() -> None:
+    """100 s with chips: 20 of starting, 4 steps of 10 s of which the first compiled for 20 s more, 20 s lost."""
+    entries = [{"step": step, "loss": 1.0, "step_seconds": 30.0 if step == 0 else 10.0} for step in range(4)]
+    run = RunData(
+        name="a",
+        kind="local",
+        state="succeeded",
+        source="",
+        now=150,
+        submitted=0,
+        ended=150,
+        metrics=metrics.metrics(entries),
+        begins=[0],
+        spans=spans(0, [Held(50, 150)], [Change(70, T)], 150),
+    )
+    assert run.goodput is not None
+    assert (run.goodput.productive, run.goodput.held, run.goodput.share) == (40, 100, 0.4)
+    assert (run.waited, run.wall) == (50, 150)
+
+
+def test_no_goodput_without_steps_or_chips() -> None:
+    run = RunData(name="a", kind="local", state="queued", source="", now=10, submitted=0, spans=[Span(Q, 0, 10)])
+    assert run.goodput is None
+    assert run.waited == 10
+
+
+# --- folders ---
+
+
+def test_a_local_run_with_attempts_before(tmp_path: Path) -> None:
+    before = [
+        {
+            "attempt": 1,
+            "submitted": stamp(BEGIN),
+            "started": stamp(BEGIN + 10),
+            "ended": stamp(BEGIN + 200),
+            "state": "failed",
+        }
+    ]
+    record = runs.record("demo", BEGIN + 1000, BEGIN + 1200, attempt=2, history=before)
+    events = [runs.loop(BEGIN + 30), runs.loop(BEGIN + 1050, step=10, total=20)]
+    lines = [*runs.steps(10, begin=BEGIN + 30), *runs.steps(10, start=10, begin=BEGIN + 1050)]
+    path = runs.write(
+        tmp_path / "demo", metrics=lines, events=events, record=record, config=runs.config("demo", steps=20)
+    )
+    run = folders.of_folder(path)
+    assert (run.state, run.attempt, run.restarts, run.submitted) == ("succeeded", 2, 1, BEGIN)
+    assert [span.phase for span in run.spans] == [Q, S, T, R, X, Q, S, T] or [span.phase for span in run.spans] == [
+        Q, S, T, X, Q, S, T,
+    ]  # fmt: skip
+    assert run.held == pytest.approx(190 + 200)
+    assert run.missing == ["Where its values were written was not kept: it was submitted by a Slipway that did not."]
+
+
+def test_a_folder_of_a_bucket_says_what_it_does_not_know(tmp_path: Path) -> None:
+    path = runs.write(tmp_path / "demo", metrics=runs.steps(20), events=[runs.loop(BEGIN - 9, total=20)])
+    run = folders.of_folder(path)
+    assert (run.state, run.waited, run.chips, run.steps_wanted) == ("succeeded", None, 16, 20)
+    assert any("When it waited for chips is not known" in one for one in run.missing)
+    assert any("Its config is not in the folder" in one for one in run.missing)
+    assert summary.values(run)["queue_seconds"] is None
+
+
+def test_no_folder_and_no_run(tmp_path: Path) -> None:
+    with pytest.raises(folders.LauncherError, match="There is no folder"):
+        folders.of_folder(tmp_path / "not")
+    with pytest.raises(folders.LauncherError, match=r"is no run's folder: it has no metrics\.jsonl"):
+        folders.of_folder(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(folders.LauncherError, match=r"run\.json is damaged"):
+        folders.of_folder(tmp_path)
+
+
+# --- side by side ---
+
+
+def test_differences_are_of_what_was_set(tmp_path: Path) -> None:
+    made = [
+        RunData(name=name, kind="", state="", source="", now=0, config=runs.config(name, learning_rate=rate))
+        for name, rate in (("a", 1e-3), ("b", 1e-4), ("c", 1e-4))
+    ]
+    found = differences(made)
+    assert [(one.key, one.values, one.usual) for one in found] == [
+        ("train.learning_rate", ["0.001", "0.0001", "0.0001"], "0.0001")
+    ]
+
+
+def test_the_page_loads_nothing_and_runs_nothing_else(tmp_path: Path) -> None:
+    path = runs.write(tmp_path / "a", metrics=runs.steps(30), config=runs.config("a"))
+    page = build([str(path)]).page
+    head = page[: page.index("</head>")]
+    assert "default-src 'none'" in head
+    assert "unsafe-eval" not in head
+    assert "script-src 'sha256-" in head
+    outside = page[: page.index('<script type="application/json"')]
+    assert "http://" not in outside
+    assert "https://" not in outside
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_runs_of_hardly_any_steps(tmp_path: Path, count: int) -> None:
+    path = runs.write(tmp_path / "a", metrics=runs.steps(count), events=[runs.loop(BEGIN)], config=runs.config("a"))
+    report = build([str(path)])
+    assert report.runs[0]["step"] == (count or None)
+    assert STEP_SECONDS in report.runs[0]
+    assert json.dumps(report.runs)
+
+
+def test_all_of_a_loss_that_is_not_finite(tmp_path: Path) -> None:
+    lines = [line | {"loss": math.nan} for line in runs.steps(5) if "loss" in line]
+    report = build([str(runs.write(tmp_path / "a", metrics=lines))])
+    assert report.runs[0]["loss"] is None
+    assert report.runs[0]["loss_not_finite_at"] == [0]
+
+
+def test_the_same_name_twice_is_told_apart(tmp_path: Path) -> None:
+    paths = [str(runs.write(tmp_path / part / "a", metrics=runs.steps(3))) for part in ("x", "y")]
+    assert [run["name"] for run in build([*paths, paths[0]]).runs] == ["a (1)", "a (2)"]
