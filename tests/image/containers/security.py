@@ -14,8 +14,8 @@ _USUAL_CAPABILITIES = (
 
 # RuntimeDefault is the runtime's own profile. Its documentation ("Significant syscalls blocked by the default
 # profile", Docker's page on seccomp, which containerd's follows) says what it refuses and why; here these are refused
-# and everything else is allowed, where the profile also refuses calls that no list names. Left out: `personality`,
-# `get_mempolicy` and the like are refused by it in part only, or by whether a capability is there; here nobody has one.
+# and everything else is allowed, where the profile also refuses calls that no list names. Not in the list are those
+# that it refuses in part (personality) or on old kernels only (ptrace, process_vm_readv), and those of 32 bits.
 _REFUSED = (
     # the kernel's modules, its keys, its clock, its tracing; another kernel, another root, swap, mounts
     *("acct", "add_key", "bpf", "clock_adjtime", "clock_settime", "create_module", "delete_module", "finit_module"),
