@@ -89,17 +89,16 @@ def belongs(ident: str, name: str) -> bool:
     return name == ident or name.startswith(f"{ident}-")
 
 
-def clean(api: Api, ident: str, say: Say, seconds: float = 300, *, keep_home: bool = False) -> list[str]:
+def clean(api: Api, ident: str, say: Say, seconds: float = 300) -> list[str]:
     """Remove all that has the id; what is still there after `seconds`, by "kind name".
 
-    keep_home: but for the run's first namespace. Runs go first, then queues, then namespaces: Kueue holds on to queues
-    and flavors that are in use. Finalizers of the run's own objects that nobody takes off are taken off after a
-    minute, with a word.
+    Runs go first, then queues, then namespaces: Kueue holds on to queues and flavors that are in use. Finalizers of
+    the run's own objects that nobody takes off are taken off after a minute, with a word.
     """
     begun = time.monotonic()
     said: set[str] = set()
     while True:
-        left = [thing for thing in _of(api, ident) if not (keep_home and thing.path == f"{NAMESPACES}/{ident}")]
+        left = _of(api, ident)
         if not left:
             return []
         elapsed = time.monotonic() - begun

@@ -94,7 +94,7 @@ _CRDS = {
     "jobset": ("jobsets.jobset.x-k8s.io/v1alpha2",),
     "kuberay": ("rayjobs.ray.io/v1", "rayclusters.ray.io/v1"),
 }
-_QUEUES = ("make namespaces", "make queues", "make cluster roles", "keep releases")
+_QUEUES = ("make namespaces", "make queues", "make cluster roles", "make admission policies", "keep releases")
 _SIMULATION = ("make nodes", "end simulated pods")
 
 

@@ -125,7 +125,13 @@ class Team:
         return {
             "flavors": flavors,
             "clusterQueues": {self.name: queue},
-            "teams": {self.name: {"clusterQueue": self.name, "clusters": list(clusters)}},
+            "teams": {
+                self.name: {
+                    "clusterQueue": self.name,
+                    "clusters": list(clusters),
+                    "members": {f"{self.name}@example.com": "User"},  # whose rights are made, and used by nobody
+                }
+            },
             # Priorities are the cluster's: these are the test's own, and nobody else's are touched.
             "priorities": {
                 **dict.fromkeys(("low", "normal", "high")),
@@ -166,7 +172,7 @@ class Team:
     # -- values of runs ----------------------------------------------------------------------------------------------
 
     def sleeper(self, name: str, slices: int = 1, *, priority: str = "", kind: str = "job-set") -> list[str]:
-        """Options of submit for a run that holds slices and does nothing; on real nodes it ends after a minute."""
+        """Options of submit for a run that holds slices and does nothing; on real nodes it ends by itself."""
         tree: Tree = {
             "run": {"name": name, "kind": kind, "maxRestarts": 2, "graceSeconds": 1},
             "team": {"name": self.name},
@@ -180,7 +186,7 @@ class Team:
         else:
             tree["slice"] = {"accelerator": "cpu", "hosts": HOSTS, "count": slices}
             tree["worker"] = {"cpu": "50m", "memory": "32Mi"}
-            tree["run"]["command"] = ["sleep", "60"]
+            tree["run"]["command"] = ["sleep", "90"]
         return ["-f", self.session.desk.values(f"{self.name}-{name}", tree)]
 
     def filler(self, name: str, hosts: int, seconds: int, *, priority: str) -> list[str]:

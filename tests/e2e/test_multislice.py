@@ -106,7 +106,7 @@ def test_a_killed_pod_restarts_the_run(session: Session, team: Team) -> None:
         end_pod(session.api, victim, code=1)
     else:
         path = f"/api/v1/namespaces/{team.name}/pods/{victim['metadata']['name']}"
-        session.api.delete(path, grace=0)
+        session.api.delete(path, grace=1)
 
     def replaced() -> bool:
         return len(now := {pod["metadata"]["uid"] for pod in team.pods("killed")}) == 2 and not now & before

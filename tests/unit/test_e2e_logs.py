@@ -44,6 +44,19 @@ def test_losses_are_compared_exactly_and_within_a_log_too() -> None:
     assert logs.differences(calm, logs.Log(losses={0: [3.5]})) == ["step 1 is in one of the logs only"]
 
 
+def test_a_pods_last_lines_may_go_with_it() -> None:
+    calm = logs.Log(losses={step: [1.0] for step in range(5)})
+    gap = logs.read(
+        'SLIPWAY_EVENT {"event": "loop_started", "step": 0}\nSLIPWAY_METRICS {"step": 0, "loss": 1.0}\n'
+        'SLIPWAY_EVENT {"event": "loop_started", "step": 3}\nSLIPWAY_METRICS {"step": 3, "loss": 1.0}\n'
+        'SLIPWAY_METRICS {"step": 4, "loss": 1.0}\n'
+    )
+    assert logs.lost(gap) == {1, 2}
+    assert logs.differences(gap, calm) == []
+    del gap.losses[4]
+    assert logs.differences(gap, calm) == ["step 4 is in one of the logs only"]
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A history with three versions of charts/queues, the last two in two commits each."""
