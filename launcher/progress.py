@@ -28,6 +28,7 @@ class Progress:
 
     `step` counts finished steps. Rates are of all devices together: over the last 20 steps, and over all that were
     read. `restarts` counts the times that the training, or the command, began again; `loops` those that it began.
+    A host that was told to go is no failure: `preemptions` counts those times, which are none of the restarts.
     `failing`: something failed, and it has not begun again yet; `failure` says what, with a line for the last one.
     `reason` is the sentence that the trainer ended with, "" where it did not say one.
     """
@@ -43,6 +44,7 @@ class Progress:
     step_seconds: float | None = None
     loops: int = 0
     restarts: int = 0
+    preemptions: int = 0
     failing: bool = False
     failure: str = ""
     reason: str = ""
@@ -158,10 +160,12 @@ class Reader:
                 steps = steps if isinstance(steps, int) and steps > 0 else now.steps
                 devices = entry.get("devices")
                 self._devices = devices if isinstance(devices, int) and devices > 0 else self._devices
-                restarts = max(now.restarts, loops - 1)
+                restarts = max(now.restarts, loops - 1 - now.preemptions)
                 self._progress = replace(
                     now, loops=loops, restarts=restarts, steps=steps, failing=False, failure="", reason=""
                 )
+            case "preempted":
+                self._progress = replace(now, preemptions=now.preemptions + 1, failing=True, failure=message)
             case "worker_failed" | "driver_failed":
                 self._progress = replace(now, failing=True, failure=message)
             case "error":

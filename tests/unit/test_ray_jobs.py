@@ -195,6 +195,15 @@ def test_progress_is_read_from_a_log_whose_lines_may_come_twice() -> None:
     assert (failing.failing, failing.failure) == (True, "worker 1: Killed")
 
 
+def test_a_host_that_was_told_to_go_is_no_restart() -> None:
+    word = "A host was told to go: all stopped after 3 steps, with a checkpoint, and go on on other machines."
+    gone = [LOG[5], f'SLIPWAY_EVENT {{"event": "preempted", "step": 3, "message": "{word}"}}']
+    stopped = progress.read(gone, steps=None, devices=2)
+    assert (stopped.failing, stopped.failure, stopped.restarts) == (True, word, 0)
+    again = progress.read([*gone, LOG[10]], steps=None, devices=2)
+    assert (again.failing, again.loops, again.restarts) == (False, 2, 0)
+
+
 def test_progress_leaves_state_and_reason_as_they_are() -> None:
     status = RunStatus("x", "ns", "ray-cluster", State.RUNNING, reason="busy", steps=8)
     applied = progress.apply(status, progress.read(LOG, steps=None, devices=2))
