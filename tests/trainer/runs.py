@@ -93,6 +93,14 @@ def with_run(config: Path, **run: Any) -> Path:
     return config
 
 
+def with_metrics(config: Path) -> Path:
+    """Have a run of a run config serve its metrics."""
+    tree = json.loads(config.read_text())
+    tree["tracking"] = {"metricsPort": 9464}
+    config.write_text(json.dumps(tree))
+    return config
+
+
 @dataclass(frozen=True)
 class Run:
     folder: Path

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -20,10 +19,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.tools import tool
 from tests.trainer.runs import CHECKOUT
+from tests.trainer.scrape import LABELS as NAMES
+from tests.trainer.scrape import get, scraped
 from trainer import config as trainer_config
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
@@ -31,7 +31,7 @@ from trainer.telemetry import Telemetry
 from trainer.telemetry.chips import Chips, Sampler
 from trainer.telemetry.prometheus import Endpoint, address_file
 
-LABELS = {"run": "llama", "team": "research", "host": "0"}
+LABELS = dict(zip(NAMES, ("llama", "research", "0"), strict=True))
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -69,25 +69,6 @@ def evaluation(step: int, loss: float) -> dict[str, Any]:
 def start(seconds_ago: float) -> dict[str, Any]:
     at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
     return {"event": "loop_started", "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
-
-
-def scraped(text: str) -> dict[str, float]:
-    """Every sample by its name, with the labels that are not every one's: slipway_x{device=0}."""
-    found = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            more = {key: value for key, value in sample.labels.items() if key not in LABELS}
-            assert set(LABELS) <= set(sample.labels), sample
-            key = sample.name + ("{" + ",".join(f"{k}={v}" for k, v in more.items()) + "}" if more else "")
-            assert key not in found
-            found[key] = sample.value
-    return found
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        text: str = answer.read().decode()
-    return text
 
 
 def exposed(endpoint: Endpoint) -> dict[str, float]:
@@ -379,7 +360,7 @@ def attempt(config: RunConfig, before: list[Any], after: list[Any], end: str, **
     command = [sys.executable, "-c", ATTEMPT, str(config.path.parent), json.dumps(before), json.dumps(after), end]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")} | more
     done = subprocess.run(
-        command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=180, check=False
+        command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=400, check=False
     )
     return done.stdout, done.stderr
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.runs import STEPS, Lab, Run, numbers
+from tests.trainer.runs import STEPS, Lab, Run, numbers, with_metrics
+from tests.trainer.scrape import get, scraped
 
 
 def test_a_run_learns_and_leaves_metrics_checkpoints_and_tensorboard(undisturbed: Run) -> None:
@@ -39,12 +40,14 @@ def test_each_metrics_line_is_printed_with_its_prefix(undisturbed: Run) -> None:
     assert len(printed) == len(undisturbed.metrics())
 
 
-def test_ray_and_jax_listen_on_loopback_only(lab: Lab) -> None:
+def test_a_run_serves_the_last_line_of_its_metrics_and_all_that_it_opens_is_on_loopback(lab: Lab) -> None:
     import psutil
 
-    run = lab.start(lab.config("loopback", steps=400, checkpoint_period=1000))
+    run = lab.start(with_metrics(lab.config("loopback", steps=400, checkpoint_period=1000)))
     try:
         run.until(lambda: run.step() >= 1)
+        run.until(lambda: serves_a_line(run))
+        assert scraped(get((run.folder / "metrics-address-1.txt").read_text().strip())) == {}
         ours = {run.process.pid, *(child.pid for child in psutil.Process(run.process.pid).children(recursive=True))}
         open_to_others = [
             (connection.laddr, psutil.Process(connection.pid).name())
@@ -57,6 +60,29 @@ def test_ray_and_jax_listen_on_loopback_only(lab: Lab) -> None:
         run.process.terminate()
         run.wait(60)
     assert open_to_others == []
+
+
+def serves_a_line(run: Run) -> bool:
+    """Whether what is served is a line of metrics.jsonl; between two steps it may be half of each."""
+    served = scraped(get((run.folder / "metrics-address-0.txt").read_text().strip()))
+    assert (served["slipway_target_steps"], served["slipway_attempt"], served["slipway_restarts_total"]) == (400, 1, 0)
+    assert 0 < served["slipway_goodput_ratio"] <= 1
+    assert not any(name.startswith(("slipway_hbm", "slipway_chip", "slipway_mfu")) for name in served)  # it is a CPU
+    steps = [line for line in run.metrics() if "loss" in line]
+    counted = steps[: int(served["slipway_step"]) + 1]
+    held_out = [line["eval_loss"] for line in run.metrics() if "eval_loss" in line and line["step"] <= len(counted)]
+    told = {
+        "slipway_loss": counted[-1]["loss"],
+        "slipway_learning_rate": counted[-1]["learning_rate"],
+        "slipway_last_step_seconds": counted[-1]["step_seconds"],
+        "slipway_tokens_per_second": 2 * counted[-1]["tokens_per_second_per_device"],
+        "slipway_device_flops_per_second": counted[-1]["tflops_per_second_per_device"] * 1e12,
+        "slipway_step_duration_seconds_count": len(counted),
+        "slipway_eval_loss": held_out[-1],
+    }
+    total = sum(line["step_seconds"] for line in counted)
+    seconds = [served["slipway_productive_seconds"], served["slipway_step_duration_seconds_sum"]]
+    return {name: served[name] for name in told} == told and seconds == pytest.approx([total, total])
 
 
 def is_loopback(text: str) -> bool:
