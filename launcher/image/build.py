@@ -150,6 +150,7 @@ def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
 def _run(command: Sequence[str], environment: Mapping[str, str], plan: ImagePlan, tool: Tool, say: _Say) -> str:
     """What the command prints at last; all of it is passed on. Raises LauncherError that says why it failed."""
     last: deque[str] = deque(maxlen=400)
+    before = tool.containers()
     with subprocess.Popen(
         command,
         env=environment,
@@ -164,12 +165,13 @@ def _run(command: Sequence[str], environment: Mapping[str, str], plan: ImagePlan
                 last.append(line.rstrip())
                 say(line.rstrip())
         except BaseException:
-            # Ctrl-C reaches the tool too; it gets the time to remove what it has made.
+            # Ctrl-C reaches the tool too, mostly; it gets some time to end.
             process.terminate()
             try:
                 process.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 process.kill()
+            tool.remove(tool.containers() - before)
             raise
     if process.returncode != 0:
         raise explain(list(last), command, process.returncode, plan.context, plan.repository, tool)

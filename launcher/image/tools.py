@@ -68,6 +68,22 @@ class Tool:
             raise LauncherError(f"{self.name} pushed the image and named no digest.", "The same command finds it.")
         return str(found[-1])
 
+    def containers(self) -> set[str]:
+        """The containers that builds are working in; Docker keeps its own in its engine, and removes them there."""
+        listing = {
+            "buildah": ["containers", "--format={{.ContainerID}} {{.ContainerName}}"],
+            "podman": ["ps", "--all", "--external", "--format={{.ID}} {{.Names}}"],
+        }
+        if self.name not in listing:
+            return set()
+        lines = self._ask(*listing[self.name]).out.splitlines()
+        return {line.split()[0] for line in lines if "-working-container" in line}
+
+    def remove(self, containers: set[str]) -> None:
+        """Remove what an interrupted build has left: neither program does it by itself."""
+        if containers:
+            self._ask("rm", *sorted(containers))
+
     def trouble(self) -> str:
         """Why the program does not work here; "" if it does. A client without an engine is of no use."""
         if shutil.which(self.name) is None:
