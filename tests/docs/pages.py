@@ -2,7 +2,8 @@
 
 What a block's info string says of it:
 
-    console                  commands after "$ " and what they print, run on this machine, top to bottom
+    console                  commands after "$ " and what they print, run on this machine, top to bottom; with
+                             after=PAGE, on the machine of somebody who has followed that page
     console cluster          the same in front of an API server, in a namespace of a team; see tests/cluster/pages.py
     console replay=… run=… until=…   the same, of a run to which happened what was recorded
     sh                       commands that need a real cluster, a cloud or a registry: not run, but every option, file,
