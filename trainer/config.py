@@ -71,7 +71,7 @@ class RunConfig:
         """How long a run that is told to end has for its last checkpoint."""
         # A local run's supervisor has a patience of its own.
         given = os.environ.get("SLIPWAY_GRACE_SECONDS")
-        return float(given or self.tree["run"].get("graceSeconds") or 30)
+        return float(given if given is not None else self.tree["run"].get("graceSeconds", 30))
 
     @property
     def accelerator(self) -> Mapping[str, Any]:

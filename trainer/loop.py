@@ -76,6 +76,7 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
     """
     if completed(config):  # a restart that came after the last step: MaxText would take it for a mistake
         return Outcome(int(config.train["steps"]))
+    storage.remember(config)
     startup.defer_unused_imports()
     from absl import flags
 

@@ -30,14 +30,30 @@ def named(error: BaseException, config: RunConfig) -> StorageError | None:
         number = _number(each)
         if number is not None and _is_ours(each, config):
             return StorageError(_sentence(number, config))
-    if not config.folder.is_dir() and any(
-        isinstance(each, OSError) or "NOT_FOUND" in str(each) for each in _chain(error)
-    ):
+    lost = isinstance(error, OSError) or any("NOT_FOUND" in str(each) for each in _chain(error))
+    if _moved(config) or (lost and not config.folder.is_dir()):
         return StorageError(
             f"The run's folder {config.folder} is gone: {_what(config)} is no longer mounted, or somebody removed it. "
             f"{_look(config)}"
         )
     return None
+
+
+_devices: dict[Path, int] = {}
+
+
+def remember(config: RunConfig) -> None:
+    """Note, at the start, which file system the run's folder is on: one that is unmounted leaves a folder behind."""
+    with contextlib.suppress(OSError):
+        _devices[config.folder.parent] = config.folder.parent.stat().st_dev
+
+
+def _moved(config: RunConfig) -> bool:
+    root = config.folder.parent
+    try:
+        return root in _devices and root.stat().st_dev != _devices[root]
+    except OSError:
+        return False  # which the error at hand tells better
 
 
 def _chain(error: BaseException | None, seen: frozenset[int] = frozenset()) -> Iterator[BaseException]:

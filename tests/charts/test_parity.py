@@ -147,7 +147,19 @@ RAY_CLUSTER = [
     Row("spec.workerGroupSpecs[slice].minReplicas", ABSENT, 1, "No autoscaling: as many as replicas."),
     Row("spec.workerGroupSpecs[slice].maxReplicas", ABSENT, 1, "No autoscaling: as many as replicas."),
     *under(("spec.headGroupSpec.template", "spec.workerGroupSpecs[slice].template"), RAY_POD),
-    *under(("spec.headGroupSpec.template.spec.containers[ray-head]",), RAY_CONTAINER),
+    *under(
+        ("spec.headGroupSpec.template.spec.containers[ray-head]",),
+        [
+            *RAY_CONTAINER,
+            Row(
+                "env",
+                ABSENT,
+                {"[RAY_JOB_STOP_WAIT_TIME_S]": {"name": "RAY_JOB_STOP_WAIT_TIME_S", "value": "120"}},
+                "A job that is stopped has time for one more checkpoint; Ray's own patience is 3 seconds.",
+            ),
+            Row("lifecycle", ABSENT, ANYTHING, "A head that is told to end has its jobs save a checkpoint first."),
+        ],
+    ),
     *under(("spec.workerGroupSpecs[slice].template",), [TOLERATION]),
     *under(
         ("spec.workerGroupSpecs[slice].template.spec.containers[ray-worker]",),
@@ -155,6 +167,12 @@ RAY_CLUSTER = [
             *RAY_CONTAINER,
             *HOSTS_ENVIRONMENT,
             Row("lifecycle", ABSENT, ANYTHING, "A host that is told to end tells Ray, so that a checkpoint is saved."),
+            Row(
+                "ports",
+                ABSENT,
+                {"[9464]": {"name": "train-metrics", "containerPort": 9464}},
+                "The trainer's metrics, for Prometheus.",
+            ),
         ],
     ),
 ]
@@ -446,8 +464,9 @@ def test_a_ray_job_brings_the_same_ray_cluster(helm4: Path) -> None:
             Row("spec.volumes[run-config]", ABSENT, ANYTHING, "As the annotation."),
         ],
     )
-    pod_log = {"[SLIPWAY_POD_LOG]": {"name": "SLIPWAY_POD_LOG", "value": "/proc/1/fd/1"}}
-    rows += [Row(f"{head}.spec.containers[ray-head].env", ABSENT, pod_log, "A run's driver prints to its pod's log.")]
+    pod_log = {"name": "SLIPWAY_POD_LOG", "value": "/proc/1/fd/1"}
+    key = f"{head}.spec.containers[ray-head].env[SLIPWAY_POD_LOG]"
+    rows += [Row(key, ABSENT, pod_log, "A run's driver prints to its pod's log.")]
     rows += under(
         (f"{head}.spec.containers[ray-head]", f"{worker}.spec.containers[ray-worker]"),
         [Row("volumeMounts[/etc/slipway]", ABSENT, ANYTHING, "As the volume.")],

@@ -282,6 +282,15 @@ def test_a_full_disk_and_a_run_to_resume(launcher: Launcher) -> None:
     assert disk.left() == ["filler", "runs", "demo", "lock", "log.txt", "record.json", "run.json"]
 
 
+def test_a_run_that_fills_its_disk_says_how_it_ended(launcher: Launcher) -> None:
+    """Its record has room that is kept for it."""
+    fills = "cat /dev/zero > $SLIPWAY_RUN_FOLDER/filler; exit 7"
+    file = launcher.write("run.yaml", SHORT.replace("echo hello", fills))
+    disk = _FullDisk(launcher, before=f"call submit -f {file}")
+    result = disk("status", "demo", "-o", "json")
+    assert (result.json["state"], result.json["reason"]) == ("failed", "The command ended with exit code 7.")
+
+
 class _FullDisk:
     """The launcher with its home on a disk of 64 KiB that is full; what is on it afterwards."""
 

@@ -1,0 +1,138 @@
+"""Storage that fills up or goes away in the middle of a training: the reason names it, and nothing is lost.
+
+A file system in memory stands for the bucket or the claim, which cannot be had here; of these the system's errors are
+looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.runs import Lab, Run, numbers
+from trainer.config import RunConfig, read
+from trainer.errors import StorageError
+from trainer.storage import named
+
+STEPS = 40
+
+
+@dataclass(frozen=True)
+class Disk:
+    path: Path
+
+    def mount(self, options: str) -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.path], check=True)
+
+    def remount(self, options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", self.path], check=True)
+
+    def take_away(self) -> None:
+        subprocess.run(["umount", "-l", self.path], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    disk = Disk(tmp_path / "disk")
+    disk.path.mkdir()
+    if os.getuid() or not shutil.which("mount"):
+        pytest.skip("mounting a file system needs root and mount")
+    disk.mount("size=8m")
+    yield disk
+    subprocess.run(["umount", "-l", disk.path], check=False, capture_output=True)
+
+
+def config_on(lab: Lab, folder: Path, name: str) -> Path:
+    """One host's run whose storage is `folder`, with a checkpoint after each step."""
+    config = lab.config(name, hosts=1, steps=STEPS, checkpoint_period=1, eval_interval=None)
+    tree = json.loads(config.read_text())
+    tree["storage"]["mountPath"] = str(folder)
+    config.write_text(json.dumps(tree))
+    return config
+
+
+def start_on(lab: Lab, disk: Disk, name: str) -> Run:
+    started = lab.start(config_on(lab, disk.path, name), "--no-ray")
+    return Run(disk.path / name, started.process, started.log)
+
+
+def test_a_disk_that_fills_is_named_and_the_run_goes_on_once_it_is_larger(lab: Lab, disk: Disk, tmp_path: Path) -> None:
+    run = start_on(lab, disk, "storage")
+    assert run.wait() == 1, run.output()[-3000:]
+    assert run.output().splitlines()[-1] == (
+        f"Error: The run's storage is full (No space left on device): the file system of {disk.path}. Make room there "
+        "or enlarge it, and submit the run again: it goes on from its last checkpoint."
+    )
+    disk.remount("size=500m")
+    again = start_on(lab, disk, "storage")
+    assert again.wait() == 0, again.output()[-3000:]
+    first, second = (event["step"] for event in again.events())
+    assert first == 0 < second
+    whole = lab.train(config_on(lab, tmp_path, "storage-whole"), "--no-ray")
+    assert numbers(again.metrics()) == numbers(Run(tmp_path / "storage-whole", whole.process, whole.log).metrics())
+
+
+def test_a_storage_that_is_gone_is_said_to_be(lab: Lab, disk: Disk) -> None:
+    disk.remount("size=500m")
+    run = start_on(lab, disk, "storage-gone")
+    run.until(lambda: len(run.metrics()) > 3)
+    disk.take_away()
+    assert run.wait() == 1, run.output()[-3000:]
+    # Threads of Orbax's may say something after it.
+    assert [line for line in run.output().splitlines() if line.startswith("Error: ")] == [
+        f"Error: The run's folder {disk.path}/storage-gone is gone: the file system of {disk.path} is no longer "
+        "mounted, or somebody removed it. See that it is mounted and well."
+    ]
+
+
+def stored(lab: Lab, kind: str, **storage: str) -> RunConfig:
+    config = lab.config(f"stored-{kind}", hosts=1)
+    tree = json.loads(config.read_text())
+    tree["storage"] = {"kind": kind, "mountPath": str(lab.root), **storage}
+    config.write_text(json.dumps(tree))
+    (lab.root / f"stored-{kind}").mkdir(exist_ok=True)
+    return read(config)
+
+
+def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: Lab) -> None:
+    bucket, claim = stored(lab, "gcsfuse", bucket="our-runs"), stored(lab, "pvc", claim="shared")
+    path = str(lab.root / "stored-gcsfuse" / "metrics.jsonl")
+    told = {
+        (errno.ENOTCONN, bucket): "The run's storage does not answer (Transport endpoint is not connected): the bucket "
+        f"our-runs (storage.bucket), mounted at {lab.root}. The log of the pod's container gke-gcsfuse-sidecar says "
+        "more.",
+        (errno.EACCES, bucket): "The run may not write to its storage (Permission denied): the bucket our-runs "
+        f"(storage.bucket), mounted at {lab.root}. Give the run's service account roles/storage.objectUser on it (by "
+        "Workload Identity).",
+        (
+            errno.ESTALE,
+            claim,
+        ): "The run's storage does not answer (Stale file handle): the PersistentVolumeClaim shared "
+        f"(storage.claim), mounted at {lab.root}. See whether its volume and the server behind it are well (kubectl "
+        "describe pvc).",
+        (errno.EDQUOT, claim): "The run's storage is full (Disk quota exceeded): the PersistentVolumeClaim shared "
+        f"(storage.claim), mounted at {lab.root}. Make room there or enlarge it, and submit the run again: it goes on "
+        "from its last checkpoint.",
+    }
+    for (number, config), sentence in told.items():
+        assert str(named(OSError(number, os.strerror(number), path), config)) == sentence
+
+
+def test_what_orbax_wraps_is_found_and_another_disk_is_not_blamed(lab: Lab) -> None:
+    config = stored(lab, "pvc", claim="shared")
+    wrapped = RuntimeError("Checkpointing failed.")
+    wrapped.__cause__ = ValueError(
+        f'RESOURCE_EXHAUSTED: Error writing local file "{lab.root}/x": [OS error 28: ENOSPC No space left on device]'
+    )
+    assert isinstance(named(wrapped, config), StorageError)
+    assert named(OSError(errno.ENOSPC, "No space left on device", "/dev/shm/x"), config) is None
+    assert named(OSError(errno.ENOSPC, "No space left on device"), config) is None  # a try to write there succeeds
+    assert named(ValueError("shapes do not match"), config) is None
