@@ -225,11 +225,14 @@ class StandingBackend:
         found = self._known(name)
         if found.job["status"] not in ENDED:
             found.jobs.stop(found.id)
-        deadline = time.monotonic() + _STOP_SECONDS
+        # Its driver has as long for one more checkpoint as the cluster's head gives it, by the same values or others'.
+        grace = (found.config().get("run") or {}).get("graceSeconds")
+        patience = _STOP_SECONDS + (grace if isinstance(grace, int | float) else 0)
+        deadline = time.monotonic() + patience
         while found.job["status"] not in ENDED:
             if time.monotonic() > deadline:
                 raise LauncherError(
-                    f'The run "{name}" was told to end but has not in {_STOP_SECONDS:g} s; its log may say why.',
+                    f'The run "{name}" was told to end but has not in {patience:g} s; its log may say why.',
                     f"launcher logs {name}{self.option}",
                 )
             time.sleep(0.2)

@@ -562,3 +562,32 @@ def dump_notes(helm: Path, chart: Path, base: Path, *options: str) -> str:
     command = [str(helm), "install", "x", str(chart), "-f", str(base), "--dry-run=client", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.partition("NOTES:\n")[2]
+
+
+def test_a_ray_job_has_so_long_to_start_where_kuberay_sees_to_it(helm4: Path, render: Renderer, base: Path) -> None:
+    """KubeRay 1.5 does not know the field; Helm tells the chart what the cluster has, as the launcher does."""
+    assert "preRunningDeadlineSeconds" not in render("ray-job")["spec"]
+
+    def with_kuberay(extra: str = "{}") -> Tree:
+        file = base.with_name("start.yaml")
+        file.write_text(extra)
+        kuberay = ("--set", "run.kind=ray-job", "--api-versions", "ray.io/v1/RayCronJob")
+        obj: Tree = yaml.safe_load(template(helm4, CHARTS / "run", [base, file], *kuberay))
+        assert all("1.5" in said and "1.6" not in said and "1.7" not in said for said in validate(obj)), validate(obj)
+        spec: Tree = obj["spec"]
+        return spec
+
+    assert with_kuberay()["preRunningDeadlineSeconds"] == 3600
+    assert with_kuberay("run: {startDeadlineSeconds: 600}")["preRunningDeadlineSeconds"] == 600
+    assert "preRunningDeadlineSeconds" not in with_kuberay("run: {startDeadlineSeconds: 0}")
+
+
+def test_the_pods_of_a_ray_job_stay_until_their_last_checkpoint_is_written(render: Renderer) -> None:
+    obj = render("ray-job", "run: {graceSeconds: 15}")
+    hook = ["python", "-m", "trainer.pod_end", "--seconds", "15"]
+    for head, command in ((False, hook), (True, [*hook, "--head"])):
+        pod = pod_of(obj, head=head)
+        (container,) = pod["spec"]["containers"]
+        assert container["lifecycle"]["preStop"]["exec"]["command"] == command
+        assert pod["spec"]["terminationGracePeriodSeconds"] == 15
+    assert environment(pod_of(obj, head=True)["spec"]["containers"][0])["RAY_JOB_STOP_WAIT_TIME_S"] == "15"

@@ -103,13 +103,16 @@ def stored(lab: Lab, kind: str, **storage: str) -> RunConfig:
 
 
 def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: Lab) -> None:
-    bucket, claim = stored(lab, "gcsfuse", bucket="our-runs"), stored(lab, "pvc", claim="shared")
+    configs = {"bucket": stored(lab, "gcsfuse", bucket="our-runs"), "claim": stored(lab, "pvc", claim="shared")}
     path = str(lab.root / "stored-gcsfuse" / "metrics.jsonl")
     told = {
-        (errno.ENOTCONN, bucket): "The run's storage does not answer (Transport endpoint is not connected): the bucket "
+        (
+            errno.ENOTCONN,
+            "bucket",
+        ): "The run's storage does not answer (Transport endpoint is not connected): the bucket "
         f"our-runs (storage.bucket), mounted at {lab.root}. The log of the pod's container gke-gcsfuse-sidecar says "
         "more.",
-        (errno.EACCES, bucket): "The run may not write to its storage (Permission denied): the bucket our-runs "
+        (errno.EACCES, "bucket"): "The run may not write to its storage (Permission denied): the bucket our-runs "
         f"(storage.bucket), mounted at {lab.root}. Give the run's service account roles/storage.objectUser on it (by "
         "Workload Identity).",
         (
@@ -118,12 +121,12 @@ def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: Lab) -> No
         ): "The run's storage does not answer (Stale file handle): the PersistentVolumeClaim shared "
         f"(storage.claim), mounted at {lab.root}. See whether its volume and the server behind it are well (kubectl "
         "describe pvc).",
-        (errno.EDQUOT, claim): "The run's storage is full (Disk quota exceeded): the PersistentVolumeClaim shared "
+        (errno.EDQUOT, "claim"): "The run's storage is full (Disk quota exceeded): the PersistentVolumeClaim shared "
         f"(storage.claim), mounted at {lab.root}. Make room there or enlarge it, and submit the run again: it goes on "
         "from its last checkpoint.",
     }
-    for (number, config), sentence in told.items():
-        assert str(named(OSError(number, os.strerror(number), path), config)) == sentence
+    for (number, which), sentence in told.items():
+        assert str(named(OSError(number, os.strerror(number), path), configs[which])) == sentence
 
 
 def test_what_orbax_wraps_is_found_and_another_disk_is_not_blamed(lab: Lab) -> None:
