@@ -279,7 +279,8 @@ def test_a_full_disk_and_a_run_to_resume(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT.replace("echo hello", "test -e mended"))
     disk = _FullDisk(launcher, before=f"call submit -f {file}; touch mended")
     refused(disk("submit", "-f", file), "No space left on device", str(launcher.home))
-    assert disk.left() == ["filler", "runs", "demo", "lock", "log.txt", "record.json", "run.json"]
+    files = ["lock", "log.txt", "origins.json", "record.json", "run.json"]
+    assert disk.left() == ["filler", "runs", "demo", *files]
 
 
 def test_a_run_that_fills_its_disk_says_how_it_ended(launcher: Launcher) -> None:

@@ -117,7 +117,7 @@ def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: Lab) -> No
         "Workload Identity).",
         (
             errno.ESTALE,
-            claim,
+            "claim",
         ): "The run's storage does not answer (Stale file handle): the PersistentVolumeClaim shared "
         f"(storage.claim), mounted at {lab.root}. See whether its volume and the server behind it are well (kubectl "
         "describe pvc).",
