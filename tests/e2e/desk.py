@@ -24,10 +24,15 @@ from tests.e2e.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 1.0
 COMMAND_SECONDS = 300.0
+_SILENCE = ("does not answer", "cannot answer now")
 
 
 class WaitedInVain(AssertionError):
     """Something did not happen in time; the text says what, what was seen last, and why by `launcher explain`."""
+
+
+class Silent(AssertionError):
+    """The API server did not answer the launcher; the text is what the launcher said. In a wait, it asks again."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Desk:
     def ask(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> Any:
         """What `launcher … -o json` prints; the command has to succeed."""
         done = self.launcher(*arguments, "-o", "json", seconds=seconds)
+        if done.code == 1 and any(words in done.err for words in _SILENCE):
+            raise Silent(str(done))
         assert done.code == 0, str(done)
         return json.loads(done.out)
 
@@ -125,7 +132,7 @@ class Desk:
                 if never is not None and (why := never()):
                     raise WaitedInVain(self._in_vain(what, time.monotonic() - begun, why, run, namespace, seen))
                 trouble = ""
-            except (urllib3.exceptions.HTTPError, ApiError) as error:
+            except (urllib3.exceptions.HTTPError, ApiError, Silent) as error:
                 if isinstance(error, ApiError) and error.status < 500:
                     raise
                 trouble = str(error)
