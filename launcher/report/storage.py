@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
         raise LauncherError(
             f"{url} cannot be read: this Python lacks fsspec.", f"Install it beside the launcher: {_EXTRA}"
         ) from error
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of what is told below
     try:
         system, path = fsspec.core.url_to_fs(url.rstrip("/"))
         answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in names], on_error="return")

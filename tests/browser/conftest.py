@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +12,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from launcher.report import build
 from tests import report_runs as runs
+from tests.browser.chromium import SECONDS, launch
 
-# Other work may fill the machine.
-SECONDS = 120_000
 ODD = "<img src=x onerror=window.pwned=1>"
 SPIKE = 77.5
 
@@ -40,11 +37,8 @@ class Seen:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = os.environ.get("SLIPWAY_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    assert found, "these tests need Chromium (Debian: apt-get install chromium), or SLIPWAY_CHROMIUM with its path"
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=quiet, timeout=SECONDS)
+        chromium = launch(playwright)
         yield chromium
         chromium.close()
 

@@ -37,7 +37,8 @@ return Object.fromEntries([...document.querySelectorAll("figure")].map((figure) 
 })); })()"""
 )
 SOURCES = """
-Object.fromEntries(Bokeh.documents[0].roots().map((plot) => [plot.id, plot.renderers.filter((each) => each.glyph.type === "Line")
+Object.fromEntries(Bokeh.documents[0].roots().map((plot) => [plot.id, plot.renderers
+  .filter((each) => each.glyph.type === "Line")
   .map((each) => ({name: each.name, x: [...each.data_source.data.x], y: [...each.data_source.data.y]}))]))
 """
 
@@ -77,7 +78,8 @@ def test_the_table_says_what_the_data_says(show: Show, mixed: Path, folder: Path
     seen = show(mixed)
     lines = [json.loads(line) for line in (folder / "long" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
-    cell = "[...document.querySelectorAll('.summary tbody tr')].map((row) => row.querySelector('[data-key=%s]').textContent)"
+    rows = "[...document.querySelectorAll('.summary tbody tr')]"
+    cell = rows + ".map((row) => row.querySelector('[data-key=%s]').textContent)"
     assert seen.js(cell % "loss")[0] == f"{steps[-1]['loss']:.4f}"
     assert seen.js(cell % "eval_loss")[0] == f"{min(line['eval_loss'] for line in lines if 'eval_loss' in line):.4f}"
     rate = statistics.median(line["tokens_per_second_per_device"] for line in steps)
@@ -124,7 +126,8 @@ def hover(seen: Seen, chart: str, phase: str, run: str) -> None:
       const data = plot.renderers.find((each) => each.name === {json.dumps(phase)}).data_source.data;
       const at = data.y.indexOf({json.dumps(run)});
       const box = document.querySelector("#chart-{chart} .plot").getBoundingClientRect();
-      const x = view.frame.x_scale.compute((data.left[at] + data.right[at]) / 2), y = view.frame.y_scale.compute(data.y[at]);
+      const x = view.frame.x_scale.compute((data.left[at] + data.right[at]) / 2);
+      const y = view.frame.y_scale.compute(data.y[at]);
       return [box.x + x, box.y + y]; }})()"""
     )
     seen.page.mouse.move(where[0] - 1, where[1])
@@ -133,11 +136,8 @@ def hover(seen: Seen, chart: str, phase: str, run: str) -> None:
 
 
 def tooltips(seen: Seen) -> str:
-    return str(
-        seen.js(
-            f"(() => {{ {DEEP} return deep(document, '.bk-Tooltip').map((each) => each.shadowRoot.textContent).join(' | '); }})()"
-        )
-    )
+    texts = "deep(document, '.bk-Tooltip').map((each) => each.shadowRoot.textContent).join(' | ')"
+    return str(seen.js(f"(() => {{ {DEEP} return {texts}; }})()"))
 
 
 def test_pointing_at_a_bar_tells_of_it(show: Show, mixed: Path) -> None:

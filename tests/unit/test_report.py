@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launcher.errors import LauncherError
 from launcher.report import build, folders, metrics, summary
 from launcher.report.compare import differences
 from launcher.report.model import LOSS, STEP_SECONDS, Phase, RunData, Span
@@ -60,9 +61,8 @@ def test_what_is_no_number_is_none() -> None:
 def test_a_clock_that_goes_back_is_told() -> None:
     entries = [{"step": step, "loss": 1.0, "time": stamp(BEGIN - 3600 * (step == 2))} for step in range(4)]
     assert "went back by 3,600 s" in metrics.metrics(entries).notes[0]
-    assert metrics.metrics([{"step": 0, "loss": 1.0, "time": stamp(BEGIN + each)} for each in (0, 1)]).notes == [
-        "1 of its steps were done twice, after a restart; the later counts."
-    ]
+    again: list[dict[str, object]] = [{"step": 0, "loss": 1.0, "time": stamp(BEGIN + each)} for each in (0, 1)]
+    assert metrics.metrics(again).notes == ["1 of its steps were done twice, after a restart; the later counts."]
 
 
 def test_times_in_other_forms_are_read_one_by_one() -> None:
@@ -196,12 +196,12 @@ def test_a_folder_of_a_bucket_says_what_it_does_not_know(tmp_path: Path) -> None
 
 
 def test_no_folder_and_no_run(tmp_path: Path) -> None:
-    with pytest.raises(folders.LauncherError, match="There is no folder"):
+    with pytest.raises(LauncherError, match="There is no folder"):
         folders.of_folder(tmp_path / "not")
-    with pytest.raises(folders.LauncherError, match=r"is no run's folder: it has no metrics\.jsonl"):
+    with pytest.raises(LauncherError, match=r"is no run's folder: it has no metrics\.jsonl"):
         folders.of_folder(tmp_path)
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(folders.LauncherError, match=r"run\.json is damaged"):
+    with pytest.raises(LauncherError, match=r"run\.json is damaged"):
         folders.of_folder(tmp_path)
 
 

@@ -28,7 +28,7 @@ def told(recording: str, seconds: float, kind: str, name: str, *, events: bool =
     cluster = recorded.at(recording, seconds)
     seen = seen_in(cluster, kind, name)
     end = cluster.now.timestamp()
-    return seen, history(seen, cluster.list(EVENT) if events else [], end), end
+    return seen, history(seen, cluster.list(EVENT, all_namespaces=True) if events else [], end), end
 
 
 def phases(seen: Seen, found: History, end: float) -> list[tuple[str, float]]:

@@ -1,0 +1,34 @@
+"""`launcher report` of runs on a real API server, to which what was recorded happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import PATHS, Desk
+from tests.cluster.replay import follow_as
+
+
+def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    """Its time with chips and without comes from its Workload and the Events; nobody here can read its claim."""
+    desk = Desk(control_plane.admin, namespace, tmp_path)
+    storage = {"kind": "pvc", "bucket": "", "claim": "runs"}
+    values = desk.values("job-set", queue={"name": "research"}, storage=storage)
+    done = desk("submit", "-f", values, "--detach", "--force")
+    assert done.code == 0, done.err
+    live = control_plane.api.get(f"{PATHS['job-set'].format(namespace)}/demo")
+    follow_as(control_plane, "preempted-by-priority", live, run="low-3", skip_queues=False).step_to(30)
+    page = tmp_path / "page.html"
+    done = desk("report", "demo", "-n", namespace, "--out", str(page), "-o", "json")
+    assert done.code == 0, done.err
+    (row,) = done.json["runs"]
+    assert (row["state"], row["step"], row["goodput"]) == ("running", None, None)
+    assert row["held_seconds"] == pytest.approx(row["wall_seconds"] - row["queue_seconds"], abs=3)
+    assert row["queue_seconds"] == pytest.approx(13, abs=3)
+    assert any("a claim that only pods can mount" in one for one in row["missing"])
+    assert any("known to whoever submitted it" in one for one in row["missing"])
+    text = page.read_text()
+    assert "<td>preempted</td>" in text
+    assert "Preempted to accommodate a workload" in text
