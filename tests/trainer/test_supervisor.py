@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.trainer.runs import CHECKOUT
@@ -134,6 +135,26 @@ def test_one_that_is_told_to_end_alone_tells_its_driver(tmp_path: Path) -> None:
     job.until("ready")
     job.process.terminate()
     assert job.end() == 128 + signal.SIGTERM
+
+
+def test_one_whose_pod_goes_has_its_driver_end_and_stays_until_the_pod_is_gone(tmp_path: Path) -> None:
+    """A job that ended would be a failed one to KubeRay; the hook waits for the driver alone."""
+    driver = """signal.signal(signal.SIGUSR1, lambda *_: (os.write(1, b"a checkpoint\\n"), os._exit(3)))
+print("ready", flush=True)
+time.sleep(60)"""
+    job = Job(tmp_path, driver, restarts=5)
+    job.until("ready")
+    job.process.send_signal(signal.SIGUSR1)
+    job.until("a checkpoint")
+    deadline = time.monotonic() + 10
+    while psutil.Process(job.process.pid).children():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.5)
+    assert job.process.poll() is None
+    assert len(list(job.lives.iterdir())) == 1
+    job.process.terminate()
+    assert job.end() == 3
 
 
 def test_a_driver_ends_with_its_supervisor(tmp_path: Path) -> None:

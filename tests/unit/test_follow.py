@@ -178,3 +178,29 @@ def test_plain_data_is_what_json_can_hold() -> None:
 )
 def test_counts(number: float, text: str) -> None:
     assert output.count(number) == text
+
+
+def test_a_run_that_is_stuck_is_given_up_once_patience_is_over_and_not_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "narrate", lambda *lines: said.extend(lines))
+    said: list[str] = []
+    stuck = replace(RUN, kind="ray-job", reason="The image x cannot be pulled. Push it.", stuck=True)
+    given_up: list[tuple[str, str]] = []
+
+    class Stubborn(Script):
+        patience_seconds = 0.05
+
+        def give_up(self, name: str, reason: str) -> RunStatus:
+            given_up.append((name, reason))
+            return replace(stuck, state=State.CANCELLED, stuck=False)
+
+    mended = Stubborn(stuck, replace(stuck, stuck=False, reason=""), replace(DONE, kind="ray-job"))
+    mended.patience_seconds = 60
+    assert follow.follow(mended, stuck).state is State.SUCCEEDED
+    assert given_up == []
+    ended = follow.follow(Stubborn(*[stuck] * 100_000), stuck)
+    assert given_up == [("llama", stuck.reason)]
+    assert follow.exit_code(ended) == 1
+    assert said[-1] == f'{stuck.reason} No waiting helps, so the run "llama" is cancelled, and its chips are free.'
+    assert ("reason", stuck.reason) in [tuple(line.split(None, 1)) for line in follow.summary(ended).splitlines()]

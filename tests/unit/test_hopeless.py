@@ -1,0 +1,111 @@
+"""Which pods no waiting mends, from what kubelets, the scheduler and drivers say of them.
+
+The texts are worded as Kubernetes 1.36 (pkg/kubelet/images, pkg/kubelet/kuberuntime, pkg/scheduler), containerd and
+GKE's driver of Cloud Storage FUSE word theirs.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from launcher.kube import hopeless
+
+IMAGE = "example.invalid/trainer:1"
+
+
+def pod(reason: str = "", message: str = "", *, placed: bool = True, said: str = "", seconds: float = 300) -> Any:
+    since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+    scheduled = {"type": "PodScheduled", "status": str(placed), "message": said, "lastTransitionTime": since}
+    container = {"name": "trainer", "image": IMAGE, "state": {"waiting": {"reason": reason, "message": message}}}
+    entries = [container] if reason else []
+    return {
+        "metadata": {"name": "demo-0"},
+        "status": {"phase": "Pending", "conditions": [scheduled], "containerStatuses": entries},
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "starts"),
+    [
+        (
+            pod("ErrImagePull", f'failed to resolve reference "{IMAGE}": {IMAGE}: not found'),
+            f"The image {IMAGE} cannot be pulled: the registry has no such image.",
+        ),
+        (
+            pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}": ErrImagePull: pull access denied'),
+            f"The image {IMAGE} cannot be pulled: the registry refuses. See that image.repository is spelt right",
+        ),
+        (pod("InvalidImageName", "couldn't parse image name"), f"The name of the image {IMAGE} is not valid."),
+        (
+            pod("CreateContainerConfigError", 'configmap "settings" not found'),
+            "There is no ConfigMap settings in the namespace, which its container trainer needs.",
+        ),
+        (
+            pod("CreateContainerConfigError", "couldn't find key token in Secret research/hugging-face"),
+            "The Secret research/hugging-face has no key token, which its container trainer needs.",
+        ),
+        (
+            pod(placed=False, said='0/4 nodes are available: persistentvolumeclaim "data" not found.'),
+            "Its storage, the PersistentVolumeClaim data, is not there. Mend storage.claim",
+        ),
+    ],
+)
+def test_what_no_waiting_mends_is_said_with_what_does(one: Any, starts: str) -> None:
+    assert hopeless.why([one]).startswith(starts)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pod("ContainerCreating"),
+        pod("ErrImagePull", "toomanyrequests: You have reached your pull rate limit"),
+        pod("ErrImagePull", "dial tcp: lookup registry.example.com: i/o timeout"),
+        pod("ErrImagePull", "429 Too Many Requests: not found in cache"),
+        pod("CrashLoopBackOff", "back-off 10s restarting failed container"),
+        pod(placed=False, said="0/4 nodes are available: 4 Insufficient google.com/tpu."),
+        pod(),
+    ],
+)
+def test_what_may_mend_itself_is_left_alone(one: Any) -> None:
+    assert hopeless.why([one]) == ""
+
+
+@pytest.mark.parametrize(
+    ("event", "starts"),
+    [
+        (
+            'MountVolume.SetUp failed for volume "storage" : rpc error: code = NotFound desc = failed to get GCS '
+            'bucket "our-runs": storage: bucket doesn\'t exist',
+            "Its bucket cannot be mounted, for there is none of that name.",
+        ),
+        (
+            'MountVolume.SetUp failed for volume "storage" : rpc error: code = PermissionDenied desc = googleapi: '
+            "Error 403: does not have storage.objects.list access",
+            "Its bucket cannot be mounted, for it may not be read.",
+        ),
+        (
+            'MountVolume.SetUp failed for volume "x" : secret "keys" not found',
+            "Its pod demo-0 cannot mount the secret keys: there is none.",
+        ),
+        ('MountVolume.SetUp failed for volume "storage" : driver name gcsfuse not yet registered', ""),
+        ("Readiness probe failed: connection refused", ""),
+    ],
+)
+def test_a_pod_that_is_made_for_long_is_asked_for_its_events(event: str, starts: str) -> None:
+    slow: Any = pod("ContainerCreating", seconds=90)
+    fresh: Any = pod("ContainerCreating", seconds=5)
+    assert hopeless.to_be_asked([fresh]) is None
+    assert hopeless.to_be_asked([fresh, slow]) == slow
+    said = hopeless.why([fresh, slow], [event])
+    assert said.startswith(starts) and bool(said) == bool(starts)
+
+
+def test_a_pull_whose_cause_only_the_events_have() -> None:
+    one: Any = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
+    asked = hopeless.to_be_asked([one])
+    assert asked == one
+    assert hopeless.why([one]) == ""
+    assert "no such image" in hopeless.why([one], [f'Failed to pull image "{IMAGE}": not found'])
