@@ -53,7 +53,8 @@ def test_null_is_not_finite_and_the_later_line_of_a_step_counts() -> None:
 
 
 def test_what_is_no_number_is_none() -> None:
-    found = metrics.metrics([{"step": 0, "loss": "high"}, {"step": 1, "loss": 2.0}, {"loss": 1.0}])
+    lines: list[dict[str, object]] = [{"step": 0, "loss": "high"}, {"step": 1, "loss": 2.0}, {"loss": 1.0}]
+    found = metrics.metrics(lines)
     assert math.isnan(found.of(LOSS).values[0])
     assert found.of(LOSS).last == 2.0
 
@@ -66,7 +67,7 @@ def test_a_clock_that_goes_back_is_told() -> None:
 
 
 def test_times_in_other_forms_are_read_one_by_one() -> None:
-    entries = [
+    entries: list[dict[str, object]] = [
         {"step": 0, "loss": 1.0, "time": "2026-11-21T10:00:00+01:00"},
         {"step": 1, "loss": 1.0, "time": "2026-11-21T09:00:01.500Z"},
         {"step": 2, "loss": 1.0, "time": "yesterday"},
