@@ -10,14 +10,14 @@ from launcher.place import Place
 @click.argument("release", metavar="RELEASE")
 @place_options
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
-@click.option("--force", is_flag=True, help="Even if runs wait or run in its queues.")
+@click.option("--force", is_flag=True, help="Even if runs wait or run in its queues, or in its Ray cluster.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @format_option
 def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, form: str) -> int:
     """Remove a release of queues or of a Ray cluster.
 
     Teams' namespaces stay, with all that is in them. A release that is none of Slipway's is refused, and so is one
-    whose queues have runs.
+    whose queues or Ray cluster have runs; where Ray does not tell, that is said.
     """
     from launcher import api, output
     from launcher.objects import called
@@ -28,6 +28,7 @@ def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, f
         *(f"- {called(obj)}" for obj in removal.removed),
         *(f"= {called(obj)} stays, with all that is in it" for obj in removal.kept),
         *(f"! {run} needs it" for run in removal.needed_by),
+        *(f"? {sentence}" for sentence in removal.unseen),
     )
     if dry_run:
         output.narrate("Nothing was changed.")

@@ -12,6 +12,7 @@ from launcher.checks.guess import either, nearest
 from launcher.errors import LauncherError
 from launcher.helm import Helm, Release
 from launcher.helm_errors import NoRelease
+from launcher.releases import users
 from launcher.releases.install import CHARTS, alive, busy, helm_for
 
 if TYPE_CHECKING:
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Say = Callable[[str], None]
 
+# What a release's runs do there, and what becomes of them when it goes.
+_MEANS = {
+    "queues": ("wait or run in the queues of", "they then lose their queue, and those that wait never start"),
+    "ray-cluster": ("go on in the Ray cluster of", "they then end with it"),
+}
+
 
 @dataclass(frozen=True)
 class Removal:
-    """What uninstalling a release removes, what stays (namespaces, with all in them), and whose runs need it."""
+    """What uninstalling a release removes, what stays (namespaces, with all in them), and whose runs need it.
+
+    `unseen` says of what nobody could tell whether runs need it, a sentence each.
+    """
 
     release: Release
     cluster: Cluster = field(repr=False)
@@ -32,6 +42,7 @@ class Removal:
     removed: list[Object]
     kept: list[Object]
     needed_by: list[str]
+    unseen: list[str] = field(default_factory=list)
 
     def as_json(self) -> Object:
         return {
@@ -42,6 +53,7 @@ class Removal:
             "removed": [objects.called(obj) for obj in self.removed],
             "kept": [objects.called(obj) for obj in self.kept],
             "neededBy": self.needed_by,
+            "unseen": self.unseen,
         }
 
 
@@ -65,7 +77,8 @@ def plan_removal(name: str, place: Place) -> Removal:
         )
     kept = [obj for obj in found if diff.kept(obj)]
     removed = [obj for obj in found if not diff.kept(obj) and diff.live_object(cluster, obj) is not None]
-    return Removal(release, cluster, helm, removed, kept, _runs_in(cluster, removed))
+    in_clusters, unseen = users.in_ray_clusters(cluster, removed)
+    return Removal(release, cluster, helm, removed, kept, users.in_queues(cluster, removed) + in_clusters, unseen)
 
 
 def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float = 60) -> list[str]:
@@ -76,9 +89,10 @@ def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float
     release = removal.release
     if removal.needed_by and not force:
         shown = removal.needed_by[:5] + [f"{len(removal.needed_by) - 5} more"] * (len(removal.needed_by) > 5)
+        where, then = _MEANS.get(release.chart_name, _MEANS["queues"])
         raise LauncherError(
-            f"Runs wait or run in the queues of {release.name}: {either(shown, 'and')}; nothing was changed.",
-            "Cancel them first, or add --force: they then lose their queue, and those that wait never start.",
+            f"Runs {where} {release.name}: {either(shown, 'and')}; nothing was changed.",
+            f"Cancel them first, or add --force: {then}.",
         )
     removal.helm.uninstall(release.name, release.namespace)
     deadline, told = time.monotonic() + seconds, False
@@ -103,24 +117,3 @@ def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
 
 def _made_by_slipway(found: Sequence[Object]) -> bool:
     return all(objects.label(obj, "app.kubernetes.io/part-of") == "slipway" for obj in found)
-
-
-def _runs_in(cluster: Cluster, removed: Sequence[Object]) -> list[str]:
-    """The runs, by "namespace/name", that wait or run in the queues among the objects."""
-    from launcher.cluster import WORKLOAD
-
-    queues = {objects.name(obj) for obj in removed if obj["kind"] == "ClusterQueue"}
-    local = {(objects.namespace(obj), objects.name(obj)) for obj in removed if obj["kind"] == "LocalQueue"}
-    if not queues and not local:
-        return []
-    found = []
-    for workload in cluster.list(WORKLOAD, all_namespaces=True):
-        admitted = (objects.status(workload).get("admission") or {}).get("clusterQueue")
-        waits = (objects.namespace(workload), workload["spec"].get("queueName")) in local
-        held = objects.is_true(workload, "QuotaReserved")
-        if workload["spec"].get("active") is False and not held:
-            continue  # cancelled: it has no need of a queue any more
-        if (admitted in queues or waits) and not objects.is_true(workload, "Finished"):
-            owners = workload["metadata"].get("ownerReferences") or [{}]
-            found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")
-    return sorted(found)

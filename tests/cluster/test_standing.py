@@ -26,6 +26,7 @@ from launcher import api
 from launcher.cluster import Forbidden, Unreachable
 from launcher.errors import LauncherError
 from launcher.plan import LaunchPlan
+from launcher.releases import users
 from launcher.runs import State
 from launcher.standing import clusters as ray_clusters
 from launcher.standing.backend import StandingBackend
@@ -158,6 +159,8 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: Standing) -> None:
     assert runs.status("commanded").state is State.RUNNING  # type: ignore[union-attr]
     (shown,) = runs.clusters(NAME)
     assert shown.runs == ("commanded",)
+    installed = [team.plane.api.get(team.path("rayclusters", NAME))]  # an uninstall asks whose runs need it
+    assert users.in_ray_clusters(runs.cluster, installed) == ([f"{team.namespace}/commanded"], [])
     with pytest.raises(LauncherError, match="is running with another config"):
         runs.submit(plan_of(team, "commanded", run=program("true")), accept_changes=True)
     with pytest.raises(LauncherError, match="has not ended"):
@@ -317,6 +320,10 @@ def test_a_head_that_does_not_answer_is_named_and_hides_no_other(team: Standing)
             runs.status("no-such-run")
         shown = {each.name: each for each in runs.clusters()}
         assert shown["idle"].runs is None
+        idle = team.plane.api.get(team.path("rayclusters", "idle"))
+        going_on, (unseen,) = users.in_ray_clusters(runs.cluster, [idle])
+        assert going_on == []
+        assert unseen.startswith("Whether jobs go on in the Ray cluster idle could not be seen: ")
         assert shown[NAME].runs == ()
     finally:
         team.plane.api.delete(team.path("rayclusters", "idle"))

@@ -1,0 +1,68 @@
+"""Whose runs need what a release made: its queues, or its Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from launcher import objects
+from launcher.errors import LauncherError
+
+if TYPE_CHECKING:
+    from launcher.cluster import Cluster
+
+Object = dict[str, Any]
+
+
+def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
+    """The runs, by "namespace/name", that wait or run in the queues among the objects."""
+    from launcher.cluster import WORKLOAD
+
+    queues = {objects.name(obj) for obj in made if obj["kind"] == "ClusterQueue"}
+    local = {(objects.namespace(obj), objects.name(obj)) for obj in made if obj["kind"] == "LocalQueue"}
+    if not queues and not local:
+        return []
+    found = []
+    for workload in cluster.list(WORKLOAD, all_namespaces=True):
+        admitted = (objects.status(workload).get("admission") or {}).get("clusterQueue")
+        waits = (objects.namespace(workload), workload["spec"].get("queueName")) in local
+        held = objects.is_true(workload, "QuotaReserved")
+        if workload["spec"].get("active") is False and not held:
+            continue  # cancelled: it has no need of a queue any more
+        if (admitted in queues or waits) and not objects.is_true(workload, "Finished"):
+            owners = workload["metadata"].get("ownerReferences") or [{}]
+            found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")
+    return sorted(found)
+
+
+def in_ray_clusters(cluster: Cluster, made: Sequence[Object]) -> tuple[list[str], list[str]]:
+    """The jobs, the launcher's and others, that go on in the Ray clusters among the objects, by "namespace/name"; and
+    of the clusters that could not be asked, a sentence each."""
+    found: list[str] = []
+    unseen: list[str] = []
+    for obj in made:
+        if obj["kind"] != "RayCluster":
+            continue
+        try:
+            found += _jobs_in(cluster, obj)
+        except LauncherError as error:
+            unseen.append(
+                f"Whether jobs go on in the Ray cluster {objects.name(obj)} could not be seen: {error.message}"
+            )
+    return sorted(found), unseen
+
+
+def _jobs_in(cluster: Cluster, obj: Object) -> list[str]:
+    from launcher.cluster import RAY_CLUSTER
+    from launcher.standing.attempts import RUN
+    from launcher.standing.jobs import ENDED, RayHead, RayJobs
+
+    namespace = objects.namespace(obj) or cluster.namespace
+    there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)
+    if there is None or not objects.is_true(there, "RayClusterProvisioned"):
+        return []  # its head has never taken a job
+    jobs = RayJobs(RayHead(cluster, there)).list()
+    names = [
+        str((job.get("metadata") or {}).get(RUN) or job["submission_id"]) for job in jobs if job["status"] not in ENDED
+    ]
+    return [f"{namespace}/{name}" for name in names]
