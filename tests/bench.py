@@ -3,7 +3,7 @@
 Bare MaxText (its own command, the same config, the same text as Parquet) and the trainer take turns, in
 one environment that has all of MaxText's packages; the ratio is that of their medians. Every first start
 of a pair has an empty compilation cache, every second one a warm one. `python -m tests.bench cluster` measures only
-the launcher beside xpk, helm and kubectl.
+the launcher beside xpk, helm and kubectl (or a part of that: tests/bench_cluster.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +48,26 @@ _STEP = re.compile(r'completed step: (\d+),|SLIPWAY_METRICS \{"step": (\d+), "lo
 
 
 def main() -> None:
-    only_cluster = sys.argv[1:] == ["cluster"]
+    only_cluster, parts = sys.argv[1:2] == ["cluster"], sys.argv[2:] or bench_cluster.PARTS
+    if (sys.argv[1:] and not only_cluster) or not set(parts) <= set(bench_cluster.PARTS):
+        raise SystemExit(f"usage: python -m tests.bench [cluster [{'|'.join(bench_cluster.PARTS)}]...]")
     say("Setting up what to measure against: xpk, and all of MaxText's packages (once; some minutes)...")
-    xpk = environment("xpk", [XPK])
-    rows = [help_row(xpk), template_row(), *bench_cluster.rows(xpk, alternate, timed, say)]
-    if not only_cluster:
-        rows += training(environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"]))
+
+    def measured() -> Iterator[Row]:
+        if "render" in parts:
+            yield help_row(environment("xpk", [XPK]))
+            yield template_row()
+        yield from bench_cluster.rows(lambda: environment("xpk", [XPK]), alternate, timed, say, parts)
+        if not only_cluster:
+            yield from training(environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"]))
+
     print(f"{'':58}{'ours':>9}{'other':>9}{'ratio':>8}{'goal':>7}")  # the table is what this command is for
-    for what, ours, other, goal in rows:
+    for what, ours, other, goal in measured():
         ratio = statistics.median(ours) / statistics.median(other)
         print(
             f"{what:58}{statistics.median(ours):8.3f}s{statistics.median(other):8.3f}s{ratio:8.3f}"
-            f"{goal:7.2f}{'' if ratio <= goal else '  over'}"
+            f"{goal:7.2f}{'' if ratio <= goal else '  over'}",
+            flush=True,
         )
 
 
