@@ -16,7 +16,7 @@ from launcher.place import Place
 
 FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
 # What a verb is called in Python, where that is not its name.
-NAMES = {"list": "list_runs", "diff": "diff_run"}
+NAMES = {"list": "list_runs", "diff": "diff_run", "image": "build_image"}
 # The command's own business.
 NOT_IN_PYTHON = {"completion"}
 
