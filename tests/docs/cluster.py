@@ -12,6 +12,7 @@ import contextlib
 import json
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,9 @@ def queues_of_their_own(plane: ControlPlane) -> Iterator[None]:
             with contextlib.suppress(ApiError):
                 api.merge(path, {"metadata": {"finalizers": None}})
                 api.delete(path)
+        deadline = time.monotonic() + 120  # the next page may have namespaces of these names
+        while _there(api) - before and time.monotonic() < deadline:
+            time.sleep(0.5)
         for obj in away:
             api.ensure(obj)
         api.close()

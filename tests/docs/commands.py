@@ -20,7 +20,7 @@ from tests.docs.pages import CHECKOUT
 # Programs that are not ours: what they take is not looked at, but for files of the checkout.
 FOREIGN = (
     *("kubectl", "gcloud", "helm", "kind", "docker", "podman", "buildah", "git", "cd", "export", "python", "python3"),
-    *("pip", "ls", "cat", "curl", "jq", "source", "envsubst", "ray", "rm", "mkdir", "cp", "sudo", "nvidia-smi"),
+    *("pip", "ls", "cat", "curl", "jq", "source", "envsubst", "eval", "ray", "rm", "mkdir", "cp", "sudo", "nvidia-smi"),
 )
 _TOP = tuple(f"{path.name}/" for path in CHECKOUT.iterdir() if path.is_dir() and not path.name.startswith("."))
 # What somebody has to put in: <NAME>, $NAME, NAME in capitals, or an ellipsis.
