@@ -68,9 +68,11 @@ def end_of(process: subprocess.Popen[str], seconds: float = 300) -> tuple[int, s
     return process.returncode, out, err
 
 
-def left(plane: ControlPlane) -> list[str]:
-    """All that any run of the suite has left, of every kind."""
-    return leftovers.mentions(plane.api, "e2e-")
+def left(plane: ControlPlane, err: str) -> list[str]:
+    """All that a run of the suite, by what it said on stderr, has left: of every kind."""
+    found = re.search(r"Everything this run makes begins with (\S+)\.", err)
+    assert found, err
+    return leftovers.mentions(plane.api, found[1])
 
 
 def test_no_cluster_is_a_sentence(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_without_controllers_every_test_is_skipped_by_what_it_needs(bare: Contro
     assert "an image with the trainer; name it in SLIPWAY_E2E_IMAGE" in out
     assert "1 node for ordinary pods, ready and without taints; it has 0" in out
     assert "Error: The cluster lacks what the suite is for (" in err
-    assert left(bare) == []
+    assert left(bare, err) == []
 
 
 def test_it_passes_twice_at_once_and_leaves_nothing(equipped: ControlPlane) -> None:
@@ -105,7 +107,7 @@ def test_it_passes_twice_at_once_and_leaves_nothing(equipped: ControlPlane) -> N
         code, out, err = end_of(process)
         assert code == 0, out + err
         assert "1 passed" in out
-    assert left(equipped) == []
+        assert left(equipped, err) == []
 
 
 def test_a_setting_that_is_not_given_is_no_error_but_in_ci(equipped: ControlPlane) -> None:
@@ -125,7 +127,7 @@ def test_an_interrupted_suite_cleans_up(equipped: ControlPlane, number: signal.S
     code, out, err = end_of(process)
     assert code == 130, out + err
     assert "Removing what e2e-" in err
-    assert left(equipped) == []
+    assert left(equipped, err) == []
 
 
 def test_what_a_killed_suite_has_left_is_cleaned(equipped: ControlPlane) -> None:
@@ -142,7 +144,7 @@ def test_what_a_killed_suite_has_left_is_cleaned(equipped: ControlPlane) -> None
     ]
     code, _, err = end_of(suite(equipped.admin, "clean"))
     assert (code, f"Removing what {ident} has made" in err) == (0, True), err
-    assert left(equipped) == []
+    assert leftovers.mentions(equipped.api, ident) == []
     code, _, err = end_of(suite(equipped.admin, "clean"))
     assert (code, err.splitlines()[-1]) == (0, "No run of the suite has left anything.")
     code, _, err = end_of(suite(equipped.admin, "clean", "kube-system"))
