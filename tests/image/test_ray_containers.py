@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import signal
 import statistics
 import time
@@ -209,10 +210,13 @@ def test_a_cluster_that_is_taken_whole_leaves_a_checkpoint(team: Team) -> None:
         step = team.step("taken")
         took = job.shut_down()
         print(f"all pods of a training cluster had ended after {took:.1f} s")
+        assert "did not finish draining" not in job.told()
         assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.told()
-        (stopped,) = team.events("taken", "preempted")
-        assert step < stopped["step"] < STEPS
-        assert (team.storage / f"taken/checkpoints/{stopped['step'] - 1}").is_dir()
+        (ended,) = team.events("taken", "error")
+        stopped = re.fullmatch(r"The run was told to end: training stopped after (\d+) steps\.", ended["message"])
+        assert stopped, job.told()
+        assert step < int(stopped[1]) < STEPS
+        assert (team.storage / f"taken/checkpoints/{int(stopped[1]) - 1}").is_dir()
     finally:
         job.close()
 
@@ -245,6 +249,7 @@ def test_a_command_runs_on_every_host(team: Team) -> None:
         # With nothing left to train, a pod's end does not last until its grace period is over.
         took = job.shut_down()
         print(f"all pods of a finished cluster had ended after {took:.1f} s")
+        assert "did not finish draining" not in job.told()
         assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.told()
     finally:
         job.close()

@@ -38,6 +38,9 @@ headGroupSpec:
     {{- /* Ray keeps a job's output in a file. What the container's first process prints is what `kubectl logs` shows,
     and the pipe belongs to the container's user (runc, fixStdioPermissions). */}}
     {{- $env = append $env (dict "name" "SLIPWAY_POD_LOG" "value" "/proc/1/fd/1") }}
+    {{- /* Told to end, Ray waits for its node to be idle, 30 seconds at most; the head's never is, for the process that
+    watches over a job stays, also after its end. What is to be waited for, the hook below has waited for. */}}
+    {{- $env = append $env (dict "name" "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "value" "0") }}
     {{- end }}
     {{- /* A job that is stopped has as long as a pod for its last checkpoint; Ray's own patience is 3 seconds. */}}
     {{- $env = append $env (dict "name" "RAY_JOB_STOP_WAIT_TIME_S" "value" (int64 $values.run.graceSeconds | toString)) }}
