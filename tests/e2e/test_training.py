@@ -110,7 +110,8 @@ def test_a_preempted_run_resumes_where_it_was(
         _until_step(desk, team, "patient", lambda: team.log(file).last_step, PERIOD + 10)
         team.submit(team.filler("urgent", hosts, 45, priority="high"))
         team.becomes("urgent", "running", "succeeded", seconds=START)
-        assert team.status("patient")["state"] in ("preempted", "queued")
+        waiting = team.status("patient")["state"]
+        assert waiting in ("preempted", "queued"), f"it was {waiting} before urgent took its place"
         team.becomes("urgent", "succeeded", seconds=START)
         team.becomes("patient", "succeeded", seconds=TRAINED)
         whole(desk, team, "patient", lambda: team.log(file))

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tests.cluster.api import Object
 
-STEP_SECONDS = 0.04
+STEP_SECONDS = 0.1
 Print = Callable[[tuple[str, str, str], list[str]], None]
 
 
