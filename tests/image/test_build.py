@@ -193,18 +193,19 @@ class Installed:
 
 
 @pytest.fixture
-def installed(builder: Builder, image: Image, tmp_path: Path) -> Iterator[Installed]:
+def installed(builder: Builder, tmp_path: Path) -> Iterator[Installed]:
     site = tmp_path / "site"
     no_cache = shutil.ignore_patterns("__pycache__")
     for package in ("launcher", "trainer"):
         shutil.copytree(ROOT / package, site / package, ignore=no_cache)
     shutil.copytree(ROOT / "docker", site / "launcher/_data/docker")
     (tmp_path / "tmp").mkdir()
+    (tmp_path / "auth.json").write_text("{}")  # nobody is logged in
     with lock(cache_dir().with_name("images") / ".lock"):  # nobody else builds in this storage meanwhile
         yield Installed(site, builder)
 
 
-def test_a_change_of_the_trainer_makes_the_last_layers_anew(installed: Installed, builder: Builder) -> None:
+def test_a_change_of_the_trainer_is_cheap(image: Image, installed: Installed, builder: Builder) -> None:
     first = json.loads(build(builder).stdout)
     # An installed wheel makes the same image as the checkout: by its tag, and from the cache.
     done = installed.build()
@@ -278,7 +279,7 @@ def test_pushed_once_and_had_by_its_digest(installed: Installed, registry: str) 
     buildah = installed.builder.buildah
     buildah("rmi", name_of(done))
     by_digest = f"{said['repository']}@{said['digest']}"
-    buildah("pull", "--quiet", by_digest)
+    buildah("pull", "--quiet", "--tls-verify=false", by_digest)
     assert buildah.inspect(by_digest)["OCIv1"]["config"]["Labels"]["dev.slipway.ray"] == said["rayVersion"]
     buildah("rmi", by_digest)
 
