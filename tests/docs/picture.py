@@ -81,12 +81,12 @@ def _launcher(axes: Axes) -> None:
 
 def _places(axes: Axes) -> None:
     """The doors, and the three places where a run can be."""
-    _arrow(axes, (560, 320), (178, 396), BLUE)
-    _arrow(axes, (664, 320), (548, 396), BLUE)
-    _arrow(axes, (768, 320), (1000, 396), BLUE)
-    _label(axes, 250, 345, "submit: local Ray")
-    _label(axes, 610, 345, "submit: Helm renders, the API server creates")
-    _label(axes, 960, 345, "submit: Ray's Jobs API")
+    _arrow(axes, (170, 320), (170, 396), BLUE)
+    _arrow(axes, (469, 320), (469, 406), BLUE)
+    _arrow(axes, (1026, 320), (1026, 406), BLUE)
+    _label(axes, 182, 344, "submit: local Ray")
+    _label(axes, 481, 344, "submit: Helm renders, the API server creates")
+    _label(axes, 1038, 344, "submit: Ray's Jobs API")
     _region(axes, 330, 372, 840, 206, "the cluster", dashed=True)
     _box(
         axes,
@@ -229,7 +229,7 @@ def _box(
 
 
 def _label(axes: Axes, x: float, y: float, text: str) -> None:
-    shown = _text(axes, x, y, text, 12, SOFT)
+    shown = _text(axes, x, y, text, 12, SOFT, align="left")
     shown.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 2.5})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from launcher.local.backend import LocalBackend
 from tests.docs.laptop import Laptop
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages, runs_here
+from tests.docs.reference.files import EVALUATIONS, METRICS
 
 # The README's training and the tutorial's is one, and `launcher list` in the tutorial shows no other run.
 FIRST = (README, DOCS / "tutorial" / "1-laptop.md")
@@ -35,6 +37,15 @@ def test_a_page_shows_what_its_commands_print(shown: Page, laptop: Laptop) -> No
     for earlier in (block.options["after"] for block in shown.blocks if "after" in block.options):
         laptop.follow(page(CHECKOUT / earlier))
     laptop.follow(shown)
+
+
+def test_the_reference_has_the_keys_of_metrics_jsonl(laptop: Laptop) -> None:
+    laptop.run("make quickstart")
+    (file,) = (laptop.home / "runs").glob("quickstart-*/metrics.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    steps = {key for line in lines if "loss" in line for key in line}
+    assert steps == {key for key, _ in METRICS} - {"mfu"}  # the peak of a CPU is not known
+    assert {key for line in lines if "eval_loss" in line for key in line} == {key for key, _ in EVALUATIONS}
 
 
 def test_the_first_screen_shows_the_two_commands() -> None:
