@@ -3,7 +3,7 @@
 # ~/.cache/slipway; Python packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-image test-browser e2e lint docs goldens bench pins keys clean
+.PHONY: help setup quickstart test test-image test-browser e2e e2e-clean lint docs goldens bench pins keys clean
 
 UV_VERSION := 0.13.8
 # Bytecode is written once, here, so that no later start pays for it.
@@ -40,7 +40,10 @@ test-browser: setup ## Look at the reports in Chromium
 	@.venv/bin/python -m pytest -m browser tests/browser
 
 e2e: setup ## Run the end-to-end tests on the cluster of your KUBECONFIG
-	@.venv/bin/python -m pytest -m e2e tests/e2e
+	@.venv/bin/python -m tests.e2e $(E2E)
+
+e2e-clean: setup ## Remove what a killed e2e has left in that cluster
+	@.venv/bin/python -m tests.e2e clean $(E2E)
 
 lint: setup ## Check style and types, and the charts as chart-testing does
 	@.venv/bin/ruff check .

@@ -27,7 +27,9 @@ settings.load_profile("slipway")
 
 # Two processes run the tests side by side (make test). Trainings take turns, for two on two cores disturb each other's
 # Rays and times; so do the tests of the one control plane.
-_TRAIN = re.compile(r"tests/(trainer/|docs/|test_|cli/test_(training|sweep|submit|runs|terminal)|cluster/test_standing)")
+_TRAIN = re.compile(
+    r"tests/(trainer/|docs/|test_|cli/test_(training|sweep|submit|runs|terminal)|cluster/test_standing)"
+)
 _CLUSTER = re.compile(r"tests/(cluster/|charts/test_queues_live)")
 
 

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class Launcher:
     def start(
         self,
         *arguments: str,
-        env: dict[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
         before: Callable[[], None] | None = None,
         prefix: tuple[str, ...] = (),
         **options: Any,
