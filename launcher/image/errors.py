@@ -28,7 +28,8 @@ _NO_BASE = re.compile(
     r"|unable to copy from source|short-name|error pulling|creating build container",
     re.IGNORECASE,
 )
-_PYTHON = "The base image must have Python 3.12."
+# By itself on a line: the tools print the Dockerfile's command too, with the sentence in it.
+_PYTHON = re.compile(r"^(#\d+ [\d.]+ )?The base image must have Python 3\.12\.$", re.MULTILINE)
 _PIP = re.compile(
     r"Could not find a version|No matching distribution|Failed to (fetch|download|build)|No solution found"
     r"|error sending request|Max retries exceeded|was not found in the package registry",
@@ -58,7 +59,7 @@ def explain(
             )
         if pushing and _AWAY.search(text):
             return LauncherError(f"{host} cannot be reached for the push: {_line(lines, _AWAY)}.")
-    if _PYTHON in text:
+    if _PYTHON.search(text):
         return LauncherError(f"The base image {context.base} has no Python 3.12.", "Name another with --base.")
     if _PIP.search(text):
         return LauncherError(

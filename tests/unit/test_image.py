@@ -221,7 +221,7 @@ FAILURES = [
 
 @pytest.mark.parametrize(("tool", "verb", "printed", "says"), FAILURES)
 def test_a_failure_is_a_sentence(tool: str, verb: str, printed: str, says: str) -> None:
-    lines = ["STEP 1: all is well", *printed.splitlines()]
+    lines = ["STEP 1: RUN python3 -c 'sys.exit(\"The base image must have Python 3.12.\")'", *printed.splitlines()]
     error = explain(lines, [tool, verb], 7, read("cpu", "nosuch:1"), "r.example.com/x", Tool(tool))
     assert error.message.startswith(says)
 
