@@ -9,6 +9,10 @@ trains (bool), whether the trainer runs on the hosts, and not another program.
 {{- define "common.ray.spec" -}}
 {{- $in := . }}
 {{- $values := .values -}}
+{{- /* Told to end, Ray waits up to 30 seconds for its node to be idle: a head's never is, for a job's watcher stays on it,
+and a host asks for that long a head that is gone before it, and keeps its chips. What there is to wait for in a run's
+own cluster, the hook (common.ray.lifecycle) has waited for before. */}}
+{{- $noDrain := dict "name" "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "value" "0" -}}
 rayVersion: {{ $values.image.rayVersion | quote }}
 authOptions:
   mode: {{ ternary "token" "disabled" $values.security.tokenAuth }}
@@ -38,9 +42,7 @@ headGroupSpec:
     {{- /* Ray keeps a job's output in a file. What the container's first process prints is what `kubectl logs` shows,
     and the pipe belongs to the container's user (runc, fixStdioPermissions). */}}
     {{- $env = append $env (dict "name" "SLIPWAY_POD_LOG" "value" "/proc/1/fd/1") }}
-    {{- /* Told to end, Ray waits for its node to be idle, 30 seconds at most; the head's never is, for the process that
-    watches over a job stays, also after its end. What is to be waited for, the hook below has waited for. */}}
-    {{- $env = append $env (dict "name" "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "value" "0") }}
+    {{- $env = append $env $noDrain }}
     {{- end }}
     {{- /* A job that is stopped has as long as a pod for its last checkpoint; Ray's own patience is 3 seconds. */}}
     {{- $env = append $env (dict "name" "RAY_JOB_STOP_WAIT_TIME_S" "value" (int64 $values.run.graceSeconds | toString)) }}
@@ -66,7 +68,7 @@ workerGroupSpecs:
       {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
       {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false) | fromYaml) }}
       {{- $ports := ternary (include "common.pod.metricsPort" $values | fromJson) dict $in.trains }}
-      {{- $container := dict "name" "ray-worker" "ports" $ports "more" $more }}
+      {{- $container := dict "name" "ray-worker" "ports" $ports "env" (ternary (list $noDrain) list $in.podLog) "more" $more }}
       {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
       {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" $in.kubernetesTokens) | nindent 6 }}
   {{- end }}
