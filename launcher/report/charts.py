@@ -14,11 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from bokeh.document import Document
 from bokeh.models import (
+    AllIndices,
     BasicTicker,
     BasicTickFormatter,
     BoxZoomTool,
     CategoricalAxis,
     CategoricalScale,
+    CDSView,
     ColumnDataSource,
     DataRange1d,
     FactorRange,
@@ -33,7 +35,9 @@ from bokeh.models import (
     ResetTool,
     SaveTool,
     Scatter,
+    Text,
     Toolbar,
+    UnionRenderers,
     WheelZoomTool,
 )
 from bokeh.resources import Resources
@@ -99,14 +103,15 @@ def charts(runs: Sequence[RunData]) -> list[Chart]:
     """The charts that the runs have data for; those over steps are zoomed together."""
     found: list[Chart] = []
     steps = DataRange1d(range_padding=0.02)
+    share = _Shared()
     for line in _LINES[:2]:
-        _add(found, _lines(line, runs, steps))
+        _add(found, _lines(line, runs, steps, share))
     _add(found, _timeline(runs))
     for line in _LINES[2:5]:
-        _add(found, _lines(line, runs, steps))
-    _add(found, _histogram(runs))
+        _add(found, _lines(line, runs, steps, share))
+    _add(found, _histogram(runs, share))
     for line in _LINES[5:]:
-        _add(found, _lines(line, runs, steps))
+        _add(found, _lines(line, runs, steps, share))
     return found
 
 
@@ -133,7 +138,7 @@ def _add(found: list[Chart], chart: Chart | None) -> None:
 # --- lines over steps ---------------------------------------------------------------------------------------------
 
 
-def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d) -> Chart | None:
+def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d, share: _Shared) -> Chart | None:
     drawn = [(number, run, run.metrics.of(line.key)) for number, run in enumerate(runs)]
     drawn = [one for one in drawn if len(one[2].finite)]
     if not drawn:
@@ -141,21 +146,19 @@ def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d) -> Chart | 
     plot = _plot(steps, DataRange1d(range_padding=0.05))
     buckets = max(_FEWEST_BUCKETS, min(_MOST_BUCKETS, _POINTS // (2 * len(drawn))))
     thinned = False
+    hovered: list[Any] = []
     for number, run, series in drawn:
         x, y = sampled(series.steps, series.values, buckets)
         thinned = thinned or len(x) < len(series.steps)
-        source = ColumnDataSource({"x": x.astype(np.int32), "y": y.astype(np.float32)}, tags=[_tag(number)])
-        made = plot.add_glyph(
-            source, Line(x="x", y="y", line_width=1.6, line_dash=_dash(number)), tags=[_tag(number)], name=run.label
-        )
-        hovered: list[Any] = [made]
+        source = share.source({"x": x.astype(np.int32), "y": y.astype(np.float32)})
+        pointed = _add_line(plot, share, number, run.label, source)
         if line.dots or len(series.finite) < 30:  # a line through one point is none
-            dots = plot.add_glyph(source, Scatter(x="x", y="y", size=5), tags=[_tag(number)], name=run.label)
-            hovered = [dots]
-        plot.add_tools(
-            _hover(hovered, run.label, [("step", "@x{0,0}"), (line.title.partition(":")[0], f"@y{{{line.format}}}")])
-        )
+            dots = Scatter(x="x", y="y", size=5)
+            pointed = plot.add_glyph(source, dots, view=share.view(), tags=[_tag(number)], name=run.label)
+        hovered.append(pointed)
         _add_gaps(plot, number, series)
+    tips = [("run", "$name"), ("step", "@x{0,0}"), (line.title.partition(":")[0], f"@y{{{line.format}}}")]
+    plot.add_tools(_hover(hovered, tips))
     unit = line.unit or line.title
     _axes(plot, "step", "", NumeralTickFormatter(format="0,0"), _formatter(line))
     note = ""
@@ -196,7 +199,7 @@ def _formatter(line: _Line) -> BasicTickFormatter | NumeralTickFormatter:
 # --- how long steps take ------------------------------------------------------------------------------------------
 
 
-def _histogram(runs: Sequence[RunData]) -> Chart | None:
+def _histogram(runs: Sequence[RunData], share: _Shared) -> Chart | None:
     drawn = [(number, run, run.metrics.of(STEP_SECONDS).finite) for number, run in enumerate(runs)]
     drawn = [one for one in drawn if len(one[2])]
     if not drawn:
@@ -208,6 +211,7 @@ def _histogram(runs: Sequence[RunData]) -> Chart | None:
     edges = np.linspace(max(0.0, low - margin), high + margin, _BINS + 1)
     plot = _plot(DataRange1d(range_padding=0.02), DataRange1d(start=0, range_padding=0.05))
     outside = []
+    hovered: list[Any] = []
     for number, run, values in drawn:
         counts, _ = np.histogram(values, edges)
         more = values[(values < edges[0]) | (values > edges[-1])]
@@ -216,11 +220,9 @@ def _histogram(runs: Sequence[RunData]) -> Chart | None:
         # Its outline: two points for each bin.
         x = np.repeat(edges, 2)
         y = np.concatenate(([0.0], np.repeat(counts / len(values), 2), [0.0]))
-        source = ColumnDataSource({"x": x, "y": y}, tags=[_tag(number)])
-        made = plot.add_glyph(
-            source, Line(x="x", y="y", line_width=1.8, line_dash=_dash(number)), tags=[_tag(number)], name=run.label
-        )
-        plot.add_tools(_hover([made], run.label, [("step time", "@x{0,0.[0000]} s"), ("of its steps", "@y{0.0%}")]))
+        hovered.append(_add_line(plot, share, number, run.label, share.source({"x": x, "y": y})))
+    tips = [("run", "$name"), ("step time", "@x{0,0.[0000]} s"), ("of its steps", "@y{0.0%}")]
+    plot.add_tools(_hover(hovered, tips))
     _axes(plot, "seconds a step takes", "", BasicTickFormatter(), NumeralTickFormatter(format="0.[0]%"))
     note = "The share of each run's steps."
     if outside:
@@ -238,9 +240,14 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
         return None
     unit, seconds = _unit(max(run.spans[-1].end - run.spans[0].start for _, run in drawn))
     labels = [run.label for _, run in drawn]
-    plot = _plot(DataRange1d(start=0, range_padding=0.03), FactorRange(factors=labels[::-1]), pans="xpan")
+    plot = _plot(
+        DataRange1d(start=0, range_padding=0.03),
+        FactorRange(factors=labels[::-1], range_padding=0.25, range_padding_units="absolute"),
+        pans="xpan",
+    )
     plot.y_scale = CategoricalScale()
     plot.height = max(110, 64 + 30 * len(drawn))
+    hovered: list[Any] = []
     for phase in Phase:
         rows: dict[str, list[Any]] = {key: [] for key in ("y", "left", "right", "says")}
         for _, run in drawn:
@@ -254,7 +261,8 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
         if rows["y"]:
             bar = HBar(y="y", left="left", right="right", height=0.62, line_width=1)
             made = plot.add_glyph(ColumnDataSource(rows), bar, tags=[f"phase {phase}"], name=str(phase))
-            plot.add_tools(_hover([made], str(phase), [("", "@y"), ("for", "@says")]))
+            hovered.append(made)
+    plot.add_tools(_hover(hovered, [("", "$name"), ("", "@y"), ("for", "@says")]))
     marks: dict[str, list[Any]] = {"x": [], "y": [], "what": [], "says": []}
     for _, run in drawn:
         for mark in run.marks:
@@ -267,8 +275,11 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
         triangles = plot.add_glyph(
             ColumnDataSource(marks), Scatter(x="x", y="y", size=10, marker="inverted_triangle"), tags=["mark"]
         )
-        plot.add_tools(_hover([triangles], "", [("", "@what"), ("", "@says")]))
-    plot.add_layout(LinearAxis(axis_label=f"{unit} since it was submitted, or first seen"), "below")
+        plot.add_tools(_hover([triangles], [("", "@what"), ("", "@says")]))
+    # On a narrow screen the page shows these instead of the axis, which would leave no room for the bars.
+    above = Text(x=0, y="y", text="y", x_offset=1, y_offset=-7, text_baseline="bottom", text_font_size="11px")
+    plot.add_glyph(ColumnDataSource({"y": labels}), above, tags=["labels"], visible=False)
+    plot.add_layout(LinearAxis(axis_label=unit, ticker=BasicTicker(desired_num_ticks=6)), "below")
     plot.add_layout(CategoricalAxis(), "left")
     plot.add_layout(Grid(dimension=0, ticker=BasicTicker()))
     says = "; ".join(
@@ -279,7 +290,7 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
         "timeline",
         "Timeline",
         f"What each run did, one after another. {says}.",
-        "A triangle is a failure or a preemption.",
+        f"In {unit} since each run was submitted, or first seen. A triangle is a failure or a preemption.",
         plot,
     )
 
@@ -323,11 +334,28 @@ def _axes(plot: Plot, below: str, left: str, x: Any, y: Any) -> None:
         plot.add_layout(Grid(dimension=dimension, ticker=axis.ticker))
 
 
-def _hover(renderers: list[Any], label: str, rows: list[tuple[str, str]]) -> HoverTool:
-    """A run's own tooltip. Its label is no template: what looks like one in it is broken up."""
-    plain = label.replace("@", "@\u200b").replace("$", "$\u200b")
-    tips = [("run", plain), *rows] if label and rows and rows[0][0] else [*rows, *([("", plain)] if label else [])]
+def _hover(renderers: list[Any], tips: list[tuple[str, str]]) -> HoverTool:
+    """One tooltip for all lines of a chart; `$name` in it is the run's label, or the phase, as text."""
     return HoverTool(renderers=renderers, tooltips=tips, mode="mouse", line_policy="nearest", visible=False)
+
+
+class _Shared:
+    """What has no state of its own is one for all lines: half the models, and half the time that writing them takes."""
+
+    def __init__(self) -> None:
+        self._policy = UnionRenderers()
+        self._all = AllIndices()
+
+    def source(self, data: dict[str, Any]) -> ColumnDataSource:
+        return ColumnDataSource(data, selection_policy=self._policy)
+
+    def view(self) -> CDSView:
+        return CDSView(filter=self._all)
+
+
+def _add_line(plot: Plot, share: _Shared, number: int, label: str, source: ColumnDataSource) -> Any:
+    line = Line(x="x", y="y", line_width=1.7, line_dash=_dash(number))
+    return plot.add_glyph(source, line, view=share.view(), tags=[_tag(number)], name=label)
 
 
 def _tag(number: int) -> str:

@@ -87,7 +87,7 @@ def of_local(status: RunStatus) -> RunData:
         spans=timeline.spans(submitted, held, changes, end, resubmitted=resubmitted),
         marks=timeline.marks_of(events),
         config=config,
-        origins=_origins(files.get(ORIGINS)),
+        origins=_origins(files.get(ORIGINS), str(found.path)),
         missing=missing,
     )
 
@@ -147,7 +147,7 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
         spans=timeline.spans(None, held, training(events, metrics, begin), end or now),
         marks=timeline.marks_of(events),
         config=config,
-        origins=_origins(files.get(ORIGINS)),
+        origins=_origins(files.get(ORIGINS), where),
         missing=missing,
     )
 
@@ -218,19 +218,13 @@ def _json(data: bytes | None, where: str) -> dict[str, Any]:
     except ValueError as error:
         raise LauncherError(f"{where} is damaged: it is no JSON.") from error
     if not isinstance(tree, dict):
-        raise LauncherError(f"{where} is damaged: it holds no run config.")
+        raise LauncherError(f"{where} is damaged: it holds no JSON object.")
     return tree
 
 
-def _origins(data: bytes | None) -> dict[str, str]:
-    """The origin of each key, by its spelling, as people read it."""
-    if not data:
-        return {}
-    try:
-        found = json.loads(data)
-        return {str(one["key"]): str(one["origin"]) for one in found}
-    except (ValueError, TypeError, KeyError):
-        return {}
+def _origins(data: bytes | None, where: str) -> dict[str, str]:
+    """The origin of each key, by its spelling, as people read it (launcher.local.origins writes it)."""
+    return {str(key): str(origin) for key, origin in _json(data, f"{where.rstrip('/')}/{ORIGINS}").items()}
 
 
 def _time(text: Any) -> float | None:

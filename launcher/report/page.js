@@ -25,7 +25,8 @@
     const drawn = Bokeh.documents[Bokeh.documents.length - 1];
     const models = [...drawn._all_models.values()];
     paint(models);
-    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => paint(models));
+    for (const query of [window.matchMedia("(prefers-color-scheme: dark)"), narrow])
+      query.addEventListener("change", () => paint(models));
     window.addEventListener("beforeprint", () => paint(models));
     window.addEventListener("afterprint", () => paint(models));
     choose(models);
@@ -35,6 +36,8 @@
     const found = (model.tags || []).find((each) => String(each).startsWith(word + " "));
     return found === undefined ? null : found.slice(word.length + 1);
   };
+
+  const narrow = window.matchMedia("(max-width: 640px)");
 
   function paint(models) {
     const style = getComputedStyle(document.documentElement);
@@ -48,15 +51,19 @@
           major_label_text_color: colour("axis"), major_label_text_font_size: "12px",
           axis_line_color: colour("line"), major_tick_line_color: colour("line"), minor_tick_line_color: null,
         });
+        if (model.type === "CategoricalAxis") model.visible = !narrow.matches;
       } else if (model.type === "Grid") {
         model.setv({grid_line_color: colour("grid")});
+      } else if (model.type === "GlyphRenderer" && (model.tags || []).includes("labels")) {
+        model.glyph.setv({text_color: colour("text")});
+        model.visible = narrow.matches;
       } else if (model.type === "GlyphRenderer") {
         const run = tag(model, "run"), phase = tag(model, "phase");
         if (run !== null) {
           const ink = colour("run-" + (Number(run) % 6 + 1));
           model.glyph.setv(model.glyph.type === "Line" ? {line_color: ink} : {line_color: ink, fill_color: ink});
         } else if (phase !== null) {
-          model.glyph.setv({fill_color: colour(phase), line_color: colour("page")});
+          model.glyph.setv({fill_color: colour(phase), line_color: colour("page"), height: narrow.matches ? 0.4 : 0.62});
         } else {
           model.glyph.setv({fill_color: colour("bad"), line_color: colour("page")});
         }

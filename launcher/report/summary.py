@@ -31,10 +31,10 @@ COLUMNS = (
     Column("tflops_per_second_per_device", "TFLOP/s/device", "most", help="median over its steps"),
     Column("mfu", "MFU", "most", help="model FLOP/s utilization: of the chip's peak, median over its steps"),
     Column("step_seconds", "Step time", "least", help="median over its steps"),
-    Column("wall_seconds", "Wall", "least", help="from its submission to its end, or to now"),
-    Column("queue_seconds", "Queued", "least", help="time in which it wanted chips and had none"),
+    Column("wall_seconds", "Wall", help="from its submission to its end, or to now"),
+    Column("queue_seconds", "Queued", help="time in which it wanted chips and had none"),
     Column("goodput", "Goodput", "most", help="seconds of steps that count, of the seconds with chips"),
-    Column("restarts", "Restarts", "least"),
+    Column("restarts", "Restarts"),
     Column("chips", "Chips", help="devices that it trained on"),
 )
 

@@ -78,7 +78,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         line | {"loss": float("nan")} if line["step"] > 80 and "loss" in line else line for line in runs.steps(100)
     ]
     runs.write(home / "diverged", metrics=diverged, events=[runs.loop(runs.BEGIN)], config=runs.config("diverged"))
-    runs.write(home / "one", metrics=runs.steps(1), events=[runs.loop(runs.BEGIN)], config=runs.config("one", steps=1))
+    runs.write(
+        home / "one", metrics=runs.steps(1), events=[runs.loop(runs.BEGIN, 0, 1)], config=runs.config("one", steps=1)
+    )
     runs.write(home / "none", events=[runs.loop(runs.BEGIN)], config=runs.config("none"))
     bad = {
         "event": "error",

@@ -74,6 +74,16 @@ def test_one_run_and_twenty_fit(show: Show, single: Path, twenty: Path, width: i
     assert len(dashes) == 20  # no two runs look the same
 
 
+def test_long_names_leave_the_timeline_its_width(show: Show, twenty: Path) -> None:
+    seen = show(twenty, 360).drawn()
+    frame = """(() => { const plot = Bokeh.documents[0].roots().find((each) => each.y_range.type === "FactorRange");
+      return Bokeh.index.get_by_id(plot.id).frame.bbox.width; })()"""
+    assert seen.js(frame) > 250
+    seen.page.set_viewport_size({"width": 1280, "height": 900})
+    seen.page.wait_for_timeout(600)
+    assert seen.js("Bokeh.documents[0].roots().flatMap((plot) => plot.left).every((axis) => axis.visible)")
+
+
 def test_the_table_says_what_the_data_says(show: Show, mixed: Path, folder: Path) -> None:
     seen = show(mixed)
     lines = [json.loads(line) for line in (folder / "long" / "metrics.jsonl").read_text().splitlines()]
@@ -110,6 +120,9 @@ def test_what_is_in_a_run_is_no_code(show: Show, mixed: Path) -> None:
     seen = show(mixed).drawn()
     # Its tooltip too, which the browser writes: over its bar in the timeline.
     hover(seen, "timeline", "training", ODD)
+    assert ODD in tooltips(seen)
+    hover_line(seen, ODD)
+    assert ODD in tooltips(seen)
     assert seen.js("window.pwned") is None
     assert seen.js("document.images.length") == 0
     assert ODD in seen.js("document.querySelector('.summary').textContent")
@@ -130,6 +143,26 @@ def hover(seen: Seen, chart: str, phase: str, run: str) -> None:
       const y = view.frame.y_scale.compute(data.y[at]);
       return [box.x + x, box.y + y]; }})()"""
     )
+    point(seen, where)
+
+
+def hover_line(seen: Seen, run: str) -> None:
+    """Point at the last step of a run's loss, which is nobody else's."""
+    seen.js("document.querySelector('#chart-loss').scrollIntoView({block: 'center'})")
+    where = seen.js(
+        f"""(() => {{
+      const plot = Bokeh.documents[0].roots()[0];
+      const view = Bokeh.index.get_by_id(plot.id);
+      const data = plot.renderers.find((each) => each.name === {json.dumps(run)}).data_source.data;
+      const box = document.querySelector("#chart-loss .plot").getBoundingClientRect();
+      const end = data.x.length - 1;
+      return [box.x + view.frame.x_scale.compute(data.x[end]), box.y + view.frame.y_scale.compute(data.y[end])];
+    }})()"""
+    )
+    point(seen, where)
+
+
+def point(seen: Seen, where: list[float]) -> None:
     seen.page.mouse.move(where[0] - 1, where[1])
     seen.page.mouse.move(*where)
     seen.page.wait_for_timeout(400)
@@ -160,6 +193,7 @@ def test_the_legend_hides_a_run_everywhere(show: Show, mixed: Path) -> None:
 
 def test_zooming_one_chart_zooms_the_others(show: Show, mixed: Path) -> None:
     seen = show(mixed).drawn()
+    seen.js("document.querySelector('#chart-loss').scrollIntoView({block: 'center'})")
     box = seen.page.locator("#chart-loss .plot").bounding_box()
     assert box
     before = seen.js("Bokeh.documents[0].roots()[1].x_range.end")

@@ -42,7 +42,7 @@ def test_folders_side_by_side_and_one_that_is_none(launcher: Launcher) -> None:
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
         f"Error: ./c: There is no folder {launcher.folder / 'c'}.",
-        "--skip makes the report of the others.",
+        "Hint: --skip makes the report of the others.",
     ]
     assert list(launcher.folder.glob("*.html")) == []
     skipped = launcher("report", "./a", "./b", "./c", "--skip", "--out", "-")
@@ -79,5 +79,5 @@ def test_without_bokeh_a_sentence(launcher: Launcher, tmp_path: Path) -> None:
     assert done.code == 1
     assert done.err.splitlines() == [
         "Error: This Python lacks Bokeh, which draws the charts of a report.",
-        'Install it beside the launcher: pip install "slipway[report]".',
+        'Hint: Install it beside the launcher: pip install "slipway[report]".',
     ]
