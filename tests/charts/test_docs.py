@@ -34,15 +34,23 @@ def form(chart: str) -> Values:
     return values.read_file(str(CHARTS / chart / "values.yaml"))
 
 
-def leaves(node: dict[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, dict[str, Any]]]:
-    """Every key that stands in the form, with its schema: those that have no keys of their own to stand there."""
-    for key, child in node["properties"].items():
-        if not path and key in LIBRARY_KEYS:
-            continue
-        if "properties" in child:
-            yield from leaves(child, (*path, key))
-        else:
-            yield (*path, key), child
+def leaves(chart: str) -> Iterator[tuple[Path_, dict[str, Any]]]:
+    """Every key that has a line of its own in the form, with its schema: those without keys of their own to stand
+    there, and those whose few keys stand on one line."""
+    origins = form(chart).origins
+
+    def walk(node: dict[str, Any], path: Path_) -> Iterator[tuple[Path_, dict[str, Any]]]:
+        for key, child in node["properties"].items():
+            here = (*path, key)
+            if not path and key in LIBRARY_KEYS:
+                continue
+            inner = [origins[*here, name].line for name in child.get("properties", {}) if (*here, name) in origins]
+            if "properties" in child and {*inner} != {origins[here].line}:
+                yield from walk(child, here)
+            else:
+                yield here, child
+
+    return walk(load_schema(chart), ())
 
 
 def maps(node: Any, path: Path_ = (), *, form: bool = True) -> Iterator[tuple[Path_, dict[str, Any], bool]]:
@@ -71,7 +79,7 @@ def test_the_schema_is_sound_and_takes_the_defaults(chart: str) -> None:
 
 @pytest.mark.parametrize("chart", PARENTS)
 def test_form_and_schema_have_the_same_keys_in_the_same_order(chart: str) -> None:
-    keys = [path for path, _ in leaves(load_schema(chart))]
+    keys = [path for path, _ in leaves(chart)]
     named = {path[:length] for path in keys for length in range(1, len(path) + 1)}
     below = [path for path in form(chart).origins if any(path[:length] in keys for length in range(1, len(path)))]
     in_form = [path for path in form(chart).origins if path not in below]
@@ -83,19 +91,22 @@ def test_form_and_schema_have_the_same_keys_in_the_same_order(chart: str) -> Non
 def test_the_form_describes_every_key_in_the_schemas_words(chart: str) -> None:
     lines = (CHARTS / chart / "values.yaml").read_text().splitlines()
     origins = form(chart).origins
-    for path, node in leaves(load_schema(chart)):
+    for path, node in leaves(chart):
         assert lines[origins[path].line - 2].strip() == f"# -- {node['description']}", ".".join(path)
     described = [line for line in lines if line.strip().startswith("# --")]
-    assert len(described) == len(list(leaves(load_schema(chart)))), "a description stands above no key"
+    assert len(described) == len(list(leaves(chart))), "a description stands above no key"
 
 
 @pytest.mark.parametrize("chart", PARENTS)
 def test_the_schemas_defaults_are_the_forms(chart: str) -> None:
     tree = form(chart).tree
-    for path, node in leaves(load_schema(chart)):
+    for path, node in leaves(chart):
         value = at(tree, path)
         assert value is not None, f"{'.'.join(path)} is null: Helm 3 keeps it, Helm 4 drops it"
-        if "default" in node or not isinstance(value, dict):
+        if "properties" in node:
+            defaults = {key: child["default"] for key, child in node["properties"].items()}
+            assert json.dumps(defaults) == json.dumps(value), ".".join(path)
+        elif "default" in node or not isinstance(value, dict):
             # As JSON: 1 is not true, and 1.0 is not 1.
             assert json.dumps(node.get("default", "none")) == json.dumps(value), ".".join(path)
 
@@ -123,7 +134,7 @@ def test_the_readme_has_every_key_in_the_forms_order(chart: str) -> None:
     rows = re.findall(r"^\| (\S+) \| \w+ \| (.*) \| (.*) \|$", (CHARTS / chart / "README.md").read_text(), re.M)
     rows = rows[1:]  # the first is the table's head
     told = [key for key, _, description in rows if description]
-    assert told == [".".join(path) for path, _ in leaves(load_schema(chart))]
+    assert told == [".".join(path) for path, _ in leaves(chart)]
     assert len(rows) == len(told), "a key has no description"
 
 

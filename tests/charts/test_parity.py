@@ -204,6 +204,11 @@ MAXTEXT = [
     Row("enable_single_controller", ABSENT, False, "MaxText's default, said: the other one is not for Ray Train."),
     Row("num_slices", ABSENT, -1, "MaxText's default, said: counted from the devices."),
     Row("metrics_file", ABSENT, "", "MaxText's default, said: the trainer writes metrics.jsonl itself."),
+    Row("prometheus_port", ABSENT, 0, "MaxText's default, said: it is of its inference; tracking.metricsPort is ours."),
+    Row("gcs_metrics", ABSENT, False, "MaxText's default, said: metrics.jsonl is in the bucket."),
+    Row("enable_wandb", ABSENT, False, "MaxText's default, said: tracking.wandb goes on where MaxText's ends the run."),
+    Row("wandb_project_name", ABSENT, "", "As enable_wandb."),
+    Row("wandb_run_name", ABSENT, "", "As enable_wandb."),
     Row("tokenizer_type", ABSENT, "sentencepiece", "MaxText's default, said."),
     Row(
         "tokenizer_path",
@@ -467,6 +472,17 @@ def test_a_ray_job_brings_the_same_ray_cluster(helm4: Path) -> None:
     pod_log = {"name": "SLIPWAY_POD_LOG", "value": "/proc/1/fd/1"}
     key = f"{head}.spec.containers[ray-head].env[SLIPWAY_POD_LOG]"
     rows += [Row(key, ABSENT, pod_log, "A run's driver prints to its pod's log.")]
+    rows += under(
+        (f"{head}.spec.containers[ray-head]", f"{worker}.spec.containers[ray-worker]"),
+        [
+            Row(
+                "env[RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S]",
+                ABSENT,
+                {"name": "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "value": "0"},
+                "A run's own cluster ends as soon as its hooks have; a standing one may have other jobs to wait for.",
+            )
+        ],
+    )
     rows += under(
         (f"{head}.spec.containers[ray-head]", f"{worker}.spec.containers[ray-worker]"),
         [Row("volumeMounts[/etc/slipway]", ABSENT, ANYTHING, "As the volume.")],

@@ -455,8 +455,8 @@ def test_a_head_takes_no_tasks_and_asks_for_a_token(render: Renderer) -> None:
 
 
 def test_the_head_of_a_ray_job_alone_says_where_its_pods_log_is(render: Renderer) -> None:
-    assert environment(container_of(render("ray-job"), head=True)) == {"SLIPWAY_POD_LOG": "/proc/1/fd/1"}
-    assert "env" not in container_of(render("ray-cluster"), head=True)
+    assert environment(container_of(render("ray-job"), head=True))["SLIPWAY_POD_LOG"] == "/proc/1/fd/1"
+    assert "SLIPWAY_POD_LOG" not in environment(container_of(render("ray-cluster"), head=True))
     for kind in ("ray-job", "job-set"):
         assert "SLIPWAY_POD_LOG" not in environment(container_of(render(kind)))
 
