@@ -156,7 +156,7 @@ def test_a_job_set_is_a_job_for_each_slice(render: Renderer) -> None:
     assert obj["spec"]["failurePolicy"]["maxRestarts"] == 2
     container = container_of(obj)
     assert container["command"] == ["python", "-m", "trainer", "--config", "/etc/slipway/run.json", "--no-ray"]
-    assert {port["containerPort"] for port in container["ports"]} == {8471, 8080, 8476}
+    assert {port["containerPort"] for port in container["ports"]} == {8471, 8080, 8476, 9464}
     assert environment(container)["SLIPWAY_COORDINATOR"] == "demo-slice-0-0.demo:8476"
     assert pod_of(obj)["spec"]["restartPolicy"] == "Never"
 
