@@ -59,7 +59,7 @@ def test_charts_are_whole_in_the_wheel(installed: Path) -> None:
     for parent in (path for path in (CHECKOUT / "charts").iterdir() if (path / "charts").is_dir()):
         assert (charts / parent.name / "charts" / "common" / "values.yaml").is_file()
     tracked = subprocess.run(
-        ["git", "ls-files", "charts", "values"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "charts", "values", "docker"], cwd=CHECKOUT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     missing = [
         name
