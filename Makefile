@@ -51,8 +51,9 @@ lint: setup ## Check style and types, and the charts as chart-testing does
 	@.venv/bin/mypy
 	@.venv/bin/python -m tests.charts.lint
 
-docs: setup ## Write the charts' README.md files anew (helm-docs)
+docs: setup ## Write the charts' README.md files and docs/reference anew
 	@.venv/bin/python -m tests.charts.docs
+	@.venv/bin/python -m tests.docs
 
 goldens: setup ## Write anew what was reviewed: the presets' renders, the command's help
 	@.venv/bin/python -m tests.charts.goldens
