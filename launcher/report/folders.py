@@ -44,7 +44,13 @@ def of_folder(path: Path) -> RunData:
 def of_url(url: str) -> RunData:
     """The run in a folder of a bucket. Raises LauncherError where there is none, or it cannot be read."""
     name = url.rstrip("/").rpartition("/")[2]
-    return of_files(name, url, read_bucket(url, FILES), f"The bucket's folder {url.rstrip('/')}/.")
+    files = read_bucket(url, FILES)
+    if not files:
+        raise LauncherError(
+            f"{url} holds no run: there is no such bucket, or no folder in it with a {METRICS}, {EVENTS} or {CONFIG}.",
+            "The folder of a cluster's run is gs://BUCKET/NAME, as `launcher status NAME -o json` says.",
+        )
+    return of_files(name, url, files, f"The bucket's folder {url.rstrip('/')}/.")
 
 
 def of_local(status: RunStatus) -> RunData:

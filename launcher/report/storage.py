@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import queue
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from launcher.errors import LauncherError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _EXTRA = 'pip install "slipway[report]"'
+_PATIENCE = 15
+"""Seconds until a bucket that does not answer is given up; gcsfs itself tries six times, for a minute."""
 
 
 def is_url(text: str) -> bool:
@@ -32,7 +36,11 @@ def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
-    """The same of a folder in a bucket. Raises LauncherError that says what is missing to read it."""
+    """The same of a folder in a bucket. Raises LauncherError that says what is missing to read it.
+
+    The last of the names is asked for alone: when it answers, or says that it is not there, the others may take the
+    time that they need, and so it should be a small one.
+    """
     try:
         import fsspec  # type: ignore[import-untyped]  # it ships no types
     except ImportError as error:
@@ -40,9 +48,16 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
             f"{url} cannot be read: this Python lacks fsspec.", f"Install it beside the launcher: {_EXTRA}"
         ) from error
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of what is told below
-    try:
+
+    def asked(some: Sequence[str]) -> Mapping[str, Any]:
         system, path = fsspec.core.url_to_fs(url.rstrip("/"))
-        answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in names], on_error="return")
+        answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in some], on_error="return")
+        return answers
+
+    try:
+        answers = {**_answered(url, lambda: asked(names[-1:])), **asked(names[:-1])}
+    except LauncherError:
+        raise
     except Exception as error:  # each of fsspec's file systems raises its own library's errors, and no base is theirs
         raise _refusal(url, error) from error
     found = {}
@@ -52,6 +67,33 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
         elif not isinstance(answer, FileNotFoundError):
             raise _refusal(url, answer) from answer
     return found
+
+
+def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What `ask` returns or raises; a LauncherError where it takes longer than one waits."""
+    answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put(ask())
+        except Exception as error:
+            answers.put(error)
+
+    # A daemon, so that the command ends though it is still at it.
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        answer = answers.get(timeout=_PATIENCE)
+    except queue.Empty:
+        raise LauncherError(
+            f"{url} cannot be read: its storage did not answer within {_PATIENCE} s.",
+            "Is this machine connected, and its proxy right? A copy of the run's folder is read as well: ./FOLDER.",
+        ) from None
+    if isinstance(answer, Exception):
+        raise answer
+    refused = next((each for each in answer.values() if isinstance(each, Exception)), None)
+    if refused is not None and not isinstance(refused, FileNotFoundError):
+        raise refused
+    return answer
 
 
 def _refusal(url: str, error: BaseException) -> LauncherError:

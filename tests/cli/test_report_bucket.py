@@ -1,0 +1,107 @@
+"""`launcher report gs://…` of a server on this machine that speaks what gcsfs asks of Cloud Storage."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests import report_runs as runs
+from tests.cli.conftest import Launcher
+
+_OBJECT = "/download/storage/v1/b/"
+_DENIED = (
+    "me@example.com does not have storage.objects.get access to the Google Cloud Storage object. "
+    "Permission 'storage.objects.get' denied on resource (or it may not exist)."
+)
+
+
+@contextmanager
+def bucket(folder: Path, status: int = 200) -> Iterator[str]:
+    """Cloud Storage as a URL: its buckets are the folders in `folder`; with another status every answer is an error."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            assert path.startswith(_OBJECT), self.path
+            name, _, key = path.removeprefix(_OBJECT).partition("/o/")
+            file = folder / name / unquote(key)
+            if status != 200:
+                self._say(status, json.dumps({"error": {"code": status, "message": _DENIED}}).encode())
+            elif file.is_file():
+                self._say(200, file.read_bytes())
+            else:
+                self._say(404, b"Not Found")
+
+        def _say(self, code: int, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Path:
+    home = tmp_path / "cloud"
+    wrote = [runs.loop(runs.BEGIN, 0, 40)]
+    runs.write(home / "runs" / "demo", metrics=runs.steps(40), events=wrote, config=runs.config("demo", steps=40))
+    return home
+
+
+def test_a_run_that_is_only_a_url(launcher: Launcher, cloud: Path) -> None:
+    with bucket(cloud) as url:
+        done = launcher("report", "gs://runs/demo", "-o", "json", env={"STORAGE_EMULATOR_HOST": url})
+    assert (done.code, done.err) == (0, "")
+    (row,) = done.json["runs"]
+    assert (row["name"], row["state"], row["step"], row["chips"]) == ("demo", "succeeded", 40, 16)
+    page = (launcher.folder / "demo.report.html").read_text()
+    assert "llama3-8b" in page  # its config
+    assert "The bucket&#39;s folder gs://runs/demo/." in page
+
+
+def test_a_bucket_or_folder_that_is_not_there(launcher: Launcher, cloud: Path) -> None:
+    with bucket(cloud) as url:
+        done = launcher("report", "gs://runs/other", env={"STORAGE_EMULATOR_HOST": url})
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("Error: gs://runs/other holds no run: there is no such bucket, or no folder in it")
+
+
+def test_a_bucket_that_may_not_be_read(launcher: Launcher, cloud: Path) -> None:
+    with bucket(cloud, 403) as url:
+        done = launcher("report", "gs://runs/demo", env={"STORAGE_EMULATOR_HOST": url})
+    assert (done.code, done.out) == (1, "")
+    first, hint = done.err.splitlines()
+    assert first.startswith("Error: gs://runs/demo may not be read: Forbidden:")
+    assert "storage.objects.get" in first
+    assert hint.startswith("Hint: It needs storage.objects.get and storage.objects.list on the bucket (roles/storage.")
+
+
+def test_a_bucket_that_does_not_answer(launcher: Launcher) -> None:
+    """Its server takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        began = time.monotonic()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        done = launcher("report", "gs://runs/demo", env={"STORAGE_EMULATOR_HOST": url})
+        took = time.monotonic() - began
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines()[0] == ("Error: gs://runs/demo cannot be read: its storage did not answer within 15 s.")
+    assert 15 <= took < 40  # the start of a process on a busy machine included
