@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.cluster import recordings
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import PATHS, Desk
 from tests.cluster.replay import follow_as
+
+PREEMPTED = "preempted-by-priority"
+SECONDS = 26
+"""Until then the recorded run has been preempted and trains again."""
 
 
 def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
@@ -19,7 +26,12 @@ def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, t
     done = desk("submit", "-f", values, "--detach", "--force")
     assert done.code == 0, done.err
     live = control_plane.api.get(f"{PATHS['job-set'].format(namespace)}/demo")
-    follow_as(control_plane, "preempted-by-priority", live, run="low-3", skip_queues=False).step_to(30)
+    # What happened to the recorded run happens to this one from its creation on: it has to be over before it is told.
+    recorded = recordings.read(PREEMPTED)
+    begun = next(one.t for one in recorded if one.obj["kind"] == "JobSet" and one.obj["metadata"]["name"] == "low-3")
+    start = datetime.fromisoformat(live["metadata"]["creationTimestamp"]) - timedelta(seconds=begun)
+    follow_as(control_plane, PREEMPTED, live, run="low-3", skip_queues=False, start=start).step_to(SECONDS)
+    time.sleep(max(0.0, (start + timedelta(seconds=SECONDS) - datetime.now(UTC)).total_seconds()))
     page = tmp_path / "page.html"
     done = desk("report", "demo", "-n", namespace, "--out", str(page), "-o", "json")
     assert done.code == 0, done.err
