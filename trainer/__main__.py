@@ -8,11 +8,10 @@ import json
 import os
 import sys
 import traceback
-import uuid
 from pathlib import Path
 
 from trainer import command, storage, supervisor
-from trainer.config import RunConfig, check, read, read_from_job
+from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, GaveUp
 from trainer.metrics import event_line, now, print_event, write_event
 
@@ -89,6 +88,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
 
     try:
         _make_folder(config)
+        keep(config)
         _same_data(config, summary)
         if loop.completed(config):
             print(f"{config.name} is trained already: the last step's checkpoint is in {config.folder}.")  # noqa: T201
@@ -142,10 +142,7 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
             f"The text files of {config.name} are not those it was started with (their names or sizes changed), so it "
             f"cannot go on where it was; restore them, or submit under a new name."
         )
-    # Without Ray every host writes it, and in pods they all have the same process id.
-    draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.tmp")
-    draft.write_text(json.dumps({**summary, "config": config.digest, "time": now()}), encoding="utf-8")
-    draft.replace(path)
+    replace_file(path, {**summary, "config": config.digest, "time": now()})
 
 
 def _report(config: RunConfig | None, sentence: str) -> None:

@@ -7,11 +7,13 @@ filled in. Everything else is derived here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -185,6 +187,27 @@ def _parsed(text: str, path: Path) -> RunConfig:
     if tree["accelerator"]["kind"] not in _HARDWARE:
         raise ConfigError(f"{path}: accelerator.kind is {tree['accelerator']['kind']!r}; it is cpu, gpu or tpu.")
     return RunConfig(path, tree)
+
+
+def keep(config: RunConfig) -> None:
+    """Leave the run config as run.json in the run's folder, which so tells what the run was when its object is gone.
+
+    A run of the launcher's machine has it there already; a run that goes on with another config gets the new one.
+    """
+    path = config.folder / "run.json"
+    kept = None
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept != config.tree:
+        replace_file(path, config.tree)
+
+
+def replace_file(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write JSON in one step."""
+    # Without Ray every host writes it, and in pods they all have the same process id.
+    draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.tmp")
+    draft.write_text(json.dumps(tree), encoding="utf-8")
+    draft.replace(path)
 
 
 def check(config: RunConfig) -> dict[str, Any]:

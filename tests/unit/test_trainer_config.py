@@ -205,6 +205,24 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, says: str) 
         trainer_config.read(tmp_path / "none.json")
 
 
+def test_the_folder_keeps_the_config(tmp_path: Path, defaults: Values) -> None:
+    """A report of a bucket's folder has it from there. Another config, by --continue, takes its place."""
+    sets = ["slice.accelerator=v6e", "slice.topology=4x4", f"storage.mountPath={tmp_path}/mounted"]
+    config = run_config(tmp_path, defaults, *sets)
+    config.folder.mkdir(parents=True)
+    kept = config.folder / "run.json"
+    trainer_config.keep(config)
+    assert json.loads(kept.read_text()) == config.tree
+    kept.write_text(json.dumps(config.tree, indent=2))  # as the launcher has it on its own machine
+    trainer_config.keep(config)
+    assert kept.read_text() == json.dumps(config.tree, indent=2)
+    kept.write_text("{")
+    trainer_config.keep(config)
+    trainer_config.keep(run_config(tmp_path, defaults, *sets, "train.steps=9"))
+    assert json.loads(kept.read_text())["train"]["steps"] == 9
+    assert [path.name for path in config.folder.iterdir()] == ["run.json"]
+
+
 class Failed(Exception):
     """As Ray Train raises it: `worker_failures` by rank."""
 

@@ -15,10 +15,10 @@ from trainer.telemetry.prometheus import Endpoint
 _CONFIG = """\
 What stands between launcher and trainer, which never import each other: one JSON object. On this machine it is
 `run.json` in the run's folder; in a cluster it travels inside the run's object as the annotation
-`slipway.dev/run-config` of the pod template, and is mounted as a file. `launcher submit --dry-run -o json` prints it,
-and `python -m trainer --config FILE` takes it. It is the effective values with their keys unchanged
-([Run values](run-values.md)), without `common` and `global`, and with `accelerator`: what the table says about the
-slice."""
+`slipway.dev/run-config` of the pod template, and is mounted as a file; the trainer leaves it as `run.json` in the
+run's folder there, too. `launcher submit --dry-run -o json` prints it, and `python -m trainer --config FILE` takes
+it. It is the effective values with their keys unchanged ([Run values](run-values.md)), without `common` and `global`,
+and with `accelerator`: what the table says about the slice."""
 
 _ACCELERATOR = (
     ("name", "the row of the table"),
