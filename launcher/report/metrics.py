@@ -28,6 +28,8 @@ from launcher.report.model import (
 _OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM)
 # Clocks are set right by less than this now and then (s).
 _JUMP = 1.0
+# Steps from here on are no longer told apart as the numbers that a page's script has.
+_MOST = 2**53
 
 Entry = Mapping[str, Any]
 
@@ -37,7 +39,7 @@ def lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
     data = data.strip()
     try:  # at once: most files are whole, and ten times faster so
         entries = json.loads(b"[" + data.replace(b"\n", b",") + b"]")
-    except ValueError:
+    except (ValueError, RecursionError):  # or it is nested beyond reason
         entries = [_parsed(line) for line in data.split(b"\n") if line.strip()]
     objects = [entry for entry in entries if isinstance(entry, dict)]
     return objects, len(entries) - len(objects)
@@ -46,7 +48,7 @@ def lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -56,7 +58,7 @@ def metrics(entries: Sequence[Entry], *, damaged: int = 0) -> Metrics:
     evals: dict[int, Entry] = {}
     for entry in entries:
         step = entry.get("step")
-        if type(step) is int:  # no boolean, which is an int to isinstance
+        if type(step) is int and 0 <= step < _MOST:  # no boolean, which is an int to isinstance
             (evals if EVAL_LOSS in entry else steps)[step] = entry
         else:
             damaged += 1
@@ -93,7 +95,7 @@ def _series(key: str, steps: Numbers, rows: Sequence[Entry]) -> Series:
         steps, values = steps[has], [row[key] for row in rows if key in row]
     try:
         column = np.array(values, dtype=np.float64)  # null becomes NaN
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         column = np.array([number(value) for value in values])
     return Series(steps, column)
 
@@ -114,7 +116,10 @@ def number(value: Any) -> float:
     """A number; NaN for what is none (null, as JSON has no NaN)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.nan
 
 
 def time_of(text: Any) -> float | None:

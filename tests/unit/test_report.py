@@ -43,6 +43,17 @@ def test_lines_that_are_cut_are_counted_and_left_out() -> None:
     assert found.notes == ["1 line of its metrics cannot be read, and are left out."]
 
 
+def test_damage_of_any_kind_costs_no_more_than_its_lines() -> None:
+    whole = b'{"step": 0, "loss": 2.0}\n'
+    damage = [b"\xff\xfe\x00", b"[" * 100_000, b'{"step": -1}', b'{"step": 1' + b"0" * 400 + b"}", b'{"step": true}']
+    entries, damaged = metrics.lines(whole + b"\n".join(damage))
+    found = metrics.metrics(entries, damaged=damaged)
+    assert found.of(LOSS).last == 2.0
+    assert found.notes == ["5 lines of its metrics cannot be read, and are left out."]
+    huge = metrics.metrics([{"step": 0, "loss": 10**400}])
+    assert math.isnan(huge.of(LOSS).values[0])
+
+
 def test_null_is_not_finite_and_the_later_line_of_a_step_counts() -> None:
     found = metrics.metrics([{"step": 1, "loss": None}, {"step": 0, "loss": 3.0}, {"step": 1, "loss": None}])
     assert found.of(LOSS).steps.tolist() == [0, 1]
