@@ -18,6 +18,8 @@ from launcher.report.sampling import sampled
 from launcher.report.timeline import Change, Held, changes_of, spans
 from tests import report_runs as runs
 from tests.report_runs import BEGIN, stamp
+from trainer.telemetry import goodput as trainers
+from trainer.telemetry.prometheus import Endpoint
 
 Q, S, T, R, P, X = (
     Phase.QUEUED,
@@ -215,6 +217,19 @@ def test_no_folder_and_no_run(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(LauncherError, match=r"run\.json is damaged"):
         folders.of_folder(tmp_path)
+
+
+def test_goodput_and_the_trainers_gauge_differ_as_the_page_says(tmp_path: Path) -> None:
+    """The trainer counts the first step after a start whole; over its own time, with the pauses."""
+    folder = runs.long_run(tmp_path / "demo", 200)
+    run = folders.of_folder(folder)
+    assert run.goodput
+    seconds = run.metrics.of(STEP_SECONDS)
+    compiling = sum(seconds.values[step] - float(np.median(seconds.values)) for step in (0, 100))
+    written, _ = metrics.lines((folder / "metrics.jsonl").read_bytes())
+    assert trainers.productive_seconds(written) == pytest.approx(run.goodput.productive + compiling)
+    assert "slipway_goodput_ratio" in build([str(folder)]).page
+    assert "slipway_goodput_ratio" in {each.name for each in Endpoint({"run": "demo"}).registry.collect()}
 
 
 # --- side by side ---
