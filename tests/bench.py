@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests import bench_cluster
+from tests import bench_cluster, bench_report
 from tests.tools.go_tools import cache_dir, tool
 from trainer import config as trainer_config
 from trainer import data
@@ -69,6 +69,8 @@ def main() -> None:
             f"{goal:7.2f}{'' if ratio <= goal else '  over'}",
             flush=True,
         )
+    if not only_cluster:
+        bench_report.main()  # beside nobody: it has goals of its own
 
 
 def training(everything: Path) -> list[Row]:
