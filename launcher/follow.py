@@ -53,7 +53,7 @@ def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunS
     try:
         with _view() as view:
             while True:
-                if patience.is_over(status):
+                if not silent and patience.is_over(status):  # an old status is no reason to end a run
                     view.say(
                         f'{status.reason} No waiting helps, so the run "{name}" is cancelled, and its chips are free.'
                     )

@@ -222,7 +222,7 @@ def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
     if item.reason == "ErrImageNeverPull":
         return "as it is not on the node and image.pullPolicy is Never", ("Set image.pullPolicy: IfNotPresent.",)
     missing = re.search(r"(?:Unable to retrieve some image pull secrets|imagePullSecrets?)\D*?\(([^)]+)\)", text)
-    cause = hopeless.image_cause(text) or one_line(text, 160) or "for some reason"
+    cause = hopeless.image_cause(text, item.image) or one_line(text, 160) or "for some reason"
     if cause == hopeless.REFUSED:
         given = f" ({listed(secrets)})" if secrets else ""
         return (

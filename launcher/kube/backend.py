@@ -479,7 +479,7 @@ class KubeBackend:
             events = self.cluster.list(EVENT, fields=fields)
         except ClusterError:  # not everybody may see them
             return ()
-        return [str(event.get("message") or "") for event in events if event.get("type") == "Warning"]
+        return hopeless.warnings(events)
 
     def _places(self, workloads: Sequence[Object], *, everywhere: bool = False) -> Mapping[str, int]:
         """The place of each Workload that waits, by its uid; see launcher.kube.positions."""

@@ -17,11 +17,12 @@ SETTINGS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerE
 NO_IMAGE = "the registry has no such image"
 REFUSED = "the registry refuses"
 
-# What registries say, and what it means; the first that fits counts.
+# What registries say, and what it means; the first that fits counts. Numbers are words: digests hold them, too.
 _CAUSES = (
-    (r"toomanyrequests|429|[Rr]ate ?limit|pull QPS exceeded", "the registry limits how often it is asked"),
+    (r"toomanyrequests|\b429\b|[Rr]ate ?limit|pull QPS exceeded", "the registry limits how often it is asked"),
+    (r"content digest \S+ not found|httpReadSeeker", "its layers do not come whole to the node"),
     (r"not found|manifest unknown|NotFound|name unknown", NO_IMAGE),
-    (r"401|403|unauthorized|Unauthorized|denied|forbidden|Forbidden|authorization|no basic auth", REFUSED),
+    (r"\b40[13]\b|unauthorized|Unauthorized|denied|forbidden|Forbidden|authorization|no basic auth", REFUSED),
     (r"no such host|lookup .* on|server misbehaving", "the registry's name cannot be resolved"),
     (r"x509|certificate", "the registry's certificate is not trusted"),
     (r"timeout|deadline exceeded|connection refused|no route to host", "the registry does not answer"),
@@ -30,7 +31,7 @@ _CAUSES = (
 )
 _FOR_GOOD = (NO_IMAGE, REFUSED, "the image is not for this kind of machine")
 _BUCKET_GONE = r"NotFound|bucket (?:does not|doesn't) exist|bucket not found"
-_BUCKET_REFUSED = r"PermissionDenied|403|Unauthenticated|does not have storage\."
+_BUCKET_REFUSED = r"PermissionDenied|\b403\b|Unauthenticated|does not have storage\."
 # Seconds that a pod which has its node may take to mount what it needs, before its events are asked.
 _SLOW = 60
 
@@ -58,15 +59,19 @@ def waiting(pods: Sequence[Object]) -> Iterator[Waiting]:
                 )
 
 
-def image_cause(text: str) -> str:
-    """What a failed pull means, from what the kubelet and the registry say of it; "" where that is not known."""
+def image_cause(text: str, image: str) -> str:
+    """What a failed pull means, from what the kubelet and the registry say of it; "" where that is not known.
+
+    `image` is its name, in which anything may stand.
+    """
+    text = text.replace(image, "")
     return next((said for pattern, said in _CAUSES if re.search(pattern, text)), "")
 
 
 def to_be_asked(pods: Sequence[Object]) -> Object | None:
     """A pod whose events may say more: its mounts take long, or its failed pull has no cause."""
     for item in waiting(pods):
-        if item.reason in IMAGE[:2] and not image_cause(item.message):
+        if item.reason in IMAGE[:2] and not image_cause(item.message, item.image):
             return item.pod
     for pod in pods:
         placed = condition(pod, "PodScheduled") or {"status": "False"}
@@ -76,10 +81,31 @@ def to_be_asked(pods: Sequence[Object]) -> Object | None:
     return None
 
 
+def warnings(events: Sequence[Object]) -> list[str]:
+    """What the warnings among a pod's events say, the newest first.
+
+    Events are kept for an hour. The kubelet pulls an image once all volumes are mounted, so what it said of mounts
+    before that has mended itself: a Secret came a minute later.
+    """
+    pulled = max((_time(event) for event in events if event.get("reason") in ("Pulling", "Pulled")), default="")
+    found = [
+        event
+        for event in events
+        if event.get("type") == "Warning" and not (event.get("reason") == "FailedMount" and _time(event) < pulled)
+    ]
+    return [str(event.get("message") or "") for event in sorted(found, key=_time, reverse=True)]
+
+
+def _time(event: Object) -> str:
+    """When it was last seen, RFC 3339 without a fraction of a second."""
+    of_series = (event.get("series") or {}).get("lastObservedTime")
+    return str(of_series or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
+
+
 def why(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
     """Why these pods can never run, and what mends it, in sentences; "" where nothing says that they cannot.
 
-    `events` are the warnings of the pod that `to_be_asked` names.
+    `events` are the `warnings` of the pod that `to_be_asked` names.
     """
     for item in waiting(pods):
         if said := _image(item, events) or _settings(item):
@@ -102,9 +128,10 @@ def _image(item: Waiting, events: Sequence[str]) -> str:
         return f"The name of the image {item.image} is not valid. Mend image.repository, image.tag or image.digest."
     if item.reason == "ErrImageNeverPull":
         return f"The image {item.image} is not on the node, and image.pullPolicy is Never. Set it to IfNotPresent."
-    if item.reason not in IMAGE:
+    if item.reason not in IMAGE[:2]:
         return ""
-    cause = image_cause(item.message) or next(filter(None, map(image_cause, events)), "")
+    said = (image_cause(text, item.image) for text in (item.message, *events))
+    cause = next(filter(None, said), "")
     if cause not in _FOR_GOOD:
         return ""
     mend = {

@@ -10,6 +10,7 @@ import pytest
 
 from launcher import follow, output
 from launcher.checks.problems import Problem
+from launcher.cluster_errors import Unreachable
 from launcher.errors import Detached, LauncherError
 from launcher.runs import Preview, RunStatus, State, Submission
 
@@ -198,6 +199,11 @@ def test_a_run_that_is_stuck_is_given_up_once_patience_is_over_and_not_before(
     mended = Stubborn(stuck, replace(stuck, stuck=False, reason=""), replace(DONE, kind="ray-job"))
     mended.patience_seconds = 60
     assert follow.follow(mended, stuck).state is State.SUCCEEDED
+    assert given_up == []
+    # Nobody knows what became of it while the API server did not answer.
+    silent = Stubborn(*[Unreachable("No answer.")] * 2, replace(DONE, kind="ray-job"))
+    silent.poll_seconds, silent.patience_seconds = 0.05, 0.01
+    assert follow.follow(silent, stuck).state is State.SUCCEEDED
     assert given_up == []
     ended = follow.follow(Stubborn(*[stuck] * 100_000), stuck)
     assert given_up == [("llama", stuck.reason)]

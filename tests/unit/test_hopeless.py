@@ -14,12 +14,21 @@ import pytest
 from launcher.kube import hopeless
 
 IMAGE = "example.invalid/trainer:1"
+REFUSING = "example.invalid/denied:403"
 
 
-def pod(reason: str = "", message: str = "", *, placed: bool = True, said: str = "", seconds: float = 300) -> Any:
+def pod(
+    reason: str = "",
+    message: str = "",
+    *,
+    placed: bool = True,
+    said: str = "",
+    seconds: float = 300,
+    image: str = IMAGE,
+) -> Any:
     since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     scheduled = {"type": "PodScheduled", "status": str(placed), "message": said, "lastTransitionTime": since}
-    container = {"name": "trainer", "image": IMAGE, "state": {"waiting": {"reason": reason, "message": message}}}
+    container = {"name": "trainer", "image": image, "state": {"waiting": {"reason": reason, "message": message}}}
     entries = [container] if reason else []
     return {
         "metadata": {"name": "demo-0"},
@@ -64,6 +73,10 @@ def test_what_no_waiting_mends_is_said_with_what_does(one: Any, starts: str) -> 
         pod("ErrImagePull", "toomanyrequests: You have reached your pull rate limit"),
         pod("ErrImagePull", "dial tcp: lookup registry.example.com: i/o timeout"),
         pod("ErrImagePull", "429 Too Many Requests: not found in cache"),
+        pod("ErrImagePull", f'failed to resolve "x@sha256:{"0a403b429c401d" * 4}": i/o timeout'),
+        pod("ImagePullBackOff", f'Back-off pulling image "{REFUSING}": i/o timeout', image=REFUSING),
+        pod("ErrImagePull", "failed to copy: httpReadSeeker: failed open: content digest sha256:0a: not found"),
+        pod("ImageInspectError", "rpc error: code = NotFound desc = the runtime is starting: not found"),
         pod("CrashLoopBackOff", "back-off 10s restarting failed container"),
         pod(placed=False, said="0/4 nodes are available: 4 Insufficient google.com/tpu."),
         pod(),
@@ -109,3 +122,26 @@ def test_a_pull_whose_cause_only_the_events_have() -> None:
     assert asked == one
     assert hopeless.why([one]) == ""
     assert "no such image" in hopeless.why([one], [f'Failed to pull image "{IMAGE}": not found'])
+
+
+def event(reason: str, message: str, minute: int, kind: str = "Warning") -> Any:
+    return {"type": kind, "reason": reason, "message": message, "lastTimestamp": f"2026-01-01T00:{minute:02}:00Z"}
+
+
+def test_a_secret_that_came_later_does_not_end_a_run_whose_image_is_pulled_slowly() -> None:
+    absent = event("FailedMount", 'MountVolume.SetUp failed for volume "x" : secret "keys" not found', 1)
+    pulling = event("Pulling", "Pulling image", 2, "Normal")
+    slow = pod("ContainerCreating")
+    assert hopeless.why([slow], hopeless.warnings([absent]))
+    assert hopeless.warnings([absent, pulling]) == []
+    # What a bucket's driver says comes while images are pulled, and after.
+    refused = event("FailedMount", "MountVolume.SetUp failed: rpc error: code = PermissionDenied", 3)
+    assert hopeless.why([slow], hopeless.warnings([absent, refused, pulling])).startswith("Its bucket")
+
+
+def test_the_newest_word_on_an_image_counts() -> None:
+    refused = event("Failed", "Failed to pull image: 403 Forbidden", 1)
+    away = event("Failed", "Failed to pull image: i/o timeout", 2)
+    one = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
+    assert hopeless.why([one], hopeless.warnings([refused]))
+    assert hopeless.why([one], hopeless.warnings([refused, away])) == ""
