@@ -10,10 +10,12 @@ import sys
 import traceback
 from pathlib import Path
 
-from trainer import command, storage, supervisor
+from trainer import command, notice, storage, supervisor
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, GaveUp
 from trainer.metrics import event_line, now, print_event, write_event
+
+_TOLD_TO_END = 3
 
 
 def main() -> int:
@@ -40,6 +42,8 @@ def main() -> int:
                 print("{}")  # noqa: T201 - there is no data
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
+        if arguments.no_ray and not arguments.check:
+            notice.end_while_there_is_nothing_to_save(_TOLD_TO_END)
         summary = check(config)
         if arguments.check:
             print(json.dumps(summary))  # noqa: T201 - data for whoever called
@@ -107,7 +111,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         raise
     except loop.PreemptedError as error:
         _report(config, str(error))
-        return 3
+        return _TOLD_TO_END
     except Exception as error:
         traceback.print_exc()
         from trainer.ray_driver import describe
