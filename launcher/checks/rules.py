@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -155,6 +155,12 @@ def _value_at(tree: Any, path: Sequence[str]) -> Any:
     return tree
 
 
+def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
+    """The keys of that name that lie the least deep: `name` is a run's or a team's before it is some Secret's."""
+    found = [path for path in paths if path[-1] == key]
+    return [spell(path) for path in found if len(path) == min(map(len, found))]
+
+
 def _belongs(path: tuple[str, ...]) -> str:
     """The end of the sentence on an unknown key: what was meant, as far as that can be guessed."""
     *above, key = path
@@ -163,7 +169,7 @@ def _belongs(path: tuple[str, ...]) -> str:
     near = nearest(key, siblings)
     if near and bare(near[0]) == bare(key):
         return f"; did you mean {spell([*above, near[0]])}?"
-    elsewhere = [spell(p) for p in paths if p[-1] == key]
+    elsewhere = _called(key, paths)
     if key in maxtext()["keys"]:
         owned = OWNED.get(key)
         elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
@@ -225,7 +231,7 @@ def _train_belongs(key: str) -> str:
     near = nearest(key, maxtext()["keys"])
     if near and bare(near[0]) == bare(key):
         return f"; did you mean train.{near[0]}?"
-    elsewhere = [spell(p) for p in leaves(schema("run")) if p[-1] == key and p[0] not in ("common", "global", "train")]
+    elsewhere = _called(key, [p for p in leaves(schema("run")) if p[0] not in ("common", "global", "train")])
     if elsewhere:
         return f"; did you mean {either(elsewhere)}?"
     return f"; did you mean train.{near[0]}?" if near else "."
