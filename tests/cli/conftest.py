@@ -66,7 +66,12 @@ class Launcher:
 
     def __call__(self, *arguments: str, seconds: float = 60, **options: Any) -> Result:
         process = self.start(*arguments, **options)
-        out, err = process.communicate(timeout=seconds)
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()  # or else it disturbs the tests that come after
+            process.communicate()
+            raise
         return Result(process.returncode, out, err)
 
     def start(
