@@ -130,10 +130,15 @@ def configured() -> bool:
     return bool(files()) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
+def nowhere() -> str:
+    """What is wrong with KUBECONFIG where no file that it names is there, as the begin of a sentence; else ""."""
+    given = os.environ.get("KUBECONFIG")
+    return f"KUBECONFIG names {given}, which is not there" if given and not files() else ""
+
+
 def _in_cluster(configuration: Any, context: str | None, namespace: str | None) -> Access:
     if context is not None or "KUBERNETES_SERVICE_HOST" not in os.environ:
-        given = os.environ.get("KUBECONFIG")
-        missing = f"KUBECONFIG names {given}, which is not there" if given else "There is no ~/.kube/config"
+        missing = nowhere() or "There is no ~/.kube/config"
         raise LauncherError(
             f"{missing}, so there is no cluster to speak to.",
             "On GKE: gcloud container clusters get-credentials NAME. For this machine: --set run.kind=local.",

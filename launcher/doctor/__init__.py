@@ -27,12 +27,13 @@ def examine(place: Place) -> list[Finding]:
     finding.
     """
     from launcher.doctor import machine
+    from launcher.kubeconfig import nowhere
 
     there = place.there
     found = list(machine.examine(cluster=there))
     if not there:
         if not place.local:
-            says = "there is no kubeconfig, so runs can be on this machine only."
+            says = f"{nowhere() or 'there is no kubeconfig'}, so runs can be on this machine only."
             hint = "On GKE: gcloud container clusters get-credentials NAME."
             found.append(Finding(CLUSTER, Level.WARNING, "kubeconfig", says, hint))
         return found

@@ -30,6 +30,9 @@ from tests.e2e.site import Session, user_storage
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] in (["-h"], ["--help"]):
+        print((__doc__ or "").strip())
+        return 0
     try:
         wanted = settings.read(os.environ)
         api = _connect(wanted)
@@ -50,10 +53,16 @@ def main(arguments: list[str]) -> int:
 
 def _connect(wanted: settings.Settings) -> Api:
     """A client of the cluster. Raises LauncherError where there is none, or where it does not answer or let us in."""
+    from launcher.kubeconfig import configured, nowhere
     from launcher.place import Place
 
     if wanted.values and not Path(wanted.values).is_file():
         raise LauncherError(f"SLIPWAY_E2E_VALUES names {wanted.values}, and there is no such file.")
+    if not configured():
+        raise LauncherError(
+            f"{nowhere() or 'There is no ~/.kube/config'}, so there is no cluster to test.",
+            "tests/e2e/kind up makes one with kind; docs/how-to/e2e.md says more.",
+        )
     cluster = Place(context=wanted.context or None, namespace="default").cluster()
     _say(f"{cluster.name}: Kubernetes {cluster.version()}")
     kubeconfig = Path(wanted.kubeconfig) if wanted.kubeconfig else None

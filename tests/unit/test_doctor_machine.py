@@ -37,6 +37,12 @@ def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.Capt
     assert err == "2 warnings.\n"
 
 
+def test_a_kubeconfig_that_is_not_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    found = by_subject(Place())["kubeconfig"]
+    assert found.says == "KUBECONFIG names /nowhere/config, which is not there, so runs can be on this machine only."
+
+
 def test_nothing_to_train_with_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     # The light install: this environment has the extra `train`.
     monkeypatch.setattr(machine, "_TRAINING", ("ray", "not_installed_here"))

@@ -10,6 +10,7 @@ import pytest
 from launcher.errors import LauncherError
 from tests.e2e import facts as looks
 from tests.e2e import leftovers, settings
+from tests.e2e.__main__ import main
 from tests.e2e.needs import Controller, Facts, Needs, Whose, lacking, sentence
 
 KINDS = frozenset(
@@ -190,3 +191,14 @@ def test_the_owner_of_what_is_left() -> None:
     assert leftovers.may_run("elsewhere:1")
     assert not leftovers.may_run(f"{host}:4194304")  # above Linux' largest pid
     assert not leftovers.may_run("")
+
+
+def test_no_cluster_at_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for arguments in ([], ["clean"]):
+        assert main(arguments) == 1
+        assert capsys.readouterr().err.splitlines() == [
+            "Error: KUBECONFIG names /nowhere/config, which is not there, so there is no cluster to test.",
+            "Hint: tests/e2e/kind up makes one with kind; docs/how-to/e2e.md says more.",
+        ]
