@@ -33,6 +33,8 @@ def of_folder(path: Path) -> RunData:
     """The run in a folder of this machine. Raises LauncherError where there is none."""
     path = path.expanduser().absolute()
     if not path.is_dir():
+        if path.is_file():
+            raise LauncherError(f"{path} is a file.", f"A run is named by its folder, such as {path.parent}.")
         raise LauncherError(f"There is no folder {path}.")
     if (path / RECORD).exists():
         found = local_folder.find(path.parent, path.name)

@@ -54,4 +54,7 @@ def write(path: Path, page: str) -> None:
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise LauncherError(f"The report cannot be written to {path}: {error.strerror}.") from error
+        raise LauncherError(
+            f"The report cannot be written to {path.absolute()}: {error.strerror}.",
+            "--out FILE takes another place, and - prints it.",
+        ) from error

@@ -65,7 +65,7 @@ def _behind(name: str, place: Place, say: Callable[[str], None]) -> list[tuple[s
     try:
         backend, run = api.resolve(name, place)
     except api.NoSuchRun as error:
-        if Path(name).is_dir():
+        if name and Path(name).is_dir():
             error.hint = f"To mean the folder, write ./{name}. {error.hint}".strip()
         raise
     runs = [run] if isinstance(run, RunStatus) else run.runs

@@ -62,6 +62,17 @@ def test_what_is_not_there(launcher: Launcher) -> None:
     done = launcher("report", "./empty")
     assert done.code == 1
     assert "is no run's folder: it has no metrics.jsonl" in done.err
+    done = launcher("report", "./a/metrics.jsonl")
+    assert done.err.splitlines() == [
+        f"Error: ./a/metrics.jsonl: {launcher.folder / 'a' / 'metrics.jsonl'} is a file.",
+        f"Hint: A run is named by its folder, such as {launcher.folder / 'a'}.",
+    ]
+    long = "a" * 250 + ".html"  # the draft's name is longer
+    done = launcher("report", "./a", "--out", long)
+    assert done.err.splitlines() == [
+        f"Error: The report cannot be written to {launcher.folder / long}: File name too long.",
+        "Hint: --out FILE takes another place, and - prints it.",
+    ]
     done = launcher("report", "./a", "--out", "nowhere/a.html")
     assert done.err == "Error: There is no folder nowhere to write a.html to.\n"
     assert launcher("report").code == 2
