@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -134,13 +135,20 @@ def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
     # Podman and Buildah write a new layer, two gigabytes of it, to a temporary folder first; they take /var/tmp, as
     # /tmp may be in memory, and leave it there when they are interrupted.
     roomy = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)  # noqa: S108
-    with tempfile.TemporaryDirectory(prefix="slipway-image-", dir=roomy) as temporary:
-        folder, scratch = Path(temporary) / "context", Path(temporary) / "scratch"
-        scratch.mkdir()
+    with contextlib.ExitStack() as stack:
+        try:
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-image-", dir=roomy))
+            folder, scratch = Path(temporary) / "context", Path(temporary) / "scratch"
+            scratch.mkdir()
+            arguments = plan.context.arguments
+            plan.context.write(folder)
+            tool.prepare(plan.name, arguments, folder, plan.more)
+        except OSError as error:
+            raise LauncherError(
+                f"The build has no place for its files, {roomy or tempfile.gettempdir()}: {error.strerror}.",
+                "TMPDIR names another folder.",
+            ) from error
         environment = {**os.environ, "TMPDIR": str(scratch)}
-        arguments = plan.context.arguments
-        plan.context.write(folder)
-        tool.prepare(plan.name, arguments, folder, plan.more)
         printed = ""
         for step in tool.steps(plan.name, arguments, folder, push=plan.push, more=plan.more):
             printed = _run(step, environment, plan, tool, say)

@@ -153,6 +153,18 @@ def test_a_file_that_cannot_be_written_is_found_before_the_build(machine: Machin
     assert bad.read_text() == "image: [\n"
 
 
+def test_no_place_for_the_build(machine: Machine) -> None:
+    machine.tool("docker", WORKS)
+    (machine.folder / "tmp").rmdir()
+    done = machine.build()
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines()[-2:] == [
+        f"Error: The build has no place for its files, {machine.folder / 'tmp'}: No such file or directory.",
+        "Hint: TMPDIR names another folder.",
+    ]
+    assert not any(call.startswith("docker build") for call in machine.calls)
+
+
 def test_dry_run(machine: Machine) -> None:
     machine.tool("docker", WORKS)
     done = machine.build("--push", "--dry-run", "--write", "new.yaml")
