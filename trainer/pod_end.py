@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ _SECONDS_FOR_RAY = 3
 # Ray Train asks once a second who goes (trainer/ray_driver.py), and workers look a moment later.
 _SECONDS_TO_BE_SEEN = 3
 _SECONDS_TO_DRAIN = 15
+_SECONDS_TO_ANSWER = 1
 _PAUSE = 0.1
 # Ray writes an actor's class into the title of its process.
 _TRAINING, _COMMAND = "ray::RayTrainWorker", "ray::_Host"
@@ -65,8 +67,13 @@ def main() -> int:
         def training() -> bool:
             return bool(_actors(node, _TRAINING, _COMMAND))
 
-        # Where the whole cluster goes, Ray may not be reached any more; the head's pod has told the workers then.
-        _wait(min(deadline, began + _SECONDS_TO_DRAIN), lambda: drain.poll() is not None)
+        def drained() -> bool:
+            return drain.poll() is not None or not (training() or _answers(head))
+
+        # Where the whole cluster goes, Ray may not be reached any more; the head's pod has told the workers then. At
+        # the end of a run there is nobody left to tell.
+        head = _head_of(node)
+        _wait(min(deadline, began + _SECONDS_TO_DRAIN), drained)
         _wait(min(deadline, time.monotonic() + _SECONDS_TO_BE_SEEN), lambda: not training())
         _tell_programs(node)
         _wait(deadline, lambda: not training())
@@ -105,6 +112,27 @@ def _node_of(raylet: Process) -> str:
     if not raylet.command or not raylet.command[0].endswith("raylet"):
         return ""
     return next((word.removeprefix("--node_id=") for word in raylet.command if word.startswith("--node_id=")), "")
+
+
+def _head_of(node: str) -> tuple[str, int] | None:
+    """Where the node's raylet reaches Ray's control plane."""
+    option = "--gcs-address="
+    for process in _processes().values():
+        if _node_of(process) == node:
+            for word in process.command:
+                host, _, port = word.removeprefix(option).rpartition(":")
+                if word.startswith(option) and port.isdigit():
+                    return host.strip("[]"), int(port)
+    return None
+
+
+def _answers(head: tuple[str, int] | None) -> bool:
+    """Whether something listens there; True where the address is not known."""
+    if head is None:
+        return True
+    with contextlib.suppress(OSError), socket.create_connection(head, timeout=_SECONDS_TO_ANSWER):
+        return True
+    return False
 
 
 def _actors(node: str, *titles: str) -> list[Process]:
