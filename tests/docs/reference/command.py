@@ -52,6 +52,9 @@ _IN_WORDS = {
     "render": "The manifest.",
     "logs": 'One object a line: {"line": text}.',
     "install": "One object: release, chart, namespace, context, revision, changes (as of diff), notReady (sentences).",
+    "report": "One object: file, left_out (sentences), runs (a list: what the page's table says of each).",
+    "dashboard": "One object: name, url.",
+    "image": "One object: repository, tag, digest, accelerator, rayVersion, built; with --dry-run: image, commands.",
     "uninstall": "One object: release, chart, namespace, context, removed, kept, neededBy.",
 }
 _CLASSES = (RunStatus, StandingCluster, Group, Host, Problem, Explanation, Evidence, Finding)

@@ -38,6 +38,8 @@ def prose(docstring: str | None) -> str:
                 made[-1] = made[-1].removesuffix("\n```") + f"\n\n{text}\n```"
             else:
                 made.append(f"```python\n{text}\n```")
+        elif block.startswith("\b\n"):  # click's mark of lines that stay as they are
+            made.append(f"```text\n{block[2:]}\n```")
         else:
             made.append(" ".join(block.split()))
     return "\n\n".join(made)
