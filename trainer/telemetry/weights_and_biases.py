@@ -10,11 +10,13 @@ so that each start writes a folder of its own with all that counts, and the one 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import queue
 import shutil
+import signal
 import tempfile
 import threading
 import uuid
@@ -26,6 +28,7 @@ from trainer.config import RunConfig
 from trainer.telemetry.log import say
 
 _SECONDS_TO_FINISH = 60
+_SECONDS_TO_FORGET = 3
 _NOT_SENT = ("step", "time")
 
 
@@ -35,6 +38,7 @@ class Upload:
     def __init__(self, config: RunConfig, lines: Iterable[Mapping[str, Any]]) -> None:
         """`lines`: what metrics.jsonl holds at this start."""
         self._config = config
+        self._finished = False
         self._lines: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         for line in lines:
             self._lines.put(line)
@@ -51,6 +55,8 @@ class Upload:
         self._thread.join(_SECONDS_TO_FINISH + 5 if patient else 2)
         if patient and self._thread.is_alive():
             say("Weights & Biases has not taken all in a minute; the rest is in metrics.jsonl.")
+        if not self._finished:
+            _end_service()
 
     def _run(self) -> None:
         try:
@@ -95,6 +101,30 @@ class Upload:
                 sent = {key: value for key, value in line.items() if key not in _NOT_SENT and value is not None}
                 run.log(sent, step=row(line))
         run.finish()
+        self._finished = True
+
+
+def _end_service() -> None:
+    """End W&B's own process, which still asks a server that does not answer: this one would wait for it at its exit,
+    for longer than a pod may that is told to end."""
+    ended = False
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for number in children.read_text().split():
+                if Path("/proc", number, "comm").read_text().strip() == "wandb-core":
+                    os.kill(int(number), signal.SIGKILL)
+                    ended = True
+    if ended:
+        forgetting = threading.Thread(target=_forget_service, name="wandb-end", daemon=True)
+        forgetting.start()
+        forgetting.join(_SECONDS_TO_FORGET)
+
+
+def _forget_service() -> None:
+    """Else W&B prints a traceback at the process's exit, after the sentence that the run ends with."""
+    wandb: Any = importlib.import_module("wandb")
+    with contextlib.suppress(Exception):  # there is nobody who answers
+        wandb.teardown()
 
 
 def row(line: Mapping[str, Any]) -> int:
