@@ -28,7 +28,7 @@ def named(error: BaseException, config: RunConfig) -> StorageError | None:
         if isinstance(each, StorageError):
             return each
         number = _number(each)
-        if number is not None and _is_ours(each, config):
+        if number is not None and _is_ours(each, number, config):
             return StorageError(_sentence(number, config))
     lost = isinstance(error, OSError) or any("NOT_FOUND" in str(each) for each in _chain(error))
     if _moved(config) or (lost and not config.folder.is_dir()):
@@ -84,9 +84,10 @@ def _number(error: BaseException) -> int | None:
     return next((number for said, number in _TEXTS.items() if said in text), None)
 
 
-def _is_ours(error: BaseException, config: RunConfig) -> bool:
+def _is_ours(error: BaseException, number: int, config: RunConfig) -> bool:
     """Whether it is about the storage, and not about another disk: the path says so, or else a try."""
-    root = str(config.folder.parent)
+    # A text beside the run that may not be read does not keep the run from writing.
+    root = str(config.folder if number in _REFUSED else config.folder.parent)
     path = getattr(error, "filename", None)
     if isinstance(path, str | os.PathLike):
         return Path(path).is_relative_to(root)

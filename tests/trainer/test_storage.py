@@ -138,4 +138,6 @@ def test_what_orbax_wraps_is_found_and_another_disk_is_not_blamed(lab: Lab) -> N
     assert isinstance(named(wrapped, config), StorageError)
     assert named(OSError(errno.ENOSPC, "No space left on device", "/dev/shm/x"), config) is None
     assert named(OSError(errno.ENOSPC, "No space left on device"), config) is None  # a try to write there succeeds
+    text = PermissionError(errno.EACCES, "Permission denied", str(lab.root / "corpus.txt"))
+    assert named(text, config) is None  # its own sentence names the file that may not be read
     assert named(ValueError("shapes do not match"), config) is None
