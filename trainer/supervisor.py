@@ -91,10 +91,15 @@ class _Supervisor:
         sys.stderr.flush()
         reading, writing = os.pipe()
         myself = os.getpid()
-        self._child = os.fork()
-        if not self._child:
-            self._become_driver(myself, writing)
-            return None
+        # A signal in between would find neither a child to tell nor the child's own handlers.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+        try:
+            self._child = os.fork()
+            if not self._child:
+                self._become_driver(myself, writing)
+                return None
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
         os.close(writing)
         status = self._pass_on(reading)
         os.close(reading)

@@ -137,6 +137,20 @@ def test_one_that_is_told_to_end_alone_tells_its_driver(tmp_path: Path) -> None:
     assert job.end() == 128 + signal.SIGTERM
 
 
+def test_a_signal_in_the_middle_of_the_fork_is_passed_on(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys, time
+from trainer import supervisor
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
+code = supervisor.supervise(lambda: 0)
+if code is None:
+    time.sleep(60)
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, timeout=30, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+
+
 def test_one_whose_pod_goes_has_its_driver_end_and_stays_until_the_pod_is_gone(tmp_path: Path) -> None:
     """A job that ended would be a failed one to KubeRay; the hook waits for the driver alone."""
     driver = """signal.signal(signal.SIGUSR1, lambda *_: (os.write(1, b"a checkpoint\\n"), os._exit(3)))
