@@ -58,7 +58,8 @@ _RELEASE = "meta.helm.sh/release-name"
 class KubeBackend:
     """Runs as objects of a namespace; see runs.Backend for what each method promises."""
 
-    patience_seconds = 120.0  # how long a run that is stuck is left alone: a Secret may be on its way
+    # How long a run that is stuck is left alone: a Secret may be on its way, and a grant takes minutes to be known.
+    patience_seconds = 300.0
     _ray_kinds: Sequence[str] | None = None
     lanes = 8  # as many connections as the cluster's client keeps
 

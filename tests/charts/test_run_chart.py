@@ -577,9 +577,11 @@ def test_a_ray_job_has_so_long_to_start_where_kuberay_sees_to_it(helm4: Path, re
         spec: Tree = obj["spec"]
         return spec
 
-    assert with_kuberay()["preRunningDeadlineSeconds"] == 3600
-    assert with_kuberay("run: {startDeadlineSeconds: 600}")["preRunningDeadlineSeconds"] == 600
-    assert "preRunningDeadlineSeconds" not in with_kuberay("run: {startDeadlineSeconds: 0}")
+    queued = "queue: {name: research}\n"
+    assert with_kuberay(queued)["preRunningDeadlineSeconds"] == 3600
+    assert with_kuberay(f"{queued}run: {{startDeadlineSeconds: 600}}")["preRunningDeadlineSeconds"] == 600
+    assert "preRunningDeadlineSeconds" not in with_kuberay(f"{queued}run: {{startDeadlineSeconds: 0}}")
+    assert "preRunningDeadlineSeconds" not in with_kuberay()
 
 
 def test_the_pods_of_a_ray_job_stay_until_their_last_checkpoint_is_written(render: Renderer) -> None:
