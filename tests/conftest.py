@@ -33,6 +33,7 @@ _TRAIN = re.compile(
 _CLUSTER = re.compile(r"tests/(cluster/|charts/test_queues_live)")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for group, pattern in (("training", _TRAIN), ("cluster", _CLUSTER)):
