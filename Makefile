@@ -31,6 +31,7 @@ quickstart: setup ## Train a small model on real text, here, on the CPU
 	@.venv/bin/launcher submit -f values/quickstart.yaml --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
 test: setup ## Run every test that needs no cluster of your own
+	@.venv/bin/python -m tests.tools all >/dev/null
 	@.venv/bin/python -m pytest -n 2 --dist loadgroup
 
 test-image: setup ## Build the image and train in containers of it; as root, with buildah, debootstrap and runc
