@@ -218,7 +218,7 @@ train: {model_name: llama3-8b}
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_terminal_shows_a_table_of_the_runs(launcher: Launcher, columns: int) -> None:
     program = launcher.write("training.py", TRAINING)
-    text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '4', '0.2']")
+    text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '4', '0.6']")
     file = launcher.write("run.yaml", text)
     sweep = ("--sweep", 'worker.env.NAME="a","b"')
     code, got = on_terminal(launcher, "submit", "-f", file, *sweep, columns=columns)
