@@ -224,6 +224,7 @@ class _Hooks:
                 stack.enter_context(alone.listening())
                 replace(checkpointing, "reached_preemption", alone.reached)
             self._told_to_stop = checkpointing.reached_preemption
+            self._wait = checkpointing.wait_until_finished
             yield
 
     def _documents(self, *args: Any, **options: Any) -> Any:
@@ -322,10 +323,15 @@ class _Hooks:
             self.preempted = True
             raise exceptions.StopTraining("told to end, and checkpoints are off")
 
-    def _save_after_metrics(self, *args: Any, **kwargs: Any) -> Any:
+    def _save_after_metrics(self, manager: Any, step: int, *args: Any, **kwargs: Any) -> Any:
         self._logger.settle()
         started = time.perf_counter()
-        saved = self._save(*args, **kwargs)
+        if self._told_to_stop(manager, step):
+            # Orbax leaves a checkpoint out while it still writes the one before; this one has no second chance.
+            self._wait(manager)
+            args = args[:3]  # state, config, data iterator; the next is `force`
+            kwargs["force"] = True
+        saved = self._save(manager, step, *args, **kwargs)
         if saved:
             self.telemetry.checkpoint_saved(time.perf_counter() - started)
         return saved
