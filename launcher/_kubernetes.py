@@ -29,7 +29,8 @@ class _Late(ModuleType):
             raise AttributeError(name)
         self.__class__ = ModuleType  # type: ignore[assignment]  # a module's class may change to a base of it
         spec = self.__spec__
-        assert spec is not None and spec.loader is not None  # noqa: S101 - `prepare` saw to it
+        if spec is None or spec.loader is None:  # what `prepare` puts here has both
+            raise ImportError(f"{self.__name__} cannot be loaded", name=self.__name__)
         spec.loader.exec_module(self)
         return getattr(self, name)
 
@@ -69,7 +70,7 @@ def kube_config() -> Any:
 def _import(
     name: str,
     globals: Mapping[str, object] | None = None,  # noqa: A002 - the names that builtins.__import__ has
-    locals: Mapping[str, object] | None = None,  # noqa: A002
+    locals: Mapping[str, object] | None = None,  # noqa: A002 - as globals
     fromlist: Sequence[str] = (),
     level: int = 0,
 ) -> Any:

@@ -96,7 +96,8 @@ class Patience:
 
     def give_up(self, status: RunStatus) -> RunStatus:
         """End it; its status then."""
-        assert self._backend is not None  # noqa: S101 - for the type checker; is_over said so
+        if self._backend is None:
+            raise TypeError("there is nobody to give it up; is_over says so")
         self._since.pop(status.name, None)
         return self._backend.give_up(status.name, status.reason)
 

@@ -216,15 +216,11 @@ class Helm:
         if self._major or arguments[0] in ("upgrade", "rollback", "uninstall"):
             self._major = self._major or await self._find_major()
             return await self._command(arguments, values, release, cluster)
-        said, version = await asyncio.gather(
-            self._command(arguments, values, release, cluster), self._find_major(), return_exceptions=True
-        )
-        for result in (version, said):  # a Helm that is none explains all else
-            if isinstance(result, BaseException):
-                raise result
-        assert isinstance(version, int) and isinstance(said, str)  # noqa: S101 - what else gather returns is raised
-        self._major = version
-        return said
+        said = asyncio.ensure_future(self._command(arguments, values, release, cluster))
+        version = asyncio.ensure_future(self._find_major())
+        await asyncio.gather(said, version, return_exceptions=True)
+        self._major = version.result()  # first: a Helm that is none explains all else
+        return said.result()
 
     async def _command(self, arguments: list[str], values: Object | None, release: str, cluster: bool) -> str:
         pyhelm3 = _pyhelm3()
@@ -308,15 +304,15 @@ def _loader() -> Any:
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the second where PyYAML was built without libyaml
 
-    class Loader(base):  # type: ignore[misc]  # which of the two is known at run time only
-        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own
+    # By `type`, for which of the two it extends is known at run time only.
+    loader_class: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
 
     def scalar(loader: Any, node: Any) -> Any:
         text = loader.construct_scalar(node)
         return text if node.style else resolve(text)
 
-    Loader.add_constructor("tag:yaml.org,2002:str", scalar)
-    return Loader
+    loader_class.add_constructor("tag:yaml.org,2002:str", scalar)
+    return loader_class
 
 
 # --- runs -------------------------------------------------------------------------------------------------------
@@ -366,9 +362,11 @@ def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -
 _EACH_RUN = """\
 {{- range .Values.runs }}
 {{- if not (hasKey .values "common") }}{{ $_ := set .values "common" $.Values.common }}{{ end }}
-{{- $release := dict "Name" .name "Namespace" .namespace "Service" $.Release.Service "Revision" 1 "IsInstall" true "IsUpgrade" false }}
-{{- $run := dict "Values" .values "Release" $release "Chart" $.Chart "Capabilities" $.Capabilities "Template" $.Template "Files" $.Files }}
-"""  # noqa: E501 - a template's action is one line
+{{- $release := dict "Name" .name "Namespace" .namespace "Service" $.Release.Service "Revision" 1 }}
+{{- $_ := set $release "IsInstall" true }}{{ $_ := set $release "IsUpgrade" false }}
+{{- $run := dict "Values" .values "Release" $release "Chart" $.Chart "Capabilities" $.Capabilities }}
+{{- $_ := set $run "Template" $.Template }}{{ $_ := set $run "Files" $.Files }}
+"""
 
 
 def _sweep_chart(folder: Path) -> Path:

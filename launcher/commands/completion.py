@@ -18,6 +18,7 @@ def command(shell: str) -> None:
     from launcher.cli import cli
 
     completion = get_completion_class(shell)
-    assert completion is not None  # noqa: S101 - the choices above are click's own
+    if completion is None:
+        raise LookupError(f"click completes nothing for {shell}, which is one of the choices above")
     script = completion(cli, {}, "launcher", "_LAUNCHER_COMPLETE").source()
     click.echo(script)

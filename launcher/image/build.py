@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import LauncherError, UsageError
@@ -56,16 +56,17 @@ class BuiltImage:
     tag: str
     digest: str
     accelerator: str
-    rayVersion: str  # noqa: N815 - the values' own word
+    ray_version: str
     built: bool
 
     def as_json(self) -> dict[str, object]:
-        return asdict(self)
+        return {**self.values, "accelerator": self.accelerator, "built": self.built}
 
     @property
     def values(self) -> dict[str, str]:
         """What `image` is in a values file."""
-        return {key: getattr(self, key) for key in ("repository", "tag", "digest", "rayVersion")}
+        plain = {"repository": self.repository, "tag": self.tag, "digest": self.digest}
+        return {**plain, "rayVersion": self.ray_version}
 
 
 def plan(
@@ -134,7 +135,7 @@ def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
     say(f"Building {plan.name} with {tool.name} …")
     # Podman and Buildah write a new layer, two gigabytes of it, to a temporary folder first; they take /var/tmp, as
     # /tmp may be in memory, and leave it there when they are interrupted.
-    roomy = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)  # noqa: S108
+    roomy = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)  # noqa: S108 - mkdtemp's below
     with contextlib.ExitStack() as stack:
         try:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-image-", dir=roomy))

@@ -74,7 +74,7 @@ def _head(url: str, authorization: str | None) -> tuple[int, Message]:
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http(s), as above
             return answer.status, answer.headers
     except urllib.error.HTTPError as error:
         return error.code, error.headers
@@ -98,7 +98,7 @@ def _authorization(challenge: str, login: str | None) -> str | None:
     if basic:
         request.add_unredirected_header("Authorization", basic)
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http(s), as above
             given = json.load(answer)
     except (OSError, ValueError) as error:
         raise CannotTell(f"it gives no token: {error}") from error
