@@ -184,7 +184,8 @@ class Pod:
 
     def _one_life(self) -> int:
         container = self._current = self._start(self._container_spec)
-        self.phase = "Running"
+        if container.poll() is None:  # its program may not be there at all
+            self.phase = "Running"
         try:
             probes = {
                 kind: Probe(self._container_spec[f"{kind}Probe"], kind)

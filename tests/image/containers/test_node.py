@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -42,16 +43,18 @@ def sleeping() -> dict[str, Any]:
 
 # Run by another process, whose end is the test's matter; prints its id once the pod runs.
 HOLD = """
-import pathlib, sys, time
+import json, pathlib, sys, time
 from tests.image.containers.node import Files, node
 from tests.image.containers.pod import Pod, Site
 from tests.image.containers.test_node import sleeping
-image = Files(pathlib.Path(sys.argv[1]), {})
+image = Files(pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))
 try:
     with node() as made:
         pod = Pod(Site(made, image), sleeping())
         while pod.phase != "Running":
             pod.check()
+            if pod.over:
+                sys.exit(f"the pod has ended: {pod.log()}")
             time.sleep(0.05)
         print(made.name, flush=True)
         time.sleep(600)
@@ -64,14 +67,19 @@ except KeyboardInterrupt:
 def holder(image: Files) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that has a node with a running pod, and the node's name."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(image.rootfs)], stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
+        [sys.executable, "-c", HOLD, str(image.rootfs), json.dumps(image.config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=CHECKOUT,
     )
     assert process.stdout is not None
     with process:
-        name = process.stdout.readline().strip()
-        assert name == f"slipway-{process.pid}"
-        yield process, name
-        process.kill()
+        try:
+            name = process.stdout.readline().strip()
+            assert name == f"slipway-{process.pid}"
+            yield process, name
+        finally:
+            process.kill()
 
 
 def left(name: str) -> list[str]:
