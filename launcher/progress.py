@@ -192,10 +192,10 @@ class Reader:
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
-    """The JSON object that a line ends with; None for one that was cut."""
+    """The JSON object that a line ends with; None for one that was cut, or is nested beyond reason."""
     try:
         entry = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
 

@@ -127,7 +127,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
     """The JSON objects, one a line; what is no whole line is passed over."""
     for line in data.split(b"\n"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):  # damaged, or nested beyond reason
             entry = json.loads(line)
             if isinstance(entry, dict):
                 yield entry

@@ -120,6 +120,16 @@ def test_a_large_metrics_file_is_read_at_its_ends(folder: Path) -> None:
     assert status.eval_loss is None or status.eval_loss == 11.0
 
 
+def test_a_damaged_line_is_passed_over_however_it_is_damaged(folder: Path) -> None:
+    nested = '{"step":' + "[" * 100_000
+    for file in ("events.jsonl", "metrics.jsonl"):
+        (folder / file).write_text(f"{nested}\n\x00\n[1]\n")
+    lines(folder / "events.jsonl", {"event": "loop_started", "steps": 60})
+    lines(folder / "metrics.jsonl", {"step": 3, "loss": 2.5})
+    status = look(folder)
+    assert (status.steps, status.step, status.loss) == (60, 4, 2.5)
+
+
 def test_a_loss_that_is_no_number(folder: Path) -> None:
     lines(folder / "metrics.jsonl", {"step": 0, "loss": None}, {"step": 1, "loss": None})
     status = look(folder)

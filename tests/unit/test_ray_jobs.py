@@ -204,6 +204,12 @@ def test_a_host_that_was_told_to_go_is_no_restart() -> None:
     assert (again.failing, again.loops, again.restarts) == (False, 2, 0)
 
 
+@pytest.mark.parametrize("prefix", ["SLIPWAY_METRICS ", "SLIPWAY_EVENT "])
+def test_a_line_nested_beyond_reason_is_passed_over(prefix: str) -> None:
+    damaged = prefix + '{"step": ' + "[" * 100_000
+    assert progress.read([damaged, *LOG], steps=None, devices=2) == progress.read(LOG, steps=None, devices=2)
+
+
 def test_progress_leaves_state_and_reason_as_they_are() -> None:
     status = RunStatus("x", "ns", "ray-cluster", State.RUNNING, reason="busy", steps=8)
     applied = progress.apply(status, progress.read(LOG, steps=None, devices=2))
