@@ -39,9 +39,10 @@ class TrainingStoppedError(Exception):
 
 
 class PreemptedError(TrainingStoppedError):
-    """One of the hosts was told to end (SIGTERM), so that all stopped after the same step, with a checkpoint.
+    """One of the hosts was told to end (SIGTERM), so that all stopped after the same step.
 
-    `steps` are the finished ones, of the whole run; None where none was done since the start.
+    They left a checkpoint, unless train.enable_checkpointing is false. `steps` are the finished ones, of the whole
+    run; None where none was done since the start.
     """
 
     def __init__(self, message: str, steps: int | None = None) -> None:

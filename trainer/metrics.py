@@ -7,7 +7,7 @@ with the same `time`, is one. The events:
 
 loop_started    step, steps, devices: the training loop begins at `step` of `steps`; again after each restart
 worker_failed   message: a worker, or a host of run.command, failed; if restarts are left, all start again
-preempted       message, step: a host was told to go; all stopped after `step` steps with a checkpoint, start again
+preempted       message, step: a host was told to go; all stopped after `step` steps, and start again
 command_started hosts: run.command begins on its hosts; again after each restart
 driver_failed   message, restarts_left: the driver of a job failed and starts again (trainer/supervisor.py)
 error           message: the sentence that this process ends with; the run's reason, if nothing starts it again

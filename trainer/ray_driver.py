@@ -144,7 +144,7 @@ def run(config: RunConfig) -> loop.Outcome:
 def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tuple[loop.Outcome | None, int]:
     """One run of Ray Train's, which may restart the workers `restarts` times; how it ended, and how often it did.
 
-    The outcome is None where all workers have stopped with a checkpoint, for a node that goes.
+    The outcome is None where all workers have stopped, with a checkpoint if they write any, for a node that goes.
     """
     from ray.train import FailureConfig
     from ray.train import RunConfig as RayRunConfig
@@ -202,10 +202,18 @@ def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tu
     steps = verdict.stopped_after
     if notice.given:
         raise loop.PreemptedError(f"The run was told to end: training stopped after {steps} steps.", steps)
-    message = f"A host was told to go: all stopped after {steps} steps, with a checkpoint, and go on on other machines."
     with contextlib.suppress(OSError):  # the run goes on without a word of it
-        write_event(config.folder, "preempted", message=message, step=steps)
+        write_event(config.folder, "preempted", message=told_to_go(config, steps), step=steps)
     return None, verdict.failures
+
+
+def told_to_go(config: RunConfig, steps: int) -> str:
+    """What the event of it says: where all go on depends on whether there are checkpoints."""
+    if config.train.get("enable_checkpointing") is False:
+        then = "without a checkpoint (train.enable_checkpointing is false), and start over"
+    else:
+        then = "with a checkpoint, and go on"
+    return f"A host was told to go: all stopped after {steps} steps, {then} on other machines."
 
 
 def _see_to_the_end(config: RunConfig, verdict: _Verdict, notice: Notice) -> None:
