@@ -36,12 +36,6 @@ class Live(Protocol):
     def live(self) -> contextlib.AbstractContextManager[Any]: ...
 
 
-class _View(Protocol):
-    def show(self, status: RunStatus) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
 def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunStatus:
     """Show the run's progress on stderr until it ends; its last status.
 
@@ -51,7 +45,7 @@ def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunS
     silent = False
     patience = Patience(backend)
     try:
-        with _view() as view:
+        with showing(_Lines, _Bar) as view:
             while True:
                 if not silent and patience.is_over(status):  # an old status is no reason to end a run
                     view.say(
@@ -115,12 +109,13 @@ def come_back(status: RunStatus, place: Place = ANYWHERE) -> str:
     return output.table([("", *row) for row in rows])
 
 
-def spelled(status: RunStatus, place: Place = ANYWHERE) -> str:
-    """The run's name as a command needs it: with its namespace, and with the context that was asked for."""
+def spelled(status: RunStatus, place: Place = ANYWHERE, *, sweep: str = "") -> str:
+    """The name of the run, or of its `sweep`, as a command needs it: with the namespace, and the context asked for."""
+    name = sweep or status.name
     if status.kind == "local":
-        return status.name
+        return name
     context = f" --context {place.context}" if place.context else ""
-    return f"{status.name}{context} -n {status.namespace}"
+    return f"{name}{context} -n {status.namespace}"
 
 
 def exit_code(status: RunStatus) -> ExitCode:
@@ -303,12 +298,8 @@ def fit(status: RunStatus, width: int) -> tuple[str, int]:
     return text, min(room, 40) if status.steps and room >= _NARROWEST_BAR else 0
 
 
-def _view() -> contextlib.AbstractContextManager[_View]:
-    return view(_Lines, _Bar)
-
-
 @contextlib.contextmanager
-def view[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) -> Iterator[V | L]:
+def showing[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) -> Iterator[V | L]:
     """What shows something that goes on: `live` on a terminal that can draw, `lines` elsewhere."""
     if not sys.stderr.isatty():
         yield lines()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from launcher import output
 from launcher.cluster_errors import Unreachable
 from launcher.errors import Detached, ExitCode
-from launcher.follow import Patience, view
+from launcher.follow import Patience, showing, spelled
 from launcher.place import ANYWHERE, Place
 from launcher.runs import RunStatus, State
 from launcher.sweeps import sweep as sweeps
@@ -28,12 +27,6 @@ _NAMED = 4
 _MEASURES = {"eval_loss": "held-out loss", "loss": "loss"}
 
 
-class _View(Protocol):
-    def show(self, sweep: Sweep) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
 def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
     """Show the sweep's progress on stderr until all its runs have ended; its last state.
 
@@ -44,7 +37,7 @@ def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
     silent = False
     patience = Patience(backend)
     try:
-        with _view() as view:
+        with showing(_Lines, _Table) as view:
             for now in sweeps.watch(sweep, backend):
                 if isinstance(now, Unreachable):
                     if not silent:
@@ -65,22 +58,13 @@ def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
 
 def come_back(sweep: Sweep, place: Place = ANYWHERE) -> str:
     """The commands for a sweep that goes on by itself."""
-    name = spelled(sweep, place)
+    name = spelled(sweep.runs[0], place, sweep=sweep.name)
     rows = [
         (f"launcher status {name}", "its runs"),
         (f"launcher wait {name}", "until all have ended"),
         (f"launcher cancel {name}", "to stop them"),
     ]
     return output.table([("", *row) for row in rows])
-
-
-def spelled(sweep: Sweep, place: Place = ANYWHERE) -> str:
-    """The sweep's name as a command needs it."""
-    run = sweep.runs[0]
-    if run.kind == "local":
-        return sweep.name
-    context = f" --context {place.context}" if place.context else ""
-    return f"{sweep.name}{context} -n {run.namespace}"
 
 
 def exit_code(sweep: Sweep) -> ExitCode:
@@ -224,7 +208,3 @@ def shown(sweep: Sweep, room: int) -> list[RunStatus]:
     waiting = (State.QUEUED, State.ADMITTED, State.PREEMPTED)
     order = {run.name: number for number, run in enumerate(sweep.ranked)}
     return sorted(sweep.runs, key=lambda run: (run.state in waiting, run.state.ended, order[run.name]))[:room]
-
-
-def _view() -> contextlib.AbstractContextManager[_View]:
-    return view(_Lines, _Table)
