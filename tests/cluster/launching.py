@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from launcher.__main__ import run
 from launcher.kube.backend import KubeBackend
 from tests.cli.conftest import Result
 from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.site import site
 from tests.tools import tool
@@ -161,23 +161,16 @@ def kuberay_lets_go(api: Api, namespace: str) -> Iterator[None]:
 
     A stand-in, for KubeRay cannot be had where tests run, and recordings put its finalizer on a run.
     """
-    stop = threading.Event()
 
-    def run() -> None:
-        while not stop.wait(0.1):
-            for job in api.items(RAY_JOBS.format(namespace)):
-                if "deletionTimestamp" in job["metadata"]:
-                    path = f"{RAY_JOBS.format(namespace)}/{job['metadata']['name']}"
-                    with contextlib.suppress(ApiError):  # gone by now
-                        api.merge(path, {"metadata": {"finalizers": None}})
+    def step() -> None:
+        for job in api.items(RAY_JOBS.format(namespace)):
+            if "deletionTimestamp" in job["metadata"]:
+                path = f"{RAY_JOBS.format(namespace)}/{job['metadata']['name']}"
+                with contextlib.suppress(ApiError):  # gone by now
+                    api.merge(path, {"metadata": {"finalizers": None}})
 
-    thread = threading.Thread(target=run, name="kuberay")
-    thread.start()
-    try:
+    with control_loop(step, name="kuberay"):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 # A test would wait ten times as long at the pace that spares an API server.

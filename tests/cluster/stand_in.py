@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import threading
 from collections.abc import Iterator
 
 from tests.cluster.api import Api, ApiError, Object, path_of
+from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -28,28 +28,14 @@ DEACTIVATED = "The workload is deactivated"
 @contextlib.contextmanager
 def controllers(plane: ControlPlane, *namespaces: str, every: float = 0.1) -> Iterator[None]:
     """While this is open, runs in `namespaces` that are deactivated or suspended stop as with the real controllers."""
-    stop = threading.Event()
-    failed: list[BaseException] = []
-    api = Api(plane.admin)
+    with contextlib.closing(Api(plane.admin)) as api:
 
-    def run() -> None:
-        try:
-            while not stop.wait(every):
-                for namespace in namespaces:
-                    _look(api, namespace)
-        except BaseException as error:  # raised in the test's thread
-            failed.append(error)
+        def step() -> None:
+            for namespace in namespaces:
+                _look(api, namespace)
 
-    thread = threading.Thread(target=run, name="controllers")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        api.close()
-        if failed:
-            raise failed[0]  # rather than what the test waited for in vain
+        with control_loop(step, every=every, name="controllers"):
+            yield
 
 
 def _look(api: Api, namespace: str) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.api import Api, ApiError, Object, path_of
+from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane, add_namespace
 from tests.cluster.launching import PATHS, Desk
 from tests.cluster.replay import follow_as
@@ -95,26 +95,21 @@ def queues_of_their_own(plane: ControlPlane) -> Iterator[None]:
     before = _there(api)
     for obj in away:
         api.delete(path_of(obj))
-    stop = threading.Event()
 
     def kueue() -> None:
-        while not stop.wait(0.2):
-            for kind in ("ClusterQueue", "LocalQueue"):
-                for queue in api.items(f"{KUEUE}/{kind.lower()}s"):
-                    if not queue.get("status", {}).get("conditions"):
-                        said = {"type": "Active", "status": "True", "reason": "Ready", "message": "Can admit workloads"}
-                        said["lastTransitionTime"] = queue["metadata"]["creationTimestamp"]
-                        path = path_of({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **queue})
-                        with contextlib.suppress(ApiError):  # gone in this moment
-                            api.merge(f"{path}/status", {"status": {"conditions": [said]}})
+        for kind in ("ClusterQueue", "LocalQueue"):
+            for queue in api.items(f"{KUEUE}/{kind.lower()}s"):
+                if not queue.get("status", {}).get("conditions"):
+                    said = {"type": "Active", "status": "True", "reason": "Ready", "message": "Can admit workloads"}
+                    said["lastTransitionTime"] = queue["metadata"]["creationTimestamp"]
+                    path = path_of({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **queue})
+                    with contextlib.suppress(ApiError):  # gone in this moment
+                        api.merge(f"{path}/status", {"status": {"conditions": [said]}})
 
-    thread = threading.Thread(target=kueue, name="kueue")
-    thread.start()
     try:
-        yield
+        with control_loop(kueue, every=0.2, name="kueue"):
+            yield
     finally:
-        stop.set()
-        thread.join()
         for path in _there(api) - before:
             with contextlib.suppress(ApiError):
                 api.merge(path, {"metadata": {"finalizers": None}})

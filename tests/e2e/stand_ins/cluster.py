@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import urllib3
 
 from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane, add_namespace
 from tests.cluster.nodes import nodes
 from tests.e2e.stand_ins.jobset import JobSets
@@ -25,7 +26,6 @@ IMAGES = {
     "kuberay": ("kuberay-operator", "kuberay/operator:v1.7.0"),
     "kwok": ("kube-system", "kwok/kwok:v0.8.0"),
 }
-_EVERY = 0.1  # seconds
 
 
 @contextlib.contextmanager
@@ -64,34 +64,19 @@ def controllers(plane: ControlPlane, which: Sequence[str] = tuple(IMAGES), machi
 @contextlib.contextmanager
 def _going_on(plane: ControlPlane, make: Callable[[Api], Callable[[], None]]) -> Iterator[None]:
     """The step again and again in a thread of its own; what it raises is raised at the end."""
-    stop = threading.Event()
-    failed: list[BaseException] = []
-    api = Api(plane.admin)
-    step = make(api)
+    with contextlib.closing(Api(plane.admin)) as api:
+        step = make(api)
 
-    def run() -> None:
-        while not stop.wait(_EVERY):
+        def patiently() -> None:
             try:
                 step()
             except (ApiError, urllib3.exceptions.HTTPError) as error:
                 # Two write to one object, or it goes: the next look sees it as it is. All else is a bug.
                 if isinstance(error, ApiError) and error.status not in (404, 409):
-                    failed.append(error)
-                    return
-            except BaseException as error:
-                failed.append(error)
-                return
+                    raise
 
-    thread = threading.Thread(target=run, name=type(step).__name__)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        api.close()
-        if failed:
-            raise failed[0]
+        with control_loop(patiently, name="stand-in"):
+            yield
 
 
 def _install(plane: ControlPlane, namespace: str, image: str) -> None:
