@@ -26,6 +26,16 @@ _Say = Callable[..., None]
 # What the tools agree on: parts of lower-case letters and digits, and before them a host, which may have a port.
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?{_PART}(?:/{_PART})*")
+# A reference to an image, by the grammar that the package github.com/distribution/reference states at its top; Docker,
+# Podman and Buildah all parse with it. A host there is a domain's name or an IP address.
+_HOST_PART = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?"
+_ALGORITHM = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*"
+_REFERENCE = re.compile(
+    rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@{_ALGORITHM}:[0-9A-Fa-f]{{32,}})?"
+)
+# Podman and Buildah take an image from elsewhere, too: containers-transports(5).
+_TRANSPORT = re.compile(r"(?:docker|docker-archive|docker-daemon|containers-storage|dir|oci|oci-archive):\S+")
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,11 @@ def plan(
         raise UsageError(f'"{repository}" is no name of a repository: {why}.')
     if push and not Repository.parse(repository).host:
         raise UsageError(f'"{repository}" names no registry to push to; write it as host/path/name.')
+    if base is not None and not _REFERENCE.fullmatch(base) and not _TRANSPORT.fullmatch(base):
+        raise UsageError(
+            f'"{base}" is no image to start from: write --base as host/path/name:tag or name@sha256:…, the path and '
+            "the name in small letters."
+        )
     if tool == "gcloud" and not push:
         raise UsageError("gcloud keeps no image but in a registry; add --push.")
     overlay = Overlay(write) if write is not None else None

@@ -117,6 +117,43 @@ def test_names_of_repositories() -> None:
         assert plan("cpu", name).name.startswith(f"{name}:")
 
 
+@pytest.mark.parametrize(
+    "base",
+    [
+        *(
+            "",
+            " ",
+            "x y",
+            "mine:1 ",
+            "mine:1\n",
+            "--help",
+            "Mine:1",
+            "r.example.com/Team/python:3.12",
+            "-r.example.com/a",
+        ),
+        *("mine:", "mine:" + "t" * 129, "mine:a:b", "mine@3.12", "mine@sha256:12", "/mine", "mine/", "a//b", "a_-b"),
+        *("https://r.example.com/python:3.12", "$BASE", "oci:/images/a b"),
+    ],
+)
+def test_a_base_that_is_none(base: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan("cpu", "slipway", base=base)
+    assert refused.value.message.startswith(f'"{base}" is no image to start from: write --base as host/path/name:tag')
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        *("python", "python:3.12-slim-bookworm", "mine:1.0_A-b", "mine:" + "t" * 128, f"mine@{DIGEST}"),
+        *("R.Example.com/team/python", "localhost:5000/a__b/c--d.e:1", "[fd00::1]:5000/python:3", "127.0.0.1/p"),
+        *(f"r.example.com/python:3.12@{DIGEST}", DIGEST, "0123456789ab", "oci-archive:/images/Python.tar"),
+        *("docker://r.example.com/python:3.12", "scratch"),
+    ],
+)
+def test_names_of_bases(base: str) -> None:
+    assert plan("cpu", "slipway", base=base).context.base == base
+
+
 # --- tools ------------------------------------------------------------------------------------------------------
 
 
