@@ -6,6 +6,8 @@ kubeconfig      a cluster admin's, of the control plane; of the user's own clust
 api             the tests' own client for that cluster (api.py)
 namespace       the name of a new namespace there, deleted afterwards
 cluster_config  the same, and KUBECONFIG names the kubeconfig while the test runs
+admin           the tests' own client, as an admin of the control plane
+desk            the launcher in front of the control plane, for a team settled in `namespace` (launching.py)
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import pytest
 from tests.charts import schemas
 from tests.cluster.api import Api
 from tests.cluster.control_plane import BINARIES, ControlPlane, add_namespace
+from tests.cluster.launching import Desk, settle
 from tests.tools import tool
 
 
@@ -72,3 +75,14 @@ def namespace(api: Api) -> Iterator[str]:
 def cluster_config(kubeconfig: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     return namespace
+
+
+@pytest.fixture
+def admin(control_plane: ControlPlane) -> Api:
+    return control_plane.api
+
+
+@pytest.fixture
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+    settle(control_plane, namespace)
+    return Desk(control_plane.admin, namespace, tmp_path)

@@ -24,15 +24,8 @@ from tests.cli.conftest import as_anybody
 from tests.cluster.api import path_of
 from tests.cluster.certificates import Authority
 from tests.cluster.control_plane import ControlPlane, free_ports
-from tests.cluster.launching import ROOT, Desk, settle, until
+from tests.cluster.launching import ROOT, Desk, until
 from tests.cluster.proxy import Proxy
-
-
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
-
 
 Config = dict[str, Any]
 

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import KUEUE, Desk, kuberay_lets_go, settle
+from tests.cluster.launching import KUEUE, Desk, kuberay_lets_go
 from tests.cluster.replay import Player, follow_as
 from tests.cluster.stand_in import controllers
-
-
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
-
-
-@pytest.fixture
-def admin(control_plane: ControlPlane) -> Api:
-    return control_plane.api
 
 
 def submitted(desk: Desk, plane: ControlPlane, kind: str, **values: Any) -> tuple[Object, str]:

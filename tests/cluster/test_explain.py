@@ -207,11 +207,6 @@ def headline(desk: Desk, has: str) -> str:
     return str(told["headline"])
 
 
-@pytest.fixture
-def admin(control_plane: ControlPlane) -> Api:
-    return control_plane.api
-
-
 def test_the_scheduler_finds_no_such_machines(desk: Desk, admin: Api) -> None:
     started(desk, admin, "2x2x1")
     assert headline(desk, "no node of").startswith("demo has no machines: no node of the cluster has ")

@@ -7,15 +7,12 @@ writes it (kubernetes 1.36: pkg/kubelet/images, kuberuntime), for simulated node
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from unittest import mock
-
-import pytest
 
 from launcher.kube.backend import KubeBackend
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import KUEUE, Desk, settle, until
+from tests.cluster.launching import KUEUE, Desk, until
 from tests.cluster.replay import follow_as
 from tests.cluster.stand_in import controllers
 
@@ -27,12 +24,6 @@ ABSENT = (
 SLOW = ("ContainerCreating", "")
 LIMITED = ("ErrImagePull", "toomanyrequests: you have reached your pull rate limit")
 SECRET = ("CreateContainerConfigError", 'secret "hugging-face" not found')
-
-
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
 
 
 def submitted(desk: Desk, plane: ControlPlane) -> str:

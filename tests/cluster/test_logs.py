@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
 from launcher import api as launcher_api
 from launcher.place import Place
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, quickly, settle, until
+from tests.cluster.launching import Desk, quickly, until
 from tests.cluster.replay import follow_as
-
-
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
 
 
 class Reader:

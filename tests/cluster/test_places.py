@@ -15,13 +15,7 @@ from launcher.local.record import Record, write_record
 from launcher.place import Place
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, settle
-
-
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
+from tests.cluster.launching import Desk
 
 
 def local_run(desk: Desk, name: str) -> None:

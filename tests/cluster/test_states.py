@@ -15,15 +15,14 @@ from launcher import follow
 from tests.cli.conftest import Result
 from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, settle, until
+from tests.cluster.launching import Desk, until
 from tests.cluster.replay import Player, follow_as
 
 
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(follow, "_LINE_SECONDS", 0.0)  # every step that is seen
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
+@pytest.fixture(autouse=True)
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for every step that is seen."""
+    monkeypatch.setattr(follow, "_LINE_SECONDS", 0.0)
 
 
 class Following:

@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -17,22 +16,11 @@ from launcher.cluster import Cluster
 from launcher.cluster_errors import Unreachable
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import ROOT, Desk, kuberay_lets_go, settle, until
+from tests.cluster.launching import ROOT, Desk, kuberay_lets_go, until
 from tests.cluster.replay import Player, follow_as
 from tests.tools import tool
 
 KINDS = ("ray-job", "job-set")
-
-
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
-
-
-@pytest.fixture
-def admin(control_plane: ControlPlane) -> Api:
-    return control_plane.api
 
 
 def where(desk: Desk) -> str:

@@ -7,31 +7,17 @@ import json
 import re
 import signal
 import time
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, kuberay_lets_go, settle
+from tests.cluster.launching import Desk, kuberay_lets_go
 from tests.cluster.replay import follow_as
 from tests.cluster.stand_in import controllers
 
 SWEEP, VALUES = "slipway.dev/sweep", "slipway.dev/sweep-values"
 RATES, SIZES = ("1e-4", "3e-4", "1e-3"), ("1", "2")
 SIX = ("--sweep", f"train.learning_rate={','.join(RATES)}", "--sweep", f"train.per_device_batch_size={','.join(SIZES)}")
-
-
-@pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
-
-
-@pytest.fixture
-def admin(control_plane: ControlPlane) -> Api:
-    return control_plane.api
 
 
 def by_name(desk: Desk, admin: Api) -> dict[str, Object]:
