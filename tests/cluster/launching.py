@@ -68,6 +68,11 @@ class Desk:
         return str(file)
 
     @property
+    def where(self) -> str:
+        """How the launcher names the place to an admin of the control plane."""
+        return f"cluster test, context admin, namespace {self.namespace}"
+
+    @property
     def env(self) -> dict[str, str]:
         return {
             "KUBECONFIG": str(self.kubeconfig),

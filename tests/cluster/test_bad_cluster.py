@@ -323,7 +323,7 @@ def test_a_webhook_that_refuses_and_one_that_does_not_answer(desk: Desk, control
         said = until(lambda: (done := desk("submit", "-f", file, "--dry-run")).code and done)
         done = desk("submit", "-f", file, "--detach")
         assert (said.code, done.code, said.out, done.out) == (1, 1, "", "")
-        assert done.err == f"Submitting to cluster test, context admin, namespace {desk.namespace}.\n{said.err}"
+        assert done.err == f"Submitting to {desk.where}.\n{said.err}"
         return str(said.err)
 
     certificate, key = control_plane.authority.issue("webhook", hosts=("127.0.0.1",))

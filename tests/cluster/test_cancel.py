@@ -25,10 +25,6 @@ def pods(desk: Desk, admin: Api) -> list[Object]:
     return admin.items(f"/api/v1/namespaces/{desk.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
 
 
-def where(desk: Desk) -> str:
-    return f"cluster test, context admin, namespace {desk.namespace}"
-
-
 STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "queued": ("job-set", "quota-in-use-by-others", "waiting-2", {"kind": "Workload", "QuotaReserved": "False"}),
     "admitted": ("ray-job", "rayjob-succeeds", "good", {"kind": "Workload", "Admitted": "True"}),
@@ -56,7 +52,7 @@ def test_a_cancelled_run_holds_nothing_and_can_go_on(
         done = desk("cancel", *here, "-o", "json")
         assert (done.code, done.err) == (
             0,
-            f'Ending the run "demo" ({where(desk)})…\nThe run "demo" is cancelled.\n',
+            f'Ending the run "demo" ({desk.where})…\nThe run "demo" is cancelled.\n',
         )
         assert (done.json["state"], done.json["reason"]) == ("cancelled", "Cancelled.")
         assert done.json["ended"]
@@ -175,12 +171,12 @@ def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(desk: Desk, control_p
     assert (done.code, done.err) == (0, 'The run "demo" had succeeded.\n')
     assert admin.get(path_of(run)) == ended
     deleted = desk("delete", *here, "--yes")
-    said = f'Deleting the run "demo" ({where(desk)})…\nThe run "demo" is deleted.\n'
+    said = f'Deleting the run "demo" ({desk.where})…\nThe run "demo" is deleted.\n'
     assert (deleted.code, deleted.err) == (0, said)
     assert {"demo", "other"} & {run["metadata"]["name"] for run in desk.runs(admin)} == {"other"}
     again = desk("delete", *here, "--yes")
     assert again.code == 1
-    assert again.err.startswith(f'Error: There is no run "demo" in the {where(desk)}.')
+    assert again.err.startswith(f'Error: There is no run "demo" in the {desk.where}.')
 
 
 def test_pods_that_do_not_end_are_told(

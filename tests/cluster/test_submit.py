@@ -23,10 +23,6 @@ from tests.tools import tool
 KINDS = ("ray-job", "job-set")
 
 
-def where(desk: Desk) -> str:
-    return f"cluster test, context admin, namespace {desk.namespace}"
-
-
 def come_back(desk: Desk, name: str = "demo") -> str:
     run = f"{name} -n {desk.namespace}"
     width = len(f"launcher explain {run}")
@@ -40,12 +36,12 @@ def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: Desk,
     dry = desk("submit", "-f", file, "--dry-run")
     assert dry.code == 0
     made = {"ray-job": "RayJob", "job-set": "JobSet"}[kind]
-    assert dry.err == f'Would create the {made} "demo" ({where(desk)}); the API server accepts it.\n'
+    assert dry.err == f'Would create the {made} "demo" ({desk.where}); the API server accepts it.\n'
     assert desk.runs(admin) == []
 
     done = desk("submit", "-f", file, "--detach", "-o", "json")
     assert done.code == 0
-    assert done.err == (f'Submitting to {where(desk)}.\nThe run "demo" was submitted.\n{come_back(desk)}')
+    assert done.err == (f'Submitting to {desk.where}.\nThe run "demo" was submitted.\n{come_back(desk)}')
     (run,) = desk.runs(admin)
     assert run["metadata"]["labels"] == {
         **{"slipway.dev/run": "demo", "slipway.dev/team": "research", "kueue.x-k8s.io/queue-name": "multislice"},
@@ -124,7 +120,7 @@ def test_a_run_that_is_there_is_found_again(state: str, desk: Desk, control_plan
     is_ = "has succeeded already, with the same config; there is nothing left to do"
     says = is_ if state == "succeeded" else f"is {state} already, with the same config"
     rest = "" if state == "succeeded" else come_back(desk)
-    assert (again.code, again.err) == (0, f'Submitting to {where(desk)}.\nThe run "demo" {says}.\n{rest}')
+    assert (again.code, again.err) == (0, f'Submitting to {desk.where}.\nThe run "demo" {says}.\n{rest}')
     assert (again.json["state"], again.json["attempt"]) == (state, 1)
     preview = desk("submit", "-f", file, "--dry-run")
     assert (preview.code, preview.err) == (0, f'The run "demo" {says}. Would start nothing.\n')
@@ -140,7 +136,7 @@ def test_a_run_that_is_there_is_found_again(state: str, desk: Desk, control_plan
         text = f'There is a run "demo" (succeeded) with another config:\n  {steps}'
     else:
         text = f'The run "demo" is {state} with another config:\n  {steps}'
-    assert (other.code, other.err) == (1, f"Submitting to {where(desk)}.\nError: {text}\nHint: {hint}\n")
+    assert (other.code, other.err) == (1, f"Submitting to {desk.where}.\nError: {text}\nHint: {hint}\n")
     # Of one that goes on, --continue says the same.
     with kuberay_lets_go(admin, desk.namespace):
         more = desk("submit", "-f", file, "--set", "train.steps=60", "--detach", "--continue", "-o", "json")
@@ -162,7 +158,7 @@ def test_a_run_that_failed_goes_on_as_the_next_attempt(
     other = desk("submit", "-f", file, "--set", "train.learning_rate=1e-4", "--detach")
     assert other.code == 1
     assert other.err.startswith(
-        f'Submitting to {where(desk)}.\nError: There is a run "demo" (failed) with another config:\n'
+        f'Submitting to {desk.where}.\nError: There is a run "demo" (failed) with another config:\n'
         "  train.learning_rate: "
     )
     preview = desk("submit", "-f", file, "--dry-run")
@@ -175,7 +171,7 @@ def test_a_run_that_failed_goes_on_as_the_next_attempt(
         again = desk("submit", "-f", file, *more, "--detach", "-o", "json")
     assert again.code == 0
     said = 'The run "demo" had failed; it goes on from its last checkpoint, if it wrote one, as attempt 2.'
-    assert again.err == f"Submitting to {where(desk)}.\n{said}\n{come_back(desk)}"
+    assert again.err == f"Submitting to {desk.where}.\n{said}\n{come_back(desk)}"
     assert (again.json["state"], again.json["attempt"]) == ("queued", 2)
     (now,) = desk.runs(admin)
     assert now["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
@@ -213,7 +209,7 @@ def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monke
     waits = 'Waiting for the JobSet "demo" to be gone: it is being deleted, and is held by example.com/held…\n'
     assert (held.code, held.err) == (
         1,
-        f"Submitting to {where(desk)}.\n{waits}"
+        f"Submitting to {desk.where}.\n{waits}"
         'Error: The JobSet "demo" is being deleted, and is held by example.com/held.\n'
         "Hint: The controller that has to let it go may be down: launcher doctor shows it. Try again later.\n",
     )
@@ -285,7 +281,7 @@ def test_what_slipway_did_not_make_is_left_alone(kind: str, desk: Desk, admin: A
         refused = desk(verb, "demo", "-n", desk.namespace)
         assert (refused.code, refused.err.splitlines()[0]) == (
             1,
-            f'Error: There is no run "demo" in the {where(desk)}.',
+            f'Error: There is no run "demo" in the {desk.where}.',
         ), verb
     assert [run["name"] for run in desk("list", "-n", desk.namespace, "-o", "json").json] == ["ours"]
     assert admin.get(path_of(theirs)) == theirs
@@ -321,7 +317,7 @@ def test_a_refusal_costs_no_record(desk: Desk, control_plane: ControlPlane, admi
         refused = desk("submit", "-f", file, "--detach")
     assert (refused.code, refused.err) == (
         1,
-        f"Submitting to {where(desk)}.\nError: The API server of the context admin refuses it: No JobSets on Fridays. "
+        f"Submitting to {desk.where}.\nError: The API server of the context admin refuses it: No JobSets on Fridays. "
         f"(said by the policy refuse-{desk.namespace})\n",
     )
     assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
