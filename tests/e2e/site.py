@@ -17,6 +17,7 @@ from tests.e2e import leftovers, logs
 from tests.e2e.desk import Desk
 from tests.e2e.needs import Facts
 from tests.e2e.settings import LABEL, Settings, split_image
+from tests.tiny_model import TINY_MODEL
 
 Tree = dict[str, Any]
 
@@ -30,15 +31,7 @@ POOLS, HOSTS, CHIPS = 3, 2, 4
 
 STEPS, PERIOD = 300, 50
 TRAIN: Tree = {
-    "base_emb_dim": 32,
-    "base_num_decoder_layers": 2,
-    "base_num_query_heads": 2,
-    "base_num_kv_heads": 2,
-    "head_dim": 16,
-    "base_mlp_dim": 64,
-    "attention": "dot_product",
-    "max_target_length": 64,
-    "per_device_batch_size": 2,
+    **TINY_MODEL,
     "learning_rate": 1e-2,
     "steps": STEPS,
     "checkpoint_period": PERIOD,

@@ -14,21 +14,15 @@ from typing import Any
 
 import psutil
 
+from tests.tiny_model import TINY_MODEL
+
 CHECKOUT = Path(__file__).parents[2]
 
 # 13 steps in three checkpoint periods: kills land between checkpoints, in them, and after the last.
 STEPS = 13
 TRAIN: dict[str, Any] = {
-    "base_emb_dim": 32,
-    "base_num_decoder_layers": 2,
-    "base_num_query_heads": 2,
-    "base_num_kv_heads": 2,
-    "head_dim": 16,
-    "base_mlp_dim": 64,
-    "attention": "dot_product",
+    **TINY_MODEL,
     "vocab_size": 512,
-    "max_target_length": 64,
-    "per_device_batch_size": 2,
     "learning_rate": 2e-2,
     "steps": STEPS,
     "checkpoint_period": 4,
