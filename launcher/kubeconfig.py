@@ -18,7 +18,15 @@ from typing import Any
 from launcher.cluster_errors import LoginFailed
 from launcher.errors import LauncherError
 
+_NO_KUBECONFIG = (
+    "Set KUBECONFIG to the path of your cluster's kubeconfig, or leave it unset for ~/.kube/config. On GKE: gcloud "
+    "container clusters get-credentials NAME."
+)
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class NoCluster(LauncherError):
+    """There is no kubeconfig, so nothing says which cluster is meant."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class Access:
 def load(context: str | None = None, namespace: str | None = None) -> Access:
     """What the kubeconfig says of the context. Makes no request.
 
-    Raises LauncherError where there is no kubeconfig, no such context, or a kubeconfig that cannot be read.
+    Raises NoCluster where there is no kubeconfig, and LauncherError where it has no such context, or cannot be read.
     """
     from launcher import _kubernetes
 
@@ -119,9 +127,7 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
 
 def files() -> list[Path]:
     """The kubeconfig files that there are, as kubectl looks for them: KUBECONFIG, else ~/.kube/config."""
-    given = os.environ.get("KUBECONFIG")
-    paths = given.split(os.pathsep) if given else [str(Path.home() / ".kube" / "config")]
-    named = [Path(path).expanduser() for path in paths if path]
+    named = _given() if os.environ.get("KUBECONFIG") else [Path.home() / ".kube" / "config"]
     return [file for file in named if file.exists()]
 
 
@@ -132,17 +138,20 @@ def configured() -> bool:
 
 def nowhere() -> str:
     """What is wrong with KUBECONFIG where no file that it names is there, as the begin of a sentence; else ""."""
-    given = os.environ.get("KUBECONFIG")
-    return f"KUBECONFIG names {given}, which is not there" if given and not files() else ""
+    return f"KUBECONFIG names {os.environ['KUBECONFIG']}, which is not there" if _given() and not files() else ""
+
+
+def _given() -> list[Path]:
+    """What KUBECONFIG names; without /dev/null, by which people say that they want none."""
+    paths = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    return [Path(path).expanduser() for path in paths if path not in ("", os.devnull)]
 
 
 def _in_cluster(configuration: Any, context: str | None, namespace: str | None) -> Access:
     if context is not None or "KUBERNETES_SERVICE_HOST" not in os.environ:
-        missing = nowhere() or "There is no ~/.kube/config"
-        raise LauncherError(
-            f"{missing}, so there is no cluster to speak to.",
-            "On GKE: gcloud container clusters get-credentials NAME. For this machine: --set run.kind=local.",
-        )
+        unnamed = "KUBECONFIG names no file" if os.environ.get("KUBECONFIG") else "There is no ~/.kube/config"
+        missing = nowhere() or unnamed
+        raise NoCluster(f"{missing}, so there is no cluster to speak to.", _NO_KUBECONFIG)
     from kubernetes.config.config_exception import ConfigException
     from kubernetes.config.incluster_config import load_incluster_config
 

@@ -38,6 +38,13 @@ class Place:
 
         return configured()
 
+    @property
+    def meant(self) -> bool:
+        """Whether a cluster's runs are meant, be it there or not: as `there`, or by a KUBECONFIG that leads nowhere."""
+        from launcher.kubeconfig import nowhere
+
+        return self.there or (not self.local and bool(nowhere()))
+
     def cluster(self) -> Cluster:
         """The cluster; no request is made yet. Raises LauncherError where none is configured."""
         from launcher.cluster import connect

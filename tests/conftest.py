@@ -15,7 +15,7 @@ from tests.trainer.runs import Lab
 
 # Whoever runs the tests may have a kubeconfig, and must not find runs of theirs in a real cluster.
 if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
-    os.environ["KUBECONFIG"] = "/nonexistent/kubeconfig"
+    os.environ["KUBECONFIG"] = os.devnull
     os.environ.pop("KUBERNETES_SERVICE_HOST", None)
 
 # The same examples on every machine: a failure that a colleague cannot repeat helps nobody. `--hypothesis-seed`

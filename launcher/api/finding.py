@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launcher.errors import LauncherError
+from launcher.kubeconfig import NoCluster
 from launcher.place import ANYWHERE, Place
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _backends(place: Place) -> Reachable:
         from launcher.local.backend import LocalBackend
 
         found = [LocalBackend()]
-    if not place.there:
+    if not place.meant:
         return found, None
     from launcher.kube.backend import KubeBackend
     from launcher.standing.backend import StandingBackend
@@ -91,7 +92,10 @@ def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
             f"The values put the run into the namespace {named} (team), and --namespace says {place.namespace}.",
             "Leave out --namespace, or change team.namespace.",
         )
-    cluster = replace(place, namespace=named or place.namespace).cluster()
+    try:
+        cluster = replace(place, namespace=named or place.namespace).cluster()
+    except NoCluster as error:
+        raise NoCluster(error.message, f"{error.hint} For this machine: --set run.kind=local.") from error
     if plan.kind == "ray-cluster":
         from launcher.standing.backend import StandingBackend
 
@@ -140,6 +144,8 @@ def run_called(
             f'There are several runs "{name}": {places}.',
             "--local means this machine's, --namespace or --context a cluster's.",
         )
+    if refusal is not None and place.here and len(refusals) == 1:
+        raise LauncherError(f'There is no run "{name}" on this machine. {refusal.message}', refusal.hint) from refusal
     if refusals:
         raise refusals[0]
     return None
@@ -188,7 +194,7 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
 def list_runs(
     warn: Callable[[str], None] = lambda _: None, *, place: Place = ANYWHERE, sweep: str = ""
 ) -> list[RunStatus]:
-    """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, one sentence each.
+    """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, each once.
 
     `sweep`: only the runs of the sweep of that name. Raises LauncherError where a cluster alone is asked, and does not
     answer.
@@ -201,17 +207,16 @@ def list_runs(
             warn(sentence)
 
     everywhere, refusal = _backends(place)
-    answers = [answer for _, answer in _ask_each(everywhere, lambda backend: backend.list(once, sweep=sweep))]
-    answers += [refusal] if refusal is not None else []
-    runs: list[RunStatus] = []
-    nothing = all(isinstance(answer, LauncherError) for answer in answers)
-    for answer in answers:
-        if not isinstance(answer, LauncherError):
-            runs += answer
-        elif nothing or not place.here:
-            raise answer
-        else:
-            once(answer.message)
+    asked = _ask_each(everywhere, lambda backend: backend.list(once, sweep=sweep))
+    answered = [(backend, answer) for backend, answer in asked if not isinstance(answer, LauncherError)]
+    refusals = [answer for _, answer in asked if isinstance(answer, LauncherError)]
+    refusals += [refusal] if refusal is not None else []
+    if refusals and not (answered and place.here):
+        raise refusals[0]
+    nowhere_else = not any(backend.where for backend, _ in answered)
+    for refused in refusals:
+        once(f"{refused.message} Only this machine was looked at." if nowhere_else else refused.message)
+    runs = [run for _, found in answered for run in found]
     return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
 
 

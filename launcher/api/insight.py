@@ -31,9 +31,10 @@ def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
 def clusters(name: str | None = None, *, place: Place = ANYWHERE) -> list[StandingCluster]:
     """The namespace's standing Ray clusters, each with its pods and the runs in it; [] where there is no cluster.
 
-    With `name`, that one alone. Raises LauncherError where the API server does not answer.
+    With `name`, that one alone. Raises LauncherError where the API server does not answer, or KUBECONFIG names no file
+    that is there.
     """
-    if not place.there:
+    if not place.meant:
         return []
     from launcher.standing.backend import StandingBackend
 

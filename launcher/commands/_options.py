@@ -126,15 +126,20 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     place = Place(given["context"], given["namespace"], bool(ctx.params.get("local")))
     names: list[str] = []
 
-    def look() -> None:
+    def look(where: Place) -> None:
         with contextlib.suppress(LauncherError):
-            for backend in api.backends(place):  # this machine's first
+            for backend in api.backends(where):
                 runs = backend.list(lambda _: None)
                 names.extend(status.sweep for status in runs if status.sweep)
                 names.extend(status.name for status in runs)
 
     # Nobody waits long for a shell to complete a word: a cluster that is silent has no names.
-    asked = Thread(target=look, daemon=True)
+    def look_everywhere() -> None:
+        if place.here:
+            look(Place(local=True))
+        look(place)
+
+    asked = Thread(target=look_everywhere, daemon=True)
     asked.start()
     asked.join(_COMPLETION_SECONDS)
     return [name for name in dict.fromkeys(tuple(names)) if name.startswith(incomplete)]

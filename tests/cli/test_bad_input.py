@@ -186,7 +186,38 @@ image: {repository: i, tag: v1}
 """
     result = launcher("submit", "-f", launcher.write("run.yaml", text))
     refused(result, "so there is no cluster to speak to")
-    assert result.err.splitlines()[-1].startswith("Hint: ")
+    hint = result.err.splitlines()[-1]
+    assert hint.startswith("Hint: Set KUBECONFIG ") and hint.endswith(" For this machine: --set run.kind=local.")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["install queues --set priorities.high.value=5", "uninstall queues -y", "dashboard demo", "list -n team"],
+)
+def test_what_needs_a_cluster_where_there_is_none(launcher: Launcher, verb: str) -> None:
+    result = launcher(*verb.split())
+    refused(result, "so there is no cluster to speak to")
+    hint = result.err.splitlines()[-1]
+    assert hint.startswith("Hint: Set KUBECONFIG ") and "run.kind" not in hint
+
+
+def test_a_kubeconfig_that_is_not_there_or_none(launcher: Launcher) -> None:
+    """A laptop without a kubeconfig is told nothing; where one is meant, this machine alone is half an answer."""
+    assert launcher("submit", "-f", launcher.write("run.yaml", SHORT)).code == 0
+    assert launcher("list").err == ""
+    away, broken = launcher.folder / "away", launcher.write("broken", "a: [")
+    none = f"KUBECONFIG names {away}, which is not there, so there is no cluster to speak to."
+    for file, says in ((str(away), none), (broken, f"The kubeconfig {broken} is no YAML: ")):
+        env = {"KUBECONFIG": file}
+        listed = launcher("list", "-o", "json", env=env)
+        assert (listed.code, [run["name"] for run in listed.json]) == (0, ["demo"])
+        assert listed.err.startswith(f"Warning: {says}") and listed.err.count("\n") == 1
+        assert listed.err.endswith(" Only this machine was looked at.\n")
+        assert (launcher("status", "demo", env=env).err, launcher("list", "--local", env=env).err) == ("", "")
+        for verb in ("status", "explain", "logs", "cancel"):
+            refused(launcher(verb, "dmeo", env=env), f'There is no run "dmeo" on this machine. {says}')
+        result = launcher("list", "--clusters", env=env)
+        assert (result.code, result.out) == (1, "") and result.err.startswith(f"Error: {says}")
 
 
 def test_a_file_that_is_missing(launcher: Launcher) -> None:

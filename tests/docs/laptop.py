@@ -55,7 +55,7 @@ class Laptop:
             cwd=self.folder,
             env={
                 **_ENVIRONMENT,
-                **{"PATH": path, "SLIPWAY_HOME": str(self.home), "KUBECONFIG": "/nonexistent/kubeconfig"},
+                **{"PATH": path, "SLIPWAY_HOME": str(self.home), "KUBECONFIG": os.devnull},
                 **{"COLUMNS": "100", **environment},
             },
             stdin=subprocess.DEVNULL,

@@ -91,6 +91,36 @@ print(client.Configuration is client.configuration.Configuration, client.V1Pod._
     assert _python(code) == said
 
 
+@pytest.mark.parametrize(
+    ("given", "there", "wrong", "says"),
+    [
+        (None, [], "", "There is no ~/.kube/config"),
+        ("", [], "", "There is no ~/.kube/config"),
+        ("/dev/null", [], "", "KUBECONFIG names no file"),
+        ("HOME/a", [], "KUBECONFIG names HOME/a, which is not there", "KUBECONFIG names HOME/a, which is not there"),
+        ("/dev/null:HOME/b", ["b"], "", ""),
+    ],
+)
+def test_no_kubeconfig(
+    given: str | None, there: list[str], wrong: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("KUBECONFIG")
+    if given is not None:
+        monkeypatch.setenv("KUBECONFIG", given.replace("HOME", str(tmp_path)))
+    for name in there:
+        (tmp_path / name).write_text("")
+    assert kubeconfig.files() == [tmp_path / name for name in there]
+    assert kubeconfig.nowhere() == wrong.replace("HOME", str(tmp_path))
+    if not there:
+        with pytest.raises(kubeconfig.NoCluster) as refused:
+            kubeconfig.load()
+        assert refused.value.message == f"{says.replace('HOME', str(tmp_path))}, so there is no cluster to speak to."
+        assert refused.value.hint.startswith("Set KUBECONFIG to the path of your cluster's kubeconfig")
+        assert "run.kind" not in refused.value.hint
+
+
 def _python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
