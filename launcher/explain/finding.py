@@ -17,11 +17,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """Why a run is where it is: one sentence, what shows it, and what would help."""
+    """Why a run is where it is: one sentence, what shows it, and what would help.
+
+    `key` is the dotted key of the run's values that it comes from, where one alone is known.
+    """
 
     headline: str
     evidence: tuple[Evidence, ...] = ()
     suggestions: tuple[str, ...] = ()
+    key: str = ""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ def no_flavor(situation: Situation) -> Finding | None:
         else Evidence("ResourceFlavor", item.flavor, f"is for {item.key}={item.has}; the pods want {item.wants}.")
         for item in verdict.mismatches
     ]
-    first = verdict.mismatches[0] if verdict.mismatches else None
+    # One of another accelerator is far off; the others are looked at in the queue's order.
+    first = min(verdict.mismatches, key=lambda item: _KEYS.get(item.key) == "slice.accelerator", default=None)
     shown = (*quote(situation), *lines)
     if first is None:
         return Finding(
@@ -113,11 +114,12 @@ def no_flavor(situation: Situation) -> Finding | None:
         f"{situation.name} can never start: its pods want nodes with {first.key}={first.wants}, and {the} {verb}.",
         shown,
         (
-            f"Take what the queue has: {again(situation, f'{key}={verdict.mismatches[0].has}')}"
+            f"Take what the queue has: {again(situation, f'{key}={first.has}')}"
             f"{' (and mind slice.count)' if key == 'slice.topology' else ''}.",
             *_elsewhere(situation),
             f"Or ask the platform team for a flavor of such machines in the queue {queue}.",
         ),
+        key,
     )
 
 

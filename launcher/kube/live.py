@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from launcher.plan import LaunchPlan
 
 _Rule = Callable[[Situation], Finding | None]
-# Each with the key to point at, and whether a run that breaks it is refused.
+# Each with whether a run that breaks it is refused, and the key to point at where its finding has none that the user
+# wrote.
 _RULES: tuple[tuple[_Rule, str, str], ...] = (
     (rules_queue.no_local_queue, "queue.name", ERROR),
     (rules_queue.no_cluster_queue, "queue.name", ERROR),
@@ -51,7 +52,9 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
         finding = rule(situation) if situation.queue else None
         if finding is not None:
             text = finding.headline.replace(f"{situation.name} waits", f"{situation.name} would wait")
-            found.append(_problem(plan.values, rule.__name__, severity, key, text, finding.suggestions))
+            exactly = finding.key and _origin(plan.values, tuple(finding.key.split(".")))
+            pointed = finding.key if exactly else key
+            found.append(_problem(plan.values, rule.__name__, severity, pointed, text, finding.suggestions))
             break  # the later ones follow from it
     priority = objects.label(obj, kueue.PRIORITY_LABEL)
     if situation.queue and priority and _lacks_priority(situation, priority):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher import api
+from launcher.explain import rules_never
 from launcher.kube import live
 from launcher.kube.snapshot import Snapshot
 from tests.unit import recorded
@@ -50,3 +51,38 @@ def test_priorities_that_cannot_be_seen_are_not_held_against_a_run(what: str, tm
     else:
         cluster.missing.add("WorkloadPriorityClass")
     assert refusals(cluster, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("sets", "where", "key"),
+    [
+        ([], "FILE:5", "slice.topology"),
+        (["slice.topology=4x4"], "--set 1", "slice.topology"),
+        (["slice.count=1", "slice.topology=4x4"], "--set 2", "slice.topology"),
+    ],
+)
+@pytest.mark.parametrize("others", [(), ("v6e-2x4",)])
+def test_a_topology_that_no_flavor_has_is_pointed_at_where_it_was_set(
+    sets: list[str], where: str, key: str, others: tuple[str, ...], tmp_path: Path
+) -> None:
+    cluster = recorded.at("quota-in-use-by-others", 8)
+    [group] = [
+        group
+        for group in cluster.find("ClusterQueue", "tpu")["spec"]["resourceGroups"]
+        if "google.com/tpu" in group["coveredResources"]
+    ]
+    for name in others:  # before the one of the run's accelerator
+        group["flavors"].insert(0, {**group["flavors"][0], "name": name})
+        labels = {**recorded.FLAVORS["v5e-2x4"], rules_never.ACCELERATOR: "tpu-v6e-slice"}
+        cluster.add({"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": labels}})
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN if sets else RUN.replace("topology: 2x4", "topology: 4x4"))
+    run = cluster.find("JobSet", "waiting-2")
+    for job in run["spec"]["replicatedJobs"]:
+        job["template"]["spec"]["template"]["spec"]["nodeSelector"][rules_never.TOPOLOGY] = "4x4"
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # as much of one as is needed
+    found = live.problems(api.plan([str(file)], sets, force=True), run, snapshot)
+    [problem] = [problem for problem in found if problem.rule == "live.no_flavor"]
+    assert str(problem).startswith(f"{where.replace('FILE', str(file))}: waiting-2 can never start")
+    assert f"{rules_never.TOPOLOGY}=4x4" in problem.message and "slice.topology=2x4" in problem.message
+    assert problem.key == key
