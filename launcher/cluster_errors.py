@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from launcher.errors import LauncherError
+from launcher.json_object import json_object
 
 
 class ClusterError(LauncherError):
@@ -241,8 +241,4 @@ def _sentence(text: str) -> str:
 
 
 def _body(data: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(data)
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
+    return json_object(data) or {}

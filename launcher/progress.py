@@ -6,12 +6,12 @@ before them ("(RayTrainWorker pid=…, ip=…) "), so they are looked for anywhe
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from launcher.json_object import json_object
 from launcher.runs import RunStatus
 
 METRICS = "SLIPWAY_METRICS "
@@ -70,7 +70,7 @@ def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         _, found, text = line.partition(prefix)
-        entry = _parsed(text) if found else None
+        entry = json_object(text) if found else None
         if entry is not None:
             yield entry
 
@@ -126,7 +126,7 @@ class Reader:
                 if at < 0:
                     continue
                 text = line[at + len(prefix) :]
-                entry = _parsed(text)
+                entry = json_object(text)
                 if entry is not None and self._is_new(text):
                     add(entry)
                 break
@@ -189,15 +189,6 @@ class Reader:
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
         return True
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    """The JSON object that a line ends with; None for one that was cut, or is nested beyond reason."""
-    try:
-        entry = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
 
 
 def _number(value: Any) -> float | None:

@@ -5,7 +5,6 @@ A run is one RayJob or JobSet with the label slipway.dev/run; what lacks it is n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from launcher import objects
 from launcher.cluster import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, NotServed
 from launcher.cluster import Object as Json
 from launcher.errors import LauncherError
+from launcher.json_object import json_object
 from launcher.kube import states
 from launcher.kube.states import Seen
 from launcher.objects import Object
@@ -136,20 +136,12 @@ def config_of(obj: Object) -> dict[str, Any]:
         jobs = spec.get("replicatedJobs") or [{}]
         template = ((((jobs[0].get("template") or {}).get("spec")) or {}).get("template")) or {}
     text = ((template.get("metadata") or {}).get("annotations") or {}).get(RUN_CONFIG)
-    try:
-        config = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return config if isinstance(config, dict) else {}
+    return json_object(text or "") or {}
 
 
 def read_values(text: str) -> dict[str, Any]:
     """What a sweep gave a run, from the text that the run carries; {} where it is none of ours."""
-    try:
-        values = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return values if isinstance(values, dict) else {}
+    return json_object(text) or {}
 
 
 def folder_of(config: Mapping[str, Any]) -> str:

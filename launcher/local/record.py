@@ -1,11 +1,11 @@
 """The files of a local run's folder that say how it goes: record.json, events.jsonl, metrics.jsonl.
 
-Only the standard library: the supervisor, which stands beside training for days, reads and writes them too.
+Only the standard library, and what imports no more: the supervisor, which stands beside training for days, reads and
+writes them too.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from launcher.json_object import json_object
 
 FORMAT = 1
 """The version of record.json, and with it of the folder; a newer one is left alone."""
@@ -127,10 +129,8 @@ def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
     """The JSON objects, one a line; what is no whole line is passed over."""
     for line in data.split(b"\n"):
-        with contextlib.suppress(ValueError, RecursionError):  # damaged, or nested beyond reason
-            entry = json.loads(line)
-            if isinstance(entry, dict):
-                yield entry
+        if (entry := json_object(line)) is not None:
+            yield entry
 
 
 @dataclass(frozen=True)

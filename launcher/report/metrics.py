@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from launcher.json_object import json_object
 from launcher.report.model import (
     EVAL_LOSS,
     GRAD_NORM,
@@ -40,16 +41,9 @@ def lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
     try:  # at once: most files are whole, and ten times faster so
         entries = json.loads(b"[" + data.replace(b"\n", b",") + b"]")
     except (ValueError, RecursionError):  # or it is nested beyond reason
-        entries = [_parsed(line) for line in data.split(b"\n") if line.strip()]
+        entries = [json_object(line) for line in data.split(b"\n") if line.strip()]
     objects = [entry for entry in entries if isinstance(entry, dict)]
     return objects, len(entries) - len(objects)
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def metrics(entries: Sequence[Entry], *, damaged: int = 0) -> Metrics:
