@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 from tests.cluster import recordings
 from tests.cluster.api import ApiError, Object, path_of
 from tests.cluster.changes import deletion, difference, part_of, stripped, without_server_fields
+from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.recordings import Change, Translation
 from tests.cluster.site import site
@@ -114,27 +114,13 @@ class Player:
     @contextlib.contextmanager
     def playing(self, speed: float = 10) -> Iterator[None]:
         """Play on in a thread, `speed` times as fast as it was; the rest is played at once at the end."""
-        stop = threading.Event()
-        failed: list[BaseException] = []
+        begun, origin = time.monotonic(), self.changes[min(self.position, len(self.changes) - 1)].t
 
-        def run() -> None:
-            begun, origin = time.monotonic(), self.changes[min(self.position, len(self.changes) - 1)].t
-            try:
-                while self.position < len(self.changes) and not stop.is_set():
-                    self.step_to(origin + (time.monotonic() - begun) * speed)
-                    stop.wait(0.02)
-            except BaseException as error:  # raised in the test's thread
-                failed.append(error)
+        def play_on() -> None:
+            self.step_to(origin + (time.monotonic() - begun) * speed)
 
-        thread = threading.Thread(target=run, name=f"replay {self.name}")
-        thread.start()
-        try:
+        with control_loop(play_on, every=0.02, name=f"replay {self.name}"):
             yield
-        finally:
-            stop.set()
-            thread.join()
-            if failed:
-                raise failed[0]  # rather than what the test waited for in vain
         self.step_to()
 
     def expected(self) -> list[Object]:
