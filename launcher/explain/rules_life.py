@@ -174,7 +174,8 @@ def running(situation: Situation) -> Finding | None:
         shown.append(Evidence("Workload", name(situation.workload), sentence(str(ready.get("message") or ""))))
     restarts = states.restarts(states.Seen(situation.run))
     if restarts:
-        shown.append(Evidence(situation.kind, situation.name, f"was restarted {restarts} times after failures."))
+        often = "after a failure" if restarts == 1 else f"{restarts} times after failures"
+        shown.append(Evidence(situation.kind, situation.name, f"was restarted {often}."))
     return Finding(f"{situation.name} is running{span}.", tuple(shown))
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
-from launcher.objects import Object, annotation, condition, is_false, is_true, label, status
+from launcher.objects import Object, annotation, condition, is_false, is_true, label, parse_time, status
 from launcher.runs import BEING_CANCELLED, State
 
 CANCELLED = "slipway.dev/cancelled"
@@ -21,6 +22,9 @@ ATTEMPT = "slipway.dev/attempt"
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 _NO_WORKLOAD = "Kueue has made no Workload for it yet."
+# A new head is found ready up to 15 s after its job has begun (the readiness probe of charts/common); one that only did
+# not answer for a while is not ready for 45 s at least.
+_READY_AFTER_START = timedelta(seconds=30)
 # KubeRay keeps the end of the driver's log in the message of a job that failed.
 _LOG = "last available logs"
 
@@ -99,10 +103,15 @@ def classify(seen: Seen) -> tuple[State, str]:
 
 
 def restarts(seen: Seen) -> int:
-    """How often the whole run was started again after a failure; what Ray Train restarts by itself is in its log."""
-    count = status(seen.obj).get("failed" if seen.ray else "restarts")
-    ended_badly = seen.ray and status(seen.obj).get("jobDeploymentStatus") == "Failed"
-    return max(0, int(count or 0) - (1 if ended_badly else 0))
+    """How often the whole run was started again after a failure; what Ray Train restarts by itself is in its log.
+
+    Of heads that a RayJob has lost KubeRay tells the last one only, so they count as one.
+    """
+    now = status(seen.obj)
+    if not seen.ray:
+        return int(now.get("restarts") or 0)
+    ended_badly = now.get("jobDeploymentStatus") == "Failed"
+    return max(0, int(now.get("failed") or 0) - ended_badly) + _head_replaced(seen)
 
 
 def started(seen: Seen) -> str | None:
@@ -181,6 +190,24 @@ def _under_way(seen: Seen) -> tuple[State, str]:
     elif seen.suspended:
         return State.QUEUED, "It is suspended, and no queue will start it."
     return _ray_job(seen) if seen.ray else _job_set(seen)
+
+
+def _head_replaced(seen: Seen) -> bool:
+    """Whether a Ray job lost its head, and was submitted again to a new one, or is about to be.
+
+    KubeRay makes the new head in the same Ray cluster, and counts nothing: what is left of it is that the head was
+    found ready anew after all pods had been ready once, and that the job began about then.
+    """
+    now = status(seen.obj)
+    cluster = {"status": now.get("rayClusterStatus") or {}}
+    head, began = condition(cluster, "HeadPodReady"), (now.get("rayJobInfo") or {}).get("startTime")
+    whole = condition(cluster, "RayClusterProvisioned")
+    if head is None or whole is None or whole["status"] != "True" or not began:
+        return False
+    if head["status"] != "True":
+        return bool(now.get("jobDeploymentStatus") == "Running")
+    ready = parse_time(str(head["lastTransitionTime"]))
+    return ready > parse_time(str(whole["lastTransitionTime"])) and parse_time(str(began)) > ready - _READY_AFTER_START
 
 
 def _waiting(seen: Seen) -> tuple[State, str] | None:

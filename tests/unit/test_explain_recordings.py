@@ -150,6 +150,12 @@ def test_every_recording_has_a_moment() -> None:
     assert set(recordings.names()) == {moment[0] for moment in MOMENTS}
 
 
+def test_a_run_that_lost_its_head_tells_of_it_when_it_runs_again() -> None:
+    told = said(recorded.at("rayjob-head-killed", 60), "RayJob", "headless")
+    assert told.headline.startswith("headless is running, for ")
+    assert told.evidence[-1].says == "was restarted after a failure."
+
+
 def test_the_whole_answer_of_a_run_that_waits() -> None:
     told = said(recorded.at("quota-in-use-by-others", 8), "JobSet", "waiting-2")
     assert told.as_text() == (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import random
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -187,7 +190,7 @@ ENDS: list[tuple[str, str, int, str | None, str | None]] = [
     ("three-then-one-and-two", "slices-3", 0, "2026-11-21T06:10:54Z", "2026-11-21T06:11:14Z"),
     ("rayjob-succeeds", "good", 0, "2026-11-21T06:24:38Z", "2026-11-21T06:24:47Z"),
     ("rayjob-fails", "bad", 0, "2026-11-21T06:25:17Z", "2026-11-21T06:25:20Z"),
-    ("rayjob-head-killed", "headless", 0, "2026-11-21T06:26:05Z", "2026-11-21T06:27:48Z"),
+    ("rayjob-head-killed", "headless", 1, "2026-11-21T06:26:05Z", "2026-11-21T06:27:48Z"),
     # After a restart it is its admission: nobody keeps when its pods were first ready.
     ("run-fails-after-restarts", "fails", 1, "2026-11-21T06:15:13Z", "2026-11-21T06:15:28Z"),
     ("preempted-by-priority", "low-3", 0, "2026-11-21T06:12:34Z", None),
@@ -202,6 +205,23 @@ def test_what_the_end_of_a_recording_says(
 ) -> None:
     seen = [seen for of, seen in moments(name) if of == run][-1]
     assert (states.restarts(seen), states.started(seen), states.ended(seen)) == (restarts, started, ended)
+
+
+def test_a_lost_head_is_a_restart_from_its_loss_on() -> None:
+    told = [(states.restarts(seen), states.classify(seen)) for _, seen in moments("rayjob-head-killed")]
+    assert [count for count, _ in itertools.groupby(told, key=lambda one: one[0])] == [0, 1]
+    assert next(state for count, state in told if count) == HEAD_LOST
+
+
+def test_a_head_that_did_not_answer_for_a_while_is_no_restart() -> None:
+    seen = [seen for of, seen in moments("rayjob-succeeds") if of == "good" and states.classify(seen) == RUNNING][-1]
+    seen = copy.deepcopy(seen)
+    conditions = seen.obj["status"]["rayClusterStatus"]["conditions"]
+    [head] = [condition for condition in conditions if condition["type"] == "HeadPodReady"]
+    began = datetime.fromisoformat(seen.obj["status"]["rayJobInfo"]["startTime"])
+    for seconds, count in ((10, 1), (45, 0), (600, 0)):  # until it was ready again
+        head["lastTransitionTime"] = (began + timedelta(seconds=seconds)).isoformat()
+        assert states.restarts(seen) == count
 
 
 def test_a_start_is_told_from_the_first_to_the_last_moment_of_a_run_that_fails() -> None:
