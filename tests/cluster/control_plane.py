@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
 import urllib3
 
 from tests.cluster import crds, flags
@@ -268,6 +269,12 @@ class ControlPlane:
         """It takes connections and answers none, as behind a network that drops everything."""
         self.processes.signal(API_SERVER, signal.SIGSTOP)
         try:
+            process = psutil.Process(self.processes.pid(API_SERVER))
+            deadline = time.monotonic() + 20
+            # A thread that is busy stops a moment later.
+            while process.status() != psutil.STATUS_STOPPED:
+                assert time.monotonic() < deadline, f"{API_SERVER} does not stop: it is {process.status()}"
+                time.sleep(0.01)
             yield
         finally:
             self.processes.signal(API_SERVER, signal.SIGCONT)
