@@ -51,7 +51,7 @@ def _look(api: Api, namespace: str) -> None:
                 if run["spec"].get("suspend") and not has_ended(run):
                     suspend(api, run)
     except ApiError as error:
-        if error.status != 404:  # deleted while this looked at it
+        if error.status not in (404, 409):  # deleted, or changed, while this looked at it
             raise
 
 
@@ -78,37 +78,49 @@ def _evict(api: Api, workload: Object) -> None:
 
 
 def suspend(api: Api, run: Object) -> None:
-    """One step of KubeRay's, or JobSet's, suspension: first the pods go, then the status says so."""
-    namespace = run["metadata"]["namespace"]
-    owners = {run["metadata"]["uid"]}
-    if run["kind"] == "JobSet":
-        for job in api.items(f"/apis/batch/v1/namespaces/{namespace}/jobs"):
-            if is_owned(job, owners):
-                owners.add(job["metadata"]["uid"])
-                if not job["spec"].get("suspend"):
-                    api.merge(path_of({"apiVersion": "batch/v1", "kind": "Job", **job}), {"spec": {"suspend": True}})
-    else:
-        for cluster in api.items(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters"):
-            if is_owned(cluster, owners):
-                owners.add(cluster["metadata"]["uid"])
-                api.delete(path_of(cluster))
-    pods = [pod for pod in api.items(f"/api/v1/namespaces/{namespace}/pods") if is_owned(pod, owners) or _of(pod, run)]
+    """One step of KubeRay's, or JobSet's, suspension: first the pods go, then the status says so.
+
+    The run is read again after what it owns was listed: a pod that is listed belongs to a run that is to stop, not to
+    one that was let go in between.
+    """
+    kind, namespace = run["kind"], run["metadata"]["namespace"]
+    path = f"{RUNS[kind].format(namespace)}/{run['metadata']['name']}"
+    jobs = api.items(f"/apis/batch/v1/namespaces/{namespace}/jobs") if kind == "JobSet" else []
+    clusters = api.items(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters") if kind == "RayJob" else []
+    pods = api.items(f"/api/v1/namespaces/{namespace}/pods")
+    uid = run["metadata"]["uid"]
+    run = {"kind": kind, **api.get(path)}
+    if run["metadata"]["uid"] != uid or not run["spec"].get("suspend"):
+        return
+    owners = {uid}
+    for job in jobs:
+        if is_owned(job, owners):
+            owners.add(job["metadata"]["uid"])
+            if not job["spec"].get("suspend"):
+                api.merge(path_of({"apiVersion": "batch/v1", "kind": "Job", **job}), {"spec": {"suspend": True}})
+    for cluster in clusters:
+        if is_owned(cluster, owners):
+            owners.add(cluster["metadata"]["uid"])
+            api.delete(path_of(cluster))
+    pods = [pod for pod in pods if is_owned(pod, owners) or _of(pod, run)]
     for pod in pods:
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+        where = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
         if pod["metadata"].get("finalizers"):
-            api.merge(path, {"metadata": {"finalizers": None}})
+            api.merge(where, {"metadata": {"finalizers": None}})
         # Told to end first, gone the next time; no kubelet is there to say that it has ended.
-        api.delete(path, grace=0 if "deletionTimestamp" in pod["metadata"] else None)
+        api.delete(where, grace=0 if "deletionTimestamp" in pod["metadata"] else None)
     if pods or is_suspended(run):
         return
-    if run["kind"] == "JobSet":
+    if kind == "JobSet":
         conditions = Conditions(run)
         conditions.set("Suspended", "True", "SuspendedJobs", "jobset is suspended")
         status: Object = {"conditions": conditions.all}
     else:
         empty = ("rayClusterName", "dashboardURL", "jobId", "jobStatus", "message")
         status = {"jobDeploymentStatus": "Suspended", **{key: None for key in empty if key in run.get("status", {})}}
-    api.merge(f"{path_of(run)}/status", {"status": status})
+    # Of this version of the run only: who wrote a status in between is not overwritten.
+    version = {"resourceVersion": run["metadata"]["resourceVersion"]}
+    api.merge(f"{path}/status", {"metadata": version, "status": status})
 
 
 class Conditions:
