@@ -69,10 +69,11 @@ def kube_config() -> Any:
 
 def _import(
     name: str,
-    globals: Mapping[str, object] | None = None,  # noqa: A002 - the names that builtins.__import__ has
-    locals: Mapping[str, object] | None = None,  # noqa: A002 - as globals
+    module_globals: Mapping[str, object] | None = None,
+    module_locals: Mapping[str, object] | None = None,
     fromlist: Sequence[str] = (),
     level: int = 0,
+    /,
 ) -> Any:
     """`import` of that copy: nothing stands for what it does not use."""
     if name.partition(".")[0] in _OF_AUTH_PROVIDERS:
@@ -81,4 +82,4 @@ def _import(
         from kubernetes.client.configuration import Configuration
 
         return SimpleNamespace(ApiClient=None, Configuration=Configuration)
-    return __import__(name, globals, locals, fromlist, level)
+    return __import__(name, module_globals, module_locals, fromlist, level)

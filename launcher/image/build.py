@@ -149,8 +149,10 @@ def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
         raise LauncherError(f"Only {tool.name} works here, which keeps no image but in a registry.", "Add --push.")
     say(f"Building {plan.name} with {tool.name} …")
     # Podman and Buildah write a new layer, two gigabytes of it, to a temporary folder first; they take /var/tmp, as
-    # /tmp may be in memory, and leave it there when they are interrupted.
-    roomy = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)  # noqa: S108 - mkdtemp's below
+    # /tmp may be in memory, and leave it there when they are interrupted. In it a folder of our own is made, of a name
+    # that nobody can foresee.
+    large = "/var/tmp"  # noqa: S108 - nothing is written to it but that folder
+    roomy = os.environ.get("TMPDIR") or (large if os.access(large, os.W_OK) else None)
     with contextlib.ExitStack() as stack:
         try:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-image-", dir=roomy))

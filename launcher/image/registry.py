@@ -17,6 +17,7 @@ import urllib.request
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 _KINDS = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -69,12 +70,18 @@ def digest_of(repository: Repository, tag: str) -> str | None:
     raise CannotTell(f"it answers {status}" if status != 200 else "its answer has no digest")
 
 
-def _head(url: str, authorization: str | None) -> tuple[int, Message]:
-    request = urllib.request.Request(url, method="HEAD", headers={"Accept": ", ".join(_KINDS)})  # noqa: S310 - http(s)
+def _open(url: str, authorization: str | None, method: str = "GET", **headers: str) -> Any:
+    """What urllib answers with; the authorization goes to no host that it is sent on to. Raises OSError."""
+    # http(s) alone comes here: Repository.url makes nothing else, and _authorization looks at a realm before it asks.
+    request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - http(s), see above
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
+    return urllib.request.urlopen(request, timeout=_SECONDS)  # noqa: S310 - http(s), see above
+
+
+def _head(url: str, authorization: str | None) -> tuple[int, Message]:
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http(s), as above
+        with _open(url, authorization, "HEAD", Accept=", ".join(_KINDS)) as answer:
             return answer.status, answer.headers
     except urllib.error.HTTPError as error:
         return error.code, error.headers
@@ -94,11 +101,8 @@ def _authorization(challenge: str, login: str | None) -> str | None:
     realm = fields.get("realm", "")
     if not realm.startswith(("http://", "https://")):
         return basic
-    request = urllib.request.Request(f"{realm}?{query}")  # noqa: S310 - http(s), as looked at above
-    if basic:
-        request.add_unredirected_header("Authorization", basic)
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http(s), as above
+        with _open(f"{realm}?{query}", basic) as answer:
             given = json.load(answer)
     except (OSError, ValueError) as error:
         raise CannotTell(f"it gives no token: {error}") from error

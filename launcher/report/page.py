@@ -68,7 +68,7 @@ def _raw(html: str) -> Any:
     """What goes into the page as it is: files of ours, what a template of ours made, and JSON without a "<"."""
     from markupsafe import Markup
 
-    return Markup(html)  # noqa: S704 - all else is escaped
+    return Markup(html)  # noqa: S704 - a run's own text comes escaped by a template, or as JSON by _inert
 
 
 @cache
