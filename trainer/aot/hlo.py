@@ -1,0 +1,293 @@
+"""Read a compiled program: XLA's text of an optimised, scheduled HLO module, as `compiled.as_text()` gives it.
+
+Nothing here knows what the program is for. The format is XLA's own (openxla.org/xla/hlo_dumps); what a TPU backend
+adds (estimated cycles, memory spaces) was read off libtpu 0.0.46.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+HBM, VMEM, SMEM, HOST = 0, 1, 2, 5
+"""Memory spaces in a layout's S(n); a layout without one is in HBM."""
+
+_BYTES = {
+    **dict.fromkeys(("pred", "s8", "u8", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e4m3b11fnuz"), 1.0),
+    **dict.fromkeys(("s4", "u4", "f4e2m1fn"), 0.5),
+    **dict.fromkeys(("s16", "u16", "f16", "bf16"), 2.0),
+    **dict.fromkeys(("s32", "u32", "f32"), 4.0),
+    **dict.fromkeys(("s64", "u64", "f64", "c64"), 8.0),
+    "c128": 16.0,
+    "token": 0.0,
+}
+_ARRAY = re.compile(r"(?P<type>[a-z][a-z0-9]*)\[(?P<dims>[\d,<=]*)\](?:\{(?P<layout>(?:[^{}])*)\})?")
+_SPACE = re.compile(r"S\((\d+)\)")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_REFERENCE = re.compile(r"%([\w.\-]+)")
+
+
+class HloError(ValueError):
+    """Text that is no HLO module, or one of a form that is not known here; names the line."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of a shape: its element type, dimensions, and the memory it is in."""
+
+    type: str
+    dims: tuple[int, ...]
+    space: int
+
+    @property
+    def bytes(self) -> int:
+        """Without a layout's padding."""
+        return math.ceil(math.prod(self.dims) * _BYTES.get(self.type, 4.0))
+
+    def __str__(self) -> str:
+        return f"{self.type}[{','.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: `name = shape op(operands), attributes`."""
+
+    name: str
+    shape: str
+    op: str
+    operands: tuple[str, ...]
+    arguments: str
+    attributes: str
+    is_root: bool
+
+    @cached_property
+    def arrays(self) -> tuple[Array, ...]:
+        """What it yields; more than one where it yields a tuple."""
+        return arrays_of(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.bytes for array in self.arrays)
+
+    @cached_property
+    def cycles(self) -> int | None:
+        """The compiler's estimate of how long it takes, in clock cycles of the TensorCore; None where it has none."""
+        found = _CYCLES.search(self.attributes)
+        return int(found[1]) if found else None
+
+    @property
+    def op_name(self) -> str:
+        """Where in the traced Python program it is from, as JAX names it; "" where it is the compiler's own."""
+        found = _OP_NAME.search(self.attributes)
+        return found[1] if found else ""
+
+    def attribute(self, key: str) -> str:
+        """The text of an attribute up to its end ("" where there is none): balanced braces, or a word."""
+        found = re.search(rf"(?:^|[ ,]){re.escape(key)}=", self.attributes)
+        if not found:
+            return ""
+        return _value_at(self.attributes, found.end())
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Computations that it calls as fusions, reductions, asynchronous operations and branches do."""
+        text = " ".join(
+            self.attribute(key)
+            for key in ("calls", "to_apply", "branch_computations", "true_computation", "false_computation")
+        )
+        return tuple(_REFERENCE.findall(text))
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module's computations by name, each in the order in which it is carried out."""
+
+    computations: dict[str, tuple[Instruction, ...]]
+    entry: str
+
+    def trip_count(self, loop: Instruction) -> int:
+        """How often a while loop's body is done.
+
+        Read from its condition, `counter < constant` (or <=, !=) with a counter from 0 by ones, which is what scans
+        and the compiler's own loops are. Raises HloError for another form.
+        """
+        known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
+        if known:
+            return int(known[1])
+        condition = self.computations[loop.attribute("condition").lstrip("%")]
+        root = next(each for each in condition if each.is_root)
+        by_name = {each.name: each for each in condition}
+        constants = [
+            int(each.arguments)
+            for each in (by_name[name] for name in root.operands if name in by_name)
+            if each.op == "constant" and re.fullmatch(r"-?\d+", each.arguments)
+        ]
+        if not constants:  # compared in a fusion, or through a copy
+            constants = [
+                int(each.arguments)
+                for each in condition
+                if each.op == "constant" and re.fullmatch(r"\d+", each.arguments) and not each.arrays[0].dims
+            ]
+        if len(constants) != 1:
+            raise HloError(f"The while loop {loop.name} has no plain trip count: its condition is {root.op}.")
+        return max(0, constants[0] + (1 if "direction=LE" in root.attributes else 0))
+
+    def walk(self, name: str) -> Iterator[Instruction]:
+        """All instructions of a computation and of those that its fusions and calls hold."""
+        for each in self.computations[name]:
+            yield each
+            for called in each.called:
+                if called in self.computations:
+                    yield from self.walk(called)
+
+
+def parse(text: str) -> Module:
+    """Read a module's text. Raises HloError."""
+    computations: dict[str, tuple[Instruction, ...]] = {}
+    entry = ""
+    current: list[Instruction] | None = None
+    name = ""
+    for number, line in _whole_lines(text):
+        if current is None:
+            if line.endswith("{") and "->" in line and not line[0].isspace():
+                head = line.removeprefix("ENTRY ")
+                name = head.split()[0].split("(")[0].lstrip("%")
+                current = []
+                if line.startswith("ENTRY "):
+                    entry = name
+        elif line == "}":
+            computations[name], current = tuple(current), None
+        elif " = " in line:
+            try:
+                current.append(_instruction(line))
+            except (ValueError, IndexError) as error:
+                raise HloError(f"Line {number} of the HLO is no instruction: {line.strip()[:80]}") from error
+    if not entry or current is not None:
+        raise HloError("This is no whole HLO module: it has no entry computation, or ends in the middle of one.")
+    return Module(computations, entry)
+
+
+def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines, with those joined that a kernel's metadata breaks: its JSON stands there with its newlines."""
+    held, first = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if held:
+            held += " " + line
+            if _closed(held):
+                yield first, held
+                held = ""
+        elif "kernel_metadata={" in line and not _closed(line):
+            held, first = line, number
+        else:
+            yield number, line.rstrip() if line[:1].isspace() else line
+
+
+def _closed(line: str) -> bool:
+    return line.count("{") <= line.count("}")
+
+
+def _instruction(line: str) -> Instruction:
+    left, _, right = line.partition(" = ")
+    words = left.split()
+    if right.startswith("("):
+        end = _closing(right, 0)
+        shape, rest = right[: end + 1], right[end + 2 :]
+    else:
+        shape, _, rest = right.partition(" ")
+    start = rest.index("(")
+    end = _closing(rest, start)
+    arguments = rest[start + 1 : end]
+    return Instruction(
+        name=words[-1].lstrip("%"),
+        shape=shape,
+        op=rest[:start],
+        operands=tuple(_REFERENCE.findall(arguments)),
+        arguments=arguments,
+        attributes=rest[end + 1 :],
+        is_root=words[0] == "ROOT",
+    )
+
+
+_PAIRS = {"(": ")", "{": "}", "[": "]"}
+
+
+def _closing(text: str, start: int) -> int:
+    """The place of the bracket that closes the one at `start`."""
+    opening, closing = text[start], _PAIRS[text[start]]
+    depth = 0
+    for place in range(start, len(text)):
+        if text[place] == opening:
+            depth += 1
+        elif text[place] == closing:
+            depth -= 1
+            if not depth:
+                return place
+    raise ValueError("an open bracket")
+
+
+def _value_at(text: str, start: int) -> str:
+    if start < len(text) and text[start] in "{[":
+        end = _closing(text, start) + 1
+        # replica_groups=[4,4]<=[16]T(1,0), and so on
+        rest = re.match(r"(<=\[[\d,]*\](T\([\d,]*\))?)?", text[end:])
+        return text[start : end + (rest.end() if rest else 0)]
+    if text.startswith("mesh[", start):
+        return text[start : text.index("}", start) + 1]
+    return re.split(r"[, ]", text[start:], maxsplit=1)[0]
+
+
+def arrays_of(shape: str) -> tuple[Array, ...]:
+    """The arrays of a shape's text; those of a tuple in their order."""
+    found = []
+    for each in _ARRAY.finditer(re.sub(r"/\*.*?\*/", "", shape)):
+        space = _SPACE.search(each["layout"] or "")
+        dims = tuple(int(size.lstrip("<=")) for size in each["dims"].split(",") if size)
+        found.append(Array(each["type"], dims, int(space[1]) if space else HBM))
+    return tuple(found)
+
+
+def groups_of(text: str) -> tuple[tuple[int, ...], ...]:
+    """Which devices do a collective together, from its replica_groups in any of XLA's three spellings.
+
+    Lists ({{0,1},{2,3}}), an iota that is transposed ([2,2]<=[2,2]T(1,0)), and axes of a mesh
+    (mesh['x'=2,'y'=2] {'y'}). Raises HloError for another, or none.
+    """
+    if text.startswith("{"):
+        return tuple(tuple(map(int, each.split(","))) for each in re.findall(r"\{([\d,]+)\}", text))
+    iota = re.fullmatch(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    if iota:
+        count, size = int(iota[1]), int(iota[2])
+        dims = [int(each) for each in iota[3].split(",")]
+        order = [int(each) for each in iota[4].split(",")] if iota[4] else list(range(len(dims)))
+        flat = _transposed(dims, order)
+        return tuple(tuple(flat[index * size : (index + 1) * size]) for index in range(count))
+    mesh = re.fullmatch(r"mesh\[(.*)\] \{(.*)\}", text)
+    if mesh:
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", mesh[1])}
+        chosen = re.findall(r"'([^']+)'", mesh[2])
+        if "device_ids" in text or "(" in mesh[2] or not set(chosen) <= set(sizes):
+            raise HloError(f"The replica groups {text} are spelled in a way that is not known.")
+        axes = list(sizes)
+        order = [axes.index(name) for name in axes if name not in chosen] + [axes.index(name) for name in chosen]
+        flat = _transposed(list(sizes.values()), order)
+        size = math.prod(sizes[name] for name in chosen)
+        return tuple(tuple(flat[start : start + size]) for start in range(0, len(flat), size))
+    raise HloError(f"The replica groups {text or '(none)'} are spelled in a way that is not known.")
+
+
+def _transposed(dims: Sequence[int], order: Sequence[int]) -> list[int]:
+    """0, 1, 2, … laid out as `dims`, transposed by `order`, read row by row."""
+    strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    flat = [0]
+    for axis in order:
+        flat = [start + step * strides[axis] for start in flat for step in range(dims[axis])]
+    return flat
+
+
+def pairs_of(text: str) -> tuple[tuple[int, int], ...]:
+    """The pairs (from, to) of a collective-permute's source_target_pairs."""
+    return tuple((int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", text))
