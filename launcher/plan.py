@@ -75,13 +75,16 @@ def check_launch(user: Values, defaults: Values, *, name: str | None = None) -> 
     return checks.check(*effective(user, defaults, name))
 
 
-def plan_launch(user: Values, defaults: Values, *, name: str | None = None) -> LaunchPlan:
+def plan_launch(
+    user: Values, defaults: Values, *, name: str | None = None, rules: checks.Rules = checks.RULES
+) -> LaunchPlan:
     """The plan for the user's values over the chart's `defaults` (`values.chart_defaults("run")`).
 
-    `name` is what `--name` gave. Raises CheckFailed with every problem at once.
+    `name` is what `--name` gave. Raises CheckFailed with every problem at once. With fewer `rules` than all, the plan
+    may lack what these ask for, and is not to be submitted.
     """
     user, values = effective(user, defaults, name)
-    problems = checks.check(user, values)
+    problems = checks.check(user, values, rules)
     if checks.has_errors(problems):
         raise CheckFailed(problems)
     tree = values.tree
@@ -97,7 +100,9 @@ def plan_launch(user: Values, defaults: Values, *, name: str | None = None) -> L
     )
 
 
-_OF_ALL_SHAPES = {"topologies", "larger", "machineTypes", "defaultMachineType", "dimensions", "coresPerChip"}
+_OF_ALL_SHAPES = {
+    *("topologies", "larger", "machineTypes", "hostMemoryGiB", "defaultMachineType", "dimensions", "coresPerChip"),
+}
 
 
 def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:

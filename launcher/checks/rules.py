@@ -44,9 +44,11 @@ __all__ = [
     "OWNED_WITH_DATA",
     "POSITIVE",
     "RULES",
+    "SHAPE_RULES",
     "WARNING",
     "Case",
     "Problem",
+    "Rules",
     "check",
     "has_errors",
     "maxtext",
@@ -69,8 +71,11 @@ CLUSTER_LIMIT = 41  # characters of a RayCluster's name; the same webhook
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
-def check(user: Values, effective: Values) -> list[Problem]:
-    """All problems, sorted by file and line; those that nobody's line shows come last."""
+def check(user: Values, effective: Values, rules: Rules | None = None) -> list[Problem]:
+    """All problems, sorted by file and line; those that nobody's line shows come last.
+
+    Of rules across keys only `rules` are asked (default: all); each key is looked at by itself all the same.
+    """
     case = Case(user, effective)
     if set(user.origins) <= {("run",), ("run", "name")}:
         return [case.problem("empty", (), "there are no values; name a file with -f, such as the preset quickstart.")]
@@ -80,7 +85,7 @@ def check(user: Values, effective: Values) -> list[Problem]:
     if isinstance(case.tree.get("train"), dict):
         problems += _train_keys(case)
     case.mistyped = any(problem.rule == "unknown-key" for problem in problems)
-    for reads, rule in RULES:
+    for reads, rule in RULES if rules is None else rules:
         if not any(_overlap(path, read) for path in broken for read in reads):
             problems += rule(case)
     return sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key, p.rule))
@@ -310,8 +315,7 @@ def _files(case: Case, path: tuple[str, ...], files: Sequence[str]) -> Iterator[
             yield case.problem("data", path, message)
 
 
-def _slice(case: Case) -> Iterator[Problem]:
-    table = case.tree.get("common", {}).get("accelerators", {})
+def _reservation(case: Case) -> Iterator[Problem]:
     if _is_elsewhere(case):
         return
     part = case.tree["slice"]
@@ -321,6 +325,13 @@ def _slice(case: Case) -> Iterator[Problem]:
     if part["reservation"] and part["provisioning"] != "reservation":
         message = f"slice.reservation needs slice.provisioning: reservation, which is {part['provisioning']}."
         yield from case.across("reservation", ("slice", "reservation"), message, "slice.provisioning")
+
+
+def _slice(case: Case) -> Iterator[Problem]:
+    table = case.tree.get("common", {}).get("accelerators", {})
+    if _is_elsewhere(case):
+        return
+    part = case.tree["slice"]
     if next(contradictions(case), None):
         return  # a row that contradicts itself is told by itself
     try:
@@ -389,10 +400,13 @@ def _storage(case: Case) -> Iterator[Problem]:
             yield replace(problem, key="storage.sidecarLimits")  # the sentence names the rest
 
 
-RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
+type Rules = Sequence[tuple[tuple[str, ...], Rule]]
+
+RULES: Rules = (
     (("run.name", "run.kind"), _name),
     (("run.cluster", "run.kind"), _cluster),
     (("data", "run.command", "train"), _data),
+    (("slice", "common", "run.kind"), _reservation),
     (("slice", "common"), _slice),
     (("run.kind", "storage", "slice.accelerator", "common"), _local),
     (("run.kind", "storage", "run.command"), _storage),
@@ -400,3 +414,13 @@ RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     *TRACKING_RULES,
 )
 """Each rule with the keys that it reads."""
+
+SHAPE_RULES: Rules = (
+    (("slice", "common"), contradictions),
+    *(
+        (reads, rule)
+        for reads, rule in RULES
+        if all(read.split(".")[0] in ("slice", "train", "common") for read in reads)
+    ),
+)
+"""Those that say whether the model can be laid out on the slice: they need nothing but slice and train."""

@@ -47,7 +47,7 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
   {{- else -}}
     {{- $perHost := get $machines $machine | default 1 | int64 -}}
     {{- $of := dict "name" $name "machineType" $machine "topology" $topology "chipsPerHost" $perHost "hosts" $hosts "chips" (mul $perHost $hosts) -}}
-    {{- omit $row "topologies" "larger" "machineTypes" "defaultMachineType" "dimensions" "coresPerChip" | mergeOverwrite $of | toJson -}}
+    {{- omit $row "topologies" "larger" "machineTypes" "hostMemoryGiB" "defaultMachineType" "dimensions" "coresPerChip" | mergeOverwrite $of | toJson -}}
   {{- end -}}
 {{- end -}}
 
