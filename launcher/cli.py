@@ -12,6 +12,7 @@ VERBS = (
     "render",
     "values",
     "check",
+    "forecast",
     "diff",
     "install",
     "uninstall",

@@ -24,6 +24,7 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits, and plots.
 """
 
 from launcher.api.finding import NoSuchRun, backend_for, backends, find, list_runs, resolve
+from launcher.api.forecasts import forecast, refuse_misfits
 from launcher.api.images import build_image, image_commands, plan_image
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, report
 from launcher.api.plans import check, plan, render, values
@@ -58,6 +59,7 @@ __all__ = [
     "explain",
     "find",
     "find_sweep",
+    "forecast",
     "gone_or",
     "image_commands",
     "install",
@@ -71,6 +73,7 @@ __all__ = [
     "plan_sweep",
     "preview",
     "preview_sweep",
+    "refuse_misfits",
     "render",
     "report",
     "resolve",

@@ -47,18 +47,25 @@ def check(
     live: bool = False,
     place: Place = ANYWHERE,
 ) -> Sequence[Problem]:
-    """Every rule that can be told without chips: what is broken, and the warnings.
+    """Every rule that can be told without chips: what is broken, and the warnings; and what an earlier forecast of the
+    same program found not to fit.
 
     With `live`, those too that only the cluster can tell, once none of the others is broken.
     """
     from launcher.checks.problems import has_errors
+    from launcher.forecast import known
     from launcher.plan import check_launch
     from launcher.values.files import chart_defaults, load
 
     found = check_launch(load(files, sets), chart_defaults(CHART), name=name)
-    if not live or has_errors(found):
+    if has_errors(found):
         return found
     wanted = plan(files, sets, name=name)
+    misfit = known.problem(wanted)
+    if misfit is not None:
+        found = [*found, misfit]
+    if not live or has_errors(found):
+        return found
     return [*found, *backend_for(wanted, place).problems(wanted)]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from launcher.api.finding import backend_for, find
+from launcher.api.forecasts import refuse_misfits
 from launcher.cluster_errors import Unreachable
 from launcher.errors import ExitCode, LauncherError
 from launcher.place import ANYWHERE, Place
@@ -38,8 +39,10 @@ def preview(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = AN
 def submit(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> Submission:
     """Start the run, or find or resume the one that has its name; returns at once.
 
-    `accept_changes` goes on from the last checkpoint with a config that differs from the run's.
+    `accept_changes` goes on from the last checkpoint with a config that differs from the run's. Raises CheckFailed
+    where an earlier forecast found that it does not fit.
     """
+    refuse_misfits(plan)
     return backend_for(plan, place).submit(plan, accept_changes=accept_changes)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from launcher.api.finding import backend_for, resolve
+from launcher.api.forecasts import refuse_misfits
 from launcher.api.plans import CHART
 from launcher.api.runs import WaitTimeout, preview
 from launcher.cluster_errors import Unreachable
@@ -55,6 +56,7 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place 
     """
     from launcher.sweeps import sweep as sweeps
 
+    refuse_misfits(*plan.plans)
     return sweeps.submit(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 @click.option("--detach", is_flag=True, help="Return once the run has started, instead of following it.")
 @click.option("--dry-run", is_flag=True, help="Print the run config and say what would happen; create nothing.")
-@click.option("--force", is_flag=True, help="Submit what the cluster says could never start there.")
+@click.option("--force", is_flag=True, help="Submit what could never start or does not fit.")
 @click.option("--continue", "accept_changes", is_flag=True, help="Go on from the last checkpoint with new values.")
 @submit_place_options
 @format_option
@@ -43,7 +43,8 @@ def command(
     run.kind says where it goes: to this machine, or to a cluster, whose namespace is the team's. The exit code is the
     run's: 0 when it succeeded, 1 when it failed or was cancelled. Ctrl-C stops following, never the run.
 
-    A cluster is asked first whether the run could ever start there: its queue, its quota, what its pods name.
+    A cluster is asked first whether the run could ever start there: its queue, its quota, what its pods name. A run
+    that launcher forecast has found not to fit in its chips' memory is refused.
 
     Submitting a name again follows a run that goes on, and resumes one that has failed, was cancelled or interrupted
     from its last checkpoint.
@@ -59,11 +60,13 @@ def command(
 
         swept = api.plan_sweep(files, sets, sweeps, name=name, force=force)
         output.narrate(*(f"Warning: {warning}" for warning in swept.warnings))
+        api.refuse_misfits(*swept.plans)
         if dry_run:
             return _sweep.preview(swept, place, accept_changes=accept_changes, form=form)
         return _sweep.submit(swept, place, accept_changes=accept_changes, detach=detach, form=form)
     plan = api.plan(files, sets, name=name, force=force)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
+    api.refuse_misfits(plan)
     if dry_run:
         preview = api.preview(plan, accept_changes=accept_changes, place=place)
         output.narrate(preview.said)

@@ -1,0 +1,53 @@
+"""What will happen on the chips, before anything is submitted. Asks no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from launcher.api.plans import CHART
+
+if TYPE_CHECKING:
+    from launcher.forecast.forecast import Forecast
+    from launcher.forecast.watch import Watch
+    from launcher.plan import LaunchPlan
+
+
+def forecast(
+    files: Sequence[str],
+    sets: Sequence[str] = (),
+    *,
+    tokens: float | None = None,
+    search_seconds: float = 600,
+    timeout_seconds: float = 1800,
+    fresh: bool = False,
+    watch: Watch | None = None,
+) -> Forecast:
+    """Does the run of these values fit, how fast is a step, what does it cost, what would make it fit.
+
+    Only slice and train are needed in them. The TPU compiler is asked, once for each program (`fresh`: again), in a
+    process of its own that may take `timeout_seconds`; where the run does not fit, changes are compiled for
+    `search_seconds` until one does. `tokens` is what the cost is for, instead of train.steps.
+
+    Raises launcher.plan.CheckFailed where a rule is broken, and LauncherError where the compiler is not installed or
+    refuses the run.
+    """
+    from launcher.checks.rules import SHAPE_RULES
+    from launcher.forecast.child import Limits
+    from launcher.forecast.compiled import Compiler
+    from launcher.forecast.forecast import forecast as make
+    from launcher.forecast.watch import Silent
+    from launcher.plan import plan_launch
+    from launcher.values.files import chart_defaults, load
+
+    plan = plan_launch(load(files, sets), chart_defaults(CHART), rules=SHAPE_RULES)
+    compiler = Compiler(limits=Limits(seconds=timeout_seconds), fresh=fresh, watch=watch or Silent())
+    return make(plan, compiler, search_seconds=search_seconds, tokens=tokens)
+
+
+def refuse_misfits(*plans: LaunchPlan) -> None:
+    """Raises launcher.plan.CheckFailed where an earlier forecast found that a plan does not fit, and names the change
+    that makes it fit where one is known. Compiles nothing; a plan that is forced passes."""
+    from launcher.forecast.known import refuse
+
+    refuse(*plans)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from launcher.commands._options import format_option, values_options
+
+
+class Tokens(click.ParamType[float]):
+    """A number of tokens: "1e9", "15T", "300B", "500M"."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value)
+        factor = {"T": 1e12, "B": 1e9, "M": 1e6}.get(text[-1:].upper(), 0)
+        try:
+            tokens = float(text[:-1]) * factor if factor else float(text)
+        except ValueError:
+            tokens = 0
+        if not 0 < tokens < float("inf"):
+            self.fail(f'"{text}" is no number of tokens; write 500M, 300B, 15T or 1e9.', param, ctx)
+        return tokens
+
+
+@click.command()
+@values_options
+@click.option("--tokens", type=Tokens(), metavar="NUMBER", help="What the cost is for, instead of train.steps: 15T.")
+@click.option(
+    "--search",
+    type=click.FloatRange(min=0),
+    default=10,
+    metavar="MINUTES",
+    help="Where it does not fit, try changes for so long (default: 10; 0: none).",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30,
+    metavar="MINUTES",
+    help="What one compile may take (default: 30).",
+)
+@click.option("--no-cache", is_flag=True, help="Compile what was compiled before, too.")
+@format_option
+def command(
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    tokens: float | None,
+    search: float,
+    timeout: float,
+    no_cache: bool,
+    form: str,
+) -> int:
+    """Say what will happen on the chips: does it fit, how fast is a step, what does the run cost.
+
+    The TPU compiler tells, which needs no TPU: it compiles the very step that would run, which takes minutes, and
+    keeps the answer. Only slice and train have to be in the values. Nothing is submitted.
+
+    Exit code 0 where the run fits; 1 where it does not, or where that cannot be told (CPUs and GPUs).
+    """
+    from launcher import api, output
+    from launcher.forecast import output as texts
+    from launcher.forecast.watch import shown
+
+    with shown() as watch:
+        found = api.forecast(
+            files,
+            sets,
+            tokens=tokens,
+            search_seconds=search * 60,
+            timeout_seconds=timeout * 60,
+            fresh=no_cache,
+            watch=watch,
+        )
+    output.emit(found.as_json(), form, texts.text(found))
+    if not found.fits:
+        output.narrate(f"Error: {found.says}")
+    return 0 if found.fits else 1

@@ -1,0 +1,140 @@
+"""Compiled programs by their keys, in the user's cache folder: one file each, written in one step.
+
+A compile that fails or is interrupted leaves nothing here, and a file that is damaged counts as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import LauncherError
+from launcher.forecast import program
+from launcher.forecast.program import DamagedProgram, Program
+from launcher.forecast.request import Request
+
+LIMIT_BYTES = 512 << 20
+"""What all entries may take; those that were not used for the longest go first."""
+_LOOK_SECONDS = 0.2
+
+
+def folder() -> Path:
+    """$SLIPWAY_CACHE, else slipway in the user's cache folder; below it, forecast."""
+    given = os.environ.get("SLIPWAY_CACHE")
+    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slipway"
+    return base.expanduser().absolute() / "forecast"
+
+
+@dataclass(frozen=True)
+class Cache:
+    folder: Path
+    limit: int = LIMIT_BYTES
+
+    def path(self, key: str) -> Path:
+        return self.folder / f"{key}.json"
+
+    def get(self, request: Request, warn: Callable[[str], None] = lambda _: None) -> Program | None:
+        """The request's program, or None. A damaged entry is told to `warn`, and is none."""
+        path = self.path(request.key)
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            warn(f"The cached forecast {path} cannot be read: {error.strerror}. It is made anew.")
+            return None
+        try:
+            entry = json.loads(text)
+            if not isinstance(entry, dict) or entry.get("key") != request.key:
+                raise DamagedProgram("it is another one's")
+            found = program.read(entry.get("program"))
+        except (ValueError, RecursionError) as error:
+            warn(f"The cached forecast {path} is damaged ({error}). It is made anew.")
+            return None
+        with contextlib.suppress(OSError):  # a cache that may only be read serves as well
+            os.utime(path)
+        return found
+
+    def put(self, request: Request, found: Program) -> None:
+        """Keep the program, in one step; then make room. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        entry = {"key": request.key, "config": request.config, "program": found.raw}
+        draft = self.folder / f".{request.key}.{uuid.uuid4().hex[:12]}"
+        try:
+            draft.write_text(json.dumps(entry), encoding="utf-8")
+            draft.replace(self.path(request.key))
+        finally:
+            draft.unlink(missing_ok=True)
+        self._make_room()
+
+    @contextlib.contextmanager
+    def locked(self, key: str, waiting: Callable[[], None]) -> Iterator[None]:
+        """Only one process at a time compiles for a key; `waiting` is called once where another one does.
+
+        The lock is the kernel's: it ends with the process that holds it, however that ends. Raises LauncherError where
+        the folder cannot be written to.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = self.folder / f"{key}.lock"
+            said = False
+            while True:
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if _is(path, file):
+                        break
+                    os.close(file)  # its last holder has removed it
+                except BlockingIOError:
+                    os.close(file)
+                    if not said:
+                        waiting()
+                    said = True
+                    time.sleep(_LOOK_SECONDS)
+                except BaseException:
+                    os.close(file)
+                    raise
+        except OSError as error:
+            raise LauncherError(
+                f"The folder of forecasts, {self.folder}, cannot be written to: {error.strerror}.",
+                "SLIPWAY_CACHE names another folder.",
+            ) from error
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(file)
+
+    def _make_room(self) -> None:
+        entries = []
+        now = time.time()
+        for path in self.folder.glob("*.json"):
+            with contextlib.suppress(OSError):  # another process makes room, too
+                stat = path.stat()
+                entries.append((stat.st_mtime, stat.st_size, path))
+        for path in self.folder.glob(".*"):  # drafts of processes that were killed while they wrote
+            with contextlib.suppress(OSError):
+                if now - path.stat().st_mtime > 3600:
+                    path.unlink()
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries)[:-1]:  # the newest stays, whatever its size
+            if total <= self.limit:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size
+
+
+def _is(path: Path, file: int) -> bool:
+    """Whether the open file is the one that has this path now."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False

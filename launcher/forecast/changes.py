@@ -1,0 +1,151 @@
+"""Changes that could make a run fit that does not, in the order in which a practitioner tries them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher import accelerators
+from launcher.errors import LauncherError
+from launcher.forecast.fit import Verdict, chips_of
+from launcher.forecast.program import Program
+from launcher.plan import LaunchPlan, plan_launch
+from launcher.values.files import chart_defaults
+from launcher.values.tree import Origin, set_value
+
+# MaxText's defaults (configs/base.yml), where the values leave them.
+_BATCH, _REMAT = 12, "full"
+# A parameter and Adam's two moments, 4 bytes each, where the values say nothing of these.
+_STATE_BYTES = 12
+_STATE_KEYS = {
+    *("weight_dtype", "mu_dtype", "opt_type", "optimizer_memory_host_offload", "parameter_memory_host_offload"),
+    *("quantize_optimizer_state", "use_qwix_quantization"),
+}
+# Along these axes of the mesh parameters are split; along the others they are copied.
+_SPLITS = ("fsdp", "fsdp_transpose", "tensor", "tensor_transpose", "tensor_sequence", "expert", "stage", "pipeline")
+# An estimate that is off by so much still gets its compile.
+_DOUBT = 1.15
+_LARGER = 3
+_OFFLOADED = {"remat_policy": "custom", "decoder_layer_input": "offload"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """`sets` are values by their keys, as --set takes them; `says` what they do, in a few words."""
+
+    sets: Mapping[str, Any]
+    says: str
+
+    @property
+    def options(self) -> str:
+        """As options of a command."""
+        return " ".join(f"--set {key}={_spelled(value)}" for key, value in self.sets.items())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"sets": dict(self.sets), "options": self.options, "says": self.says}
+
+
+def changes(plan: LaunchPlan, program: Program, verdict: Verdict) -> Iterator[Change]:
+    """What to try, least loss first; what cannot fit by a bound that needs no compile is left out."""
+    train = plan.config["train"]
+    batches = [batch for batch in _smaller(train) if _may_fit(plan, program, verdict, batch)]
+    state = _state(program, train)
+    state_fits = state is None or state <= verdict.hbm_capacity
+    full = {} if str(train.get("remat_policy") or _REMAT) == "full" else {"train.remat_policy": "full"}
+    if state_fits:
+        for batch in batches:
+            yield Change({"train.per_device_batch_size": batch}, "a smaller batch")
+        if full:
+            yield Change(full, "recomputing all activations in the backward pass")
+            for batch in _smaller(train):
+                yield Change({**full, "train.per_device_batch_size": batch}, "recomputing all, and a smaller batch")
+        if any(train.get(key) != value for key, value in _OFFLOADED.items()):
+            offloaded = {f"train.{key}": value for key, value in _OFFLOADED.items()}
+            yield Change(offloaded, "the layers' inputs waiting in the host's memory")
+            for batch in _smaller(train)[-1:]:
+                yield Change({**offloaded, "train.per_device_batch_size": batch}, "the same, and a smaller batch")
+    sharded = _all_fsdp(train)
+    least = dict.fromkeys(["train.per_device_batch_size"] if _smaller(train) else [], 1) | full
+    if sharded:
+        yield Change(sharded, "parameters split over all chips")
+        if least:
+            yield Change({**sharded, **least}, "parameters split over all chips, and less to keep")
+    for topology in _larger(plan):
+        grown: dict[str, Any] = {"slice.topology": topology}
+        grown |= {"slice.machineType": ""} if plan.config["slice"]["machineType"] else {}
+        grown |= sharded or ({"train.ici_fsdp_parallelism": -1} if train.get("ici_fsdp_parallelism") != -1 else {})
+        yield Change(grown, "a larger slice")
+        if least:
+            yield Change({**grown, **least}, "a larger slice, and less to keep")
+
+
+def changed(plan: LaunchPlan, change: Change, rules: Any) -> LaunchPlan | None:
+    """The plan with the change; None where a rule forbids it."""
+    user = plan.user
+    for key, value in change.sets.items():
+        user = set_value(user, tuple(key.split(".")), value, Origin("--set", 1))
+    try:
+        return plan_launch(user, chart_defaults("run"), rules=rules)
+    except LauncherError:
+        return None
+
+
+def _smaller(train: Mapping[str, Any]) -> list[int]:
+    """Whole batches below the present one, halving, and none that is skipped among the small ones."""
+    batch = float(train.get("per_device_batch_size") or _BATCH)
+    found = []
+    while batch > 1:
+        batch = max(1, int(batch) - 1 if batch <= 4 else int(batch // 2))
+        found.append(int(batch))
+    return found
+
+
+def _state(program: Program, train: Mapping[str, Any]) -> int | None:
+    """Bytes that the parameters and their optimizer take on a device at least, by arithmetic; None: not known."""
+    parameters = program.model.parameters
+    if program.memory.arguments is not None:
+        return program.memory.arguments
+    if parameters is None or not program.mesh or _STATE_KEYS & {key for key in train if train[key] is not None}:
+        return None
+    split = 1
+    for axis in _SPLITS:
+        split *= program.mesh.get(axis, 1)
+    return parameters * _STATE_BYTES // split
+
+
+def _may_fit(plan: LaunchPlan, program: Program, verdict: Verdict, batch: int) -> bool:
+    """Whether a batch may do: all but the state shrinks with it at best."""
+    train = plan.config["train"]
+    state, used = _state(program, train), program.memory.total
+    now = float(train.get("per_device_batch_size") or _BATCH)
+    if state is None or used is None or used <= state:
+        return True
+    return state + (used - state) * batch / now <= verdict.hbm_capacity * _DOUBT
+
+
+def _all_fsdp(train: Mapping[str, Any]) -> dict[str, Any]:
+    """Every axis within a slice for FSDP; {} where it is so already."""
+    others = {
+        f"train.{key}": 1
+        for key, value in train.items()
+        if key.startswith("ici_") and key.endswith("_parallelism") and key != "ici_fsdp_parallelism" and value != 1
+    }
+    return {"train.ici_fsdp_parallelism": -1, **others} if others else {}
+
+
+def _larger(plan: LaunchPlan) -> list[str]:
+    """The next shapes of the same accelerator, each with more chips than the one before."""
+    row = plan.values.tree["common"]["accelerators"][plan.config["accelerator"]["name"]]
+    now = chips_of(plan.config) // int(plan.config["slice"].get("count") or 1)
+    best: dict[int, str] = {}
+    for shape in accelerators.topologies(row):
+        chips = accelerators.chips(shape)
+        if chips > now and chips & (chips - 1) == 0:
+            best.setdefault(chips, shape)
+    return [best[chips] for chips in sorted(best)[:_LARGER]]
+
+
+def _spelled(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,69 @@
+"""What the steps of a run cost: chips x hours x price, by the price table in the values (common.prices)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+NOT_IN_IT = "Steps alone: time in the queue, start-up, checkpoints, evaluations and restarts are not in it."
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`hours` of `chips` for `steps`; `usd` is None where no price is known, and `says` then how to set one.
+
+    `usd_per_chip_hour`, `region`, `date` and `source` are the table's; `tokens` is None where a step's are not known.
+    """
+
+    steps: int
+    tokens: float | None
+    hours: float
+    chips: int
+    chip_hours: float
+    provisioning: str
+    usd_per_chip_hour: float | None
+    usd: float | None
+    region: str
+    date: str
+    source: str
+    says: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cost(
+    values: Mapping[str, Any],
+    *,
+    step_seconds: float,
+    chips: int,
+    tokens_per_step: float | None,
+    tokens: float | None = None,
+) -> Cost | None:
+    """Of the effective `values`: for train.steps, or for as many steps as `tokens` take. None without either."""
+    steps = values["train"].get("steps")
+    if tokens is not None and tokens_per_step:
+        steps = math.ceil(tokens / tokens_per_step)
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        return None
+    accelerator, provisioning = values["slice"]["accelerator"], values["slice"]["provisioning"]
+    row = (values["common"].get("prices") or {}).get(accelerator) or {}
+    price = (row.get("perChipHour") or {}).get(provisioning)
+    hours = steps * step_seconds / 3600
+    key = f"common.prices.{accelerator}.perChipHour.{provisioning}"
+    return Cost(
+        steps=steps,
+        tokens=steps * tokens_per_step if tokens_per_step else None,
+        hours=hours,
+        chips=chips,
+        chip_hours=chips * hours,
+        provisioning=provisioning,
+        usd_per_chip_hour=price,
+        usd=None if price is None else chips * hours * price,
+        region=str(row.get("region", "")),
+        date=str(row.get("date", "")),
+        source=str(row.get("source", "")),
+        says=NOT_IN_IT if price is not None else f"No price is known for {accelerator}, {provisioning}; set {key}.",
+    )

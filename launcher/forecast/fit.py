@@ -1,0 +1,91 @@
+"""Whether a compiled step fits: in the chips' HBM, and what is offloaded in the hosts' memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.forecast.program import Program
+from launcher.plan import LaunchPlan
+
+GIB = 1 << 30
+_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`hbm` bytes of the `hbm_capacity` that one device has, `host` bytes of the `host_capacity` that one host has.
+
+    None is not known: of a host whose machine type the table does not have, or what the compiler did not say.
+    `says` is a sentence; `margin` the bytes of HBM that are left, less than 0 where they are missing.
+    """
+
+    fits: bool
+    hbm: int | None
+    hbm_capacity: int
+    host: int
+    host_capacity: int | None
+    says: str
+
+    @property
+    def margin(self) -> int | None:
+        return None if self.hbm is None else self.hbm_capacity - self.hbm
+
+
+def verdict(program: Program, plan: LaunchPlan) -> Verdict:
+    """Of the plan's program."""
+    row = plan.config["accelerator"]
+    per_chip = devices_per_chip(program, plan)
+    capacity = program.memory.capacity or int(row["hbmGiB"] * GIB / per_chip)
+    used = program.memory.total
+    host = program.memory.host.total * per_chip * row["chipsPerHost"]
+    room, whose = _host_memory(plan)
+    device = "a chip" if per_chip == 1 else f"a device (each chip is {per_chip})"
+    fits = program.fits and (used is None or used <= capacity)
+    if not fits:
+        needs = f"{gib(used)} of HBM" if used else "more HBM than there is"
+        says = f"It does not fit: a step needs {needs}, and {device} has {gib(capacity)}."
+    elif room is not None and host > room:
+        fits = False
+        says = f"It does not fit: what is offloaded takes {gib(host)} of a host's memory, and {whose} is {gib(room)}."
+    else:
+        left = f", {1 - used / capacity:.0%} of it left" if used is not None else ""
+        says = f"It fits: {gib(used)} of {device}'s {gib(capacity)}{left}."
+    return Verdict(fits, used, capacity, host, room, says)
+
+
+def devices_per_chip(program: Program, plan: LaunchPlan) -> int:
+    """JAX's devices on one chip: two on Ironwood, and one on the others."""
+    chips = chips_of(plan.config)
+    return max(1, program.devices // chips) if program.devices else 1
+
+
+def chips_of(config: Mapping[str, Any]) -> int:
+    """Chips of the whole run, over all slices."""
+    return int(config["accelerator"]["chips"]) * int(config["slice"].get("count") or 1)
+
+
+def _host_memory(plan: LaunchPlan) -> tuple[int | None, str]:
+    """Bytes that the trainer may take on a host, and whose they are: the pod's limit, or the machine's."""
+    row = plan.config["accelerator"]
+    table = plan.values.tree["common"]["accelerators"][row["name"]]
+    machine = (table.get("hostMemoryGiB") or {}).get(row["machineType"])
+    limit = quantity(str((plan.config.get("worker") or {}).get("memory") or ""))
+    if limit is not None and (machine is None or limit < machine * GIB):
+        return limit, "worker.memory"
+    return (int(machine * GIB) if machine else None), f"that of {row['machineType']}"
+
+
+def quantity(text: str) -> int | None:
+    """Bytes of an amount as Kubernetes writes it: "200G", "16Gi"; None where it is none."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?", text)
+    return int(float(found[1]) * _UNITS.get(found[2], 1)) if found else None
+
+
+def gib(size: float | None) -> str:
+    """Bytes as people read them: "15.9 GiB"."""
+    if size is None:
+        return "an unknown amount"
+    return f"{size / GIB:.1f} GiB" if abs(size) >= GIB / 10 else f"{size / (1 << 20):.1f} MiB"

@@ -1,0 +1,190 @@
+"""All that `launcher forecast` says of a run: does it fit, how fast is it, what does it cost, what should change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from launcher import output
+from launcher.checks.rules import SHAPE_RULES
+from launcher.errors import LauncherError
+from launcher.forecast import fit
+from launcher.forecast.changes import Change, changed, changes
+from launcher.forecast.child import OutOfTime
+from launcher.forecast.compiled import Compiler, describe
+from launcher.forecast.cost import Cost, cost
+from launcher.forecast.fit import Verdict
+from launcher.forecast.program import Program
+from launcher.plan import LaunchPlan
+
+SEARCH_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one step: `parts` are seconds by what they go to; the rates are of one device, None where not known."""
+
+    step_seconds: float
+    parts: Mapping[str, float]
+    tokens_per_second_per_device: float | None
+    tflops_per_second_per_device: float | None
+    mfu: float | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """`fits` is None where it cannot be told (GPUs and CPUs), and `says` the verdict as a sentence.
+
+    `change` is one that was compiled and fits, where the run does not; `suggestions` are sentences, `notes` what else
+    is to be known. `program` is None where nothing was compiled.
+    """
+
+    what: str
+    fits: bool | None
+    says: str
+    chips: int
+    program: Program | None = None
+    verdict: Verdict | None = None
+    speed: Speed | None = None
+    cost: Cost | None = None
+    change: Change | None = None
+    suggestions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    cached: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        memory = self.program.memory if self.program else None
+        verdict, speed = self.verdict, self.speed
+        keys = ("arguments", "outputs", "temporaries", "aliased", "code", "total")
+        return {
+            "fits": self.fits,
+            "says": self.says,
+            "hbm_bytes": {key: getattr(memory, key) for key in keys} | {"capacity": verdict and verdict.hbm_capacity}
+            if memory
+            else None,
+            "hbm_margin_bytes": verdict.margin if verdict else None,
+            "host_bytes": {"total": verdict.host, "capacity": verdict.host_capacity} if verdict else None,
+            "buffers": [asdict(one) for one in self.program.buffers] if self.program else [],
+            "step_seconds": speed.step_seconds if speed else None,
+            "parts": dict(speed.parts) if speed else {},
+            "tokens_per_second_per_device": speed.tokens_per_second_per_device if speed else None,
+            "tflops_per_second_per_device": speed.tflops_per_second_per_device if speed else None,
+            "mfu": speed.mfu if speed else None,
+            "cost": self.cost.as_json() if self.cost else None,
+            "suggestions": list(self.suggestions),
+            "change": self.change.as_json() if self.change else None,
+            "notes": list(self.notes),
+            "chips": self.chips,
+            "devices": self.program.devices if self.program else None,
+            "mesh": dict(self.program.mesh) if self.program else {},
+            "versions": dict(self.program.versions) if self.program else {},
+            "compile_seconds": self.program.seconds if self.program else None,
+            "cached": self.cached,
+        }
+
+
+def forecast(
+    plan: LaunchPlan, compiler: Compiler, *, search_seconds: float = SEARCH_SECONDS, tokens: float | None = None
+) -> Forecast:
+    """The forecast for the plan. Where it does not fit, changes are compiled for `search_seconds` until one fits.
+
+    `tokens` is what the cost is for, instead of train.steps. Raises LauncherError where no program comes of it.
+    """
+    if plan.config["accelerator"]["kind"] != "tpu":
+        return _without_compiler(plan)
+    program, cached = compiler.program(plan)
+    verdict = fit.verdict(program, plan)
+    known = {
+        "what": describe(plan),
+        "fits": verdict.fits,
+        "says": verdict.says,
+        "chips": fit.chips_of(plan.config),
+        "program": program,
+        "verdict": verdict,
+        "cached": cached,
+    }
+    if not verdict.fits:
+        change, sentences = _search(plan, program, verdict, compiler, search_seconds)
+        return Forecast(**known, change=change, suggestions=tuple(sentences))
+    speed = speed_of(program, plan)
+    devices = program.devices or fit.chips_of(plan.config)
+    per_step = program.model.tokens_per_step_per_device
+    spent = cost(
+        plan.values.tree,
+        step_seconds=speed.step_seconds,
+        chips=fit.chips_of(plan.config),
+        tokens_per_step=per_step * devices if per_step else None,
+        tokens=tokens,
+    )
+    return Forecast(**known, speed=speed, cost=spent, notes=speed.notes)
+
+
+def speed_of(program: Program, plan: LaunchPlan) -> Speed:
+    """How fast a step is that fits."""
+    from launcher.forecast.step_time import predict
+
+    step = predict(program, plan.config)
+    model = program.model
+    flops = model.flops_per_step_per_device
+    tflops = flops / step.seconds / 1e12 if flops else None
+    peak = float(plan.config["accelerator"].get("peakTflops") or 0) / fit.devices_per_chip(program, plan)
+    tokens = model.tokens_per_step_per_device
+    return Speed(
+        step_seconds=step.seconds,
+        parts=step.parts,
+        tokens_per_second_per_device=tokens / step.seconds if tokens else None,
+        tflops_per_second_per_device=tflops,
+        mfu=tflops / peak if tflops and peak else None,
+        notes=tuple(step.notes),
+    )
+
+
+def _search(
+    plan: LaunchPlan, program: Program, verdict: Verdict, compiler: Compiler, seconds: float
+) -> tuple[Change | None, list[str]]:
+    """A change that fits, as the compiler says of it, and sentences on what was tried."""
+    deadline = time.monotonic() + seconds
+    tried = 0
+    for change in changes(plan, program, verdict):
+        other = changed(plan, change, SHAPE_RULES)
+        if other is None:
+            continue
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            found, _ = compiler.program(other, seconds=left)
+        except OutOfTime:
+            break
+        except LauncherError as error:  # what MaxText or the compiler refuses is no way out
+            compiler.watch.say(f"{change.options}: {error.message}")
+            continue
+        tried += 1
+        judged = fit.verdict(found, other)
+        if judged.fits:
+            return change, [f"{_sentence(change)} {judged.says}"]
+        compiler.watch.say(f"{change.options}: {judged.says}")
+    else:
+        return None, ["No change that Slipway knows makes it fit; take an accelerator with more memory."]
+    took = output.duration(seconds)
+    return None, [f"{tried} changes were compiled in {took}, and none fits; --search MINUTES tries more."]
+
+
+def _sentence(change: Change) -> str:
+    return f"Add {change.options} ({change.says})."
+
+
+def _without_compiler(plan: LaunchPlan) -> Forecast:
+    """For GPUs and CPUs: what can be said without inventing a number."""
+    row = plan.config["accelerator"]
+    kind = "GPUs" if row["kind"] == "gpu" else "CPUs"
+    says = (
+        f"{row['name']}: no forecast can be made for {kind}: there is no compiler for them that works without one. "
+        "Whether the run fits, how fast it is and what it costs is not known."
+    )
+    hint = "A short run tells: --set train.steps=10, then launcher report."
+    return Forecast(describe(plan), None, says, fit.chips_of(plan.config), suggestions=(hint,))

@@ -1,0 +1,59 @@
+"""What the cache knows already of a plan, without compiling anything."""
+
+from __future__ import annotations
+
+from launcher.checks.problems import ERROR, Problem
+from launcher.checks.rules import SHAPE_RULES
+from launcher.errors import LauncherError
+from launcher.forecast.cache import Cache, folder
+from launcher.forecast.changes import Change, changed, changes
+from launcher.forecast.fit import Verdict, verdict
+from launcher.forecast.program import Program
+from launcher.forecast.request import request
+from launcher.plan import CheckFailed, LaunchPlan
+
+RULE = "does-not-fit"
+
+
+def program(plan: LaunchPlan) -> Program | None:
+    """The plan's program where it was compiled before; None where it was not, or never can be here."""
+    if plan.config["accelerator"]["kind"] != "tpu" or plan.config["run"]["command"]:
+        return None
+    try:
+        return Cache(folder()).get(request(plan))
+    except LauncherError:  # the compiler is not installed
+        return None
+
+
+def problem(plan: LaunchPlan) -> Problem | None:
+    """That the plan cannot fit, and the change that would make it fit, where the cache has both."""
+    found = program(plan)
+    if found is None:
+        return None
+    judged = verdict(found, plan)
+    if judged.fits:
+        return None
+    change = _change(plan, found, judged)
+    message = f"{judged.says} "
+    message += f"It fits with {change.options}." if change else "launcher forecast looks for a change that would do."
+    origin = plan.user.origin(("slice", "topology"))
+    file, line = (origin.file, origin.line) if origin else (None, None)
+    return Problem(RULE, ERROR, message, file, line, "slice.topology")
+
+
+def refuse(*plans: LaunchPlan) -> None:
+    """Raises CheckFailed where one of the plans is known not to fit, unless it is forced."""
+    found = [one for plan in plans if not plan.force and (one := problem(plan)) is not None]
+    if found:
+        failed = CheckFailed(list(dict.fromkeys(found)))
+        failed.hint = "launcher forecast has the whole of it; --force submits it all the same."
+        raise failed
+
+
+def _change(plan: LaunchPlan, found: Program, judged: Verdict) -> Change | None:
+    for change in changes(plan, found, judged):
+        other = changed(plan, change, SHAPE_RULES)
+        compiled = program(other) if other is not None else None
+        if other is not None and compiled is not None and verdict(compiled, other).fits:
+            return change
+    return None

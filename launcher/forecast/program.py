@@ -1,0 +1,137 @@
+"""A compiled training step, as the child (trainer.aot) describes it in a JSON file. Sizes are bytes of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+VERSION = 1
+"""Of the child's JSON; another one is not read."""
+
+
+class DamagedProgram(ValueError):
+    """What is there is no program; the text says why."""
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """What one device keeps in its host's memory (offloading); None is not known."""
+
+    arguments: int | None = None
+    outputs: int | None = None
+    aliased: int | None = None
+    temporaries: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Of what is known."""
+        return sum(filter(None, (self.arguments, self.outputs, self.temporaries))) - (self.aliased or 0)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one device keeps in its HBM; None is not known, which where the step does not fit is most of it.
+
+    `total` is arguments + outputs - aliased + temporaries + code, or what the compiler said it would take; `capacity`
+    is what the compiler says it may use.
+    """
+
+    total: int | None
+    arguments: int | None = None
+    outputs: int | None = None
+    aliased: int | None = None
+    temporaries: int | None = None
+    code: int | None = None
+    peak: int | None = None
+    capacity: int | None = None
+    host: HostMemory = field(default_factory=HostMemory)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A large piece of memory: `name` is the parameter's path or the operation's, `kind` argument or temporary."""
+
+    name: str
+    bytes: int
+    shape: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model, and what a step of it is; None is not known."""
+
+    parameters: int | None = None
+    flops_per_step_per_device: float | None = None
+    tokens_per_step_per_device: float | None = None
+    global_batch: float | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """`fits` is the compiler's own word; `work` what the step does (launcher/forecast/step_time.py reads it), None
+    where it does not fit; `mesh` the devices along each axis, over all slices, and `dcn_mesh` the slices."""
+
+    fits: bool
+    memory: Memory
+    versions: Mapping[str, str]
+    seconds: float
+    model: Model = field(default_factory=Model)
+    buffers: Sequence[Buffer] = ()
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    dcn_mesh: Mapping[str, int] = field(default_factory=dict)
+    work: Sequence[Mapping[str, Any]] | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def devices(self) -> int | None:
+        """JAX's devices, over all slices; two to a chip on Ironwood. None where the mesh is not known."""
+        return prod(self.mesh.values()) if self.mesh else None
+
+
+def read(tree: Any) -> Program:
+    """A program from the child's JSON. Raises DamagedProgram."""
+    if not isinstance(tree, Mapping) or tree.get("version") != VERSION:
+        raise DamagedProgram(f"it is no program of version {VERSION}")
+    try:
+        memory, model = tree["memory"], tree["model"]
+        return Program(
+            fits=bool(tree["fits"]),
+            memory=Memory(
+                **{key: _size(memory.get(key)) for key in _MEMORY},
+                host=HostMemory(**{key: _size((memory.get("host") or {}).get(key)) for key in _HOST}),
+            ),
+            versions={str(key): str(value) for key, value in tree["versions"].items()},
+            seconds=float(tree["seconds"]),
+            model=Model(
+                parameters=_size(model.get("parameters")),
+                flops_per_step_per_device=_number(model.get("flops_per_step_per_device")),
+                tokens_per_step_per_device=_number(model.get("tokens_per_step_per_device")),
+                global_batch=_number(model.get("global_batch")),
+            ),
+            buffers=[
+                Buffer(str(one["name"]), int(one["bytes"]), str(one.get("shape", "")), str(one.get("kind", "")))
+                for one in tree.get("buffers") or ()
+            ],
+            mesh={str(key): int(value) for key, value in (tree.get("mesh") or {}).items()},
+            dcn_mesh={str(key): int(value) for key, value in (tree.get("dcn_mesh") or {}).items()},
+            work=tree.get("work"),
+            raw=tree,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedProgram(f"{type(error).__name__}: {error}") from error
+
+
+_MEMORY = ("total", "arguments", "outputs", "aliased", "temporaries", "code", "peak", "capacity")
+_HOST = ("arguments", "outputs", "aliased", "temporaries")
+
+
+def _size(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
