@@ -1,0 +1,42 @@
+"""The speeds of a chip, from its row of the accelerator table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Speeds of one of JAX's devices; bytes a second, and for a collective's links in one direction."""
+
+    name: str
+    clock: float  # Hz of the TensorCore, in which the compiler's cycles are counted
+    peak: float  # dense bf16 FLOP/s
+    hbm: float
+    ici: float  # of one link
+    dcn: float  # a device's share of its host's network
+    host: float  # to or from the host's memory
+    matrix_unit: int  # rows (and columns) of its systolic arrays
+    latency: float  # seconds for one hop of a collective
+
+
+def chip_of(row: Mapping[str, Any]) -> Chip | None:
+    """The speeds in an accelerator's row; None where the table has none."""
+    speeds = row.get("speeds")
+    if not speeds:
+        return None
+    cores = int(row.get("devicesPerChip") or 1)
+    giga = 1e9
+    return Chip(
+        name=str(row.get("name") or ""),
+        clock=float(speeds["clockGHz"]) * giga,
+        peak=float(row["peakTflops"]) * 1e12 / cores,
+        hbm=float(speeds["hbmGBps"]) * giga / cores,
+        ici=float(speeds["iciGBps"]) * giga,
+        dcn=float(speeds["dcnGBps"]) * giga / cores,
+        host=float(speeds["hostGBps"]) * giga / cores,
+        matrix_unit=int(speeds["matrixUnit"]),
+        latency=1e-6,
+    )

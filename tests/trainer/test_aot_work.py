@@ -1,0 +1,113 @@
+"""From a compiled program's text to what a chip does in a step: on a small program in the compiler's own spelling."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainer.aot.hlo import HOST, VMEM, HloError, arrays_of, groups_of, pairs_of, parse
+from trainer.aot.work import schedule
+
+# As libtpu 0.0.46 writes it, shortened: layouts with tilings and memory spaces, comments between the elements of a
+# tuple, metadata of a kernel with its newlines, a loop whose count stands in its condition.
+PROGRAM = (Path(__file__).parent / "data" / "step.hlo").read_text()
+PLACES = [(0, 0, 0, 0), (0, 0, 1, 0), (0, 1, 0, 0), (0, 1, 1, 0)]
+
+
+def test_a_step_in_its_order() -> None:
+    start, loop, wait = schedule(PROGRAM, PLACES, (2, 2, 1), (False, False, False))
+    assert start == {
+        "do": "start",
+        "id": "collective-permute-start.1",
+        "of": {
+            "do": "collective",
+            "what": "permute",
+            "name": "collective-permute-start.1",
+            "bytes": 64 * 8 * 2,
+            "group": {"hops": [0, 1, 0], "load": 1, "slices": 1},
+        },
+    }
+    assert wait == {"do": "wait", "id": "collective-permute-start.1"}
+    assert (loop["do"], loop["times"]) == ("loop", 32)
+    offload, product, gather, attention, done, scatter = loop["steps"]
+    assert offload["of"] == {"do": "transfer", "way": "to-host", "bytes": 1024}
+    assert product == {
+        "do": "compute",
+        "what": "matmul",
+        "name": "jit(train_step)/while/body/dot_general",
+        "cycles": 1000,
+        "flops": 2 * 64 * 8 * 32,
+    }
+    # Devices 0 and 2, of the first dimension of the torus.
+    assert gather["group"] == {"size": 2, "slices": 1, "extent": [2, 1, 1], "stride": [1, 1, 1]}
+    assert (gather["what"], gather["bytes"]) == ("all-gather", 1024)
+    assert attention["name"] == "splash_mha_fwd_residuals"
+    assert attention["operands"] == [[1, 2, 64, 128], [1, 1, 64, 128]]
+    assert attention["options"] == {"block_q": 32, "block_kv": 32, "use_fused_bwd_kernel": False}
+    assert done == {"do": "wait", "id": "copy-start.1"}
+    # An all-reduce of which each keeps a part; the whole array is 64 x 32.
+    assert (scatter["what"], scatter["bytes"]) == ("reduce-scatter", 64 * 32 * 2)
+    assert scatter["group"] == {"size": 2, "slices": 1, "extent": [1, 2, 1], "stride": [1, 1, 1]}
+    json.dumps([start, loop, wait])  # plain data
+
+
+def test_shapes_and_memory_spaces() -> None:
+    vmem, host, scalar = arrays_of("(bf16[4,8]{1,0:T(8,128)(2,1)S(1)}, f32[2]{0:S(5)}, /*index=2*/u32[]{:S(2)})")
+    assert (vmem.space, vmem.bytes, str(vmem)) == (VMEM, 64, "bf16[4,8]")
+    assert (host.space, host.bytes) == (HOST, 8)
+    assert (scalar.dims, scalar.bytes) == ((), 4)
+    assert arrays_of("s4[3]")[0].bytes == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("{{0,1},{2,3}}", ((0, 1), (2, 3))),
+        ("[2,2]<=[4]", ((0, 1), (2, 3))),
+        ("[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("mesh['x'=2,'y'=2] {'y'}", ((0, 1), (2, 3))),
+        ("mesh['x'=2,'y'=2] {'x'}", ((0, 2), (1, 3))),
+        ("mesh['x'=2,'y'=2] {'x','y'}", ((0, 1, 2, 3),)),
+    ],
+)
+def test_replica_groups_in_all_spellings(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
+    assert groups_of(text) == groups
+
+
+def test_groups_of_another_spelling_are_refused() -> None:
+    with pytest.raises(HloError, match="spelled in a way that is not known"):
+        groups_of("hexagon")
+    assert pairs_of("{{0,3},{1,0}}") == ((0, 3), (1, 0))
+
+
+def test_a_ring_is_shorter_than_a_line() -> None:
+    """From the last chip of a dimension to the first: one link where they are linked, three where not."""
+    places = [(0, index, 0, 0) for index in range(4)]
+    text = PROGRAM.replace("{{0,1},{1,0},{2,3},{3,2}}", "{{0,1},{1,2},{2,3},{3,0}}")
+    text = text.replace("{{0,1},{2,3}}", "{{0,1,2,3}}")
+    line = schedule(text, places, (4, 1, 1), (False, False, False))[0]["of"]["group"]
+    ring = schedule(text, places, (4, 1, 1), (True, False, False))[0]["of"]["group"]
+    assert line == {"hops": [3, 0, 0], "load": 1, "slices": 1}
+    assert ring == {"hops": [1, 0, 0], "load": 1, "slices": 1}
+
+
+def test_slices_are_told_apart() -> None:
+    places = [(0, 0, 0, 0), (0, 0, 1, 0), (1, 0, 0, 0), (1, 0, 1, 0)]
+    text = PROGRAM.replace("{{0,1},{1,0},{2,3},{3,2}}", "{{0,2},{2,0}}")
+    start, loop, _ = schedule(text, places, (1, 2, 1), (False, False, False))
+    assert start["of"]["group"]["slices"] == 2
+    assert loop["steps"][2]["group"] == {"size": 2, "slices": 2, "extent": [1, 1, 1], "stride": [1, 1, 1]}
+
+
+@pytest.mark.parametrize("cut", ["", "HloModule x\n", PROGRAM[:-3]])
+def test_what_is_no_whole_module_is_refused(cut: str) -> None:
+    with pytest.raises(HloError, match="no whole HLO module"):
+        parse(cut)
+
+
+def test_a_loop_without_a_plain_count_is_refused() -> None:
+    text = PROGRAM.replace("%limit = s32[]{:T(128)} constant(32)", "%limit = s32[]{:T(128)} negate(%at)")
+    with pytest.raises(HloError, match="no plain trip count"):
+        schedule(text, PLACES, (2, 2, 1), (False, False, False))

@@ -1,0 +1,138 @@
+"""How long a step takes: schedules small enough to reckon by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.forecast.chips import Chip
+from launcher.forecast.kernels import attention_flops
+from launcher.forecast.network import Torus, collective_seconds
+from launcher.forecast.step_time import DCN, HOST, ICI, step_time
+
+CHIP = Chip(
+    name="v6e",
+    clock=1e9,
+    peak=1e12,
+    hbm=1e12,
+    ici=1e9,
+    dcn=1e8,
+    host=1e9,
+    matrix_unit=256,
+    latency=0.0,
+)
+LINE, RING = Torus((4, 4, 1), (False, False, False)), Torus((4, 4, 1), (True, True, False))
+
+
+def compute(cycles: float, what: str = "matmul") -> dict[str, Any]:
+    return {"do": "compute", "what": what, "name": "x", "cycles": cycles, "flops": 0}
+
+
+def gather(size: float, *, slices: int = 1, **group: Any) -> dict[str, Any]:
+    group = {"size": 4 * slices, "slices": slices, "extent": [4, 1, 1], "stride": [1, 1, 1], **group}
+    return {"do": "collective", "what": "all-gather", "name": "g", "bytes": size, "group": group}
+
+
+def seconds(*work: dict[str, Any]) -> float:
+    result = step_time(work, CHIP, LINE)
+    assert sum(result.parts.values()) == pytest.approx(result.seconds)
+    return result.seconds
+
+
+def test_what_follows_one_another_adds_up_and_a_loop_multiplies() -> None:
+    body = [compute(1e9), gather(4e9)]  # 1 s, and 3/4 of 4 GB over one link of 1 GB/s
+    assert seconds(compute(2e9), {"do": "loop", "times": 3, "steps": body}) == pytest.approx(2 + 3 * (1 + 3))
+    assert seconds({"do": "loop", "times": 0, "steps": body}) == 0
+
+
+def test_what_overlaps_counts_once_and_what_is_waited_for_is_told() -> None:
+    start = {"do": "start", "id": "a", "of": gather(4e9)}
+    result = step_time([start, compute(2e9), {"do": "wait", "id": "a"}], CHIP, LINE)
+    assert result.seconds == pytest.approx(3)
+    assert result.parts == pytest.approx({"matrix multiplications": 2.0, ICI: 1.0})
+    assert result.hidden == pytest.approx({ICI: 2.0})
+    assert seconds(start, compute(5e9), {"do": "wait", "id": "a"}) == pytest.approx(5)
+
+
+def test_one_way_carries_one_thing_at_a_time_and_two_ways_two() -> None:
+    def transfer(name: str, way: str) -> dict[str, Any]:
+        return {"do": "start", "id": name, "of": {"do": "transfer", "way": way, "bytes": 1e9}}
+
+    waits = [{"do": "wait", "id": "a"}, {"do": "wait", "id": "b"}]
+    assert seconds(transfer("a", "to-host"), transfer("b", "to-host"), *waits) == pytest.approx(2)
+    assert seconds(transfer("a", "to-host"), transfer("b", "from-host"), *waits) == pytest.approx(1)
+    result = step_time([transfer("a", "to-host"), waits[0]], CHIP, LINE)
+    assert result.parts == pytest.approx({HOST: 1.0})
+
+
+def test_in_a_loop_what_was_started_before_is_under_way() -> None:
+    """The first time round the way is free; from the second on it has what the time before left to it."""
+    body = [
+        {"do": "start", "id": "a", "of": {"do": "transfer", "way": "to-host", "bytes": 1e9}},
+        {"do": "wait", "id": "a"},
+        compute(1e9),
+        {"do": "start", "id": "b", "of": {"do": "transfer", "way": "to-host", "bytes": 0.5e9}},
+    ]
+    assert seconds({"do": "loop", "times": 4, "steps": body}) == pytest.approx(2 + 3 * 2.5)
+
+
+def test_of_branches_the_longest_counts() -> None:
+    assert seconds({"do": "either", "steps": [[compute(1e9)], [compute(3e9)], []]}) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    ("what", "torus", "extent", "expected"),
+    [
+        ("all-gather", LINE, [4, 1, 1], 3 / 4),
+        ("all-gather", RING, [4, 1, 1], 3 / 4 / 2),
+        ("reduce-scatter", LINE, [4, 1, 1], 3 / 4),
+        ("all-reduce", LINE, [4, 1, 1], 2 * 3 / 4),
+        ("all-gather", LINE, [4, 4, 1], 15 / 16 / 2),
+        ("all-gather", RING, [4, 4, 1], 15 / 16 / 4),
+        # From each half of a line, half of what two chips have crosses one link.
+        ("all-to-all", LINE, [4, 1, 1], 1 / 4),
+        ("all-to-all", RING, [4, 1, 1], 1 / 8),
+    ],
+)
+def test_collectives_within_a_slice(what: str, torus: Torus, extent: list[int], expected: float) -> None:
+    count = extent[0] * extent[1]
+    group = {"size": count, "slices": 1, "extent": extent, "stride": [1, 1, 1]}
+    assert collective_seconds(what, 1_000_000_000, group, CHIP, torus) == pytest.approx(expected)
+
+
+def test_groups_that_share_links_take_longer() -> None:
+    """Every second chip: the links between carry two groups."""
+    group = {"size": 2, "slices": 1, "extent": [2, 1, 1], "stride": [2, 1, 1]}
+    assert collective_seconds("all-gather", 1_000_000_000, group, CHIP, LINE) == pytest.approx(2 * 1 / 2)
+
+
+def test_between_slices_each_chip_exchanges_its_share() -> None:
+    group = {"size": 8, "slices": 2, "extent": [4, 1, 1], "stride": [1, 1, 1]}
+    inside = 2 * 3 / 4
+    across = 2 * (1 / 4) * (1 / 2) * 10  # over a network a tenth as fast as a link
+    assert collective_seconds("all-reduce", 1_000_000_000, group, CHIP, LINE) == pytest.approx(inside + across)
+    result = step_time([gather(1e9, slices=2)], CHIP, LINE)
+    assert set(result.parts) == {DCN}
+
+
+def test_a_permute_waits_for_the_busiest_link() -> None:
+    group = {"hops": [3, 0, 0], "load": 3, "slices": 1}
+    assert collective_seconds("permute", 1_000_000_000, group, CHIP, LINE) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "fused", "products"),
+    [("splash_mha_fwd", 0, 2), ("splash_mha_dq", 0, 3), ("splash_mha_dkv", 0, 4), ("splash_mha_dkv", 1, 5)],
+)
+def test_attention_counts_the_blocks_that_the_mask_leaves(name: str, fused: int, products: int) -> None:
+    step = {
+        "name": name,
+        "operands": [[1, 8, 8], [3, 4, 1024, 128], [3, 2, 1024, 128], [3, 2, 1024, 128]],
+        "results": [],
+        "options": {"block_q": 256, "block_kv": 256, "use_fused_bwd_kernel": bool(fused)},
+    }
+    found = attention_flops(step)
+    assert found is not None
+    # 4 x 4 blocks, of which 1 + 2 + 3 + 4 are on or under the diagonal.
+    assert found == (pytest.approx(products * 2 * 3 * 4 * 1024 * 1024 * 128 * 10 / 16), 128)
