@@ -1,5 +1,7 @@
 """`python -m trainer.key_table` writes launcher/checks/maxtext_keys.json: the keys of the installed MaxText.
 
+It writes launcher/checks/maxtext_models.json too, with the models' sizes: trainer/model_table.py.
+
 The launcher checks `train:` against that file, so that a typing error costs a fifth of a second and not the half
 minute that importing MaxText takes. A test makes the table anew and fails where it differs from the file.
 
@@ -110,5 +112,11 @@ def _compact(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    TABLE.write_text(as_text(key_table()), encoding="utf-8")
-    print(f"Wrote {TABLE}.", file=sys.stderr)  # noqa: T201
+    from trainer import model_table
+
+    keys = key_table()
+    TABLE.write_text(as_text(keys), encoding="utf-8")
+    print(f"Wrote {TABLE}; tracing each model takes some minutes.", file=sys.stderr)  # noqa: T201
+    models = model_table.model_table(keys["models"])
+    model_table.TABLE.write_text(model_table.as_text(models), encoding="utf-8")
+    print(f"Wrote {model_table.TABLE}.", file=sys.stderr)  # noqa: T201

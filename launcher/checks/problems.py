@@ -43,6 +43,8 @@ class Case:
         self.effective = effective
         self.mistyped = False
         """Whether there is an unknown key, which may be one that seems to be absent."""
+        self.train_is_sound = True
+        """Whether each key of `train` holds up by itself, so that there is something to calculate with."""
 
     @cached_property
     def tree(self) -> dict[str, Any]:

@@ -29,7 +29,9 @@ from launcher.checks.maxtext_keys import (
     out_of_bounds,
     takes,
 )
+from launcher.checks.model_rules import MODEL_RULES
 from launcher.checks.problems import ERROR, WARNING, Case, Problem, Rule, has_errors, spelled, table_of
+from launcher.checks.room_rules import ROOM_RULES
 from launcher.checks.schema import Violation, leaves, spell_value, violations
 from launcher.checks.tracking_rules import TRACKING_RULES
 from launcher.paths import charts_dir
@@ -83,7 +85,9 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
     problems = [_explain(case, violation) for violation in violations_]
     broken = {violation.path for violation in violations_}
     if isinstance(case.tree.get("train"), dict):
-        problems += _train_keys(case)
+        of_train = list(_train_keys(case))
+        case.train_is_sound = all(problem.rule == "owned-key" for problem in of_train)
+        problems += of_train
     case.mistyped = any(problem.rule == "unknown-key" for problem in problems)
     for reads, rule in RULES if rules is None else rules:
         if not any(_overlap(path, read) for path in broken for read in reads):
@@ -412,6 +416,8 @@ RULES: Rules = (
     (("run.kind", "storage", "run.command"), _storage),
     *CLUSTER_RULES,
     *TRACKING_RULES,
+    *MODEL_RULES,
+    *ROOM_RULES,
 )
 """Each rule with the keys that it reads."""
 
