@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,23 +12,20 @@ from launcher import accelerators
 from launcher.errors import LauncherError
 from launcher.forecast.fit import Verdict, chips_of
 from launcher.forecast.program import Program
+from launcher.models import checkpoint_bytes
 from launcher.plan import LaunchPlan, plan_launch
 from launcher.values.files import chart_defaults
 from launcher.values.tree import Origin, set_value
 
 # MaxText's defaults (configs/base.yml), where the values leave them.
 _BATCH, _REMAT = 12, "full"
-# A parameter and Adam's two moments, 4 bytes each, where the values say nothing of these.
-_STATE_BYTES = 12
-_STATE_KEYS = {
-    *("weight_dtype", "mu_dtype", "opt_type", "optimizer_memory_host_offload", "parameter_memory_host_offload"),
-    *("quantize_optimizer_state", "use_qwix_quantization"),
-}
 # Along these axes of the mesh parameters are split; along the others they are copied.
 _SPLITS = ("fsdp", "fsdp_transpose", "tensor", "tensor_transpose", "tensor_sequence", "expert", "stage", "pipeline")
 # An estimate that is off by so much still gets its compile.
 _DOUBT = 1.15
 _LARGER = 3
+# Where these are set, some of the state is not in HBM.
+_ELSEWHERE = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
 _OFFLOADED = {"remat_policy": "custom", "decoder_layer_input": "offload"}
 
 
@@ -102,17 +100,14 @@ def _smaller(train: Mapping[str, Any]) -> list[int]:
     return found
 
 
-def _state(program: Program, train: Mapping[str, Any]) -> int | None:
-    """Bytes that the parameters and their optimizer take on a device at least, by arithmetic; None: not known."""
-    parameters = program.model.parameters
+def _state(program: Program, train: Mapping[str, Any]) -> float | None:
+    """Bytes that the parameters and their optimizer take on a device at least; None: not known."""
     if program.memory.arguments is not None:
         return program.memory.arguments
-    if parameters is None or not program.mesh or _STATE_KEYS & {key for key in train if train[key] is not None}:
+    total = checkpoint_bytes(train)
+    if total is None or not program.mesh or any(train.get(key) for key in _ELSEWHERE):
         return None
-    split = 1
-    for axis in _SPLITS:
-        split *= program.mesh.get(axis, 1)
-    return parameters * _STATE_BYTES // split
+    return total / math.prod(program.mesh.get(axis, 1) for axis in _SPLITS)
 
 
 def _may_fit(plan: LaunchPlan, program: Program, verdict: Verdict, batch: int) -> bool:

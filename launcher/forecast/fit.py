@@ -37,7 +37,7 @@ class Verdict:
 def verdict(program: Program, plan: LaunchPlan) -> Verdict:
     """Of the plan's program."""
     row = plan.config["accelerator"]
-    per_chip = devices_per_chip(program, plan)
+    per_chip = devices_per_chip(program, plan.config)
     capacity = program.memory.capacity or int(row["hbmGiB"] * GIB / per_chip)
     used = program.memory.total
     host = program.memory.host.total * per_chip * row["chipsPerHost"]
@@ -56,9 +56,9 @@ def verdict(program: Program, plan: LaunchPlan) -> Verdict:
     return Verdict(fits, used, capacity, host, room, says)
 
 
-def devices_per_chip(program: Program, plan: LaunchPlan) -> int:
+def devices_per_chip(program: Program, config: Mapping[str, Any]) -> int:
     """JAX's devices on one chip: two on Ironwood, and one on the others."""
-    chips = chips_of(plan.config)
+    chips = chips_of(config)
     return max(1, program.devices // chips) if program.devices else 1
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from launcher import output
+from launcher import models, output
 from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast import fit
@@ -54,7 +54,6 @@ class Forecast:
     suggestions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     cached: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         memory = self.program.memory if self.program else None
@@ -110,7 +109,7 @@ def forecast(
     if not verdict.fits:
         change, sentences = _search(plan, program, verdict, compiler, search_seconds)
         return Forecast(**known, change=change, suggestions=tuple(sentences))
-    speed = speed_of(program, plan)
+    speed = speed_of(program, plan.config)
     devices = program.devices or fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
     spent = cost(
@@ -123,15 +122,15 @@ def forecast(
     return Forecast(**known, speed=speed, cost=spent, notes=speed.notes)
 
 
-def speed_of(program: Program, plan: LaunchPlan) -> Speed:
-    """How fast a step is that fits."""
+def speed_of(program: Program, config: Mapping[str, Any]) -> Speed:
+    """How fast a step is that fits, of the run config's program."""
     from launcher.forecast.step_time import predict
 
-    step = predict(program, plan.config)
+    step = predict(program, config)
     model = program.model
     flops = model.flops_per_step_per_device
     tflops = flops / step.seconds / 1e12 if flops else None
-    peak = float(plan.config["accelerator"].get("peakTflops") or 0) / fit.devices_per_chip(program, plan)
+    peak = float(config["accelerator"].get("peakTflops") or 0) / fit.devices_per_chip(program, config)
     tokens = model.tokens_per_step_per_device
     return Speed(
         step_seconds=step.seconds,
@@ -179,12 +178,26 @@ def _sentence(change: Change) -> str:
 
 
 def _without_compiler(plan: LaunchPlan) -> Forecast:
-    """For GPUs and CPUs: what can be said without inventing a number."""
+    """For GPUs and CPUs: what arithmetic can say, and no number beside it."""
     row = plan.config["accelerator"]
-    kind = "GPUs" if row["kind"] == "gpu" else "CPUs"
-    says = (
-        f"{row['name']}: no forecast can be made for {kind}: there is no compiler for them that works without one. "
-        "Whether the run fits, how fast it is and what it costs is not known."
-    )
-    hint = "A short run tells: --set train.steps=10, then launcher report."
-    return Forecast(describe(plan), None, says, fit.chips_of(plan.config), suggestions=(hint,))
+    chips = fit.chips_of(plan.config)
+    train = plan.config["train"]
+    count, state = models.parameters(train), models.checkpoint_bytes(train)
+    kind, unit = ("GPUs", "GPU") if row["kind"] == "gpu" else ("CPUs", "host")
+    says = f"No forecast can be made for {kind}: only the TPU's compiler works without its chips."
+    fits: bool | None = None
+    notes: tuple[str, ...] = ()
+    if count is not None and state is not None:
+        least = state / chips
+        notes = (
+            f"{count:,} parameters and their optimizer take {fit.gib(state)}, at least {fit.gib(least)} on each {unit}. "
+            "What activations take beside them, how long a step is and what it costs is not known.",
+        )
+        if row["hbmGiB"] and least > row["hbmGiB"] * fit.GIB:
+            fits = False
+            says = (
+                f"It does not fit: the parameters and their optimizer alone take {fit.gib(least)} on each {unit}, "
+                f"which has {row['hbmGiB']} GiB."
+            )
+    hint = "A short run tells the rest: --set train.steps=10, then launcher report."
+    return Forecast(describe(plan), fits, says, chips, suggestions=(hint,), notes=notes)

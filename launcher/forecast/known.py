@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from launcher.checks.problems import ERROR, Problem
 from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.changes import Change, changed, changes
 from launcher.forecast.fit import Verdict, verdict
+from launcher.forecast.forecast import Speed, speed_of
 from launcher.forecast.program import Program
-from launcher.forecast.request import request
+from launcher.forecast.request import of_config
 from launcher.plan import CheckFailed, LaunchPlan
 
 RULE = "does-not-fit"
 
 
-def program(plan: LaunchPlan) -> Program | None:
-    """The plan's program where it was compiled before; None where it was not, or never can be here."""
-    if plan.config["accelerator"]["kind"] != "tpu" or plan.config["run"]["command"]:
+def program(config: Mapping[str, Any]) -> Program | None:
+    """The program of a run config where it was compiled before; None where it was not, or never can be here."""
+    if not config.get("slice") or (config.get("accelerator") or {}).get("kind") != "tpu":
         return None
     try:
-        return Cache(folder()).get(request(plan))
-    except LauncherError:  # the compiler is not installed
+        return Cache(folder()).get(of_config(config))
+    except LauncherError:  # the compiler is not installed, or there is nothing to compile
         return None
+
+
+def speed(config: Mapping[str, Any]) -> Speed | None:
+    """How fast a run of that config was forecast to be; None where it was not."""
+    found = program(config)
+    return speed_of(found, config) if found is not None and found.fits else None
 
 
 def problem(plan: LaunchPlan) -> Problem | None:
     """That the plan cannot fit, and the change that would make it fit, where the cache has both."""
-    found = program(plan)
+    found = program(plan.config)
     if found is None:
         return None
     judged = verdict(found, plan)
@@ -53,7 +63,7 @@ def refuse(*plans: LaunchPlan) -> None:
 def _change(plan: LaunchPlan, found: Program, judged: Verdict) -> Change | None:
     for change in changes(plan, found, judged):
         other = changed(plan, change, SHAPE_RULES)
-        compiled = program(other) if other is not None else None
+        compiled = program(other.config) if other is not None else None
         if other is not None and compiled is not None and verdict(compiled, other).fits:
             return change
     return None

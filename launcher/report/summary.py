@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher import output
+from launcher.forecast import known
 from launcher.report.model import LOSS, MFU, STEP_SECONDS, TFLOPS, TOKENS, RunData
 
 
@@ -31,6 +32,7 @@ COLUMNS = (
     Column("tflops_per_second_per_device", "TFLOP/s/device", "most", help="median over its steps"),
     Column("mfu", "MFU", "most", help="model FLOP/s utilization: of the chip's peak, median over its steps"),
     Column("step_seconds", "Step time", "least", help="median over its steps"),
+    Column("forecast_step_seconds", "Forecast", help="the step time that launcher forecast told, and the measured one"),
     Column("wall_seconds", "Wall", help="from its submission to its end, or to now"),
     Column("queue_seconds", "Queued", help="time in which it wanted chips and had none"),
     Column("goodput", "Goodput", "most", help="seconds of steps that count, of the seconds with chips"),
@@ -50,6 +52,7 @@ class Cell:
 def values(run: RunData) -> dict[str, Any]:
     """The run's row as data: seconds, shares from 0 to 1; None is what is not known."""
     metrics, goodput = run.metrics, run.goodput
+    forecast = known.speed(run.config)
     return {
         "name": run.label,
         "state": run.state,
@@ -64,6 +67,8 @@ def values(run: RunData) -> dict[str, Any]:
         "tflops_per_second_per_device": metrics.of(TFLOPS).median,
         "mfu": metrics.of(MFU).median,
         "step_seconds": metrics.of(STEP_SECONDS).median,
+        "forecast_step_seconds": forecast.step_seconds if forecast else None,
+        "forecast_tokens_per_second_per_device": forecast.tokens_per_second_per_device if forecast else None,
         "wall_seconds": run.wall,
         "queue_seconds": run.waited,
         "goodput": goodput.share if goodput else None,
@@ -101,6 +106,9 @@ def _cell(column: Column, one: Mapping[str, Any], data: Sequence[Mapping[str, An
         return Cell(f"{_text(column.key, value)} (not finite at {at:,})", bad=True, help="its loss was NaN or infinite")
     if column.key == "chips" and one["accelerator"] and value is not None:
         return Cell(str(value), help=str(one["accelerator"]))
+    if column.key == "forecast_step_seconds" and value is not None:
+        measured = one["step_seconds"]
+        return Cell(f"{value:.4g} s" + (f", measured {measured / value - 1:+.1%}" if measured else ""))
     others = [other[column.key] for other in data if other[column.key] is not None]
     best = False
     if column.better and value is not None and len(set(others)) > 1:

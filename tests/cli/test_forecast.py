@@ -1,0 +1,218 @@
+"""launcher forecast, and what submit and check make of it: one real compile, the rest from a cache that holds one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher.forecast import program as programs
+from launcher.forecast import request as requests
+from launcher.forecast.cache import Cache
+from launcher.forecast.request import request
+from tests.cli.conftest import Launcher, eventually
+from tests.forecasts import LLAMA, plan, program
+
+WHOLE = LLAMA + (
+    "run: {name: llama, kind: ray-job}\nteam: {name: research}\nimage: {repository: registry/x, tag: v1}\n"
+    "storage: {bucket: b}\n"
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    """Where the command keeps its forecasts."""
+    monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path / "cache"))
+    return Cache(tmp_path / "cache" / "forecast")
+
+
+def known(cache: Cache, *sets: str, **what: object) -> None:
+    """As if it had been compiled before."""
+    cache.put(request(plan(LLAMA, *sets)), programs.read(program(**what)))  # type: ignore[arg-type]
+
+
+def test_it_does_not_fit(launcher: Launcher, cache: Cache) -> None:
+    known(cache, total=60, fits=False)
+    launcher.write("v.yaml", LLAMA)
+    result = launcher("forecast", "-f", "v.yaml", "--search", "0", "-o", "json")
+    assert result.code == 1
+    assert (result.json["fits"], result.json["hbm_bytes"]["total"]) == (False, 60 << 30)
+    assert result.json["suggestions"] == ["0 changes were compiled in 0 s, and none fits; --search MINUTES tries more."]
+    assert result.err == "Error: It does not fit: a step needs 60.0 GiB of HBM, and a chip has 31.2 GiB.\n"
+
+
+def test_the_text_of_what_does_not_fit(launcher: Launcher, cache: Cache) -> None:
+    known(cache, total=60, fits=False)
+    known(cache, "train.per_device_batch_size=2", total=33, fits=False)
+    known(cache, "train.per_device_batch_size=3", total=45, fits=False)
+    known(cache, "train.per_device_batch_size=1")
+    launcher.write("v.yaml", LLAMA)
+    result = launcher("forecast", "-f", "v.yaml")
+    assert result.code == 1
+    assert result.out.splitlines()[-1] == (
+        "change                Add --set train.per_device_batch_size=1 (a smaller batch). It fits: 16.0 GiB of a "
+        "chip's 31.2 GiB, 49% of it left."
+    )
+    assert "Compiling" not in result.err
+
+
+def test_an_answer_from_the_cache_is_there_at_once(launcher: Launcher, cache: Cache) -> None:
+    """The issue's bound is half a second; beside other tests it may take longer, so the processor's time is taken."""
+    known(cache, total=60, fits=False)
+    launcher.write("v.yaml", LLAMA)
+    times = []
+    for _ in range(3):
+        before = os.times()
+        assert launcher("forecast", "-f", "v.yaml", "--search", "0").code == 1
+        after = os.times()
+        times.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(times) < 0.5
+
+
+def test_gpus_and_cpus(launcher: Launcher, cache: Cache) -> None:
+    launcher.write("v.yaml", "slice: {accelerator: h100-80gb}\ntrain: {model_name: llama3-8b}\n")
+    result = launcher("forecast", "-f", "v.yaml", "-o", "json")
+    assert result.code == 1
+    assert (result.json["fits"], result.json["step_seconds"], result.json["cost"]) == (None, None, None)
+    assert result.err == "Error: No forecast can be made for GPUs: only the TPU's compiler works without its chips.\n"
+    assert launcher("forecast", "-f", "quickstart").err.startswith("Error: No forecast can be made for CPUs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--tokens", "many"], '"many" is no number of tokens; write 500M, 300B, 15T or 1e9.'),
+        (["--timeout", "0"], "0 is not in the range x>0"),
+        (["--search", "-1"], "-1 is not in the range x>=0"),
+    ],
+)
+def test_wrong_usage(launcher: Launcher, arguments: list[str], says: str) -> None:
+    result = launcher("forecast", "-f", "quickstart", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert says in " ".join(result.err.split())
+
+
+def test_the_extra_is_not_installed(launcher: Launcher, cache: Cache, tmp_path: Path) -> None:
+    """As in an installation without it: the metadata of libtpu is not to be found."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "from importlib import metadata\nversion = metadata.version\n"
+        "def asked(name):\n"
+        "    if name == 'libtpu': raise metadata.PackageNotFoundError(name)\n"
+        "    return version(name)\n"
+        "metadata.version = asked\n"
+    )
+    launcher.write("v.yaml", WHOLE)
+    path = f"{launcher.env['PYTHONPATH']}:{tmp_path / 'site'}"
+    result = launcher("forecast", "-f", "v.yaml", env={"PYTHONPATH": path})
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        "Error: The Python package libtpu is not installed, and a forecast needs the TPU compiler.\n"
+        'Hint: Install it: pip install "slipway[forecast]"\n'
+    )
+    assert launcher("check", "-f", "v.yaml", env={"PYTHONPATH": path}).code == 0
+
+
+# --- submit and check -------------------------------------------------------------------------------------------
+
+
+def test_submit_refuses_what_is_known_not_to_fit(launcher: Launcher, cache: Cache) -> None:
+    known(cache, total=60, fits=False)
+    known(cache, "train.per_device_batch_size=1")
+    launcher.write("v.yaml", WHOLE)
+    dry = ("submit", "-f", "v.yaml", "--dry-run", "--set", "train.dataset_type=synthetic")
+    nowhere = {"KUBECONFIG": "/nowhere"}
+    result = launcher(*dry, env=nowhere)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        "Error: v.yaml:1: slice.topology: It does not fit: a step needs 60.0 GiB of HBM, and a chip has 31.2 GiB. It "
+        "fits with --set train.per_device_batch_size=1.\n"
+        "Hint: launcher forecast has the whole of it; --force submits it all the same.\n"
+    )
+    assert launcher(*dry, "--force", env=nowhere).code == 0
+    assert launcher(*dry, "--set", "train.per_device_batch_size=1", env=nowhere).code == 0
+    swept = launcher(*dry, "--sweep", "train.learning_rate=1e-4,3e-4", env=nowhere)
+    assert swept.code == 1
+    assert swept.err.count("It does not fit") == 1
+
+
+def test_submit_knows_nothing_and_asks_nobody(launcher: Launcher, cache: Cache) -> None:
+    launcher.write("v.yaml", WHOLE + "data: {corpus: python}\n")
+    result = launcher("submit", "-f", "v.yaml", "--dry-run", env={"KUBECONFIG": "/nowhere"})
+    assert (result.code, "fit" in result.err) == (0, False)
+    assert not cache.folder.exists()
+
+
+def test_check_has_it_too(launcher: Launcher, cache: Cache) -> None:
+    known(cache, total=60, fits=False)
+    launcher.write("v.yaml", WHOLE + "data: {corpus: python}\n")
+    result = launcher("check", "-f", "v.yaml", "-o", "json")
+    assert result.code == 1
+    (problem,) = [one for one in result.json if one["rule"] == "does-not-fit"]
+    assert (problem["severity"], problem["file"], problem["line"]) == ("error", "v.yaml", 1)
+    assert problem["message"].endswith("launcher forecast looks for a change that would do.")
+
+
+# --- The real compiler ------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_the_compile_at_once(launcher: Launcher, cache: Cache) -> None:
+    process = launcher.start("forecast", "-f", "models/tiny", "-f", "slices/v6e-2x2")
+    log = f"{request(plan(_tiny())).key[:16]}.log"
+    eventually(lambda: (cache.folder / log).exists() and (cache.folder / log).stat().st_size, 60)
+    compiling = _compiling()
+    assert compiling
+    since = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, "")
+    assert time.monotonic() - since < 10
+    eventually(lambda: not _compiling() & compiling)
+    assert list(cache.folder.iterdir()) == []
+
+
+def _tiny() -> str:
+    root = Path(requests.__file__).parents[2] / "values"
+    return (root / "models/tiny.yaml").read_text() + (root / "slices/v6e-2x2.yaml").read_text()
+
+
+def _compiling() -> set[int]:
+    """The processes that compile for this test's folder."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"trainer.aot" in words and any(b"slipway-forecast-" in word for word in words):
+            found.add(int(path.parent.name))
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_a_real_forecast(launcher: Launcher, cache: Cache) -> None:
+    """A toy for four chips, by libtpu; then once more, from the cache."""
+    arguments = ("forecast", "-f", "models/tiny", "-f", "slices/v6e-2x2", "-o", "json")
+    result = launcher(*arguments, seconds=800)
+    assert result.code == 0, result.err
+    assert result.err.splitlines()[0] == "Compiling default on v6e 2x2: a few minutes, once."
+    data = result.json
+    assert (data["fits"], data["cached"], data["chips"], data["devices"]) == (True, False, 4, 4)
+    # The memory of a toy: 4 million parameters with their optimizer, and a GiB that is the compiler's of 32.
+    assert data["hbm_bytes"]["arguments"] == pytest.approx(4_137_152 * 12, rel=0.01)
+    assert 30 << 30 < data["hbm_bytes"]["capacity"] < 32 << 30
+    assert data["versions"]["libtpu"]
+    assert 0 < data["step_seconds"] < 0.1
+    assert sum(data["parts"].values()) == pytest.approx(data["step_seconds"], rel=0.01)
+    assert data["cost"]["usd"] == pytest.approx(data["cost"]["steps"] * data["step_seconds"] * 4 * 2.7 / 3600)
+    again = launcher(*arguments)
+    assert again.err == ""
+    assert again.json == {**data, "cached": True}
+    text = launcher(*arguments[:-2]).out
+    assert re.search(r"^step +\S+ s$", text, re.MULTILINE)
+    assert json.loads(result.out) == data

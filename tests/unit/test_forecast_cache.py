@@ -1,0 +1,126 @@
+"""Programs that are kept: by one writer at a time, never half of one, and not for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import LauncherError
+from launcher.forecast import program as programs
+from launcher.forecast.cache import Cache, folder
+from launcher.forecast.request import Request, request
+from tests.forecasts import VERSIONS, plan, program
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "forecast")
+
+
+@pytest.fixture
+def wanted() -> Request:
+    return request(plan(), VERSIONS)
+
+
+def test_what_is_put_is_got(cache: Cache, wanted: Request) -> None:
+    assert cache.get(wanted) is None
+    cache.put(wanted, programs.read(program()))
+    found = cache.get(wanted)
+    assert found == programs.read(program())
+    assert [path.name for path in cache.folder.iterdir()] == [f"{wanted.key}.json"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text.replace('"fits": true', '"fit": true'),
+        lambda text: json.dumps({**json.loads(text), "key": "another"}),
+        lambda text: "[" * 100_000,
+    ],
+)
+def test_a_damaged_entry_is_none_and_is_told(cache: Cache, wanted: Request, damage: object) -> None:
+    cache.put(wanted, programs.read(program()))
+    path = cache.path(wanted.key)
+    path.write_text(damage(path.read_text()))  # type: ignore[operator]
+    said: list[str] = []
+    assert cache.get(wanted, said.append) is None
+    assert len(said) == 1
+    assert said[0].startswith(f"The cached forecast {path} is damaged (")
+    assert said[0].endswith("It is made anew.")
+
+
+def test_the_second_waits_for_the_first(cache: Cache, wanted: Request) -> None:
+    order: list[str] = []
+    inside, go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with cache.locked(wanted.key, lambda: None):
+            inside.set()
+            go.wait(10)
+            order.append("first")
+
+    def wait() -> None:
+        order.append("waits")
+        go.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert inside.wait(10)
+    with cache.locked(wanted.key, wait):
+        order.append("second")
+    thread.join()
+    assert order == ["waits", "first", "second"]
+    assert list(cache.folder.iterdir()) == []
+
+
+def test_a_holder_that_is_killed_holds_nothing(cache: Cache, wanted: Request) -> None:
+    code = (
+        "import pathlib, sys, time; from launcher.forecast.cache import Cache\n"
+        "with Cache(pathlib.Path(sys.argv[1])).locked(sys.argv[2], print): print('in', flush=True); time.sleep(600)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, cache.folder, wanted.key], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "in\n"
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    with cache.locked(wanted.key, lambda: None):
+        pass
+    assert cache.get(wanted) is None
+
+
+def test_the_oldest_go_where_there_are_too_many(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    wanted = [request(plan(f"slice: {{topology: 4x4, count: {count}}}\n"), VERSIONS) for count in range(1, 8)]
+    for age, one in enumerate(reversed(wanted)):
+        cache.put(one, programs.read(program()))
+        os.utime(cache.path(one.key), (1000 + age, 1000 + age))
+    limit = 3 * cache.path(wanted[0].key).stat().st_size
+    assert cache.get(wanted[6]) is not None  # which makes it younger than the others
+    Cache(tmp_path, limit).put(wanted[1], programs.read(program()))
+    assert [one for one in wanted if cache.path(one.key).exists()] == [wanted[0], wanted[1], wanted[6]]
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path, wanted: Request) -> None:
+    (tmp_path / "file").write_text("")
+    cache = Cache(tmp_path / "file" / "forecast")
+    with pytest.raises(LauncherError, match="cannot be written to: Not a directory"), cache.locked(wanted.key, print):
+        pass
+
+
+def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
+    assert folder() == tmp_path / "forecast"
+    monkeypatch.delenv("SLIPWAY_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert folder() == tmp_path / "slipway" / "forecast"

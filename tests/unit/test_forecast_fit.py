@@ -1,0 +1,324 @@
+"""The verdict, the changes that could make a run fit, the cost: arithmetic on what the compiler said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.checks.rules import SHAPE_RULES
+from launcher.forecast import output as texts
+from launcher.forecast import step_time
+from launcher.forecast.cache import Cache
+from launcher.forecast.changes import Change, changed, changes
+from launcher.forecast.child import CompileFailed, OutOfTime
+from launcher.forecast.compiled import Compiler
+from launcher.forecast.cost import NOT_IN_IT, cost
+from launcher.forecast.fit import quantity, verdict
+from launcher.forecast.forecast import Forecast, forecast
+from launcher.forecast.program import Program, read
+from launcher.forecast.request import Request
+from launcher.plan import CheckFailed, LaunchPlan
+from tests.forecasts import GIB, LLAMA, plan, program
+
+
+def judged(text: str = LLAMA, *sets: str, **more: Any) -> tuple[bool, str]:
+    found = verdict(read(program(**more)), plan(text, *sets))
+    return found.fits, found.says
+
+
+def test_it_fits_with_a_margin() -> None:
+    found = verdict(read(program()), plan())
+    assert (found.fits, found.margin) == (True, int(15.25 * GIB))
+    assert found.says == "It fits: 16.0 GiB of a chip's 31.2 GiB, 49% of it left."
+
+
+def test_the_compiler_says_that_it_does_not_fit() -> None:
+    found = verdict(read(program(total=40.5, fits=False)), plan())
+    assert (found.fits, found.margin) == (False, -int(9.25 * GIB))
+    assert found.says == "It does not fit: a step needs 40.5 GiB of HBM, and a chip has 31.2 GiB."
+
+
+def test_without_the_compiler_s_capacity_the_table_s_counts() -> None:
+    text = program(total=33)
+    text["memory"]["capacity"] = None
+    found = verdict(read(text), plan())
+    assert (found.fits, found.hbm_capacity) == (False, 32 * GIB)
+
+
+def test_a_chip_that_is_two_devices() -> None:
+    text = program(total=90, mesh={"fsdp": 8})
+    text["memory"]["capacity"] = None
+    found = verdict(read(text), plan("slice: {accelerator: tpu7x, topology: 2x2x1}\n"))
+    assert (found.fits, found.hbm_capacity) == (True, 96 * GIB)
+    assert "a device (each chip is 2)'s 96.0 GiB" in found.says
+
+
+def test_what_is_offloaded_has_to_fit_in_the_host() -> None:
+    """Four chips on a ct6e-standard-4t, which has 720 GiB."""
+    assert judged(host=179)[0]
+    assert judged(host=181) == (
+        False,
+        "It does not fit: what is offloaded takes 724.0 GiB of a host's memory, and that of ct6e-standard-4t is "
+        "720.0 GiB.",
+    )
+
+
+def test_a_pod_s_limit_is_the_host_s_memory() -> None:
+    fits, says = judged(LLAMA, "worker.memory=200G", host=50)
+    assert (fits, says) == (
+        False,
+        "It does not fit: what is offloaded takes 200.0 GiB of a host's memory, and worker.memory is 186.3 GiB.",
+    )
+
+
+def test_a_machine_whose_memory_nobody_knows() -> None:
+    assert judged(LLAMA, "common.accelerators.v6e.hostMemoryGiB=null", host=9000)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("200G", 200 * 10**9), ("16Gi", 16 << 30), ("1.5Mi", 3 << 19), ("7", 7), ("", None), ("x", None)]
+)
+def test_quantities(text: str, size: int | None) -> None:
+    assert quantity(text) == size
+
+
+def tried(text: str = LLAMA, *sets: str, **more: Any) -> list[dict[str, Any]]:
+    wanted = plan(text, *sets)
+    found = read(program(**{"total": 60, "fits": False, **more}))
+    return [dict(change.sets) for change in changes(wanted, found, verdict(found, wanted))]
+
+
+def test_changes_go_from_the_least_loss_to_the_largest() -> None:
+    found = tried(LLAMA, "train.remat_policy=minimal")
+    batch, remat = "train.per_device_batch_size", "train.remat_policy"
+    assert found[:3] == [{batch: 2}, {batch: 1}, {remat: "full"}]  # 3 would still not fit, by its size alone
+    kinds = [next(key for key in keys if any(key in sets for sets in found)) for keys in ([batch], [remat])]
+    assert kinds == [batch, remat]
+    whole = next(at for at, sets in enumerate(found) if sets.get("train.ici_fsdp_parallelism") == -1)
+    larger = next(at for at, sets in enumerate(found) if "slice.topology" in sets)
+    assert whole < larger
+    assert found[larger] == {
+        "slice.topology": "4x8",
+        "train.ici_fsdp_parallelism": -1,
+        "train.ici_tensor_parallelism": 1,
+    }
+
+
+def test_where_the_parameters_alone_do_not_fit_a_smaller_batch_is_not_tried() -> None:
+    """70 billion parameters with their optimizer are 847 GB: 53 GB on each of 16 chips of 32 GiB."""
+    found = tried(LLAMA, "train.model_name=llama3.1-70b", mesh={"fsdp": 4, "tensor": 4})
+    assert found
+    assert all("slice.topology" in sets or "train.ici_fsdp_parallelism" in sets for sets in found)
+
+
+def test_a_change_is_options_of_a_command() -> None:
+    change = Change({"train.per_device_batch_size": 1, "train.remat_policy": "full"}, "less")
+    assert change.options == "--set train.per_device_batch_size=1 --set train.remat_policy=full"
+
+
+def test_every_change_makes_a_plan() -> None:
+    wanted = plan()
+    for sets in tried():
+        other = changed(wanted, Change(sets, ""), SHAPE_RULES)
+        assert other is not None
+        assert other.config != wanted.config
+
+
+def test_a_change_that_a_rule_forbids_is_none() -> None:
+    assert changed(plan(), Change({"slice.topology": "5x5"}, ""), SHAPE_RULES) is None
+
+
+# --- The whole --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of two seconds, whatever the program is: its prediction has tests of its own."""
+
+    def predict(found: Program, config: object) -> Any:
+        return type("StepTime", (), {"seconds": 2.0, "parts": {"matrix multiplications": 2.0}, "notes": ()})()
+
+    monkeypatch.setattr(step_time, "predict", predict, raising=False)
+
+
+class Compiles:
+    """Stands in for the compile, which takes minutes: what fits is told by the batch and the chips."""
+
+    def __init__(self, fits: Any) -> None:
+        self.fits = fits
+        self.asked: list[tuple[str, Any]] = []
+
+    def __call__(self, request: Request, log: Path, **options: Any) -> Program:
+        train, row = request.config["train"], request.config["accelerator"]
+        self.asked.append((row["topology"], train.get("per_device_batch_size")))
+        answer = self.fits(row["topology"], train)
+        if isinstance(answer, Exception):
+            raise answer
+        return read(program() if answer else program(total=60, fits=False))
+
+
+def made(fits: Any, cache: Path, text: str = LLAMA, *sets: str, **more: Any) -> tuple[Forecast, Compiles]:
+    compiles = Compiles(fits)
+    return forecast(plan(text, *sets), Compiler(Cache(cache), run=compiles), **more), compiles
+
+
+@pytest.mark.usefixtures("step")
+def test_a_forecast_of_what_fits(tmp_path: Path) -> None:
+    found, _ = made(lambda *_: True, tmp_path, LLAMA, "train.steps=1800")
+    data = found.as_json()
+    assert data["fits"] is True
+    assert data["hbm_bytes"] == {
+        "arguments": 6 * GIB,
+        "outputs": 6 * GIB,
+        "temporaries": 10 * GIB,
+        "aliased": 6 * GIB,
+        "code": 0,
+        "total": 16 * GIB,
+        "capacity": int(31.25 * GIB),
+    }
+    assert (data["step_seconds"], data["parts"]) == (2.0, {"matrix multiplications": 2.0})
+    assert data["tokens_per_second_per_device"] == 2048
+    assert data["tflops_per_second_per_device"] == 100
+    assert data["mfu"] == pytest.approx(100 / 918)
+    # 1800 steps of 2 s are an hour on 16 chips.
+    assert data["cost"]["usd"] == pytest.approx(16 * 2.7)
+    assert (data["suggestions"], data["change"], data["chips"], data["cached"]) == ([], None, 16, False)
+    assert texts.text(found).splitlines() == [
+        "llama3-8b on v6e 4x4  16 chips",
+        "fits                  yes",
+        "HBM                   16.0 GiB of 31.2 GiB, 15.2 GiB left",
+        "                      arguments 6.0 GiB, outputs 6.0 GiB, aliased 6.0 GiB, temporaries 10.0 GiB",
+        "largest                 2.0 GiB  bf16[4,4096,14336]  decoder.mlp",
+        "step                  2 s",
+        "                      matrix multiplications 2 s",
+        "speed                 2,048 tokens/s/device, 100.0 TFLOP/s/device, MFU 10.9%",
+        "time                  1 h for 1,800 steps (118 million tokens)",
+        "cost                  $43.20: 16.00 chip hours at $2.7 (on-demand, us-east5, 2026-08)",
+        f"                      {NOT_IN_IT}",
+    ]
+
+
+def test_the_change_that_makes_it_fit_is_compiled(tmp_path: Path) -> None:
+    found, compiles = made(lambda _, train: train.get("per_device_batch_size") == 1, tmp_path)
+    assert (found.fits, compiles.asked[0], compiles.asked[-1]) == (False, ("4x4", 4), ("4x4", 1))
+    assert found.change is not None
+    assert found.change.options == "--set train.per_device_batch_size=1"
+    assert found.suggestions == (
+        "Add --set train.per_device_batch_size=1 (a smaller batch). It fits: 16.0 GiB of a chip's 31.2 GiB, 49% of it "
+        "left.",
+    )
+    assert found.as_json()["change"]["sets"] == {"train.per_device_batch_size": 1}
+
+
+def test_no_time_to_look_for_a_change(tmp_path: Path) -> None:
+    found, compiles = made(lambda *_: False, tmp_path, search_seconds=0)
+    assert (found.change, len(compiles.asked)) == (None, 1)
+    assert found.suggestions == ("0 changes were compiled in 0 s, and none fits; --search MINUTES tries more.",)
+
+
+def test_nothing_helps(tmp_path: Path) -> None:
+    found, compiles = made(lambda *_: False, tmp_path)
+    assert found.suggestions == ("No change that Slipway knows makes it fit; take an accelerator with more memory.",)
+    assert len(compiles.asked) > 5
+
+
+def test_a_change_that_is_refused_is_passed_over(tmp_path: Path) -> None:
+    def fits(topology: str, train: dict[str, Any]) -> Any:
+        if train.get("per_device_batch_size") == 1:
+            return CompileFailed("No.")
+        return "8" in topology
+
+    found, _ = made(fits, tmp_path)
+    assert found.change is not None
+    assert found.change.sets["slice.topology"] == "4x8"
+
+
+def test_time_runs_out_in_the_search(tmp_path: Path) -> None:
+    found, _ = made(lambda _, train: train.get("per_device_batch_size") != 4 and OutOfTime("x"), tmp_path)
+    assert found.suggestions[0].endswith("--search MINUTES tries more.")
+
+
+# --- What it costs ----------------------------------------------------------------------------------------------
+
+
+def spent(*sets: str, **more: Any) -> Any:
+    tree = plan(LLAMA, *sets).values.tree
+    return cost(tree, **{"step_seconds": 3.6, "chips": 16, "tokens_per_step": 65_536, **more})
+
+
+def test_the_price_is_that_of_the_provisioning() -> None:
+    assert spent("train.steps=1000").usd == pytest.approx(16 * 2.7)
+    assert spent("train.steps=1000", "slice.provisioning=spot").usd == pytest.approx(16 * 1.215)
+    assert spent("train.steps=1000", "slice.provisioning=reservation").usd == pytest.approx(16 * 1.89)
+    assert spent("train.steps=1000", "common.prices.v6e.perChipHour.on-demand=1").usd == pytest.approx(16)
+
+
+def test_a_price_that_is_not_known() -> None:
+    found = spent("train.steps=1000", "slice.accelerator=v5p", "slice.topology=2x2x4", "slice.provisioning=flex-start")
+    assert (found.usd, found.chip_hours) == (None, 16)
+    assert found.says == "No price is known for v5p, flex-start; set common.prices.v5p.perChipHour.flex-start."
+
+
+def test_tokens_instead_of_steps() -> None:
+    found = spent("train.steps=7", tokens=65_536_000)
+    assert (found.steps, found.tokens, found.hours) == (1000, 65_536_000, pytest.approx(1))
+    assert spent(tokens=1).steps == 1
+
+
+def test_neither_steps_nor_tokens() -> None:
+    assert spent() is None
+
+
+# --- GPUs and CPUs ----------------------------------------------------------------------------------------------
+
+
+def test_of_gpus_arithmetic_alone_is_told(tmp_path: Path) -> None:
+    text = "slice: {accelerator: h100-80gb, hosts: 2}\ntrain: {model_name: llama3-8b}\n"
+    found = forecast(plan(text), Compiler(Cache(tmp_path)))
+    assert found.fits is None
+    assert found.says == "No forecast can be made for GPUs: only the TPU's compiler works without its chips."
+    assert found.notes == (
+        "8,030,261,248 parameters and their optimizer take 89.7 GiB, at least 5.6 GiB on each GPU. What activations "
+        "take beside them, how long a step is and what it costs is not known.",
+    )
+    data = found.as_json()
+    assert (data["step_seconds"], data["mfu"], data["cost"], data["hbm_bytes"]) == (None, None, None, None)
+
+
+def test_a_state_that_no_sharding_can_place(tmp_path: Path) -> None:
+    text = "slice: {accelerator: l4, hosts: 1}\ntrain: {model_name: llama3-8b}\n"
+    found = forecast(plan(text), Compiler(Cache(tmp_path)))
+    assert found.fits is False
+    assert found.says.startswith("It does not fit: the parameters and their optimizer alone take 89.7 GiB on each GPU")
+
+
+def test_of_cpus(tmp_path: Path) -> None:
+    found = forecast(plan("slice: {accelerator: cpu, hosts: 2}\ntrain: {steps: 3}\n"), Compiler(Cache(tmp_path)))
+    assert found.fits is None
+    assert found.says.startswith("No forecast can be made for CPUs")
+
+
+# --- What it needs of the values --------------------------------------------------------------------------------
+
+
+def test_it_needs_only_slice_and_train() -> None:
+    assert isinstance(plan("slice: {topology: 4x4}\ntrain: {model_name: llama3-8b}\n"), LaunchPlan)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("slice: {topology: 5x5}\n", "no v6e slice has 25 chips"),
+        ("slice: {topolgy: 4x4}\n", "there is no key slice.topolgy"),
+        ("trian: {steps: 1}\nslice: {topology: 4x4}\n", "there is no key trian"),
+        ("slice: {topology: 4x4}\ntrain: {model_name: llama9}\n", 'MaxText 0.2.5 has no model "llama9"'),
+        ("slice: {topology: 4x4}\ntrain: {remat: full}\n", "MaxText has no key remat"),
+        ("run: {name: 3}\nslice: {topology: 4x4}\n", "run.name"),
+    ],
+)
+def test_what_is_wrong_with_them_is_told(text: str, says: str) -> None:
+    with pytest.raises(CheckFailed, match=r"v\.yaml") as raised:
+        plan(text)
+    assert says in raised.value.message

@@ -1,0 +1,113 @@
+"""What determines a compile, and what does not."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+
+from launcher.errors import LauncherError
+from launcher.forecast import request as requests
+from launcher.forecast.request import of_config, request
+from tests.forecasts import LLAMA, VERSIONS, plan
+
+
+def key(text: str = LLAMA, *sets: str) -> str:
+    return request(plan(text, *sets), VERSIONS).key
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "run.name=x",
+        "run.kind=job-set",
+        "team.name=research",
+        "queue.name=q",
+        "slice.provisioning=spot",
+        "image.tag=v2",
+        "storage.bucket=b",
+        "data.corpus=python",
+        "worker.env.HOME=/x",
+        "worker.memory=200G",
+        "worker.env.XLA_FLAGS=--xla_dump_to=/tmp/x --xla_dump_hlo_as_proto",
+        "train.steps=7",
+        "train.learning_rate=1e-3",
+        "train.dataset_type=synthetic",
+        "train.checkpoint_period=5",
+        "common.prices.v6e.perChipHour.spot=1",
+        "common.accelerators.v6e.peakTflops=1000",
+    ],
+)
+def test_what_is_no_part_of_the_program_leaves_the_key(other: str) -> None:
+    assert key(LLAMA, other) == key()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "slice.topology=4x8",
+        "slice.count=2",
+        "slice.accelerator=v5e",
+        "train.per_device_batch_size=2",
+        "train.remat_policy=minimal",
+        "train.weight_dtype=bfloat16",
+        "train.opt_type=sgd",
+        "train.max_target_length=8192",
+        "worker.env.LIBTPU_INIT_ARGS=--xla_tpu_scoped_vmem_limit_kib=98304",
+        "worker.env.XLA_FLAGS=--xla_dump_to=/tmp/x --xla_something=1",
+    ],
+)
+def test_what_changes_the_program_changes_the_key(other: str) -> None:
+    assert key(LLAMA, other) != key()
+
+
+def test_another_version_is_another_program() -> None:
+    assert request(plan(), {**VERSIONS, "libtpu": "0.0.47"}).key != key()
+
+
+def test_a_key_that_was_taken_back_is_a_key_not_given() -> None:
+    assert key(LLAMA, "train.remat_policy=null") == key()
+
+
+def test_the_child_gets_a_config_that_the_trainer_reads() -> None:
+    config = request(plan(LLAMA, "data.corpus=python"), VERSIONS).config
+    assert config["data"] == {}
+    assert config["train"]["model_name"] == "llama3-8b"
+    assert (config["accelerator"]["chips"], config["accelerator"]["hosts"]) == (16, 4)
+
+
+def test_a_program_of_one_s_own_is_not_forecast() -> None:
+    config = {**plan().config, "run": {"command": ["python", "mine.py"]}}
+    with pytest.raises(LauncherError, match=r"run\.command replaces the trainer"):
+        of_config(config, VERSIONS)
+
+
+def _without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    version = metadata.version
+
+    def asked(name: str) -> str:
+        if name in names:
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", asked)
+
+
+def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without(monkeypatch, "libtpu", "maxtext")
+    with pytest.raises(LauncherError) as raised:
+        requests.installed()
+    assert raised.value.message == (
+        "The Python packages maxtext, libtpu are not installed, and a forecast needs the TPU compiler."
+    )
+    assert raised.value.hint == 'Install it: pip install "slipway[forecast]"'
+
+
+def test_a_machine_that_the_compiler_is_not_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without(monkeypatch, "libtpu")
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    with pytest.raises(LauncherError, match="Linux on x86-64 alone; this is macOS on arm64") as raised:
+        requests.installed()
+    assert "it needs no TPU" in raised.value.hint
