@@ -155,6 +155,8 @@ def _mesh_sentence(case: Case, error: MeshError, devices: Devices, key: str) -> 
         )
     plural = "s" if error.product != "1" else ""
     hint = f"use a divisor of {devices.each}" if multiple else f"make it {devices.each}, or set one axis to -1"
+    if devices.each == 1:
+        hint = "remove it"
     return f"train.{key}: the mesh takes{multiple} {error.product} device{plural}, and {devices.words}; {hint}."
 
 
@@ -317,7 +319,7 @@ def _tiles(case: Case, train: Mapping[str, Any]) -> Iterator[Problem]:
     tokens, tiles = float(keys["per_device_batch_size"]) * int(keys["max_target_length"]), int(keys["num_vocab_tiling"])
     if tiles > 0 and tokens % tiles:
         path = _path(case, ["num_vocab_tiling", "per_device_batch_size", "max_target_length"])
-        wanted = "are no whole number" if tiles == 1 else f"cannot be cut into {tiles} tiles (train.num_vocab_tiling)"
+        wanted = "are no whole number" if tiles == 1 else f"cannot be cut into {tiles} tiles"
         message = (
             f"train.{path[1]}: a device's {tokens:,g} tokens (train.per_device_batch_size x train.max_target_length) "
             f"{wanted}."

@@ -49,9 +49,10 @@ def _text(case: Case) -> Iterator[Problem]:
     most = int(epochs) * ((size + _BESIDE * pieces) // length + pieces)
     wanted = steps * batch(train, devices.total).load
     if wanted > most:
+        passes = f"train.num_epoch: of {epochs} pass{'es' if epochs != 1 else ''}"
         message = (
-            f"train.num_epoch: {epochs} pass{'es' if epochs != 1 else ''} over data.files ({size:,} bytes) make at "
-            f"most {most:,} sequences of {length:,} tokens, and {steps:,} steps take {wanted:,}; give more text, lower "
+            f"{passes} over data.files ({size:,} bytes) at most {most:,} sequences of {length:,} tokens come, and "
+            f"{steps:,} steps take {wanted:,}; give more text, lower "
             "train.steps, or remove train.num_epoch, which repeats the text."
         )
         others = ("data.files", "train.steps", "train.max_target_length", "train.per_device_batch_size")
@@ -102,11 +103,11 @@ def _disk(case: Case) -> Iterator[Problem]:
     if not train or case.tree["run"]["kind"] != "local" or not models.settings(train)["enable_checkpointing"]:
         return
     one, least = models.checkpoint_bytes(train), models.weight_bytes(train)
-    if one is None or least is None or (free := _free(_runs())) is None:
+    if one is None or least is None or (free := free_bytes(runs_folder())) is None:
         return
     count = kept_checkpoints(dict(train))
     path = ("train", "model_name") if ("train", "model_name") in case.user.origins else ("storage", "kind")
-    room = f"{_spelled(free)} are free in {_runs()}"
+    room = f"{_spelled(free)} are free in {runs_folder()}"
     if _COMPRESSED * least > free:
         message = (
             f"a checkpoint of {_spelled(one)} ({models.parameters(train):,} parameters) has no room: {room}; free "
@@ -122,12 +123,12 @@ def _disk(case: Case) -> Iterator[Problem]:
         yield from case.across("checkpoints", path, message, *others, severity=WARNING)
 
 
-def _runs() -> Path:
+def runs_folder() -> Path:
     """Where launcher.local keeps its runs."""
     return home() / "runs"
 
 
-def _free(folder: Path) -> int | None:
+def free_bytes(folder: Path) -> int | None:
     """Bytes that are free where `folder` is or will be."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), None)
     try:

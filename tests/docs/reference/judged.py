@@ -9,6 +9,9 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from launcher.checks import room_rules
 from launcher.checks.rules import check
 from launcher.checks.schema import KEYWORDS
 from launcher.explain import table as situations
@@ -30,6 +33,8 @@ these sentences that is true. Words in capitals stand for what it finds; … for
 more. Below the sentence it prints what shows it, and what would help.
 [Debug a pending run](../how-to/debug-a-pending-run.md) has whole answers."""
 
+_LOCAL = "run: {kind: local}\nslice: {accelerator: cpu, topology: ''}\nstorage: {kind: local}"
+
 # For rules that tests/charts/bad_values.py, which is about the charts, has nothing for.
 _MORE = (
     "train: {stepz: 20}",
@@ -50,12 +55,38 @@ _MORE = (
     "run: {command: [sleep, infinity]}",
     "train: null",
     "common: {accelerators: {v6e: {topologies: {4x4: []}}}}",
+    "train: {ici_tensor_parallelism: 3}",
+    "train: {ici_data_parallelism: -1}",
+    "slice: {count: 2}\ntrain: {dcn_fsdp_parallelism: 4}",
+    "train: {ici_sequence_parallelism: 2}",
+    "train: {model_name: llama3-8b, ici_tensor_parallelism: 16}",
+    "train: {ici_context_parallelism: 4, max_target_length: 2052}",
+    "train: {base_num_kv_heads: 6}",
+    "train: {ici_pipeline_parallelism: 4, num_layers_per_pipeline_stage: 3}",
+    "train: {per_device_batch_size: 1.5}",
+    "train: {per_device_batch_size: 0.5}",
+    "train: {num_vocab_tiling: 7, per_device_batch_size: 1}",
+    "train: {model_name: llama3-8b, head_dim: 64}",
+    "train: {model_name: qwen3-8b}",
+    "train: {model_name: llama3-8b, max_target_length: 16384}",
+    _LOCAL + "\ntrain: {num_epoch: 1}\ndata: {corpus: '', files: [tests/charts/yaml/words.txt]}",
+    _LOCAL + "\ntrain: {model_name: llama3.1-8b, per_device_batch_size: 1}",
+    _LOCAL + "\ntrain: {model_name: llama3.1-70b, per_device_batch_size: 1}",
 )
 _PER_RULE = 4
 
 
 def rules() -> dict[str, list[tuple[str, str]]]:
     """By rule: (values, sentence) of values that break it."""
+    with pytest.MonkeyPatch.context() as patch:
+        # The page is the same wherever it is made.
+        patch.chdir(CHECKOUT)
+        patch.setattr(room_rules, "runs_folder", lambda: Path("~/.slipway/runs"))
+        patch.setattr(room_rules, "free_bytes", lambda folder: 150_000_000_000)
+        return _rules()
+
+
+def _rules() -> dict[str, list[tuple[str, str]]]:
     defaults = chart_defaults("run")
     good = read_text(GOOD.encode(), "values.yaml")
     found: dict[str, list[tuple[str, str]]] = {}

@@ -1,0 +1,249 @@
+"""Rules for meshes, batches, models, text and disk: each with values that break it and values that do not.
+
+That MaxText really refuses what is an error here, tests/unit/test_model_table.py asks MaxText itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.checks import room_rules
+from launcher.checks.problems import Problem
+from launcher.plan import check_launch
+from launcher.values import files as values
+from launcher.values.files import chart_defaults
+
+DEFAULTS = chart_defaults("run")
+GOOD: dict[str, Any] = {
+    "run": {"name": "llama", "kind": "ray-job"},
+    "team": {"name": "research"},
+    "slice": {"accelerator": "v6e", "topology": "4x4"},
+    "image": {"repository": "example.com/trainer", "tag": "1"},
+    "storage": {"bucket": "bucket"},
+    "train": {"model_name": "llama3.1-8b", "steps": 10, "dataset_type": "synthetic", "per_device_batch_size": 1},
+}
+LOCAL: dict[str, Any] = {
+    "run": {"name": "tiny", "kind": "local"},
+    "slice": {"accelerator": "cpu", "hosts": 2},
+    "storage": {"kind": "local"},
+    "data": {"corpus": "python"},
+    "train": {"base_emb_dim": 64, "max_target_length": 128, "per_device_batch_size": 1, "steps": 10},
+}
+
+
+def problems(text: str, over: dict[str, Any] | None = None) -> list[Problem]:
+    """The problems of a values file over GOOD, which is another file."""
+    base = values.read_text(values.dumps(GOOD if over is None else over).encode(), "good.yaml")
+    return check_launch(values.merge(base, values.read_text(text.encode(), "v.yaml")), DEFAULTS)
+
+
+ERRORS = [
+    ("train: {ici_tensor_parallelism: 3}", "mesh", "train.ici_tensor_parallelism: the mesh takes a multiple of 3"
+     " devices, and a v6e slice of 4x4 has 16 chips; use a divisor of 16."),
+    ("train: {ici_fsdp_parallelism: 4}", "mesh", "train.ici_fsdp_parallelism: the mesh takes 4 devices, and a v6e slice"
+     " of 4x4 has 16 chips; make it 16, or set one axis to -1."),
+    ("train: {ici_fsdp_parallelism: 8, ici_tensor_parallelism: 4}", "mesh", "the mesh takes 8 x 4 = 32 devices"),
+    ("train: {ici_data_parallelism: -1}", "mesh", "train.ici_data_parallelism is -1, and so is"
+     " train.ici_fsdp_parallelism, by MaxText's default; MaxText fills in one of them: set"
+     " train.ici_fsdp_parallelism: 1."),
+    ("train: {ici_fsdp_parallelism: 0}", "mesh", "train.ici_fsdp_parallelism is 0; an axis of the mesh takes 1"),
+    ("train: {dcn_data_parallelism: 2}", "mesh", "train.dcn_data_parallelism is 2, and there is one slice: between"
+     " slices there is nothing to share out; remove it, or raise slice.count."),
+    ("{slice: {count: 2}, train: {dcn_fsdp_parallelism: 4}}", "mesh", "train.dcn_fsdp_parallelism: between slices the"
+     " mesh takes a multiple of 4, and slice.count is 2; change one of the two."),
+    ("{slice: {accelerator: tpu7x, topology: 1x1x1}, train: {ici_tensor_parallelism: 4}}", "mesh",
+     "a tpu7x slice of 1x1x1 has 1 chip (2 devices); use a divisor of 2."),
+    ("{slice: {topology: 1x1}, train: {ici_tensor_parallelism: 4}}", "mesh", "slice of 1x1 has 1 chip; remove it."),
+    ("train: {ici_tensor_parallelism: 16}", "sharding", "train.ici_tensor_parallelism: llama3.1-8b's key and value"
+     " heads, 8, cannot be shared out over 16 devices (tensor 16); use a divisor of 8, such as 8."),
+    ("{slice: {accelerator: v5p, topology: 8x8x16}, train: {model_name: gemma3-4b, ici_fsdp_parallelism: -1}}",
+     "sharding", "train.ici_fsdp_parallelism: gemma3-4b's width (base_emb_dim), 2,560, cannot be shared out over 1024"
+     " devices (fsdp 1024); set train.ici_fsdp_parallelism: 512 and train.ici_data_parallelism: 2."),
+    ("train: {model_name: mixtral-8x7b, ici_expert_parallelism: 16}", "sharding", "mixtral-8x7b's experts, 8, cannot be"
+     " shared out over 16 devices (expert 16)"),
+    ("train: {ici_context_parallelism: 4, max_target_length: 2052}", "sharding", "train.max_target_length: a sequence"
+     " of 2,052 tokens cannot be shared out over 4 devices, in two pieces each (train.ici_context_parallelism); use a"
+     " multiple of 8."),
+    ("{slice: {accelerator: v5p, topology: 4x4x12}, train: {model_name: default, base_emb_dim: 3072,"
+     " ici_context_parallelism: 3, max_target_length: 3072}}", "sharding",
+     "the sequence is shared out over 3 devices, and balancing their load takes an even number"),
+    ("train: {ici_tensor_sequence_parallelism: 8, max_target_length: 2052}", "sharding", "a sequence of 2,052 tokens"
+     " cannot be shared out over 8 devices (train.ici_tensor_sequence_parallelism); use a multiple of 8."),
+    ("train: {model_name: default, base_num_kv_heads: 6}", "heads", "train.base_num_kv_heads: 16 query heads cannot be"
+     " served by 6 key and value heads evenly."),
+    ("train: {ici_pipeline_parallelism: 4, num_layers_per_pipeline_stage: 3}", "pipeline", "train.ici_pipeline_"
+     "parallelism: 32 layers cannot be shared out over 4 stages of 3; change the stages"),
+    ("train: {ici_pipeline_parallelism: 4, num_pipeline_microbatches: 6}", "pipeline", "train.num_pipeline_microbatches"
+     ": 6 microbatches are no multiple of 4 stages."),
+    ("train: {ici_pipeline_parallelism: 4, num_pipeline_microbatches: 12, per_device_batch_size: 1}", "pipeline",
+     "16 sequences a forward pass (16 devices) cannot be cut into 12 microbatches"),
+    ("train: {per_device_batch_size: 1.5}", "batch", "train.per_device_batch_size: 1.5 on 16 devices is 24 sequences,"
+     " which cannot be shared out over 16 devices; use a whole number, or a fraction below 1."),
+    ("train: {per_device_batch_size: 0.03125}", "batch", "0.03125 on 16 devices is less than one sequence; raise it to"
+     " 0.0625 at least."),
+    ("train: {per_device_batch_size: 0.5}", "batch", "0.5 on 16 devices is 8 sequences, and the mesh shares a batch out"
+     " over 16 devices, of which the attention kernel takes equal parts; raise it"),
+    ("train: {num_vocab_tiling: 3}", "batch", "train.num_vocab_tiling: a device's 2,048 tokens"
+     " (train.per_device_batch_size x train.max_target_length) cannot be cut into 3 tiles"),
+    ("train: {per_device_batch_size: 0.3, ici_fsdp_parallelism: 4, ici_tensor_parallelism: 4}", "batch",
+     "a device's 614.4 tokens (train.per_device_batch_size x train.max_target_length) are no whole number."),
+    ("train: {head_dim: 64}", "model-key", "train.head_dim is 64, and MaxText's llama3.1-8b has 128; remove it, or set"
+     " train.override_model_config: true."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rule", "sentence"), ERRORS, ids=[text[:60] for text, _, _ in ERRORS])
+def test_what_cannot_run_is_an_error(text: str, rule: str, sentence: str) -> None:
+    (found,) = problems(text + "\n")
+    assert sentence in str(found)
+    assert (found.rule, found.severity, found.file, found.line) == (rule, "error", "v.yaml", 1)
+
+
+WARNINGS = [
+    ("train: {ici_sequence_parallelism: 2}", "mesh", "train.ici_sequence_parallelism has no effect: MaxText's mesh has"
+     " no such axis; train.ici_context_parallelism shares out the sequence."),
+    ("train: {per_device_batch_size: 0.5, attention: dot_product}", "batch", "some of them compute on nothing."),
+    ("train: {model_name: llama3-8b, max_target_length: 16384}", "context", "train.max_target_length: 16,384 tokens are"
+     " more than the 8,192 that llama3-8b was made for; its positions beyond them are untrained."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rule", "sentence"), WARNINGS, ids=[text[:60] for text, _, _ in WARNINGS])
+def test_what_runs_and_wastes_is_a_warning(text: str, rule: str, sentence: str) -> None:
+    (found,) = problems(text + "\n")
+    assert sentence in str(found)
+    assert (found.rule, found.severity, found.file, found.line) == (rule, "warning", "v.yaml", 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "train: {ici_tensor_parallelism: 8}",
+        "train: {ici_fsdp_parallelism: 1, ici_data_parallelism: -1}",
+        "{slice: {count: 2}, train: {dcn_data_parallelism: 1, dcn_fsdp_parallelism: -1}}",
+        "{slice: {count: 3}, train: {dcn_data_parallelism: 3}}",
+        "{slice: {accelerator: tpu7x, topology: 2x2x1}, train: {ici_fsdp_parallelism: 8}}",
+        "train: {model_name: mixtral-8x7b, ici_expert_parallelism: 8}",
+        "train: {model_name: mixtral-8x7b, data: null}",
+        "train: {ici_context_parallelism: 4, max_target_length: 2056}",
+        "train: {ici_context_parallelism: 4, max_target_length: 2052, context_parallel_load_balance: false}",
+        "train: {ici_tensor_sequence_parallelism: 8, max_target_length: 2056}",
+        "train: {model_name: default, base_num_kv_heads: 8}",
+        "train: {ici_pipeline_parallelism: 4, num_layers_per_pipeline_stage: 2, num_pipeline_microbatches: 8}",
+        "train: {per_device_batch_size: 0.5, ici_tensor_parallelism: 2}",
+        "train: {per_device_batch_size: 0.25, ici_context_parallelism: 4}",
+        "train: {per_device_batch_size: 1.5, ici_fsdp_parallelism: 8, ici_tensor_parallelism: 2}",
+        "train: {num_vocab_tiling: 4}",
+        "train: {head_dim: 64, override_model_config: true}",
+        "train: {head_dim: 128}",
+        "train: {max_target_length: 131072}",
+        "train: {model_name: qwen2.5-7b, max_target_length: 99328}\ndata: {tokenizer: {kind: huggingface, path: a}}",
+        # What JAX sees of several machines without TPUs is not known here.
+        "{slice: {accelerator: h100-80gb, topology: '', hosts: 2}, train: {ici_tensor_parallelism: 3}}",
+        "{slice: {accelerator: h100-80gb, topology: ''}, train: {ici_tensor_parallelism: 8}}",
+    ],
+)
+def test_what_runs_is_let_be(text: str) -> None:
+    text = text.replace(", data: null", "")
+    assert [str(problem) for problem in problems(text + "\n")] == []
+
+
+def test_real_text_takes_whole_sequences_for_each_device() -> None:
+    text = (
+        "data: {corpus: python}\ntrain: {dataset_type: null, ici_tensor_parallelism: 2, per_device_batch_size: 1.5}\n"
+    )
+    (found,) = problems(text)
+    assert "1.5 on 16 devices is 24 sequences, which cannot be shared out over 16 devices" in str(found)
+    assert problems(text.replace("1.5", "1.5, gradient_accumulation_steps: 2")) == []
+    (found,) = problems(text.replace("1.5", "1, eval_per_device_batch_size: 1.5"))
+    assert "train.eval_per_device_batch_size: 1.5 on 16 devices" in str(found)
+
+
+def test_a_models_tokenizer_is_of_its_kind() -> None:
+    (found,) = problems("train: {model_name: qwen3-8b}\ndata: {tokenizer: {kind: tiktoken, path: x}}\n")
+    assert str(found) == (
+        "v.yaml:2: data.tokenizer.kind is tiktoken, and MaxText's qwen3-8b has huggingface; set it and"
+        " data.tokenizer.path accordingly, or set train.override_model_config: true."
+    )
+
+
+def test_one_mistake_is_told_once() -> None:
+    (found,) = problems("train: {ici_tensor_parallelism: four}\n")
+    assert found.rule == "type"
+    (found,) = problems("slice: {topology: 4x5}\ntrain: {ici_tensor_parallelism: 16}\n")
+    assert found.rule == "slice"
+    (found,) = problems("slice: {toplogy: 4x8}\ntrain: {ici_fsdp_parallelism: 32}\n")
+    assert found.rule == "unknown-key"
+    (found,) = problems("train: {ici_tensor_parallelism: 3}\nrun: {command: [sleep, '60']}\n")
+    assert found.rule == "command"
+
+
+# --- Text and disk ------------------------------------------------------------------------------------------------
+
+
+def text_values(folder: Path, steps: int, more: str = "") -> str:
+    return (
+        f"data: {{corpus: '', files: ['{folder}']}}\n"
+        f"train: {{num_epoch: 1, steps: {steps}, model_name: default{more}}}\n"
+    )
+
+
+def test_text_that_cannot_last_for_the_steps(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x" * 100_000)
+    (tmp_path / "b.jsonl").write_text('{"text": "x"}\n' * 10)
+    # 98 pieces and 16 lines at most: (100,140 + 3 x 114) // 128 + 114 sequences of 128 tokens; each step takes two.
+    assert [str(problem) for problem in problems(text_values(tmp_path, 449), LOCAL)] == []
+    (found,) = problems(text_values(tmp_path, 450), LOCAL)
+    assert str(found) == (
+        "v.yaml:2: train.num_epoch: of 1 pass over data.files (100,140 bytes) at most 899 sequences of 128 tokens come,"
+        " and 450 steps take 900; give more text, lower train.steps, or remove train.num_epoch, which repeats the text."
+    )
+    assert found.severity == "error"
+    assert problems(text_values(tmp_path, 450).replace("num_epoch: 1", "num_epoch: 2"), LOCAL) == []
+
+
+def test_of_text_that_is_repeated_or_unknown_nothing_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x" * 1000)
+    assert problems(text_values(tmp_path, 10_000).replace("num_epoch: 1, ", ""), LOCAL) == []
+    assert problems(text_values(tmp_path / "nowhere", 10_000), LOCAL) == []
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    assert problems(text_values(tmp_path, 10_000), LOCAL) == []
+
+
+def test_checkpoints_that_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    # How full this machine's disk is, is no part of the test.
+    monkeypatch.setattr(room_rules, "runs_folder", lambda: Path("/runs"))
+    monkeypatch.setattr(room_rules, "free_bytes", lambda folder: 100_000_000_000)
+    small = {**LOCAL, "train": {**LOCAL["train"], "model_name": "llama3.1-8b", "base_emb_dim": None}}
+    (found,) = problems("", small)
+    assert found.severity == "warning"
+    assert found.message == (
+        "2 checkpoints of 96.4 GB may have no room: 100.0 GB are free in /runs; free some, set"
+        " train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
+    )
+    assert problems("train: {max_num_checkpoints_to_keep: 1}\n", small) == []
+    assert problems("train: {enable_checkpointing: false}\n", small) == []
+    monkeypatch.setattr(room_rules, "free_bytes", lambda folder: 20_000_000_000)
+    (found,) = problems("", small)
+    assert found.severity == "error"
+    assert "a checkpoint of 96.4 GB (8,030,261,248 parameters) has no room: 20.0 GB are free in /runs" in str(found)
+    monkeypatch.setattr(room_rules, "free_bytes", lambda folder: None)
+    assert problems("", small) == []
+
+
+@pytest.mark.parametrize(
+    ("train", "count"),
+    [
+        ({"steps": 10}, 2),  # after the first step and the last
+        ({"steps": 60, "checkpoint_period": 20}, 4),
+        ({"steps": 61, "checkpoint_period": 20}, 4),
+        ({"steps": 1}, 1),
+        ({"steps": 1000, "checkpoint_period": 10, "max_num_checkpoints_to_keep": 3}, 3),
+    ],
+)
+def test_checkpoints_are_counted(train: dict[str, Any], count: int) -> None:
+    assert room_rules.kept_checkpoints(train) == count

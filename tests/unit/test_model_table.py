@@ -1,0 +1,169 @@
+"""launcher/checks/maxtext_models.json is what the installed MaxText says, and our arithmetic agrees with MaxText's.
+
+One process asks MaxText: it traces three models, and lowers (but does not compile) a step of tiny ones on eight devices
+of this CPU. What it takes or refuses there, the launcher's rules must pass or tell, whatever their words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import mesh, models
+from launcher.checks.maxtext_keys import maxtext
+from launcher.plan import check_launch
+from launcher.values import files as values
+from launcher.values.files import chart_defaults
+
+TRACED = ["default", "gemma3-4b", "llama3.1-8b", "mixtral-8x7b"]
+TINY: dict[str, Any] = {
+    **{"base_emb_dim": 64, "base_num_decoder_layers": 2, "base_num_query_heads": 4, "base_num_kv_heads": 4},
+    **{"head_dim": 32, "base_mlp_dim": 128, "vocab_size": 256, "max_target_length": 64, "per_device_batch_size": 1},
+    **{"steps": 2, "attention": "dot_product", "dataset_type": "synthetic", "enable_checkpointing": False},
+}
+CASES: list[dict[str, Any]] = [
+    {},
+    {"ici_tensor_parallelism": 4},
+    {"base_emb_dim": 60},  # JAX: IndivisibleError, of a weight
+    {"vocab_size": 257, "ici_tensor_parallelism": 4},  # the same
+    {"base_mlp_dim": 130, "ici_tensor_parallelism": 4},  # the same
+    {"base_num_kv_heads": 2, "ici_tensor_parallelism": 4},  # Attention: heads are atomic
+    {"base_num_kv_heads": 3},  # Attention: invalid num_kv_heads for GQA
+    {"per_device_batch_size": 1.5},  # IndivisibleError, of the batch
+    {"per_device_batch_size": 1.5, "ici_tensor_parallelism": 2},
+    {"per_device_batch_size": 0.5, "ici_tensor_parallelism": 2},
+    {"per_device_batch_size": 0.3},  # the config: tokens of a device and num_vocab_tiling
+    {"ici_context_parallelism": 4, "max_target_length": 66},  # IndivisibleError, of the batch
+    {"ici_tensor_sequence_parallelism": 4, "max_target_length": 66},  # the same
+    {"base_num_decoder_layers": 3, "ici_pipeline_parallelism": 2},  # the config: stages and layers
+    {"ici_data_parallelism": -1},  # fill_unspecified_mesh_axes
+    {"ici_data_parallelism": 3},  # the same
+    {"ici_fsdp_parallelism": 4},  # the same
+    {"dcn_fsdp_parallelism": 2},  # the config: one slice only
+]
+"""Over TINY. What is refused was seen refused by MaxText 0.2.5."""
+
+_PROGRAM = '''
+import json, os, sys
+sys.modules["pytest"] = sys  # MaxText raises then, and does not end the process
+from trainer import model_table
+from trainer.startup import defer_unused_imports
+
+defer_unused_imports()
+from absl import flags
+flags.FLAGS(["x"])
+import jax
+from flax.core.spmd import logical_axis_rules
+from jax.sharding import Mesh
+from maxtext.configs import pyconfig
+from maxtext.trainers.pre_train import train, train_compile
+from maxtext.utils import maxtext_utils, sharding
+
+asked = json.load(sys.stdin)
+
+def step(keys):
+    """The mesh's axes of more than one device, after lowering a step."""
+    fixed = {"hardware": "cpu", "skip_jax_distributed_system": True, "run_name": "x", "base_output_directory": "x",
+             "log_config": False}
+    argv = ["x", str(model_table._configs() / "base.yml")]
+    config = pyconfig.initialize(argv + [f"{key}={json.dumps(value)}" for key, value in {**fixed, **keys}.items()])
+    mesh = Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
+    args, kwargs, state, _, model = train_compile.get_shaped_inputs(mesh, config)
+    params, state = sharding.maybe_update_params_sharding_with_opt(config, state)
+    data = sharding.get_input_data_sharding(config, mesh)
+    function, ins, outs, static, donated = maxtext_utils.get_functional_train_with_signature(
+        train.train_step, data, state, model, config, params
+    )
+    with jax.set_mesh(mesh), logical_axis_rules(config.logical_axis_rules):
+        jitted = jax.jit(function, in_shardings=ins, out_shardings=outs, static_argnums=static, donate_argnums=donated)
+        jitted.lower(*args, **kwargs)
+    sizes = ("global_batch_size_to_load", "global_batch_size_to_train_on", "micro_batch_size_to_train_on")
+    batch = [getattr(config, size) for size in sizes]
+    return {"mesh": {axis: size for axis, size in mesh.shape.items() if size > 1}, "batch": batch}
+
+def asked_of(keys):
+    try:
+        return step(keys)
+    except Exception as error:
+        return {"refused": f"{type(error).__name__}: {error}"[:300]}
+
+def count(keys):
+    import math
+    arguments = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+    return sum(math.prod(shape) for _, _, shape in model_table.trace(arguments)[1])
+
+answer = {
+    "text": model_table.as_text(model_table.model_table(asked["models"], asked["traced"])),
+    "steps": [asked_of(keys) for keys in asked["steps"]],
+    "counts": [count(keys) for keys in asked["counts"]],
+}
+print("answer: " + json.dumps(answer))
+'''
+
+COUNTED: list[dict[str, Any]] = [
+    {"base_emb_dim": 64, "base_num_decoder_layers": 3, "head_dim": 32, "vocab_size": 999, "base_mlp_dim": 100},
+    {"global_parameter_scale": 8},
+    {"model_name": "gemma3-4b", "override_model_config": True, "base_num_decoder_layers": 7, "base_mlp_dim": 512},
+    {"model_name": "mixtral-8x7b", "override_model_config": True, "num_experts": 4, "base_num_decoder_layers": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def answer() -> dict[str, Any]:
+    asked = {
+        "models": maxtext()["models"],
+        "traced": TRACED,
+        "steps": [{**TINY, **case} for case in CASES],
+        "counts": COUNTED,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM],
+        input=json.dumps(asked),
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("answer: "))
+    found: dict[str, Any] = json.loads(line.removeprefix("answer: "))
+    return found
+
+
+def test_the_table_has_not_drifted_from_the_installed_maxtext(answer: dict[str, Any]) -> None:
+    file = Path(models.__file__).parent / "checks" / "maxtext_models.json"
+    theirs, ours = json.loads(answer["text"]), json.loads(file.read_text(encoding="utf-8"))
+    for name, row in ours["models"].items():
+        if name not in TRACED:  # tracing all of them takes minutes
+            row.pop("weights")
+            row.pop("scales")
+    assert ours == theirs, "run `make keys`"
+
+
+def test_parameters_are_counted_as_maxtext_counts_them(answer: dict[str, Any]) -> None:
+    assert [models.parameters(keys) for keys in COUNTED] == answer["counts"]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[str(case) for case in CASES])
+def test_rules_tell_what_maxtext_refuses(answer: dict[str, Any], number: int) -> None:
+    train, theirs = {**TINY, **CASES[number]}, answer["steps"][number]
+    tree = {
+        "run": {"name": "tiny", "kind": "local"},
+        "slice": {"accelerator": "cpu", "hosts": 8},
+        "storage": {"kind": "local"},
+        "train": train,
+    }
+    user = values.read_text(values.dumps(tree).encode(), "v.yaml")
+    told = [str(problem) for problem in check_launch(user, chart_defaults("run")) if problem.severity == "error"]
+    assert ("refused" in theirs) == bool(told), (told, theirs)
+    if "refused" not in theirs:
+        ours = mesh.mesh(train, slices=1, devices=8).sizes
+        assert {axis: size for axis, size in ours.items() if size > 1} == theirs["mesh"]
+        batch = mesh.batch(train, 8)
+        assert [batch.load, batch.train, batch.micro] == theirs["batch"]
