@@ -1,0 +1,248 @@
+"""A run compiled for a TPU slice that is not here: one real compile, and the ways to refuse one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.runs import CHECKOUT
+from trainer.aot.__main__ import _HERE, environment
+from trainer.aot.compile import maxtext_argv, require_model
+from trainer.aot.errors import AotError
+from trainer.aot.topology import describe
+from trainer.config import RunConfig, read
+from trainer.config import maxtext_argv as argv_of_the_run
+
+_TRAIN: dict[str, Any] = {
+    "model_name": "llama3-8b",
+    "override_model_config": True,
+    "base_num_decoder_layers": 2,
+    "base_emb_dim": 256,
+    "base_mlp_dim": 512,
+    "base_num_query_heads": 2,
+    "base_num_kv_heads": 2,
+    "head_dim": 128,
+    "vocab_size": 256,
+    "max_target_length": 512,
+    "per_device_batch_size": 1,
+    "ici_fsdp_parallelism": 2,
+    "ici_tensor_parallelism": 2,
+    "dataset_type": "synthetic",
+    "steps": 10,
+}
+
+
+def _tree(env: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
+    keys = {key: value for key, value in {**_TRAIN, **train}.items() if value is not None}
+    return {
+        "run": {"name": "forecast", "kind": "job-set", "maxRestarts": 0, "command": []},
+        "slice": {"accelerator": "v6e", "topology": "2x2", "count": 1},
+        "accelerator": {
+            "name": "v6e",
+            "kind": "tpu",
+            "label": "tpu-v6e-slice",
+            "topology": "2x2",
+            "chips": 4,
+            "chipsPerHost": 4,
+            "hosts": 1,
+        },
+        "storage": {"kind": "gcsfuse", "bucket": "b", "mountPath": "/data/not/here"},
+        "data": {},
+        "worker": {"env": env or {}},
+        "train": keys,
+    }
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    lines: list[dict[str, Any]]
+    stderr: str
+    program: dict[str, Any] | None
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return self.lines[-1]
+
+
+def _compile(folder: Path, tree: dict[str, Any], **env: str) -> Done:
+    config, out = folder / "run.json", folder / "out.json"
+    config.write_text(json.dumps(tree))
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.aot", str(config), str(out)],
+        cwd=CHECKOUT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return Done(done.returncode, lines, done.stderr, json.loads(out.read_text()) if out.exists() else None)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """Two layers on v6e 2x2: fsdp 2 x tensor 2, the attention kernel, and flags of the run and of this shell."""
+    folder = tmp_path_factory.mktemp("aot")
+    dumps = f"--xla_dump_to={folder / 'dump'} --xla_dump_hlo_as_proto"
+    flags = {"XLA_FLAGS": dumps, "LIBTPU_INIT_ARGS": f"--xla_tpu_scoped_vmem_limit_kib=65536 {dumps}", "HOME": "/no"}
+    shell = {"LIBTPU_INIT_ARGS": "--xla_tpu_no_such_flag=1", "JAX_PLATFORMS": "tpu", "M_STEPS": "x"}
+    done = _compile(folder, _tree(flags), **shell)
+    assert done.code == 0, done.stderr[-4000:]
+    return done, folder
+
+
+def test_each_phase_is_told_on_stdout_and_nothing_else_is_there(compiled: tuple[Done, Path]) -> None:
+    assert compiled[0].lines == [{"phase": name} for name in ("importing", "shaping", "compiling", "reading")]
+
+
+def test_nothing_is_left_but_the_program(compiled: tuple[Done, Path]) -> None:
+    assert sorted(path.name for path in compiled[1].iterdir()) == ["out.json", "run.json"]
+
+
+def test_the_memory_adds_up_and_the_compiler_says_what_there_is(compiled: tuple[Done, Path]) -> None:
+    assert compiled[0].program is not None
+    memory = compiled[0].program["memory"]
+    # 1.44 million parameters and two moments of them in float32, over four chips.
+    assert memory["arguments"] == pytest.approx(1443072 * 3 * 4 / 4, rel=0.02)
+    assert memory["aliased"] == pytest.approx(memory["outputs"], rel=0.01)
+    parts = memory["arguments"] + memory["outputs"] - memory["aliased"] + memory["temporaries"] + memory["code"]
+    assert memory["total"] == parts < memory["capacity"] == int(31.24 * 2**30)
+    assert compiled[0].program["fits"] is True
+    assert memory["host"] == {"arguments": 0, "outputs": 0, "aliased": 0, "temporaries": 0}
+
+
+def test_the_largest_buffers_have_names(compiled: tuple[Done, Path]) -> None:
+    assert compiled[0].program is not None
+    buffers = compiled[0].program["buffers"]
+    weight = next(each for each in buffers if each["name"] == "model.decoder.layers.mlp.wi_0.kernel")
+    assert (weight["bytes"], weight["shape"], weight["kind"]) == (4 * 128 * 2 * 256, "f32[128,2,256]", "argument")
+    assert any("splash_mha_fwd" in each["name"] and each["kind"] == "temporary" for each in buffers)
+    assert len(buffers) <= 20
+
+
+def test_the_models_facts_are_those_that_maxtext_counts(compiled: tuple[Done, Path]) -> None:
+    assert compiled[0].program is not None
+    model = compiled[0].program["model"]
+    layer = 256 * 128 * 2 * 2 + 256 * 128 * 2 * 2 + 3 * 256 * 512 + 2 * 256
+    assert model["parameters"] == 2 * layer + 2 * 256 * 256 + 256
+    assert (model["tokens_per_step_per_device"], model["global_batch"]) == (512, 4)
+    assert model["flops_per_step_per_device"] == pytest.approx(6 * 512 * (2 * layer + 256 * 256), rel=0.2)
+    assert 0 < model["attention_flops"] < model["flops_per_step_per_device"]
+
+
+def test_the_mesh_is_the_runs(compiled: tuple[Done, Path]) -> None:
+    assert compiled[0].program is not None
+    sizes = {axis: size for axis, size in compiled[0].program["mesh"].items() if size > 1}
+    assert sizes == {"fsdp": 2, "tensor": 2}
+    assert set(compiled[0].program["dcn_mesh"].values()) == {1}
+
+
+def test_the_work_of_the_step_is_in_the_program(compiled: tuple[Done, Path]) -> None:
+    assert compiled[0].program is not None
+
+    def flat(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [one for step in steps for one in (flat(step["steps"]) if step["do"] == "loop" else [step])]
+
+    work = compiled[0].program["work"]
+    assert [step["times"] for step in work if step["do"] == "loop"] == [2, 2]  # the layers, there and back
+    assert any(step["do"] == "kernel" and "splash_mha" in step["name"] for step in flat(work))
+
+
+@pytest.mark.parametrize(
+    ("tree", "kind", "says", "details"),
+    [
+        (_tree(model_name="llama3-9b"), "model", "the nearest names are", {}),
+        (_tree(steps="many"), "key", "train.steps", {"key": "steps"}),
+        (
+            _tree({"LIBTPU_INIT_ARGS": "--xla_tpu_no_such_flag=true"}),
+            "flag",
+            "does not know",
+            {"flag": "--xla_tpu_no_such_flag"},
+        ),
+        (
+            {**_tree(), "accelerator": {"name": "l4", "kind": "gpu", "hosts": 1, "chips": 1}},
+            "topology",
+            "is no TPU",
+            {},
+        ),
+    ],
+    ids=["model", "key", "flag", "topology"],
+)
+def test_what_cannot_be_compiled_ends_with_its_kind(
+    tmp_path: Path, tree: dict[str, Any], kind: str, says: str, details: dict[str, Any]
+) -> None:
+    done = _compile(tmp_path, tree)
+    assert (done.code, done.error["error"], done.program) == (1, kind, None), done.stderr[-2000:]
+    assert says in done.error["message"]
+    assert details.items() <= done.error.items()
+
+
+def _config(tmp_path: Path, tree: dict[str, Any]) -> RunConfig:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(tree))
+    return read(path)
+
+
+def test_a_package_that_is_missing_is_an_extra(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['libtpu'] = None\nfrom trainer.aot.compile import require_packages\nrequire_packages()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True)
+    assert 'pip install "slipway[forecast]"' in done.stderr
+
+
+def test_a_model_of_which_maxtext_knows_no_more_than_the_name_is_refused(tmp_path: Path) -> None:
+    require_model(_config(tmp_path, _tree()))
+    with pytest.raises(AotError, match="MaxText has no model llama3-9b"):
+        require_model(_config(tmp_path, _tree(model_name="llama3-9b")))
+
+
+def test_the_arguments_are_the_runs_but_for_what_needs_chips_or_writes(tmp_path: Path) -> None:
+    """The keys that differ are all listed here; text that is not on this machine is not looked for."""
+    tree = _tree(dataset_type=None)
+    tree["data"] = {"corpus": "python", "heldOut": {"fraction": 0.02}}
+    config = _config(tmp_path, tree)
+    run = dict(word.partition("=")[::2] for word in argv_of_the_run(config)[2:])
+    tree["data"] = {"files": ["/not/here/*.txt"], "heldOut": {"files": ["/not/here/either.txt"]}}
+    ours = maxtext_argv(_config(tmp_path, tree), describe(config.accelerator))
+    assert ours[:2] == argv_of_the_run(config)[:2]
+    found = dict(word.partition("=")[::2] for word in ours[2:])
+    assert {key for key in run.keys() | found.keys() if run.get(key) != found.get(key)} == {
+        "compile_topology",
+        "compile_topology_num_slices",
+        "dump_hlo",
+        "dump_jaxpr",
+        "enable_goodput_recording",
+        "enable_mllog",
+        "jax_cache_dir",
+        "managed_mldiagnostics",
+        "quantization_local_shard_count",
+        "use_vertex_tensorboard",
+    }
+    assert (found["compile_topology"], found["compile_topology_num_slices"]) == ('"v6e:2x2"', "1")
+    assert (found["num_slices"], found["hardware"], found["jax_cache_dir"]) == ("-1", '"tpu"', '""')
+
+
+def test_the_environment_is_the_pods_and_not_this_shells(tmp_path: Path) -> None:
+    env = {
+        "LIBTPU_INIT_ARGS": "--xla_a=1 --xla_dump_to=/tmp/x",
+        "JAX_ENABLE_X64": "1",
+        "JAX_PLATFORMS": "tpu",
+        "TPU_LIBRARY_PATH": "/in/the/image",
+        "PATH": "/in/the/image",
+    }
+    own = {"PATH": "/bin", "LIBTPU_INIT_ARGS": "--xla_b=1", "XLA_FLAGS": "--xla_c=1", "M_STEPS": "1", "HOME": "/h"}
+    assert environment(_config(tmp_path, _tree(env)), own) == {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "LIBTPU_INIT_ARGS": "--xla_a=1",
+        "JAX_ENABLE_X64": "1",
+        **_HERE,
+    }

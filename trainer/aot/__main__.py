@@ -1,0 +1,124 @@
+"""python -m trainer.aot RUN_CONFIG.json OUT.json: compile a run for chips that are not here, and write what that says.
+
+Exit code 0: OUT.json is written, in one step. 1: the last line on stdout is {"error": KIND, "message": …} with the
+kinds of trainer/aot/errors.py. Each phase is a line on stdout as it begins, {"phase": …}. 2: wrong usage.
+
+The compiler ends its process where it refuses a flag, and the system where memory runs out. So the compile is done by
+a child of this process, which dies with it and whose death is told here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer.aot.errors import AotError, death
+from trainer.config import RunConfig, read
+from trainer.errors import ConfigError
+
+_TOLD = 3
+"""The child's exit code when it has printed its error itself."""
+
+_STDERR_KEPT = 64 << 10
+_COMPILERS_OWN = ("JAX_", "LIBTPU_", "M_", "MEGASCALE_", "PJRT_", "TPU_", "XLA_")
+"""Names of variables that JAX, MaxText and libtpu read."""
+
+_HERE = {
+    "JAX_PLATFORMS": "cpu",
+    # There are no chips to ask about, and no metadata server.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v6e-1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    # The lock keeps two processes from one chip; two compiles do not disturb each other.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+_NOT_TAKEN = {"JAX_COMPILATION_CACHE_DIR", "JAX_DUMP_IR_TO", "TPU_LIBRARY_PATH"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m trainer.aot", description=__doc__)
+    parser.add_argument("config", type=Path, help="the run config, JSON")
+    parser.add_argument("out", type=Path, help="where the program's description is written, JSON")
+    parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.in_this_process:
+        from trainer.aot.program import compile_and_describe
+
+        return _TOLD if compile_and_describe(arguments.config, arguments.out) else 0
+    try:
+        config = read(arguments.config.absolute())
+    except ConfigError as error:
+        return _end(AotError("key", str(error)))
+    code, stderr = _run_child([*sys.argv[1:], "--in-this-process"], environment(config, os.environ))
+    if code in (0, _TOLD):
+        return 1 if code else 0
+    return _end(death(code, stderr))
+
+
+def environment(config: RunConfig, own: Mapping[str, str]) -> dict[str, str]:
+    """The compiler's environment: this process's, but with what the run's pods would set (worker.env) for JAX, MaxText
+    and libtpu, and without what this machine's shell sets for them."""
+    kept = {name: value for name, value in own.items() if not name.startswith(_COMPILERS_OWN)}
+    given = (config.tree.get("worker") or {}).get("env") or {}
+    pods = {
+        name: _without_dumps(str(value)) if name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") else str(value)
+        for name, value in given.items()
+        if value is not None and name.startswith(_COMPILERS_OWN) and name not in _NOT_TAKEN
+    }
+    return {**kept, **pods, **_HERE}
+
+
+def _without_dumps(flags: str) -> str:
+    """Flags without those that make XLA write files, which change no program."""
+    return " ".join(word for word in flags.split() if not re.match(r"--xla_dump_", word))
+
+
+def _run_child(arguments: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run the compile; its exit code, and the end of what it wrote to stderr (which goes on to this one's)."""
+    child = subprocess.Popen(  # its output is this process's
+        [sys.executable, *_interpreter_options(), "-m", "trainer.aot", *arguments],
+        env=environment,
+        stderr=subprocess.PIPE,
+        preexec_fn=_die_with_parent,
+    )
+    tail = b""
+    assert child.stderr is not None  # noqa: S101 - for the type checker
+    try:
+        while chunk := child.stderr.read1(1 << 16):  # type: ignore[attr-defined]
+            with contextlib.suppress(OSError):
+                sys.stderr.buffer.write(chunk)
+                sys.stderr.flush()
+            tail = (tail + chunk)[-_STDERR_KEPT:]
+        code = child.wait()
+    except KeyboardInterrupt:
+        child.kill()
+        child.wait()
+        raise
+    return code, tail.decode(errors="replace")
+
+
+def _interpreter_options() -> list[str]:
+    return ["-P"] if sys.flags.safe_path else []
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; libtpu is for Linux alone
+
+
+def _end(error: AotError) -> int:
+    print(json.dumps(error.line()), flush=True)  # noqa: T201 - what the caller reads
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

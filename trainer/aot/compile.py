@@ -1,0 +1,358 @@
+"""The train step of a run, compiled for the slice that the run asks for.
+
+MaxText's own start (`train.initialize`) and its own functions shape and lower the step, so what is compiled is what
+the run compiles on its first step. It differs from trainer/loop.py in the keys of `maxtext_argv` below and in
+nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from trainer import config as run_config
+from trainer import startup
+from trainer.aot.errors import AotError, nearest, refused_flag
+from trainer.aot.memory import bytes_of
+from trainer.aot.topology import Topology, describe
+from trainer.config import RunConfig
+from trainer.data import Corpus, Unit, is_given
+from trainer.errors import ConfigError
+
+# What MaxText, Flax, Pallas and JAX raise for a config that cannot be.
+_REFUSALS = (ValueError, TypeError, AssertionError, ArithmeticError, LookupError, NotImplementedError)
+
+
+class _WithoutData(RunConfig):
+    """A run config whose text is not looked for: it is in the run's storage, and the step does not depend on it."""
+
+    @cached_property
+    def corpus(self) -> Corpus | None:
+        if not is_given(self.data):
+            return None
+        held_out = self.data.get("heldOut") or {}
+        unit = Unit("", 0, 0)
+        some = bool(held_out.get("files") or held_out.get("fraction"))
+        return Corpus((unit,), (unit,) if some else (), 1, 0, "text", "")
+
+
+def maxtext_argv(config: RunConfig, topology: Topology) -> list[str]:
+    """The run's own arguments to MaxText, with those replaced that need chips, or would write or reach somewhere."""
+    argv = run_config.maxtext_argv(_WithoutData(config.path, config.tree))
+    keys: dict[str, Any] = {
+        "compile_topology": topology.name,
+        "compile_topology_num_slices": config.slices,
+        # A program from the cache has no text to read, and the cache is in the run's storage.
+        "jax_cache_dir": "",
+        "dump_hlo": False,
+        "dump_jaxpr": False,
+        "enable_goodput_recording": False,
+        "enable_mllog": False,
+        "managed_mldiagnostics": False,
+        "use_vertex_tensorboard": False,
+        "log_config": False,
+    }
+    if "quantization_local_shard_count" not in config.train:
+        # MaxText counts the devices of a host, which are not here.
+        keys["quantization_local_shard_count"] = topology.devices_per_host
+    kept = [word for word in argv if word.partition("=")[0] not in keys]
+    return kept + [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled step: `executable` is JAX's Compiled, or None where the compiler said that it does not fit, in
+    `refusal`. `config` is MaxText's, `state` the shapes of the train state."""
+
+    config: Any
+    mesh: Any
+    state: Any
+    executable: Any
+    refusal: str
+    capacity: int | None
+    topology: Topology
+    seconds: Mapping[str, float]
+
+
+def require_packages() -> None:
+    """Raises AotError (extra) where the compiler or MaxText is not installed."""
+    for module in ("jax", "maxtext", "libtpu"):
+        if importlib.util.find_spec(module) is None:
+            raise AotError(
+                "extra",
+                f"The Python package {module} is not installed; install the compiler: "
+                'pip install "slipway[forecast]" (Linux on x86-64, Python 3.12).',
+                package=module,
+            )
+
+
+def require_model(config: RunConfig) -> None:
+    """Raises AotError (model) for a name that MaxText has no architecture for; some of them it takes, and trains its
+    default model."""
+    name = config.train.get("model_name")
+    if name in (None, "default"):
+        return
+    folder = importlib.util.find_spec("maxtext")
+    assert folder is not None and folder.submodule_search_locations  # noqa: S101 - require_packages has looked
+    models = {path.stem for path in (Path(folder.submodule_search_locations[0]) / "configs" / "models").glob("*.yml")}
+    if str(name).replace("-Instruct", "") not in models:
+        close = nearest(str(name), models)
+        raise AotError(
+            "model",
+            f"MaxText has no model {name} (train.model_name); "
+            + (f"the nearest names are {', '.join(close)}." if close else f"it has {len(models)} others."),
+            nearest=close,
+        )
+
+
+def compile_step(config: RunConfig, say: Callable[[str], None]) -> Compiled:
+    """Compile the run's train step; `say` is told each phase. Raises AotError.
+
+    Takes over this process: it sets MaxText's and JAX's process-wide state, as a run does.
+    """
+    clock = _Clock()
+    require_packages()
+    require_model(config)
+    topology = describe(config.accelerator)
+    say("importing")
+    startup.defer_unused_imports()
+    with clock("importing"):
+        from absl import flags
+
+        if not flags.FLAGS.is_parsed():
+            flags.FLAGS(["trainer"])
+        import jax
+        from maxtext.trainers.pre_train import train, train_compile
+        from maxtext.utils import max_utils
+    say("shaping")
+    with clock("shaping"):
+        _announce(topology)
+        with _refusals(config):
+            maxtext_config, _ = train.initialize(maxtext_argv(config, topology))
+        with _compiler_errors(), _refusals(config):
+            mesh = train_compile.get_topology_mesh(maxtext_config)
+        with _refusals(config):
+            lowered, state = _lower(maxtext_config, mesh)
+            options = max_utils.parse_libtpu_flags_to_dict(maxtext_config.compile_xla_flags)
+    say("compiling")
+    executable, refusal = None, ""
+    with clock("compiling"), _compiler_errors():
+        try:
+            executable = lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            if not is_out_of_hbm(str(error)):
+                raise
+            refusal = str(error)
+    with _compiler_errors():
+        capacity = _capacity(mesh, options)
+    return Compiled(maxtext_config, mesh, state, executable, refusal, capacity, topology, dict(clock.seconds))
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = round(time.perf_counter() - started, 2)
+
+
+def _announce(topology: Topology) -> None:
+    """Put the slice into MaxText's map of products, under the name that `maxtext_argv` uses."""
+    from maxtext.utils import accelerator_to_spec_map as products
+
+    products.UserFacingNameToSystemCharacteristics[topology.name] = products.SystemCharacteristics(
+        "tpu",
+        topology.name,
+        topology.chip_config,
+        topology.host_bounds,
+        topology.devices,
+        topology.wrap,
+    )
+
+
+def _lower(config: Any, mesh: Any) -> tuple[Any, Any]:
+    """The step as it is handed to the compiler, and the shapes of the train state."""
+    import jax
+    from maxtext.trainers.pre_train import train, train_compile
+    from maxtext.utils import maxtext_utils, sharding
+
+    if config.enable_diloco:
+        raise NotImplementedError("enable_diloco trains a step of another form, which is not forecast; set it to false")
+    inputs, keywords, state_shardings, _, model = train_compile.get_shaped_inputs(mesh, config)
+    parameters, state_shardings = sharding.maybe_update_params_sharding_with_opt(config, state_shardings)
+    step, in_shardings, out_shardings, static, donated = maxtext_utils.get_functional_train_with_signature(
+        train.train_step,
+        sharding.get_input_data_sharding(config, mesh),
+        sharding.build_zero1_input_state_mesh_shardings(config, state_shardings, parameters),
+        model,
+        config,
+        parameters,
+    )
+    with jax.set_mesh(mesh), train_compile.axis_rules(config.logical_axis_rules):
+        jitted = jax.jit(
+            step,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            static_argnums=static,
+            donate_argnums=donated,
+        )
+        return jitted.lower(*inputs, **keywords), inputs[0]
+
+
+def _capacity(mesh: Any, options: Mapping[str, str]) -> int | None:
+    """The HBM of one device that a program may use, in bytes: the compiler says it where a program needs more.
+
+    So it is asked to compile one that needs 4 TiB, which it refuses in a tenth of a second.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    too_much = jax.ShapeDtypeStruct((1 << 42,), jnp.int8)
+    try:
+        jax.jit(lambda x: x + 1, in_shardings=everywhere, out_shardings=everywhere).lower(too_much).compile(
+            compiler_options=dict(options)
+        )
+    except jax.errors.JaxRuntimeError as error:
+        return capacity_in(str(error))
+    return None
+
+
+_AVAILABLE = re.compile(r"exceeds available HBM \((?P<size>[\d.]+[KMGT]?)\)")
+
+
+def capacity_in(text: str) -> int | None:
+    """The HBM that an out-of-memory text says there is, in bytes."""
+    found = _AVAILABLE.search(text)
+    return bytes_of(found["size"]) if found else None
+
+
+def is_out_of_hbm(text: str) -> bool:
+    """Whether the compiler's error says that the program does not fit the chip's HBM."""
+    return "RESOURCE_EXHAUSTED" in text and bool(re.search(r"memory space hbm|on HBM|exceeds available HBM", text))
+
+
+@contextlib.contextmanager
+def _compiler_errors() -> Iterator[None]:
+    """Give the compiler's errors their kind."""
+    import jax
+
+    try:
+        yield
+    except MemoryError as error:
+        raise AotError("memory", "This machine's memory is too small for the compiler.") from error
+    except jax.errors.JaxRuntimeError as error:
+        raise compiler_error(str(error)) from error
+
+
+def compiler_error(text: str) -> AotError:
+    """The kind of what libtpu raised: a flag, a slice it cannot describe, a kernel that is too large; else internal."""
+    if refused := refused_flag(text):
+        return refused
+    brief = " ".join(text.split())
+    if re.search(r"Invalid TPU external name|Topology layout|chip config", text):
+        return AotError("topology", f"The TPU compiler cannot describe the slice: {brief[:500]}")
+    if overflow := kernel_overflow(text):
+        return overflow
+    return AotError("internal", f"The TPU compiler failed: {brief[:1000]}")
+
+
+# libtpu says it in three ways: a kernel's own limit, the chip's VMEM, and the scalar memory.
+_SCOPED = re.compile(
+    r"in memory space vmem while allocating on stack for %(?P<kernel>[\w.\-]+) = .*?"
+    r"Scoped allocation with size (?P<used>[\d.]+[KMG]?) and limit (?P<limit>[\d.]+[KMG]?)",
+    re.S,
+)
+_WHOLE = re.compile(r"Ran out of memory in memory space vmem\. Used (?P<used>[\d.]+[KMG]?) of (?P<limit>[\d.]+[KMG]?)")
+_SCALAR = re.compile(
+    r"Allocation \(size=(?P<used>\d+)\) would exceed memory \(size=(?P<limit>\d+)\).*space=(?P<space>[sv]mem).* :: "
+    r"(?P<kernel>[\w.\-]+)",
+    re.S,
+)
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+
+
+def kernel_overflow(text: str) -> AotError | None:
+    """The error for a kernel that needs more VMEM or SMEM than it may use; None where the text says no such thing."""
+    found = _SCOPED.search(text) or _WHOLE.search(text) or _SCALAR.search(text)
+    if found is None:
+        return None
+    parts = found.groupdict()
+    op_name = _OP_NAME.search(text)
+    kernel = str(parts.get("kernel") or (op_name[1] if op_name else "a kernel"))
+    used, limit = bytes_of(parts["used"]), bytes_of(parts["limit"])
+    space = "SMEM" if parts.get("space") == "smem" else "VMEM"
+    attention = "splash" in text or "attention" in kernel
+    smaller = "lower the train.sa_block_* sizes" if attention else "make the kernel's blocks smaller"
+    flag = None
+    if found.re is _SCOPED:
+        flag = "--xla_tpu_scoped_vmem_limit_kib"
+        smaller += f", or raise {flag} (worker.env.LIBTPU_INIT_ARGS) to {math.ceil(used / 1024)} or more"
+    return AotError(
+        "vmem",
+        f"The kernel {kernel} needs {used / 2**20:.4g} MiB of the chip's {space} and may use {limit / 2**20:.4g} MiB; "
+        f"{smaller}.",
+        kernel=kernel,
+        used=used,
+        limit=limit,
+        flag=flag,
+    )
+
+
+@contextlib.contextmanager
+def _refusals(config: RunConfig) -> Iterator[None]:
+    """Turn MaxText's ways to refuse a config into an AotError."""
+    try:
+        yield
+    except AotError:
+        raise
+    except ConfigError as error:
+        raise AotError("key", str(error), key=_key_in(str(error), config)) from error
+    except SystemExit as stop:  # MaxText's way to end on a config that it refuses
+        raise refusal(stop.__context__ or stop, config) from stop
+    except _REFUSALS as error:
+        raise refusal(error, config) from error
+
+
+def refusal(error: BaseException, config: RunConfig) -> AotError:
+    """What MaxText has against the config, with the key of `train` where it tells."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if refused := refused_flag(text):
+        return refused
+    details = getattr(error, "errors", None)
+    if callable(details):
+        problems = details()
+        named = [(".".join(map(str, each.get("loc") or ())), str(each["msg"])) for each in problems]
+        text = "; ".join(f"train.{key}: {message}" if key else message for key, message in named)
+        key = next((key.partition(".")[0] for key, _ in named if key), None)
+        return AotError("key", f"MaxText refuses the config: {text[:1000]}", key=key or _key_in(text, config))
+    unknown = re.match(r"'(\w+)' not in '(.*)'\.$", text)
+    if unknown:
+        close = nearest(unknown[1], unknown[2].split("', '"))
+        return AotError(
+            "key",
+            f"MaxText has no key {unknown[1]} (train.{unknown[1]})"
+            + (f"; the nearest are {', '.join(close)}." if close else "."),
+            key=unknown[1],
+        )
+    return AotError("key", f"MaxText refuses the config: {text[:1000]}", key=_key_in(text, config))
+
+
+def _key_in(text: str, config: RunConfig) -> str | None:
+    """The first of the run's own train keys that a text names."""
+    return next((word for word in re.findall(r"\w+", text) if word in config.train), None)

@@ -1,0 +1,379 @@
+"""What a compiled program needs of a chip's memory: the compiler's totals, and which buffers they are made of.
+
+The totals are the compiler's own. It hands out no list of buffers, so the largest are found in the scheduled HLO: each
+array's life is from the instruction that makes it to its last use, and the list is of those alive when most is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.aot.hlo import HBM, Array, Instruction, Module
+
+LARGEST = 20
+
+
+def stats(executable: Any, capacity: int | None) -> dict[str, Any]:
+    """The compiler's totals for one device, in bytes, from JAX's Compiled."""
+    said = executable.memory_analysis()
+    kinds = {
+        "arguments": "argument",
+        "outputs": "output",
+        "aliased": "alias",
+        "temporaries": "temp",
+        "code": "generated_code",
+    }
+    found: dict[str, Any] = {name: int(getattr(said, f"{key}_size_in_bytes")) for name, key in kinds.items()}
+    found["total"] = found["arguments"] + found["outputs"] - found["aliased"] + found["temporaries"] + found["code"]
+    found["peak"] = int(said.peak_memory_in_bytes) or None
+    found["host"] = {
+        name: int(getattr(said, f"host_{key}_size_in_bytes")) for name, key in kinds.items() if name != "code"
+    }
+    found["capacity"] = capacity
+    return found
+
+
+def largest_buffers(text: str, module: Module) -> list[dict[str, Any]]:
+    """The largest HBM buffers alive at the moment when most is, at most LARGEST, largest first.
+
+    `module` is the HLO `text`, parsed. Buffers of one name, shape and kind are one entry: `bytes` are of each, `count`
+    says how many.
+    """
+    alive = alive_at_peak(text, module)
+    counted = Counter((each.name, each.shape, each.kind, each.bytes) for each in alive)
+    entries: list[dict[str, Any]] = [
+        {"name": name, "bytes": size, "shape": shape, "kind": kind, "count": count}
+        for (name, shape, kind, size), count in counted.items()
+    ]
+    return sorted(entries, key=lambda each: (-each["bytes"] * each["count"], each["name"]))[:LARGEST]
+
+
+def alive_at_peak(text: str, module: Module) -> list[Buffer]:
+    """Every HBM buffer that is alive when most is, largest first."""
+    head = re.search(r"input_output_alias=\{(.*?\)) \}", text.partition("\n")[0])
+    aliases = {int(a): int(b) for a, b in re.findall(r"\{(\d+)\}: \((\d+), \{\}", head[1] if head else "")}
+    return _Liveness(module, aliases).at_peak()
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """One array in HBM; `bytes` with its layout's padding."""
+
+    name: str
+    shape: str
+    kind: str  # argument | temporary
+    bytes: int
+
+
+# A value: one buffer (None: not in HBM), or the values of a tuple.
+_Value = Buffer | None | tuple["_Value", ...]
+
+# These yield what they are given, or a part of it.
+_SAME = {"bitcast", "optimization-barrier", "add-dependency", "while"}
+# In these the program carries values of which it has no copy.
+_NO_BUFFER = {"constant", "after-all", "partition-id", "replica-id", "iota-free"}
+
+
+class _Liveness:
+    """Walks the schedule once, and remembers the largest set of buffers alive together."""
+
+    def __init__(self, module: Module, aliases: Mapping[int, int]) -> None:
+        self._module = module
+        self._aliases = aliases  # the program's results that are written over arguments: result -> parameter
+        self._peak = 0
+        self._alive: frozenset[Buffer] = frozenset()
+
+    def at_peak(self) -> list[Buffer]:
+        entry = self._module.computations[self._module.entry]
+        parameters = {int(each.arguments): self._argument(each) for each in entry if each.op == "parameter"}
+        held = frozenset(leaf for value in parameters.values() for leaf in _leaves(value))
+        root = next(each for each in entry if each.is_root)
+        slots = {
+            operand: parameters[self._aliases[place]]
+            for place, operand in enumerate(root.operands)
+            if place in self._aliases
+        }
+        self._walk(self._module.entry, [parameters[index] for index in sorted(parameters)], held, slots)
+        return sorted(self._alive, key=lambda each: -each.bytes)
+
+    def _argument(self, each: Instruction) -> _Value:
+        return _value_of(each.shape, path_in_state(each.op_name) or each.name, "argument")
+
+    def _walk(
+        self, name: str, parameters: Sequence[_Value], held: frozenset[Buffer], slots: Mapping[str, _Value]
+    ) -> None:
+        """Carry a computation out; `held` stays alive throughout.
+
+        `slots`: what its results are written over, by the name of the root's operand.
+        """
+        schedule = self._module.computations[name]
+        last_use = _last_uses(schedule)
+        carried = _writers(schedule, slots)
+        values: dict[str, _Value] = {}
+        owners: dict[Buffer, int] = {}
+        alive: dict[Buffer, None] = {}
+        ends: dict[int, list[Buffer]] = {}
+        for index, each in enumerate(schedule):
+            value = self._value(each, values, parameters, carried, index, last_use)
+            values[each.name] = value
+            for leaf in _leaves(value):
+                if leaf not in held and leaf not in owners:
+                    alive[leaf] = None
+                # A value that passes another on keeps its buffers alive until its own last use.
+                until = max(owners.get(leaf, index), last_use.get(each.name, index))
+                owners[leaf] = until
+                ends.setdefault(until, []).append(leaf)
+            self._inside(each, values, held | frozenset(alive))
+            self._note(held, alive)
+            for leaf in ends.pop(index, ()):
+                if owners[leaf] == index and leaf in alive:
+                    del alive[leaf]
+
+    def _note(self, held: frozenset[Buffer], alive: Mapping[Buffer, None]) -> None:
+        size = sum(each.bytes for each in held) + sum(each.bytes for each in alive)
+        if size > self._peak:
+            self._peak, self._alive = size, held | frozenset(alive)
+
+    def _inside(self, each: Instruction, values: Mapping[str, _Value], held: frozenset[Buffer]) -> None:
+        """What is alive within the computations that an instruction carries out one instruction after another."""
+        given = [values.get(operand) for operand in each.operands]
+        if each.op == "while":
+            body = each.attribute("body").lstrip("%")
+            root = next(step for step in self._module.computations[body] if step.is_root)
+            loop = given[0] if isinstance(given[0], tuple) else ()
+            self._walk(body, given[:1], held, dict(zip(root.operands, loop, strict=False)))
+        elif each.op == "call":
+            for called in each.called:
+                self._walk(called, given, held, {})
+        elif each.op == "conditional":
+            for called, branch in zip(each.called, given[1:], strict=False):
+                self._walk(called, [branch], held, {})
+
+    def _value(
+        self,
+        each: Instruction,
+        values: Mapping[str, _Value],
+        parameters: Sequence[_Value],
+        carried: Mapping[str, Buffer],
+        index: int,
+        last_use: Mapping[str, int],
+    ) -> _Value:
+        given = [values.get(operand) for operand in each.operands]
+        if each.op == "parameter":
+            return parameters[int(each.arguments)]
+        if each.op in _NO_BUFFER:
+            return None
+        if each.op in _SAME and given:
+            return given[0]
+        if each.op == "tuple":
+            return tuple(given)
+        if each.op == "get-tuple-element":
+            place = int(each.attribute("index"))
+            return given[0][place] if isinstance(given[0], tuple) and place < len(given[0]) else None
+        if each.op.endswith("-done"):
+            return _done(each, given[0] if given else None)
+        if each.name in carried and not each.op.endswith("-start"):
+            return carried[each.name]
+        if (over := self._in_place(each, index, last_use)) is not None:
+            return given[over]
+        value = _value_of(each.shape, short_name(each), "temporary")
+        if each.op.endswith("-start") and isinstance(value, tuple):
+            return _started(each, value, given, carried.get(each.name))
+        return value
+
+    def _in_place(self, each: Instruction, index: int, last_use: Mapping[str, int]) -> int | None:
+        """The operand that an instruction writes its result over, or None."""
+        stated = re.search(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)", each.attributes)
+        if stated:
+            return int(stated[1])
+        updates = each
+        inner: Sequence[Instruction] = ()
+        if each.op == "fusion" and each.called and each.called[0] in self._module.computations:
+            inner = self._module.computations[each.called[0]]
+            updates = next(step for step in inner if step.is_root)
+            while updates.op == "bitcast":
+                updates = next((step for step in inner if step.name == updates.operands[0]), each)
+        if updates.op != "dynamic-update-slice":
+            return None
+        written = 0
+        if inner:
+            source = next((step for step in inner if step.name == updates.operands[0]), None)
+            while source is not None and source.op == "bitcast":
+                origin = source.operands[0]
+                source = next((step for step in inner if step.name == origin), None)
+            if source is None or source.op != "parameter":
+                return None
+            written = int(source.arguments)
+        if written >= len(each.operands) or last_use.get(each.operands[written], index) > index:
+            return None
+        return written
+
+
+def _last_uses(schedule: Sequence[Instruction]) -> dict[str, int]:
+    """The index of the last instruction that reads each; the root's value outlives the computation."""
+    uses: dict[str, int] = {}
+    for index, each in enumerate(schedule):
+        for operand in each.operands:
+            uses[operand] = index
+        if each.is_root:
+            uses[each.name] = len(schedule)
+    return uses
+
+
+def _writers(schedule: Sequence[Instruction], slots: Mapping[str, _Value]) -> dict[str, Buffer]:
+    """The instructions that write into the slots: a slot's own operand, or what that is a view or the end of."""
+    by_name = {each.name: each for each in schedule}
+    found: dict[str, Buffer] = {}
+    for operand, slot in slots.items():
+        name = operand
+        while name in by_name and (by_name[name].op in ("bitcast", "copy-done") or by_name[name].op.endswith("-done")):
+            name = by_name[name].operands[0]
+        if isinstance(slot, Buffer) and name in by_name:
+            found[name] = slot
+    return found
+
+
+def _started(each: Instruction, value: tuple[_Value, ...], given: Sequence[_Value], slot: Buffer | None) -> _Value:
+    """An asynchronous start yields its operands again, beside what is on its way and where that goes."""
+    if each.op == "copy-start":  # (to, from, context)
+        return (slot or value[0], given[0] if given else None, None)
+    first: _Value = tuple(given) if isinstance(value[0], tuple) else (given[0] if given else None)
+    second = value[1:2] if slot is None else (slot,)
+    return (first, *second, *value[2:])
+
+
+def _done(each: Instruction, started: _Value) -> _Value:
+    if not isinstance(started, tuple) or not started:
+        return started
+    if each.op == "copy-done":
+        return started[0]
+    if each.op == "all-reduce-done":
+        return started
+    return started[1] if len(started) > 1 else started[0]
+
+
+def _leaves(value: _Value) -> Iterator[Buffer]:
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _leaves(each)
+    elif value is not None:
+        yield value
+
+
+_ELEMENT = re.compile(r"[a-z][a-z0-9]*\[[^\]]*\](?:\{[^{}]*\})?")
+
+
+def _value_of(shape: str, name: str, kind: str) -> _Value:
+    """New buffers for a shape's text: those of its arrays that are in HBM."""
+    text = re.sub(r"/\*.*?\*/", "", shape)
+    stack: list[list[_Value]] = [[]]
+    place = 0
+    while place < len(text):
+        if text[place] == "(":
+            stack.append([])
+            place += 1
+        elif text[place] == ")":
+            whole = tuple(stack.pop())
+            stack[-1].append(whole)
+            place += 1
+        elif found := _ELEMENT.match(text, place):
+            stack[-1].append(_buffer(found[0], name, kind))
+            place = found.end()
+        else:
+            place += 1
+    return stack[0][0] if stack[0] else None
+
+
+def _buffer(shape: str, name: str, kind: str) -> Buffer | None:
+    from trainer.aot.hlo import arrays_of
+
+    (array,) = arrays_of(shape)
+    if array.space != HBM or array.type == "token":
+        return None
+    return Buffer(name, str(array), kind, padded_bytes(shape, array))
+
+
+def padded_bytes(shape: str, array: Array) -> int:
+    """The bytes of an array as it lies in memory: its layout's tiles, T(8,128), are whole ones."""
+    found = re.search(r"\{(?P<order>[\d,]*):[^}]*?T\((?P<tile>[\d,]+)\)", shape)
+    if not found or not array.dims:
+        return array.bytes
+    order = [int(axis) for axis in found["order"].split(",")]
+    tile = [int(side) for side in found["tile"].split(",")]
+    sides = [array.dims[axis] for axis in reversed(order)]  # the last one runs through memory
+    padded = [1] * max(0, len(tile) - len(sides)) + sides
+    for place in range(1, len(tile) + 1):
+        padded[-place] = math.ceil(padded[-place] / tile[-place]) * tile[-place]
+    whole = math.prod(sides)
+    return math.ceil(array.bytes * math.prod(padded) / whole) if whole else 0
+
+
+def path_in_state(op_name: str) -> str:
+    r"""The argument's place in the train state, from its name in the HLO: state[\'model\'][\'decoder\'].value is
+    model.decoder."""
+    root, bracket, rest = op_name.replace("\\'", "'").partition("[")
+    if not bracket or not re.fullmatch(r"\w+", root):
+        return ""
+    keys = re.findall(r"\['?([^\]']+)'?\]", bracket + rest)
+    return ".".join(keys if root == "state" else [root, *keys])
+
+
+def short_name(each: Instruction) -> str:
+    """Where in the model an array is made, as JAX names it, without the wrappers of its transformations."""
+    return each.op_name.removeprefix("jit(train_step)/") or each.name
+
+
+_NEEDED = (
+    re.compile(r"memory required for HLO temporaries \((?P<used>[\d.]+[KMGT]?)\)"),
+    re.compile(r"Used (?P<used>[\d.]+[KMGT]?) of [\d.]+[KMGT]? hbm"),
+)
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def bytes_of(text: str) -> int:
+    """What the compiler spells 31.24G, in bytes: its K, M, G and T are powers of 1024."""
+    unit = text[-1] if text[-1] in _UNITS else ""
+    return math.floor(float(text.removesuffix(unit)) * (1 << 10 * _UNITS[unit]))
+
+
+_ALLOCATION = re.compile(
+    r"^ +\d+\. Size: (?P<size>[\d.]+[KMGT]?)\n"
+    r"(?: +Operator: op_name=\"(?P<operator>[^\"]*)\"[^\n]*\n)?"
+    r" +Shape: (?P<shape>\w+\[[\d,]*\])"
+    r"(?P<rest>.*?)={10,}",
+    re.M | re.S,
+)
+
+
+def allocations_in(text: str) -> list[dict[str, Any]]:
+    """The largest buffers that an out-of-memory text lists; none where it has no such list."""
+    found = []
+    for each in _ALLOCATION.finditer(text):
+        label = re.search(r"XLA label: (\S+)", each["rest"])
+        operator = (each["operator"] or "").removeprefix("jit(train_step)/")
+        found.append(
+            {
+                "name": path_in_state(operator) or operator or (label[1] if label else "unnamed"),
+                "bytes": bytes_of(each["size"]),
+                "shape": each["shape"],
+                "kind": "argument" if re.search(r"Allocation type: .*parameter", each["rest"], re.I) else "temporary",
+                "count": 1,
+            }
+        )
+    return found[:LARGEST]
+
+
+def from_refusal(text: str, capacity: int | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The `memory` and `buffers` of a program that does not fit, from what the compiler said; null where it says
+    nothing."""
+    used = next((found["used"] for pattern in _NEEDED if (found := pattern.search(text))), None)
+    return {
+        **dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code", "peak", "host")),
+        "total": bytes_of(used) if used else None,
+        "capacity": capacity,
+    }, allocations_in(text)

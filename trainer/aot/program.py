@@ -1,0 +1,140 @@
+"""What a compile says, as one JSON object: memory, buffers, the model's facts, and the work of a step."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from trainer.aot import memory
+from trainer.aot.compile import Compiled, compile_step
+from trainer.aot.errors import AotError
+from trainer.config import read, replace_file
+from trainer.errors import ConfigError
+
+VERSION = 1
+
+
+def compile_and_describe(config_path: Path, out: Path) -> bool:
+    """Compile the run of `config_path` and write its program to `out`; whether an error was printed instead."""
+    with _own_stdout() as stdout:
+
+        def say(line: dict[str, Any]) -> None:
+            print(json.dumps(line), file=stdout, flush=True)
+
+        try:
+            config = read(config_path.absolute())
+            compiled = compile_step(config, lambda phase: say({"phase": phase}))
+            say({"phase": "reading"})
+            program = describe(compiled)
+            replace_file(out.absolute(), program)
+        except AotError as error:
+            if error.__cause__ is not None:
+                traceback.print_exc()
+            say(error.line())
+        except ConfigError as error:
+            say(AotError("key", str(error)).line())
+        except MemoryError:
+            traceback.print_exc()
+            say(AotError("memory", "This machine's memory is too small for the compiler.").line())
+        except Exception as error:
+            traceback.print_exc()
+            say(AotError("internal", f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}").line())
+        else:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _own_stdout() -> Iterator[TextIO]:
+    """stdout for our lines alone: what libraries print there goes to stderr."""
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as ours:
+        os.dup2(2, 1)
+        yield ours
+
+
+def describe(compiled: Compiled) -> dict[str, Any]:
+    """The program as data; see the module trainer.aot for its keys."""
+    program: dict[str, Any] = {
+        "version": VERSION,
+        "versions": {name: importlib.metadata.version(name) for name in ("maxtext", "jax", "libtpu")},
+        "seconds": round(sum(compiled.seconds.values()), 2),
+        "stages": dict(compiled.seconds),
+        "fits": compiled.executable is not None,
+        "model": model_facts(compiled.config, compiled.state),
+        **meshes(compiled.config, compiled.mesh),
+        "work": None,
+    }
+    if compiled.executable is None:
+        program["memory"], program["buffers"] = memory.from_refusal(compiled.refusal, compiled.capacity)
+        return program
+    from trainer.aot import hlo
+
+    text = compiled.executable.as_text()
+    program["memory"] = memory.stats(compiled.executable, compiled.capacity)
+    program["buffers"] = memory.largest_buffers(text, hlo.parse(text))
+    if importlib.util.find_spec("trainer.aot.work") is not None:
+        from trainer.aot.work import schedule
+
+        places, torus = _places(compiled.mesh)
+        program["work"] = schedule(text, places, torus, compiled.topology.wrap)
+    return program
+
+
+def _places(mesh: Any) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """Each device's slice and coordinates in it, in the order of the program's partitions, and a slice's sides."""
+    devices = list(mesh.devices.flat)
+    torus = tuple(max(each.coords[axis] for each in devices) + 1 for axis in range(len(devices[0].coords)))
+    # With one slice there is none to tell.
+    return [(getattr(each, "slice_index", 0), *each.coords) for each in devices], torus
+
+
+def model_facts(config: Any, state: Any) -> dict[str, Any]:
+    """What MaxText counts of the model and of one step of one device. FLOPs are MaxText's, those that its own
+    tflops_per_second is made of."""
+    import jax
+    from flax import nnx
+    from maxtext.utils import maxtext_utils
+
+    total, _, attention = maxtext_utils.calculate_tflops_training_per_device(config, log=False)
+    parameters = nnx.filter_state(state["model"], nnx.Param)
+    return {
+        "name": config.model_name,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(parameters)),
+        "flops_per_step_per_device": float(total) * 1e12,
+        "attention_flops": float(attention) * 1e12,
+        "tokens_per_step_per_device": int(maxtext_utils.calculate_tokens_training_per_device(config)),
+        "global_batch": int(config.global_batch_size_to_train_on),
+        "sequence": int(config.max_target_length),
+        "layers": int(config.num_decoder_layers),
+        "embedding": int(config.emb_dim),
+        "heads": int(config.num_query_heads),
+        "key_value_heads": int(config.num_kv_heads),
+        "head_size": int(config.head_dim),
+        "mlp": int(config.mlp_dim),
+        "vocabulary": int(config.vocab_size),
+        "experts": int(config.num_experts),
+        "experts_per_token": int(config.num_experts_per_tok),
+    }
+
+
+def meshes(config: Any, mesh: Any) -> dict[str, Any]:
+    """The size of each axis: of the whole mesh, and of that part of it that spans slices."""
+    from maxtext.utils import max_utils
+
+    across = [1] * len(mesh.axis_names)
+    if config.num_slices > 1:
+        across = max_utils.fill_unspecified_mesh_axes(list(config.dcn_parallelism), config.num_slices, "DCN")
+    return {
+        "mesh": {name: int(size) for name, size in mesh.shape.items()},
+        "dcn_mesh": {name: int(size) for name, size in zip(mesh.axis_names, across, strict=True)},
+        "devices": int(mesh.devices.size),
+    }
