@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from launcher import accelerators
@@ -15,7 +16,7 @@ from launcher.forecast.program import Program
 from launcher.models import checkpoint_bytes
 from launcher.plan import LaunchPlan, plan_launch
 from launcher.values.files import chart_defaults
-from launcher.values.tree import Origin, set_value
+from launcher.values.tree import Origin, Values, set_value
 
 # MaxText's defaults (configs/base.yml), where the values leave them.
 _BATCH, _REMAT = 12, "full"
@@ -64,13 +65,18 @@ def changes(plan: LaunchPlan, program: Program, verdict: Verdict) -> Iterator[Ch
             yield Change(offloaded, "the layers' inputs waiting in the host's memory")
             for batch in _smaller(train)[-1:]:
                 yield Change({**offloaded, "train.per_device_batch_size": batch}, "the same, and a smaller batch")
+    total = checkpoint_bytes(train)
+    devices = program.devices or chips_of(plan.config)
+    room = verdict.hbm_capacity * devices / chips_of(plan.config)  # of a chip
     sharded = _all_fsdp(train)
     least = dict.fromkeys(["train.per_device_batch_size"] if _smaller(train) else [], 1) | full
-    if sharded:
+    if sharded and (total is None or total <= room * chips_of(plan.config)):
         yield Change(sharded, "parameters split over all chips")
         if least:
             yield Change({**sharded, **least}, "parameters split over all chips, and less to keep")
     for topology in _larger(plan):
+        if total is not None and total > room * accelerators.chips(topology) * int(plan.config["slice"]["count"]):
+            continue
         grown: dict[str, Any] = {"slice.topology": topology}
         grown |= {"slice.machineType": ""} if plan.config["slice"]["machineType"] else {}
         grown |= sharded or ({"train.ici_fsdp_parallelism": -1} if train.get("ici_fsdp_parallelism") != -1 else {})
@@ -85,9 +91,14 @@ def changed(plan: LaunchPlan, change: Change, rules: Any) -> LaunchPlan | None:
     for key, value in change.sets.items():
         user = set_value(user, tuple(key.split(".")), value, Origin("--set", 1))
     try:
-        return plan_launch(user, chart_defaults("run"), rules=rules)
+        return plan_launch(user, _defaults(), rules=rules)
     except LauncherError:
         return None
+
+
+@cache
+def _defaults() -> Values:
+    return chart_defaults("run")
 
 
 def _smaller(train: Mapping[str, Any]) -> list[int]:

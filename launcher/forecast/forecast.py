@@ -149,12 +149,12 @@ def _search(
     deadline = time.monotonic() + seconds
     tried = 0
     for change in changes(plan, program, verdict):
-        other = changed(plan, change, SHAPE_RULES)
-        if other is None:
-            continue
         left = deadline - time.monotonic()
         if left <= 0:
             break
+        other = changed(plan, change, SHAPE_RULES)
+        if other is None:
+            continue
         try:
             found, _ = compiler.program(other, seconds=left)
         except OutOfTime:
@@ -190,8 +190,8 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
     if count is not None and state is not None:
         least = state / chips
         notes = (
-            f"{count:,} parameters and their optimizer take {fit.gib(state)}, at least {fit.gib(least)} on each {unit}. "
-            "What activations take beside them, how long a step is and what it costs is not known.",
+            f"{count:,} parameters and their optimizer take {fit.gib(state)}, at least {fit.gib(least)} on each {unit}."
+            " What activations take beside them, how long a step is and what it costs is not known.",
         )
         if row["hbmGiB"] and least > row["hbmGiB"] * fit.GIB:
             fits = False

@@ -425,6 +425,17 @@ BAD = [
         "common: {accelerators: {v6e: {kid: 1}}}",
         "additional properties 'kid' not allowed",
     ),
+    Bad(
+        "common.accelerators.v6e.hostMemoryGiB.ct6e-standard-4t",
+        "common: {accelerators: {v6e: {hostMemoryGiB: {ct6e-standard-4t: 720GB}}}}",
+        "got string, want number",
+    ),
+    Bad(
+        "common.prices.v6e.perChipHour.spot",
+        "common: {prices: {v6e: {perChipHour: {spot: cheap}}}}",
+        "got string, want number",
+    ),
+    Bad("common.prices.v6e.price", "common: {prices: {v6e: {price: 1}}}", "additional properties 'price' not allowed"),
     Bad("common.accelerators.v6e.hbmGiB", "common: {accelerators: {v6e: {hbmGiB: 32GB}}}", "got string, want number"),
     Bad(
         "common.accelerators.v6e.kind",

