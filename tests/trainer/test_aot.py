@@ -246,3 +246,52 @@ def test_the_environment_is_the_pods_and_not_this_shells(tmp_path: Path) -> None
         "JAX_ENABLE_X64": "1",
         **_HERE,
     }
+
+
+_BOTH_CONFIGS = """
+import json, sys
+from pathlib import Path
+from trainer import startup
+startup.defer_unused_imports()
+import jax
+from jax.experimental.topologies import get_topology_desc
+from maxtext.trainers.pre_train import train
+from trainer.aot import compile
+from trainer.aot.topology import describe
+from trainer.config import maxtext_argv, read
+
+config = read(Path(sys.argv[1]))
+topology = describe(config.accelerator)
+compile._announce(topology)
+ours, _ = train.initialize(compile.maxtext_argv(config, topology))
+chips = get_topology_desc(platform="tpu", topology_name=topology.name, chip_config_name=topology.chip_config,
+                          chips_per_host_bounds=topology.host_bounds, num_slices=config.slices,
+                          wrap=topology.wrap).devices
+# The run asks JAX for its chips, which are not here: it is given the described ones.
+jax.devices = lambda *_: chips
+jax.local_device_count = lambda *_: topology.devices_per_host
+real, _ = train.initialize(maxtext_argv(config))
+left, right = ours.get_keys(), real.get_keys()
+print(json.dumps(sorted(key for key in left.keys() | right.keys() if str(left.get(key)) != str(right.get(key)))))
+"""
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_the_config_that_maxtext_makes_of_them_is_the_runs(tmp_path: Path, slices: int) -> None:
+    tree = _tree(quantization="int8", dcn_data_parallelism=-1)
+    tree["slice"]["count"] = slices
+    tree["storage"]["mountPath"] = str(tmp_path)
+    config = _config(tmp_path, tree)
+    done = subprocess.run(
+        [sys.executable, "-c", _BOTH_CONFIGS, str(config.path)],
+        cwd=CHECKOUT,
+        env=environment(config, os.environ),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        "compile_topology",
+        "compile_topology_num_slices",
+        "jax_cache_dir",
+    ]

@@ -60,7 +60,7 @@ def alive_at_peak(text: str, module: Module) -> list[Buffer]:
     return _Liveness(module, aliases).at_peak()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Buffer:
     """One array in HBM; `bytes` with its layout's padding."""
 
@@ -159,7 +159,7 @@ class _Liveness:
         each: Instruction,
         values: Mapping[str, _Value],
         parameters: Sequence[_Value],
-        carried: Mapping[str, Buffer],
+        carried: Mapping[tuple[str, int], Buffer],
         index: int,
         last_use: Mapping[str, int],
     ) -> _Value:
@@ -177,14 +177,18 @@ class _Liveness:
             return given[0][place] if isinstance(given[0], tuple) and place < len(given[0]) else None
         if each.op.endswith("-done"):
             return _done(each, given[0] if given else None)
-        if each.name in carried and not each.op.endswith("-start"):
-            return carried[each.name]
-        if (over := self._in_place(each, index, last_use)) is not None:
-            return given[over]
+        slot = carried.get((each.name, 0))
         value = _value_of(each.shape, short_name(each), "temporary")
         if each.op.endswith("-start") and isinstance(value, tuple):
-            return _started(each, value, given, carried.get(each.name))
-        return value
+            return _started(each, value, given, slot)
+        if isinstance(value, tuple):
+            return tuple(carried.get((each.name, place), part) for place, part in enumerate(value))
+        over = self._in_place(each, index, last_use)
+        if slot is None and over is None:
+            return value
+        written = slot if slot is not None or over is None else given[over]
+        _name_after(written, each)
+        return written
 
     def _in_place(self, each: Instruction, index: int, last_use: Mapping[str, int]) -> int | None:
         """The operand that an instruction writes its result over, or None."""
@@ -225,16 +229,22 @@ def _last_uses(schedule: Sequence[Instruction]) -> dict[str, int]:
     return uses
 
 
-def _writers(schedule: Sequence[Instruction], slots: Mapping[str, _Value]) -> dict[str, Buffer]:
-    """The instructions that write into the slots: a slot's own operand, or what that is a view or the end of."""
+def _writers(schedule: Sequence[Instruction], slots: Mapping[str, _Value]) -> dict[tuple[str, int], Buffer]:
+    """The instructions that write into the slots, with the place in what they yield (0 where that is no tuple): a
+    slot's own operand, or what that is a view, a part or the end of."""
     by_name = {each.name: each for each in schedule}
-    found: dict[str, Buffer] = {}
+    found: dict[tuple[str, int], Buffer] = {}
     for operand, slot in slots.items():
-        name = operand
-        while name in by_name and (by_name[name].op in ("bitcast", "copy-done") or by_name[name].op.endswith("-done")):
-            name = by_name[name].operands[0]
-        if isinstance(slot, Buffer) and name in by_name:
-            found[name] = slot
+        name, place = operand, 0
+        while (each := by_name.get(name)) is not None:
+            if each.op == "bitcast" or each.op.endswith("-done"):
+                name = each.operands[0]
+            elif each.op == "get-tuple-element":
+                name, place = each.operands[0], int(each.attribute("index"))
+            else:
+                break
+        if isinstance(slot, Buffer) and each is not None:
+            found[name, place] = slot
     return found
 
 
@@ -263,6 +273,15 @@ def _leaves(value: _Value) -> Iterator[Buffer]:
             yield from _leaves(each)
     elif value is not None:
         yield value
+
+
+_EMPTY = re.compile(r"(^|/)(broadcast(_in_dim)?|copy|constant|fusion|select|AllocateBuffer)[\w.\-]*$")
+
+
+def _name_after(value: _Value, writer: Instruction) -> None:
+    """What is written into a buffer that began as zeros says more of it than the zeros."""
+    if isinstance(value, Buffer) and value.kind == "temporary" and writer.op_name and _EMPTY.search(value.name):
+        value.name = short_name(writer)
 
 
 _ELEMENT = re.compile(r"[a-z][a-z0-9]*\[[^\]]*\](?:\{[^{}]*\})?")
@@ -325,7 +344,7 @@ def path_in_state(op_name: str) -> str:
 
 def short_name(each: Instruction) -> str:
     """Where in the model an array is made, as JAX names it, without the wrappers of its transformations."""
-    return each.op_name.removeprefix("jit(train_step)/") or each.name
+    return path_in_state(each.op_name) or each.op_name.removeprefix("jit(train_step)/") or each.name
 
 
 _NEEDED = (
