@@ -14,6 +14,7 @@ COUNTS = {
     "llama3.1-405b": 405_853_388_800,
     "mixtral-8x22b": 140_630_071_296,
     "gemma3-27b": 27_009_002_240,
+    "deepseek3-671b": 671_026_404_352,
 }
 """As MaxText counts them; tests/unit/test_model_table.py asks it."""
 
