@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from launcher import models, output
@@ -97,18 +97,18 @@ def forecast(
         return _without_compiler(plan)
     program, cached = compiler.program(plan)
     verdict = fit.verdict(program, plan)
-    known = {
-        "what": describe(plan),
-        "fits": verdict.fits,
-        "says": verdict.says,
-        "chips": fit.chips_of(plan.config),
-        "program": program,
-        "verdict": verdict,
-        "cached": cached,
-    }
+    found = Forecast(
+        what=describe(plan),
+        fits=verdict.fits,
+        says=verdict.says,
+        chips=fit.chips_of(plan.config),
+        program=program,
+        verdict=verdict,
+        cached=cached,
+    )
     if not verdict.fits:
         change, sentences = _search(plan, program, verdict, compiler, search_seconds)
-        return Forecast(**known, change=change, suggestions=tuple(sentences))
+        return replace(found, change=change, suggestions=tuple(sentences))
     speed = speed_of(program, plan.config)
     devices = program.devices or fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
@@ -119,7 +119,7 @@ def forecast(
         tokens_per_step=per_step * devices if per_step else None,
         tokens=tokens,
     )
-    return Forecast(**known, speed=speed, cost=spent, notes=speed.notes)
+    return replace(found, speed=speed, cost=spent, notes=speed.notes)
 
 
 def speed_of(program: Program, config: Mapping[str, Any]) -> Speed:
