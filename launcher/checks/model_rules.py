@@ -310,7 +310,10 @@ def _batch(case: Case) -> Iterator[Problem]:
     problems = list(_one_batch(case, train, devices, found, "per_device_batch_size"))
     if train.get("eval_per_device_batch_size") and _evaluates(case):
         problems += _one_batch(case, train, devices, found, "eval_per_device_batch_size")
-    yield from problems or _tiles(case, train)
+    if not any(problem.severity == ERROR for problem in problems):
+        # A batch that MaxText refuses is not called wasteful as well.
+        problems = list(_tiles(case, train)) or problems
+    yield from problems
 
 
 def _tiles(case: Case, train: Mapping[str, Any]) -> Iterator[Problem]:
