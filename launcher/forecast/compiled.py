@@ -26,8 +26,8 @@ class Compiler:
     watch: Watch = field(default_factory=Silent)
     run: Compile = child.compile_
 
-    def program(self, plan: LaunchPlan, *, seconds: float | None = None) -> tuple[Program, bool]:
-        """The plan's program, and whether it was in the cache; `seconds` bounds this compile further.
+    def program(self, plan: LaunchPlan, *, seconds: float | None = None, what: str = "") -> tuple[Program, bool]:
+        """The plan's program, and whether it was in the cache; `seconds` bounds this compile further, `what` calls it.
 
         Two at once for the same program make one compile: the second waits for the first. Raises LauncherError.
         """
@@ -35,7 +35,7 @@ class Compiler:
         found = None if self.fresh else self.cache.get(wanted, self.watch.say)
         if found is not None:
             return found, True
-        self.watch.begin(describe(plan))
+        self.watch.begin(what or describe(plan))
         waited = False
 
         def wait() -> None:

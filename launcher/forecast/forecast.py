@@ -156,7 +156,7 @@ def _search(
         if other is None:
             continue
         try:
-            found, _ = compiler.program(other, seconds=left)
+            found, _ = compiler.program(other, seconds=left, what=f"{describe(other)} with {change.options}")
         except OutOfTime:
             break
         except LauncherError as error:  # what MaxText or the compiler refuses is no way out
