@@ -155,6 +155,16 @@ def test_the_work_of_the_step_is_in_the_program(compiled: tuple[Done, Path]) -> 
     assert any(step["do"] == "kernel" and "splash_mha" in step["name"] for step in flat(work))
 
 
+def test_what_does_not_fit_is_no_error_and_its_largest_buffers_have_names(tmp_path: Path) -> None:
+    done = _compile(tmp_path, _tree(base_mlp_dim=16384, per_device_batch_size=64, max_target_length=8192))
+    assert done.code == 0 and done.program is not None, done.stderr[-3000:]
+    assert (done.program["fits"], done.program["work"]) == (False, None)
+    memory = done.program["memory"]
+    assert memory["total"] > memory["capacity"] == int(31.24 * 2**30)
+    # 64 sequences of each of two devices, 8192 tokens, half of the MLP's width, in bfloat16.
+    assert any(each["bytes"] == 128 * 8192 * 8192 * 2 for each in done.program["buffers"])
+
+
 @pytest.mark.parametrize(
     ("tree", "kind", "says", "details"),
     [
@@ -218,6 +228,7 @@ def test_the_arguments_are_the_runs_but_for_what_needs_chips_or_writes(tmp_path:
         "compile_topology",
         "compile_topology_num_slices",
         "dump_hlo",
+        "dump_hlo_xla_flags",
         "dump_jaxpr",
         "enable_goodput_recording",
         "enable_mllog",
@@ -239,11 +250,12 @@ def test_the_environment_is_the_pods_and_not_this_shells(tmp_path: Path) -> None
         "PATH": "/in/the/image",
     }
     own = {"PATH": "/bin", "LIBTPU_INIT_ARGS": "--xla_b=1", "XLA_FLAGS": "--xla_c=1", "M_STEPS": "1", "HOME": "/h"}
-    assert environment(_config(tmp_path, _tree(env)), own) == {
+    assert environment(_config(tmp_path, _tree(env)), own, Path("/tmp/here")) == {
         "PATH": "/bin",
         "HOME": "/h",
         "LIBTPU_INIT_ARGS": "--xla_a=1",
         "JAX_ENABLE_X64": "1",
+        "XLA_FLAGS": "--xla_dump_to=/tmp/here",
         **_HERE,
     }
 
@@ -285,7 +297,7 @@ def test_the_config_that_maxtext_makes_of_them_is_the_runs(tmp_path: Path, slice
     done = subprocess.run(
         [sys.executable, "-c", _BOTH_CONFIGS, str(config.path)],
         cwd=CHECKOUT,
-        env=environment(config, os.environ),
+        env=environment(config, os.environ, tmp_path / "dumps"),
         capture_output=True,
         text=True,
     )

@@ -18,6 +18,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -49,25 +50,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer.aot", description=__doc__)
     parser.add_argument("config", type=Path, help="the run config, JSON")
     parser.add_argument("out", type=Path, help="where the program's description is written, JSON")
-    parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--in-this-process", type=Path, metavar="DUMPS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.in_this_process:
         from trainer.aot.program import compile_and_describe
 
-        return _TOLD if compile_and_describe(arguments.config, arguments.out) else 0
+        return _TOLD if compile_and_describe(arguments.config, arguments.out, arguments.in_this_process) else 0
     try:
         config = read(arguments.config.absolute())
     except ConfigError as error:
         return _end(AotError("key", str(error)))
-    code, stderr = _run_child([*sys.argv[1:], "--in-this-process"], environment(config, os.environ))
+    with tempfile.TemporaryDirectory(prefix="xla-", dir=arguments.out.absolute().parent) as dumps:
+        variables = environment(config, os.environ, Path(dumps))
+        code, stderr = _run_child([*sys.argv[1:], "--in-this-process", dumps], variables)
     if code in (0, _TOLD):
         return 1 if code else 0
     return _end(death(code, stderr))
 
 
-def environment(config: RunConfig, own: Mapping[str, str]) -> dict[str, str]:
+def environment(config: RunConfig, own: Mapping[str, str], dumps: Path) -> dict[str, str]:
     """The compiler's environment: this process's, but with what the run's pods would set (worker.env) for JAX, MaxText
-    and libtpu, and without what this machine's shell sets for them."""
+    and libtpu, and without what this machine's shell sets for them.
+
+    XLA writes what it compiles into `dumps`. Without that MaxText would have it written into a folder of /tmp.
+    """
     kept = {name: value for name, value in own.items() if not name.startswith(_COMPILERS_OWN)}
     given = (config.tree.get("worker") or {}).get("env") or {}
     pods = {
@@ -75,6 +81,7 @@ def environment(config: RunConfig, own: Mapping[str, str]) -> dict[str, str]:
         for name, value in given.items()
         if value is not None and name.startswith(_COMPILERS_OWN) and name not in _NOT_TAKEN
     }
+    pods["XLA_FLAGS"] = f"{pods.get('XLA_FLAGS', '')} --xla_dump_to={dumps}".strip()
     return {**kept, **pods, **_HERE}
 
 

@@ -54,6 +54,7 @@ def maxtext_argv(config: RunConfig, topology: Topology) -> list[str]:
         # A program from the cache has no text to read, and the cache is in the run's storage.
         "jax_cache_dir": "",
         "dump_hlo": False,
+        "dump_hlo_xla_flags": "",
         "dump_jaxpr": False,
         "enable_goodput_recording": False,
         "enable_mllog": False,

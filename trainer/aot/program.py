@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from trainer.aot import memory
+from trainer.aot import hlo, memory
 from trainer.aot.compile import Compiled, compile_step
 from trainer.aot.errors import AotError
 from trainer.config import read, replace_file
@@ -22,8 +22,11 @@ from trainer.errors import ConfigError
 VERSION = 1
 
 
-def compile_and_describe(config_path: Path, out: Path) -> bool:
-    """Compile the run of `config_path` and write its program to `out`; whether an error was printed instead."""
+def compile_and_describe(config_path: Path, out: Path, dumps: Path) -> bool:
+    """Compile the run of `config_path` and write its program to `out`; whether an error was printed instead.
+
+    `dumps` is where XLA writes what it compiles.
+    """
     with _own_stdout() as stdout:
 
         def say(line: dict[str, Any]) -> None:
@@ -33,7 +36,7 @@ def compile_and_describe(config_path: Path, out: Path) -> bool:
             config = read(config_path.absolute())
             compiled = compile_step(config, lambda phase: say({"phase": phase}))
             say({"phase": "reading"})
-            program = describe(compiled)
+            program = describe(compiled, dumps)
             replace_file(out.absolute(), program)
         except AotError as error:
             if error.__cause__ is not None:
@@ -61,8 +64,9 @@ def _own_stdout() -> Iterator[TextIO]:
         yield ours
 
 
-def describe(compiled: Compiled) -> dict[str, Any]:
+def describe(compiled: Compiled, dumps: Path) -> dict[str, Any]:
     """The program as data; see the module trainer.aot for its keys."""
+    places, torus = _places(compiled.mesh)
     program: dict[str, Any] = {
         "version": VERSION,
         "versions": {name: importlib.metadata.version(name) for name in ("maxtext", "jax", "libtpu")},
@@ -71,21 +75,23 @@ def describe(compiled: Compiled) -> dict[str, Any]:
         "fits": compiled.executable is not None,
         "model": model_facts(compiled.config, compiled.state),
         **meshes(compiled.config, compiled.mesh),
+        "torus": {"size": list(torus), "wraps": list(compiled.topology.wrap)},
         "work": None,
     }
     if compiled.executable is None:
         program["memory"], program["buffers"] = memory.from_refusal(compiled.refusal, compiled.capacity)
+        # The scheduled program that was too large, which XLA leaves beside its words.
+        for path in sorted(dumps.glob("*jit_train_step*.oom_intermediate_module.txt"))[:1]:
+            text = path.read_text(encoding="utf-8")
+            program["buffers"] = memory.largest_buffers(text, hlo.parse(text))
         return program
-    from trainer.aot import hlo
+    from trainer.aot.work import schedule
 
     text = compiled.executable.as_text()
+    module = hlo.parse(text)
     program["memory"] = memory.stats(compiled.executable, compiled.capacity)
-    program["buffers"] = memory.largest_buffers(text, hlo.parse(text))
-    if importlib.util.find_spec("trainer.aot.work") is not None:
-        from trainer.aot.work import schedule
-
-        places, torus = _places(compiled.mesh)
-        program["work"] = schedule(text, places, torus, compiled.topology.wrap)
+    program["buffers"] = memory.largest_buffers(text, module)
+    program["work"] = schedule(module, places, torus, compiled.topology.wrap)
     return program
 
 
