@@ -20,6 +20,8 @@ GIB = 1 << 30
 VERSIONS = {"maxtext": "0.2.5", "jax": "0.11.1", "jaxlib": "0.11.1", "libtpu": "0.0.46"}
 DEFAULTS = chart_defaults("run")
 
+# Of a v6e, whose clock has 1.75 GHz.
+TWO_SECONDS = [{"do": "compute", "what": "matmul", "name": "x", "cycles": 3_500_000_000, "flops": 0}]
 LLAMA = "slice: {topology: 4x4}\ntrain: {model_name: llama3-8b, per_device_batch_size: 4, ici_tensor_parallelism: 4}\n"
 
 
@@ -58,7 +60,11 @@ def program(
         },
         "mesh": {"data": 1, "fsdp": 4, "tensor": 4},
         "dcn_mesh": {"data": 1, "fsdp": 1, "tensor": 1},
-        "work": [] if fits else None,
+        "torus": {"size": [4, 4, 1], "wraps": [False, False, False]},
+        # Two seconds at 1.75 GHz.
+        "work": [{"do": "compute", "what": "matmul", "name": "x", "cycles": 3_500_000_000, "flops": 0}]
+        if fits
+        else None,
         **more,
     }
 

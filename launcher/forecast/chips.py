@@ -25,7 +25,7 @@ class Chip:
 def chip_of(row: Mapping[str, Any]) -> Chip | None:
     """The speeds in an accelerator's row; None where the table has none."""
     speeds = row.get("speeds")
-    if not speeds:
+    if not speeds or not all(speeds.values()):
         return None
     cores = int(row.get("devicesPerChip") or 1)
     giga = 1e9

@@ -110,6 +110,9 @@ def forecast(
         change, sentences = _search(plan, program, verdict, compiler, search_seconds)
         return replace(found, change=change, suggestions=tuple(sentences))
     speed = speed_of(program, plan.config)
+    if speed is None:
+        name = plan.config["accelerator"]["name"]
+        return replace(found, notes=(f"No step time: common.accelerators.{name} has no speeds.",))
     devices = program.devices or fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
     spent = cost(
@@ -122,23 +125,29 @@ def forecast(
     return replace(found, speed=speed, cost=spent, notes=speed.notes)
 
 
-def speed_of(program: Program, config: Mapping[str, Any]) -> Speed:
-    """How fast a step is that fits, of the run config's program."""
+def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
+    """How fast a step is that fits, of the run config's program; None where the accelerator's speeds are not known."""
     from launcher.forecast.step_time import predict
 
-    step = predict(program, config)
+    step = predict(program, config["accelerator"])
+    if step is None:
+        return None
     model = program.model
     flops = model.flops_per_step_per_device
     tflops = flops / step.seconds / 1e12 if flops else None
     peak = float(config["accelerator"].get("peakTflops") or 0) / fit.devices_per_chip(program, config)
     tokens = model.tokens_per_step_per_device
+    notes = tuple(
+        f"The kernel {name} is not known: counted is what it has to move, and not what it reckons."
+        for name in step.unknown
+    )
     return Speed(
         step_seconds=step.seconds,
         parts=step.parts,
         tokens_per_second_per_device=tokens / step.seconds if tokens else None,
         tflops_per_second_per_device=tflops,
         mfu=tflops / peak if tflops and peak else None,
-        notes=tuple(step.notes),
+        notes=notes,
     )
 
 

@@ -30,8 +30,9 @@ def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chi
     if what == "permute":
         if group.get("slices", 1) > 1:
             return size / chip.dcn + chip.latency
-        return size * max(1, group["load"]) / chip.ici + chip.latency * max(1, max(group["hops"], default=1))
-    count, slices = group["size"], group["slices"]
+        load, hops = max(1, int(group["load"])), max(1, *group["hops"])
+        return float(size * load / chip.ici + chip.latency * hops)
+    count, slices = int(group["size"]), int(group["slices"])
     if count <= 1:
         return 0.0
     inner = count // slices
@@ -48,7 +49,7 @@ def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chi
 
 def _within(what: str, size: float, count: int, group: Mapping[str, Any], chip: Chip, torus: Torus) -> float:
     dims = [
-        (extent, stride, wraps and extent * stride >= length and extent > 2)
+        (int(extent), int(stride), wraps and extent * stride >= length and extent > 2)
         for extent, stride, length, wraps in zip(
             group["extent"], group["stride"], torus.size, torus.wraps, strict=False
         )

@@ -73,7 +73,8 @@ class Model:
 @dataclass(frozen=True)
 class Program:
     """`fits` is the compiler's own word; `work` what the step does (launcher/forecast/step_time.py reads it), None
-    where it does not fit; `mesh` the devices along each axis, over all slices, and `dcn_mesh` the slices."""
+    where it does not fit; `torus` a slice's chips along each dimension (size) and which of them are rings (wraps);
+    `mesh` the devices along each axis, over all slices, and `dcn_mesh` the slices."""
 
     fits: bool
     memory: Memory
@@ -83,6 +84,7 @@ class Program:
     buffers: Sequence[Buffer] = ()
     mesh: Mapping[str, int] = field(default_factory=dict)
     dcn_mesh: Mapping[str, int] = field(default_factory=dict)
+    torus: Mapping[str, Any] = field(default_factory=dict)
     work: Sequence[Mapping[str, Any]] | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -118,6 +120,7 @@ def read(tree: Any) -> Program:
             ],
             mesh={str(key): int(value) for key, value in (tree.get("mesh") or {}).items()},
             dcn_mesh={str(key): int(value) for key, value in (tree.get("dcn_mesh") or {}).items()},
+            torus=tree.get("torus") or {},
             work=tree.get("work"),
             raw=tree,
         )

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.forecast.chips import Chip
+from launcher.forecast.chips import Chip, chip_of
 from launcher.forecast.kernels import kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds
+from launcher.forecast.program import Program
 
 ICI, DCN, HOST, HBM = "collectives over ICI", "collectives over DCN", "host memory", "HBM"
 _COMPUTE = {"matmul": "matrix multiplications", "elementwise": "elementwise operations", "copy": "copies"}
@@ -48,6 +49,15 @@ def step_time(work: Sequence[Step], chip: Chip, torus: Torus) -> StepTime:
         hidden={name: seconds for name, seconds in hidden.items() if seconds > 1e-9},
         unknown=sorted(player.unknown),
     )
+
+
+def predict(program: Program, row: Mapping[str, Any]) -> StepTime | None:
+    """The time of a program's step on the accelerator of that row of the table; None where its speeds are not known,
+    or where the program fits no chip, and so is no schedule."""
+    chip = chip_of(row)
+    if chip is None or program.work is None:
+        return None
+    return step_time(program.work, chip, Torus(program.torus["size"], program.torus["wraps"]))
 
 
 class _Player:
@@ -97,7 +107,9 @@ class _Player:
     def _kernel(self, step: Step, times: float) -> None:
         seconds = kernel_seconds(step, self._chip)
         if seconds is None:
-            self.unknown.add(str(step["name"]))
+            # A gather or scatter of the compiler's own does little but move.
+            if not step["fusion"]:
+                self.unknown.add(str(step["name"]))
             self._spend(step["bytes"] / self._chip.hbm, KERNELS, times)
         else:
             self._spend(seconds, ATTENTION, times)

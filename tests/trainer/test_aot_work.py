@@ -17,7 +17,7 @@ PLACES = [(0, 0, 0, 0), (0, 0, 1, 0), (0, 1, 0, 0), (0, 1, 1, 0)]
 
 
 def test_a_step_in_its_order() -> None:
-    start, loop, wait = schedule(PROGRAM, PLACES, (2, 2, 1), (False, False, False))
+    start, loop, wait = schedule(parse(PROGRAM), PLACES, (2, 2, 1), (False, False, False))
     assert start == {
         "do": "start",
         "id": "collective-permute-start.1",
@@ -87,8 +87,8 @@ def test_a_ring_is_shorter_than_a_line() -> None:
     places = [(0, index, 0, 0) for index in range(4)]
     text = PROGRAM.replace("{{0,1},{1,0},{2,3},{3,2}}", "{{0,1},{1,2},{2,3},{3,0}}")
     text = text.replace("{{0,1},{2,3}}", "{{0,1,2,3}}")
-    line = schedule(text, places, (4, 1, 1), (False, False, False))[0]["of"]["group"]
-    ring = schedule(text, places, (4, 1, 1), (True, False, False))[0]["of"]["group"]
+    line = schedule(parse(text), places, (4, 1, 1), (False, False, False))[0]["of"]["group"]
+    ring = schedule(parse(text), places, (4, 1, 1), (True, False, False))[0]["of"]["group"]
     assert line == {"hops": [3, 0, 0], "load": 1, "slices": 1}
     assert ring == {"hops": [1, 0, 0], "load": 1, "slices": 1}
 
@@ -96,7 +96,7 @@ def test_a_ring_is_shorter_than_a_line() -> None:
 def test_slices_are_told_apart() -> None:
     places = [(0, 0, 0, 0), (0, 0, 1, 0), (1, 0, 0, 0), (1, 0, 1, 0)]
     text = PROGRAM.replace("{{0,1},{1,0},{2,3},{3,2}}", "{{0,2},{2,0}}")
-    start, loop, _ = schedule(text, places, (1, 2, 1), (False, False, False))
+    start, loop, _ = schedule(parse(text), places, (1, 2, 1), (False, False, False))
     assert start["of"]["group"]["slices"] == 2
     assert loop["steps"][2]["group"] == {"size": 2, "slices": 2, "extent": [1, 1, 1], "stride": [1, 1, 1]}
 
@@ -110,4 +110,4 @@ def test_what_is_no_whole_module_is_refused(cut: str) -> None:
 def test_a_loop_without_a_plain_count_is_refused() -> None:
     text = PROGRAM.replace("%limit = s32[]{:T(128)} constant(32)", "%limit = s32[]{:T(128)} negate(%at)")
     with pytest.raises(HloError, match="no plain trip count"):
-        schedule(text, PLACES, (2, 2, 1), (False, False, False))
+        schedule(parse(text), PLACES, (2, 2, 1), (False, False, False))

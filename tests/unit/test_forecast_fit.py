@@ -9,7 +9,6 @@ import pytest
 
 from launcher.checks.rules import SHAPE_RULES
 from launcher.forecast import output as texts
-from launcher.forecast import step_time
 from launcher.forecast.cache import Cache
 from launcher.forecast.changes import Change, changed, changes
 from launcher.forecast.child import CompileFailed, OutOfTime
@@ -133,16 +132,6 @@ def test_a_change_that_a_rule_forbids_is_none() -> None:
 # --- The whole --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of two seconds, whatever the program is: its prediction has tests of its own."""
-
-    def predict(found: Program, config: object) -> Any:
-        return type("StepTime", (), {"seconds": 2.0, "parts": {"matrix multiplications": 2.0}, "notes": ()})()
-
-    monkeypatch.setattr(step_time, "predict", predict, raising=False)
-
-
 class Compiles:
     """Stands in for the compile, which takes minutes: what fits is told by the batch and the chips."""
 
@@ -164,7 +153,6 @@ def made(fits: Any, cache: Path, text: str = LLAMA, *sets: str, **more: Any) -> 
     return forecast(plan(text, *sets), Compiler(Cache(cache), run=compiles), **more), compiles
 
 
-@pytest.mark.usefixtures("step")
 def test_a_forecast_of_what_fits(tmp_path: Path) -> None:
     found, _ = made(lambda *_: True, tmp_path, LLAMA, "train.steps=1800")
     data = found.as_json()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from launcher.forecast import program as programs
-from launcher.forecast import step_time
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.request import request
 from launcher.report import summary
@@ -19,13 +17,8 @@ from tests.forecasts import LLAMA, plan, program
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunData:
-    """One whose steps took 2.2 s; a step is forecast at 2 s, whatever it does."""
+    """One whose steps took 2.2 s; tests/forecasts.py has programs of 2 s."""
     monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
-
-    def predict(found: object, config: object) -> Any:
-        return type("StepTime", (), {"seconds": 2.0, "parts": {}, "notes": ()})()
-
-    monkeypatch.setattr(step_time, "predict", predict, raising=False)
     measured = Series(np.arange(3.0), np.array([2.2, 2.2, 2.2]))
     metrics = Metrics({"step_seconds": measured})
     config = plan(LLAMA, "run.name=x", "train.steps=3").config

@@ -130,6 +130,7 @@ def test_attention_counts_the_blocks_that_the_mask_leaves(name: str, fused: int,
         "name": name,
         "operands": [[1, 8, 8], [3, 4, 1024, 128], [3, 2, 1024, 128], [3, 2, 1024, 128]],
         "results": [],
+        "fusion": False,
         "options": {"block_q": 256, "block_kv": 256, "use_fused_bwd_kernel": bool(fused)},
     }
     found = attention_flops(step)

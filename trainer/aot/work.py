@@ -3,9 +3,10 @@
 A schedule is a list of steps; each is a map with `do`:
 
     {"do": "compute", "what": "matmul" | "elementwise" | "copy", "name": …, "cycles": n, "flops": n}
-    {"do": "kernel", "name": …, "operands": [[dimensions]…], "results": [[dimensions]…], "bytes": n, "options": {…}}
-        A hand-written (Pallas) kernel, of which the compiler knows no cycles. `bytes`: operands and results together;
-        `options`: what the kernel says of itself (block sizes).
+    {"do": "kernel", "name": …, "operands": [[dimensions]…], "results": [[dimensions]…], "bytes": n, "options": {…},
+     "fusion": bool}
+        A hand-written (Pallas) kernel or, if `fusion`, an emitter of the compiler's, of which it knows no cycles.
+        `bytes`: operands and results together; `options`: what the kernel says of itself (block sizes).
     {"do": "collective", "what": "all-gather" | "all-reduce" | "reduce-scatter" | "all-to-all" | "permute", "name": …,
      "bytes": n, "group": {…}}
         `bytes`: the whole array of a group, gathered or before it is scattered; of a permute, what one chip sends.
@@ -32,7 +33,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from trainer.aot.hlo import HOST, Array, Instruction, Module, arrays_of, groups_of, pairs_of, parse
+from trainer.aot.hlo import HOST, Array, Instruction, Module, arrays_of, groups_of, pairs_of
 
 Step = dict[str, Any]
 Place = tuple[int, ...]
@@ -63,13 +64,13 @@ _FREE = {
 _FREE_TARGETS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "Sharding", "BarrierMark"}
 
 
-def schedule(text: str, places: Sequence[Place], torus: Sequence[int], wraps: Sequence[bool]) -> list[Step]:
-    """What one chip does in a step, from the text of the optimised module.
+def schedule(module: Module, places: Sequence[Place], torus: Sequence[int], wraps: Sequence[bool]) -> list[Step]:
+    """What one chip does in a step, from the optimised module.
 
     `places`: of each device in the order of the program's partitions; `torus`: a slice's chips along each dimension;
     `wraps`: whether the last of a dimension is linked to its first. Raises HloError.
     """
-    return list(_Reader(parse(text), places, torus, wraps).steps_of_entry())
+    return list(_Reader(module, places, torus, wraps).steps_of_entry())
 
 
 class _Reader:
@@ -149,6 +150,7 @@ class _Reader:
         return {
             "do": "kernel",
             "name": re.sub(r"[.\d]+$", "", each.name),
+            "fusion": each.op == "fusion",
             "operands": [list(array.dims) for array in operands],
             "results": [list(array.dims) for array in each.arrays],
             "bytes": each.bytes + sum(array.bytes for array in operands),
