@@ -69,7 +69,7 @@ pins: setup ## Choose the versions in docker/constraints.txt and tests/charts/ch
 	    echo checkov | .venv/bin/uv pip compile --quiet --python-version 3.12 --no-emit-index-url --no-emit-find-links \
 	    --no-header --no-annotate - >>$$out.new && mv $$out.new $$out
 
-keys: setup ## Write launcher/checks/maxtext_keys.json from the installed MaxText
+keys: setup ## Write launcher/checks/maxtext_{keys,models}.json from the installed MaxText (some minutes)
 	@.venv/bin/python -m trainer.key_table
 
 clean: ## Remove the environment and what the tools left
