@@ -3,7 +3,7 @@
 # ~/.cache/slipway; Python packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-image test-browser e2e e2e-clean lint docs goldens bench pins keys clean
+.PHONY: help setup quickstart test test-image test-browser e2e e2e-clean lint docs goldens forecast-proof bench pins keys clean
 
 UV_VERSION := 0.13.8
 # Bytecode is written once, here, so that no later start pays for it.
@@ -59,6 +59,9 @@ docs: setup ## Write the charts' README.md files and docs/reference anew
 goldens: setup ## Write anew what was reviewed: the presets' renders, the command's help
 	@.venv/bin/python -m tests.charts.goldens
 	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/cli/test_help.py
+
+forecast-proof: setup ## Forecast published runs, beside what was measured (hours; ended and begun again at will)
+	@.venv/bin/python -m tests.forecast_proof $(RUNS)
 
 bench: setup ## Measure what the README promises, as ratios in one run
 	@.venv/bin/python -m tests.bench

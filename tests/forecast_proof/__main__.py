@@ -1,0 +1,129 @@
+"""Forecast each published run, and write what came of it into results.json and a page.
+
+    python -m tests.forecast_proof [NAME…] [--minutes M]
+
+A compile takes minutes; what is compiled is in the forecasts' cache, and each result is written as soon as it is
+there, so it can be ended at any time and goes on where it was. A run is also made larger, its batch doubled again and
+again, until it is said not to fit: somewhere it cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from launcher.checks.rules import SHAPE_RULES
+from launcher.errors import LauncherError
+from launcher.forecast.child import Limits
+from launcher.forecast.compiled import Compiler
+from launcher.forecast.fit import verdict
+from launcher.forecast.forecast import speed_of
+from launcher.forecast.request import request
+from launcher.plan import CheckFailed, LaunchPlan, plan_launch
+from launcher.values import files as values
+from launcher.values.files import chart_defaults
+from tests.forecast_proof.runs import Run, published
+
+RESULTS = Path(__file__).parent / "results.json"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "forecast-proof.md"
+_DOUBLINGS = 8
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--minutes", type=float, default=None, help="Begin no more compiles after this many minutes.")
+def main(names: tuple[str, ...], minutes: float | None) -> None:
+    """Forecast the published runs of these NAMES, all of them without."""
+    runs = [run for run in published() if not names or run.name in names]
+    if unknown := set(names) - {run.name for run in runs}:
+        raise click.UsageError(f"runs.yaml has no {', '.join(sorted(unknown))}.")
+    end = time.monotonic() + 60 * minutes if minutes else None
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    compiler = Compiler(limits=Limits(seconds=3600))
+    for run in runs:
+        if end and time.monotonic() > end:
+            break
+        results[run.name] = _result(run, compiler)
+        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        PAGE.write_text(page(results))
+        print(f"{run.name}: {_line(results[run.name])}", file=sys.stderr, flush=True)
+
+
+def _result(run: Run, compiler: Compiler) -> dict[str, Any]:
+    found: dict[str, Any] = {"measured": run.seconds, "dropped_flags": list(run.refused)}
+    try:
+        plan = _plan(run)
+        program, _ = compiler.program(plan)
+        found |= {"key": request(plan).key[:16], "libtpu": program.versions["libtpu"]}
+        judged = verdict(program, plan)
+        found |= {"fits": judged.fits, "hbm_bytes": program.memory.total, "compile_seconds": program.seconds}
+        if judged.fits and (speed := speed_of(program, plan.config)) is not None:
+            found |= {"forecast": speed.step_seconds, "parts": dict(speed.parts), "notes": list(speed.notes)}
+            found["error"] = speed.step_seconds / run.seconds - 1
+            found["too_large_at"] = _too_large(run, compiler)
+    except (LauncherError, CheckFailed) as error:
+        found["refused"] = error.message
+    return found
+
+
+def _too_large(run: Run, compiler: Compiler) -> float | None:
+    """The first batch, doubled from the published one, that is said not to fit."""
+    batch = float(run.train["per_device_batch_size"])
+    for _ in range(_DOUBLINGS):
+        batch *= 2
+        plan = _plan(run, f"train.per_device_batch_size={batch:g}")
+        program, _ = compiler.program(plan)
+        if not verdict(program, plan).fits:
+            return batch
+    return None
+
+
+def _plan(run: Run, *sets: str) -> LaunchPlan:
+    user = values.merge(values.read_text(json.dumps(run.overlay()).encode(), run.name), values.load([], sets))
+    return plan_launch(user, chart_defaults("run"), rules=SHAPE_RULES)
+
+
+def _line(result: dict[str, Any]) -> str:
+    if "refused" in result:
+        return str(result["refused"])
+    if not result["fits"]:
+        return "said not to fit, but it ran"
+    return f"measured {result['measured']:.3g} s, forecast {result['forecast']:.3g} s, {result['error']:+.1%}"
+
+
+def page(results: dict[str, Any]) -> str:
+    """The table of all results, as a page."""
+    errors = [abs(each["error"]) for each in results.values() if "error" in each]
+    lines = [
+        "# Forecasts beside measured steps",
+        "",
+        "Written by `make forecast-proof`. Steps that were measured on TPUs and published with all their settings"
+        " (tests/forecast_proof/runs.yaml names where), and what `launcher forecast` says of the same settings today."
+        " They were measured with MaxText, JAX and libtpu of their day.",
+        "",
+        f"Forecasts: {len(errors)}. Error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}."
+        if errors
+        else "No forecast yet.",
+        "",
+        "| Run | Measured | Forecast | Error | Does not fit from batch | libtpu |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, each in sorted(results.items()):
+        if "error" in each:
+            lines.append(
+                f"| {name} | {each['measured']:.3f} s | {each['forecast']:.3f} s | {each['error']:+.1%} |"
+                f" {each['too_large_at'] or 'not found'} | {each['libtpu']} |"
+            )
+        else:
+            lines.append(f"| {name} | {each['measured']:.3f} s | {_line(each)} | | | |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The published runs as values that can be forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_FILE = Path(__file__).parent / "runs.yaml"
+REFUSED = frozenset({"2a886c8_chip_config_name"})
+"""Flags of their day that libtpu 0.0.46 does not know any more."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A published run: `seconds` of one step, its slice, its flags for libtpu, and MaxText's keys."""
+
+    name: str
+    source: str
+    seconds: float
+    slice: Mapping[str, Any]
+    flags: tuple[str, ...]
+    refused: tuple[str, ...]
+    train: Mapping[str, Any]
+
+    def overlay(self) -> dict[str, Any]:
+        """A values file of it."""
+        tree: dict[str, Any] = {"slice": dict(self.slice), "train": dict(self.train)}
+        if self.flags:
+            tree["worker"] = {"env": {"LIBTPU_INIT_ARGS": " ".join(self.flags)}}
+        return tree
+
+
+def published() -> list[Run]:
+    """All of runs.yaml, without the flags that are refused today."""
+    runs = []
+    for each in yaml.safe_load(_FILE.read_text(encoding="utf-8")):
+        flags = str(each.get("flags") or "").split()
+        name_of = {flag: flag.lstrip("-").partition("=")[0] for flag in flags}
+        runs.append(
+            Run(
+                name=each["name"],
+                source=each["source"],
+                seconds=float(each["seconds"]),
+                slice=each["slice"],
+                flags=tuple(flag for flag in flags if name_of[flag] not in REFUSED),
+                refused=tuple(name_of[flag] for flag in flags if name_of[flag] in REFUSED),
+                train=each["train"],
+            )
+        )
+    return runs
