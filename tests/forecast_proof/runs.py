@@ -10,8 +10,11 @@ from typing import Any
 import yaml
 
 _FILE = Path(__file__).parent / "runs.yaml"
-REFUSED = frozenset({"2a886c8_chip_config_name"})
-"""Flags of their day that libtpu 0.0.46 does not know any more."""
+REFUSED = {
+    "": frozenset({"2a886c8_chip_config_name"}),
+    "v6e": frozenset({"xla_tpu_enable_async_collective_fusion_fuse_all_gather"}),
+}
+"""Flags of their day that libtpu 0.0.46 does not take any more: on any chip (""), or on those of a generation."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ def published() -> list[Run]:
     runs = []
     for each in yaml.safe_load(_FILE.read_text(encoding="utf-8")):
         flags = str(each.get("flags") or "").split()
+        refused = REFUSED[""] | REFUSED.get(each["slice"]["accelerator"], frozenset())
         name_of = {flag: flag.lstrip("-").partition("=")[0] for flag in flags}
         runs.append(
             Run(
@@ -46,8 +50,8 @@ def published() -> list[Run]:
                 source=each["source"],
                 seconds=float(each["seconds"]),
                 slice=each["slice"],
-                flags=tuple(flag for flag in flags if name_of[flag] not in REFUSED),
-                refused=tuple(name_of[flag] for flag in flags if name_of[flag] in REFUSED),
+                flags=tuple(flag for flag in flags if name_of[flag] not in refused),
+                refused=tuple(name_of[flag] for flag in flags if name_of[flag] in refused),
                 train=each["train"],
             )
         )

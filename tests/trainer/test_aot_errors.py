@@ -68,6 +68,13 @@ F1121 23:52:03.343523   17184 parse_flags_from_env.cc:234] Unknown flag in XLA_F
             "refuses the value 'abc' of",
         ),
         (
+            "FAILED_PRECONDITION: Continuation fusion for AllGather is enabled on platform x, but it is not supported. "
+            "Please disable it with xla_tpu_enable_async_collective_fusion=false",
+            "--xla_tpu_enable_async_collective_fusion",
+            "worker.env.LIBTPU_INIT_ARGS",
+            "set --xla_tpu_enable_async_collective_fusion=false.",
+        ),
+        (
             "Invalid flag format detected: '--xla_foo'. Expected format: '--key=value'",
             "--xla_foo",
             "train.compile_xla_flags",

@@ -59,6 +59,12 @@ _FLAGS = (
         "train.compile_xla_flags",
         "refuses the value '{value}' of",
     ),
+    # As an exception of compile(), for a flag that it knows and has no use for on this generation of chips.
+    (
+        re.compile(r"FAILED_PRECONDITION: .*Please disable it with (?P<flag>xla_\w+)=(?P<wanted>\w+)", re.S),
+        "LIBTPU_INIT_ARGS",
+        "does not support, on chips of this kind, what is done by",
+    ),
     # As an exception of MaxText's own reader of that key.
     (
         re.compile(r"(?:Invalid flag format|Duplicate flag) detected: '(?P<flag>[^']*)'"),
@@ -82,9 +88,9 @@ def refused_flag(text: str) -> AotError | None:
             hint = ""
             if where == "XLA_FLAGS" and flag.startswith(("--xla_tpu", "--xla_jf")):
                 hint = "; flags of the TPU compiler belong in LIBTPU_INIT_ARGS"
-            return AotError(
-                "flag", f"The compiler {says} {flag} ({place}); remove it or correct it{hint}.", flag=flag, where=place
-            )
+            # Without it, another flag of the run's can still ask for the same.
+            cure = f"set {flag}={found['wanted']}" if "wanted" in pattern.groupindex else "remove it or correct it"
+            return AotError("flag", f"The compiler {says} {flag} ({place}); {cure}{hint}.", flag=flag, where=place)
     return None
 
 

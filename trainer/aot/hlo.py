@@ -159,7 +159,7 @@ def parse(text: str) -> Module:
                 current = []
                 if line.startswith("ENTRY "):
                     entry = name
-        elif line == "}":
+        elif line == "}" or line.startswith("}, execution_thread="):
             computations[name], current = tuple(current), None
         elif " = " in line:
             try:
