@@ -22,21 +22,20 @@ class Chip:
     latency: float  # seconds for one hop of a collective
 
 
-def chip_of(row: Mapping[str, Any]) -> Chip | None:
-    """The speeds in an accelerator's row; None where the table has none."""
+def chip_of(row: Mapping[str, Any], devices_per_chip: int) -> Chip | None:
+    """A device's share of the speeds in an accelerator's row; None where the table has none."""
     speeds = row.get("speeds")
     if not speeds or not all(speeds.values()):
         return None
-    cores = int(row.get("devicesPerChip") or 1)
     giga = 1e9
     return Chip(
         name=str(row.get("name") or ""),
         clock=float(speeds["clockGHz"]) * giga,
-        peak=float(row["peakTflops"]) * 1e12 / cores,
-        hbm=float(speeds["hbmGBps"]) * giga / cores,
+        peak=float(row["peakTflops"]) * 1e12 / devices_per_chip,
+        hbm=float(speeds["hbmGBps"]) * giga / devices_per_chip,
         ici=float(speeds["iciGBps"]) * giga,
-        dcn=float(speeds["dcnGBps"]) * giga / cores,
-        host=float(speeds["hostGBps"]) * giga / cores,
+        dcn=float(speeds["dcnGBps"]) * giga / devices_per_chip,
+        host=float(speeds["hostGBps"]) * giga / devices_per_chip,
         matrix_unit=int(speeds["matrixUnit"]),
         latency=1e-6,
     )

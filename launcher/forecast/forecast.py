@@ -129,13 +129,14 @@ def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
     """How fast a step is that fits, of the run config's program; None where the accelerator's speeds are not known."""
     from launcher.forecast.step_time import predict
 
-    step = predict(program, config["accelerator"])
+    devices_per_chip = fit.devices_per_chip(program, config)
+    step = predict(program, config["accelerator"], devices_per_chip)
     if step is None:
         return None
     model = program.model
     flops = model.flops_per_step_per_device
     tflops = flops / step.seconds / 1e12 if flops else None
-    peak = float(config["accelerator"].get("peakTflops") or 0) / fit.devices_per_chip(program, config)
+    peak = float(config["accelerator"].get("peakTflops") or 0) / devices_per_chip
     tokens = model.tokens_per_step_per_device
     notes = tuple(
         f"The kernel {name} is not known: counted is what it has to move, and not what it reckons."

@@ -7,38 +7,58 @@ unit it keeps busy is measured, one number for all (constants.ATTENTION_EFFICIEN
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.forecast.chips import Chip
-from launcher.forecast.constants import ATTENTION_EFFICIENCY
+from launcher.forecast.constants import ATTENTION_EFFICIENCY, FASTER_BY_TYPE
 
 
 def kernel_seconds(step: Mapping[str, Any], chip: Chip) -> float | None:
     """The seconds of a kernel, None where it is none that is known here."""
-    if "splash" not in step["name"] and "flash" not in step["name"]:
-        return None
-    work = attention_flops(step)
+    work = attention_flops(step) if is_attention(step) else grouped_flops(step)
     if work is None:
         return None
     flops, head = work
+    faster = 1.0 if is_attention(step) else FASTER_BY_TYPE.get(_matrices(step["operands"])[0][0], 1.0)
     filled = min(1.0, head / chip.matrix_unit)
-    return flops / (chip.peak * ATTENTION_EFFICIENCY * filled)
+    return flops / (chip.peak * faster * ATTENTION_EFFICIENCY * filled)
+
+
+def is_attention(step: Mapping[str, Any]) -> bool:
+    return "splash" in step["name"] or "flash" in step["name"]
+
+
+def grouped_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
+    """FLOPs of a grouped matrix multiplication (megablox's gmm and tgmm: rows of each expert by its weights), and the
+    smallest side of what is multiplied. They say of themselves how they are tiled."""
+    matrices, results = _matrices(step["operands"]), _matrices(step["results"])
+    if "tiling" not in step["options"] or len(matrices) < 2 or not results:
+        return None
+    rows, wide = matrices[0][1], results[0][1][-1]
+    return 2.0 * math.prod(rows) * wide, min(rows[-1], wide)
 
 
 def attention_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
     """FLOPs of an attention kernel (blocks that the mask leaves out are not done), and the size of a head."""
-    # Queries, keys and values: [batch, heads, length, head].
-    operands = [dims for dims in step["operands"] if len(dims) == 4]
+    # Queries, keys and values: [batch (left out where it is 1), heads, length, head].
+    operands = [dims for kind, dims in _matrices(step["operands"]) if len(dims) >= 3 and "f" in kind]
     if len(operands) < 2:
         return None
-    (batch, heads, length, head), keys = operands[0], operands[1]
+    queries, keys = operands[0], operands[1]
+    length, head = queries[-2:]
     name, options = str(step["name"]), step["options"]
     # Products of the size of queries x keys: scores and output; going back, scores again, the gradient of the
     # probabilities, those of keys and values, and that of the queries, by a kernel of its own or by the same.
     going_back = {"dkv": 5 if options.get("use_fused_bwd_kernel") else 4, "dq": 3}
     products = next((count for part, count in going_back.items() if part in name), 2)
-    return products * 2.0 * batch * heads * length * keys[-2] * head * _done(options, name, length, keys[-2]), head
+    done = _done(options, name, length, keys[-2])
+    return products * 2.0 * math.prod(queries[:-2]) * length * keys[-2] * head * done, head
+
+
+def _matrices(arrays: Sequence[Any]) -> list[tuple[str, list[int]]]:
+    """Those that can be multiplied; segments and the sizes of groups are numbers of 32 bits, a mask's are of 8."""
+    return [(kind, dims) for kind, dims in arrays if len(dims) >= 2 and kind not in ("s32", "u32", "pred")]
 
 
 def _done(options: Mapping[str, Any], name: str, queries: int, keys: int) -> float:

@@ -51,10 +51,10 @@ def step_time(work: Sequence[Step], chip: Chip, torus: Torus) -> StepTime:
     )
 
 
-def predict(program: Program, row: Mapping[str, Any]) -> StepTime | None:
+def predict(program: Program, row: Mapping[str, Any], devices_per_chip: int) -> StepTime | None:
     """The time of a program's step on the accelerator of that row of the table; None where its speeds are not known,
     or where the program fits no chip, and so is no schedule."""
-    chip = chip_of(row)
+    chip = chip_of(row, devices_per_chip)
     if chip is None or program.work is None:
         return None
     return step_time(program.work, chip, Torus(program.torus["size"], program.torus["wraps"]))

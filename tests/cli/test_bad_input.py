@@ -118,7 +118,10 @@ def test_bad_luck_with_values(launcher: Launcher, text: str, sentence: str) -> N
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("slice: {hosts: 1000}\n", "mine.yaml:1: slice.hosts: 1000 workers are too many for this machine's "),
+        (
+            "slice: {hosts: 1000}\ntrain: {ici_fsdp_parallelism: 8, ici_data_parallelism: 125}\n",
+            "mine.yaml:1: slice.hosts: 1000 workers are too many for this machine's ",
+        ),
         ("data: {tokenizer: {path: no.model}}\n", "mine.yaml:1: data.tokenizer.path: "),
         ("data: {corpus: '', files: ['*.txt']}\n", "mine.yaml:1: data.files: no file matches "),
         ("data: {corpus: '', files: [closed]}\n", "mine.yaml:1: data.files: "),

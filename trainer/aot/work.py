@@ -2,8 +2,11 @@
 
 A schedule is a list of steps; each is a map with `do`:
 
-    {"do": "compute", "what": "matmul" | "elementwise" | "copy", "name": …, "cycles": n, "flops": n}
-    {"do": "kernel", "name": …, "operands": [[dimensions]…], "results": [[dimensions]…], "bytes": n, "options": {…},
+    {"do": "compute", "what": "matmul" | "elementwise" | "copy", "name": …, "cycles": n, "flops": n, "bytes": n,
+     "plain": bool}
+        `bytes`: what it reads from and writes to HBM, at most (of an operand it may read a part only); `plain`: one
+        instruction as it stands, in no fusion.
+    {"do": "kernel", "name": …, "operands": [[type, [dimensions]]…], "results": the same, "bytes": n, "options": {…},
      "fusion": bool}
         A hand-written (Pallas) kernel or, if `fusion`, an emitter of the compiler's, of which it knows no cycles.
         `bytes`: operands and results together; `options`: what the kernel says of itself (block sizes).
@@ -29,15 +32,18 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from trainer.aot.hlo import HOST, Array, Instruction, Module, arrays_of, groups_of, pairs_of
+from trainer.aot.hlo import HBM, HOST, Array, Instruction, Module, arrays_of, groups_of, pairs_of
 
 Step = dict[str, Any]
 Place = tuple[int, ...]
 """A chip: its slice, then its coordinates in that slice's torus."""
+
+Arrays = Mapping[str, Sequence[Array]]
+"""What each instruction of a computation yields."""
 
 _COLLECTIVES = {
     "all-gather": "all-gather",
@@ -84,10 +90,11 @@ class _Reader:
         yield from self._steps(self._module.entry)
 
     def _steps(self, name: str) -> Iterator[Step]:
+        arrays = {each.name: each.arrays for each in self._module.computations[name]}
         for each in self._module.computations[name]:
-            yield from self._step(each)
+            yield from self._step(each, arrays)
 
-    def _step(self, each: Instruction) -> Iterator[Step]:
+    def _step(self, each: Instruction, arrays: Arrays) -> Iterator[Step]:
         op = each.op
         if op in _FREE:
             return
@@ -107,14 +114,14 @@ class _Reader:
         elif op in _COLLECTIVES:
             yield self._collective(each, _COLLECTIVES[op])
         elif op == "custom-call":
-            yield from self._custom_call(each)
+            yield from self._custom_call(each, arrays)
         elif op == "fusion":
-            yield from self._fusion(each)
+            yield from self._fusion(each, arrays)
         elif each.cycles is not None:
-            yield _compute(each, _kind_of(op), 0)
+            yield _compute(each, _kind_of(op), 0, arrays)
         # What is left has no window: scalars, and arrays so small that they cost some hundred cycles.
 
-    def _fusion(self, each: Instruction) -> Iterator[Step]:
+    def _fusion(self, each: Instruction, arrays: Arrays) -> Iterator[Step]:
         inside = [inner for called in each.called for inner in self._module.walk(called)]
         collectives = [inner for inner in inside if inner.op in _COLLECTIVES]
         flops = sum(_flops(inner, inside) for inner in inside if inner.op in ("convolution", "dot"))
@@ -127,7 +134,7 @@ class _Reader:
             yield self._collective(inner, "reduce-scatter" if scatters else _COLLECTIVES[inner.op])
         if each.cycles is not None:
             what = "matmul" if flops else _kind_of(each.op)
-            yield _compute(each, what, flops)
+            yield _compute(each, what, flops, arrays)
         elif not collectives and not started:
             # A fusion by an emitter of its own (gather, scatter, sort).
             yield self._kernel(each, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays])
@@ -135,12 +142,12 @@ class _Reader:
             if inner.op.endswith("-done"):
                 yield {"do": "wait", "id": _origin(inner)}
 
-    def _custom_call(self, each: Instruction) -> Iterator[Step]:
+    def _custom_call(self, each: Instruction, arrays: Arrays) -> Iterator[Step]:
         target = each.attribute("custom_call_target").strip('"')
         if target in _FREE_TARGETS:
             return
         if each.cycles is not None:
-            yield _compute(each, "elementwise", 0)
+            yield _compute(each, "elementwise", 0, arrays)
         else:
             yield self._kernel(each, arrays_of(each.attribute("operand_layout_constraints")))
 
@@ -151,8 +158,8 @@ class _Reader:
             "do": "kernel",
             "name": re.sub(r"[.\d]+$", "", each.name),
             "fusion": each.op == "fusion",
-            "operands": [list(array.dims) for array in operands],
-            "results": [list(array.dims) for array in each.arrays],
+            "operands": [[array.type, list(array.dims)] for array in operands],
+            "results": [[array.type, list(array.dims)] for array in each.arrays],
             "bytes": each.bytes + sum(array.bytes for array in operands),
             "options": options,
         }
@@ -163,21 +170,14 @@ class _Reader:
             return self._collective(each, _COLLECTIVES[kind])
         if kind in ("copy", "slice", "dynamic-slice", "dynamic-update-slice"):
             return _transfer(each)
-        if kind == "async":
-            inside = [inner for called in each.called for inner in self._module.walk(called)]
-            for inner in inside:
-                if inner.op in _COLLECTIVES:
-                    return self._collective(inner, _COLLECTIVES[inner.op])
-            for inner in inside:
-                if inner.op in ("copy", "dynamic-slice", "dynamic-update-slice", "slice"):
-                    return _transfer(inner)
-            # A computation of its own, on the sparse core for one.
-            return {
-                "do": "transfer",
-                "way": "hbm",
-                "bytes": max((a.bytes for a in each.arrays), default=0),
-                "name": each.name,
-            }
+        # A computation of its own beside the core's, on the sparse core for one.
+        inside = [inner for called in each.called for inner in self._module.walk(called)]
+        for inner in inside:
+            if (name := inner.op.removesuffix("-start")) in _COLLECTIVES:
+                return self._collective(inner, _COLLECTIVES[name])
+        for inner in inside:
+            if inner.op in ("copy", "dynamic-slice", "dynamic-update-slice", "slice"):
+                return _transfer(inner)
         return {
             "do": "transfer",
             "way": "hbm",
@@ -246,8 +246,17 @@ def json_of(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _compute(each: Instruction, what: str, flops: int) -> Step:
-    return {"do": "compute", "what": what, "name": _label(each), "cycles": each.cycles, "flops": flops}
+def _compute(each: Instruction, what: str, flops: int, arrays: Arrays) -> Step:
+    touched = [*each.arrays, *(array for name in each.operands for array in arrays.get(name, ()))]
+    return {
+        "do": "compute",
+        "what": what,
+        "name": _label(each),
+        "cycles": each.cycles,
+        "flops": flops,
+        "bytes": sum(array.bytes for array in touched if array.space == HBM),
+        "plain": each.op != "fusion",
+    }
 
 
 def _origin(done: Instruction) -> str:
@@ -260,7 +269,7 @@ def _transfer(each: Instruction) -> Step:
     spaces = [array.space for array in arrays]
     if HOST not in spaces:
         way = "hbm"
-    elif each.op in ("copy-start", "copy", "dynamic-update-slice"):
+    elif each.op.removesuffix("-start") in ("copy", "dynamic-update-slice"):
         # A start's result is (target, source, …); of another the result is the target.
         way = "to-host" if spaces[0] == HOST else "from-host"
     else:
