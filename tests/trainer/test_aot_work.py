@@ -39,12 +39,14 @@ def test_a_step_in_its_order() -> None:
         "name": "jit(train_step)/while/body/dot_general",
         "cycles": 1000,
         "flops": 2 * 64 * 8 * 32,
+        "bytes": 2 * (64 * 8 + 8 * 32 + 64 * 32),
+        "plain": False,
     }
     # Devices 0 and 2, of the first dimension of the torus.
     assert gather["group"] == {"size": 2, "slices": 1, "extent": [2, 1, 1], "stride": [1, 1, 1]}
     assert (gather["what"], gather["bytes"]) == ("all-gather", 1024)
     assert attention["name"] == "splash_mha_fwd_residuals"
-    assert attention["operands"] == [[1, 2, 64, 128], [1, 1, 64, 128]]
+    assert attention["operands"] == [["bf16", [1, 2, 64, 128]], ["bf16", [1, 1, 64, 128]]]
     assert attention["options"] == {"block_q": 32, "block_kv": 32, "use_fused_bwd_kernel": False}
     assert done == {"do": "wait", "id": "copy-start.1"}
     # An all-reduce of which each keeps a part; the whole array is 64 x 32.

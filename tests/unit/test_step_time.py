@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.forecast.chips import Chip
-from launcher.forecast.kernels import attention_flops
+from launcher.forecast.kernels import attention_flops, grouped_flops, kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds
 from launcher.forecast.step_time import DCN, HOST, ICI, step_time
 
@@ -128,7 +128,11 @@ def test_a_permute_waits_for_the_busiest_link() -> None:
 def test_attention_counts_the_blocks_that_the_mask_leaves(name: str, fused: int, products: int) -> None:
     step = {
         "name": name,
-        "operands": [[1, 8, 8], [3, 4, 1024, 128], [3, 2, 1024, 128], [3, 2, 1024, 128]],
+        "operands": [
+            ["s8", [1, 8, 8]],
+            *(["bf16", [3, heads, 1024, 128]] for heads in (4, 2, 2)),
+            ["s32", [3, 8, 1024]],
+        ],
         "results": [],
         "fusion": False,
         "options": {"block_q": 256, "block_kv": 256, "use_fused_bwd_kernel": bool(fused)},
@@ -139,3 +143,34 @@ def test_attention_counts_the_blocks_that_the_mask_leaves(name: str, fused: int,
     # 4 x 4 blocks, of which 1 + 2 + 3 + 4 are on or under the diagonal.
     assert flops == pytest.approx(products * 2 * 3 * 4 * 1024 * 1024 * 128 * 10 / 16)
     assert head == 128
+
+
+def test_a_batch_of_one_is_left_out_of_attentions_operands() -> None:
+    step = {"name": "splash_mha_fwd", "results": [], "fusion": False, "options": {"block_q": 1024, "block_kv": 1024}}
+    one = attention_flops({**step, "operands": [["bf16", [4, 1024, 64]], ["bf16", [4, 1024, 64]]]})
+    assert one == (2 * 2 * 4 * 1024 * 1024 * 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("operands", "result"),
+    [
+        # Rows of all experts by each expert's weights; going back, the weights' gradients.
+        ([["bf16", [4096, 512]], ["bf16", [8, 512, 1024]]], [4096, 1024]),
+        ([["bf16", [4096, 512]], ["bf16", [4096, 1024]]], [8, 512, 1024]),
+    ],
+)
+def test_a_grouped_multiplication(operands: list[Any], result: list[int]) -> None:
+    step = {
+        "name": "shard_map",
+        "operands": [["s32", []], ["s32", [9]], *operands],
+        "results": [["bf16", result]],
+        "options": {"tiling": {"tile_m": 512}},
+        "fusion": False,
+    }
+    assert grouped_flops(step) == (2 * 4096 * 512 * 1024, 512)
+    seconds, faster = (
+        kernel_seconds(step, CHIP),
+        kernel_seconds({**step, "operands": [["s8", dims] for _, dims in operands]}, CHIP),
+    )
+    assert seconds is not None and faster == pytest.approx(seconds / 2)
+    assert kernel_seconds({**step, "options": {}}, CHIP) is None
