@@ -18,16 +18,17 @@ def forecast(
     sets: Sequence[str] = (),
     *,
     tokens: float | None = None,
-    search_seconds: float = 600,
+    search_seconds: float | None = None,
     timeout_seconds: float = 1800,
     fresh: bool = False,
     watch: Watch | None = None,
 ) -> Forecast:
-    """Does the run of these values fit, how fast is a step, what does it cost, what would make it fit.
+    """Does the run of these values fit, how fast is a step, what does it cost, what would make it fit, or faster.
 
     Only slice and train are needed in them. The TPU compiler is asked, once for each program (`fresh`: again), in a
     process of its own that may take `timeout_seconds`; where the run does not fit, changes are compiled for
-    `search_seconds` until one does. `tokens` is what the cost is for, instead of train.steps.
+    `search_seconds` (None: 600) until one does, and where it fits, those that make it faster (None: none). `tokens` is
+    what the cost is for, instead of train.steps.
 
     Raises launcher.plan.CheckFailed where a rule is broken, and LauncherError where the compiler is not installed or
     refuses the run.

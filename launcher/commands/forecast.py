@@ -30,9 +30,9 @@ class Tokens(click.ParamType[float]):
 @click.option(
     "--search",
     type=click.FloatRange(min=0),
-    default=10,
     metavar="MINUTES",
-    help="Where it does not fit, try changes for so long (default: 10; 0: none).",
+    help="Compile changes for so long: those that make it fit (default: 10; 0: none), or where it fits, that make it "
+    "faster (default: none).",
 )
 @click.option(
     "--timeout",
@@ -47,7 +47,7 @@ def command(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     tokens: float | None,
-    search: float,
+    search: float | None,
     timeout: float,
     no_cache: bool,
     form: str,
@@ -68,7 +68,7 @@ def command(
             files,
             sets,
             tokens=tokens,
-            search_seconds=search * 60,
+            search_seconds=None if search is None else search * 60,
             timeout_seconds=timeout * 60,
             fresh=no_cache,
             watch=watch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -40,7 +41,7 @@ class Change:
     @property
     def options(self) -> str:
         """As options of a command."""
-        return " ".join(f"--set {key}={_spelled(value)}" for key, value in self.sets.items())
+        return " ".join(f"--set {shlex.quote(f'{key}={_spelled(value)}')}" for key, value in self.sets.items())
 
     def as_json(self) -> dict[str, Any]:
         return {"sets": dict(self.sets), "options": self.options, "says": self.says}

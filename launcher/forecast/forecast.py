@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,29 +16,23 @@ from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.cost import Cost, cost
 from launcher.forecast.fit import Verdict
 from launcher.forecast.program import Program
+from launcher.forecast.search import Better, search
+from launcher.forecast.speed import Speed, speed_of
 from launcher.plan import LaunchPlan
 
+__all__ = ["SEARCH_SECONDS", "Forecast", "Speed", "forecast", "speed_of"]
+
 SEARCH_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Of one step: `parts` are seconds by what they go to; the rates are of one device, None where not known."""
-
-    step_seconds: float
-    parts: Mapping[str, float]
-    tokens_per_second_per_device: float | None
-    tflops_per_second_per_device: float | None
-    mfu: float | None
-    notes: tuple[str, ...] = ()
+"""For changes that make a run fit, where nobody says how long to look."""
 
 
 @dataclass(frozen=True)
 class Forecast:
     """`fits` is None where it cannot be told (GPUs and CPUs), and `says` the verdict as a sentence.
 
-    `change` is one that was compiled and fits, where the run does not; `suggestions` are sentences, `notes` what else
-    is to be known. `program` is None where nothing was compiled.
+    `change` is one that was compiled and fits, where the run does not; `better` are configs that were compiled and are
+    faster, best first, where it does and they were asked for, and `searched` says what was tried for them.
+    `suggestions` are sentences, `notes` what else is to be known. `program` is None where nothing was compiled.
     """
 
     what: str
@@ -51,6 +44,8 @@ class Forecast:
     speed: Speed | None = None
     cost: Cost | None = None
     change: Change | None = None
+    better: tuple[Better, ...] = ()
+    searched: str = ""
     suggestions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     cached: bool = False
@@ -76,6 +71,8 @@ class Forecast:
             "cost": self.cost.as_json() if self.cost else None,
             "suggestions": list(self.suggestions),
             "change": self.change.as_json() if self.change else None,
+            "better": [one.as_json() for one in self.better],
+            "searched": self.searched,
             "notes": list(self.notes),
             "chips": self.chips,
             "devices": self.program.devices if self.program else None,
@@ -87,9 +84,10 @@ class Forecast:
 
 
 def forecast(
-    plan: LaunchPlan, compiler: Compiler, *, search_seconds: float = SEARCH_SECONDS, tokens: float | None = None
+    plan: LaunchPlan, compiler: Compiler, *, search_seconds: float | None = None, tokens: float | None = None
 ) -> Forecast:
-    """The forecast for the plan. Where it does not fit, changes are compiled for `search_seconds` until one fits.
+    """The forecast for the plan. Where it does not fit, changes are compiled for `search_seconds` (None:
+    SEARCH_SECONDS) until one fits; where it does, configs that may be faster, for as long (None: not at all).
 
     `tokens` is what the cost is for, instead of train.steps. Raises LauncherError where no program comes of it.
     """
@@ -107,7 +105,8 @@ def forecast(
         cached=cached,
     )
     if not verdict.fits:
-        change, sentences = _search(plan, program, verdict, compiler, search_seconds)
+        seconds = SEARCH_SECONDS if search_seconds is None else search_seconds
+        change, sentences = _search(plan, program, verdict, compiler, seconds)
         return replace(found, change=change, suggestions=tuple(sentences))
     speed = speed_of(program, plan.config)
     if speed is None:
@@ -122,34 +121,11 @@ def forecast(
         tokens_per_step=per_step * devices if per_step else None,
         tokens=tokens,
     )
-    return replace(found, speed=speed, cost=spent, notes=speed.notes)
-
-
-def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
-    """How fast a step is that fits, of the run config's program; None where the accelerator's speeds are not known."""
-    from launcher.forecast.step_time import predict
-
-    devices_per_chip = fit.devices_per_chip(program, config)
-    step = predict(program, config["accelerator"], devices_per_chip)
-    if step is None:
-        return None
-    model = program.model
-    flops = model.flops_per_step_per_device
-    tflops = flops / step.seconds / 1e12 if flops else None
-    peak = float(config["accelerator"].get("peakTflops") or 0) / devices_per_chip
-    tokens = model.tokens_per_step_per_device
-    notes = tuple(
-        f"The kernel {name} is not known: counted is what it has to move, and not what it reckons."
-        for name in step.unknown
-    )
-    return Speed(
-        step_seconds=step.seconds,
-        parts=step.parts,
-        tokens_per_second_per_device=tokens / step.seconds if tokens else None,
-        tflops_per_second_per_device=tflops,
-        mfu=tflops / peak if tflops and peak else None,
-        notes=notes,
-    )
+    found = replace(found, speed=speed, cost=spent, notes=speed.notes)
+    if search_seconds:
+        looked = search(plan, program, verdict, compiler, search_seconds)
+        found = replace(found, better=looked.better, searched=looked.says)
+    return found
 
 
 def _search(

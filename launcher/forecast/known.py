@@ -11,9 +11,9 @@ from launcher.errors import LauncherError
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.changes import Change, changed, changes
 from launcher.forecast.fit import Verdict, verdict
-from launcher.forecast.forecast import Speed, speed_of
 from launcher.forecast.program import Program
 from launcher.forecast.request import of_config
+from launcher.forecast.speed import Speed, speed_of
 from launcher.plan import CheckFailed, LaunchPlan
 
 RULE = "does-not-fit"

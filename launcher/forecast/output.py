@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from launcher import output
 from launcher.forecast.cost import NOT_IN_IT
-from launcher.forecast.fit import gib
+from launcher.forecast.fit import Verdict, gib
 from launcher.forecast.forecast import Forecast
+from launcher.forecast.speed import Speed
 
 _BUFFERS = 5
 
@@ -18,8 +19,10 @@ def text(forecast: Forecast) -> str:
     rows += _speed(forecast)
     rows += _cost(forecast)
     rows += [("change" if forecast.change else "next", line) for line in forecast.suggestions]
+    rows += [("searched", forecast.searched)] if forecast.searched else []
     rows += [("note", line) for line in forecast.notes]
-    return output.table(_once(rows))
+    blocks = [output.table(_once(rows)), _better(forecast), *(one.overlay.rstrip() for one in forecast.better)]
+    return "\n\n".join(filter(None, blocks))
 
 
 def _once(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -67,6 +70,31 @@ def _speed(forecast: Forecast) -> list[tuple[str, str]]:
     rows += [("step", parts)] if parts else []
     rows += [("speed", ", ".join(rates))] if rates else []
     return rows
+
+
+def _better(forecast: Forecast) -> str:
+    """The best configs beside the run itself, in the order of their overlays."""
+    if not forecast.better or forecast.speed is None or forecast.verdict is None or forecast.program is None:
+        return ""
+    batch = forecast.program.model.global_batch
+    rows: list[tuple[str, ...]] = [("", "step", "tokens/s/device", "gain", "MFU", "HBM left", "global batch")]
+    rows.append(("this run", *_row(forecast.speed, forecast.verdict, 1.0, batch)))
+    rows += [
+        (str(number), *_row(one.speed, one.verdict, one.gain, one.global_batch))
+        for number, one in enumerate(forecast.better, start=1)
+    ]
+    return output.table(rows)
+
+
+def _row(speed: Speed, verdict: Verdict, gain: float, batch: float | None) -> tuple[str, ...]:
+    return (
+        _seconds(speed.step_seconds),
+        output.count(speed.tokens_per_second_per_device or 0),
+        f"{gain:.2f} x",
+        "" if speed.mfu is None else f"{speed.mfu:.1%}",
+        "" if verdict.margin is None else gib(verdict.margin),
+        "" if batch is None else f"{batch:,g}",
+    )
 
 
 def _cost(forecast: Forecast) -> list[tuple[str, str]]:

@@ -1,0 +1,369 @@
+"""Configs that are faster than a run that fits: estimated by arithmetic, and compiled, the most promising first.
+
+From the best config so far every lever is looked at, alone and with one of another kind. What cannot fit, or cannot be
+faster than the best, is left out with a margin for what the estimate does not know; of the others, those in the cache
+are taken first, which costs nothing, and then the one that promises most for its compile. What comes of it is the base
+of the next look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher import output
+from launcher.checks.rules import SHAPE_RULES
+from launcher.errors import LauncherError
+from launcher.forecast import fit
+from launcher.forecast.changes import Change, changed
+from launcher.forecast.chips import Chip, chip_of
+from launcher.forecast.compiled import Compiler, describe
+from launcher.forecast.estimate import (
+    MEMORY_DOUBT,
+    SHARDED_DOUBT,
+    SPEED_DOUBT,
+    TENSORS,
+    Compiled,
+    Estimate,
+    Layout,
+    estimate,
+    layout,
+)
+from launcher.forecast.fit import Verdict
+from launcher.forecast.levers import AXES, FLAGS, candidates, value_of
+from launcher.forecast.network import Torus
+from launcher.forecast.overlay import overlay
+from launcher.forecast.program import Program
+from launcher.forecast.request import request
+from launcher.forecast.speed import Speed, speed_of
+from launcher.mesh import MeshError, mesh
+from launcher.plan import LaunchPlan
+
+BEST = 3
+# A compile that has less than this part of what the run's own took is not begun.
+_WORTH_BEGINNING = 0.5
+
+
+@dataclass(frozen=True)
+class Better:
+    """A config that was compiled and fits, faster than the run by the factor `gain` in tokens a second.
+
+    `overlay` is YAML for -f, after the run's own files.
+    """
+
+    change: Change
+    verdict: Verdict
+    speed: Speed
+    gain: float
+    global_batch: float | None
+    overlay: str
+
+    def as_json(self) -> dict[str, Any]:
+        speed = self.speed
+        return {
+            "sets": dict(self.change.sets),
+            "options": self.change.options,
+            "gain": self.gain,
+            "step_seconds": speed.step_seconds,
+            "tokens_per_second_per_device": speed.tokens_per_second_per_device,
+            "tflops_per_second_per_device": speed.tflops_per_second_per_device,
+            "mfu": speed.mfu,
+            "hbm_margin_bytes": self.verdict.margin,
+            "global_batch": self.global_batch,
+            "overlay": self.overlay,
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best configs, best first, and a sentence on what was tried."""
+
+    better: tuple[Better, ...]
+    says: str
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A config that was compiled: `sets` is what it has on top of the user's values."""
+
+    sets: Mapping[str, Any]
+    plan: LaunchPlan
+    program: Program
+    speed: Speed
+    verdict: Verdict
+    compiled: Compiled
+
+    @property
+    def rate(self) -> float:
+        return self.speed.tokens_per_second_per_device or 0.0
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    change: Change
+    plan: LaunchPlan
+    shape: Layout
+    key: str
+    cached: bool
+    worth: float
+
+
+@dataclass
+class _Search:
+    """`points` are the configs that were compiled and fit, the user's first; `seen` the keys of all that were tried."""
+
+    user: _Point
+    compiler: Compiler
+    chip: Chip
+    torus: Torus
+    capacity: int
+    devices: int
+    versions: Mapping[str, str]
+    deadline: float
+    now: Callable[[], float]
+    points: list[_Point] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    too_large: list[Layout] = field(default_factory=list)
+    refused: int = 0
+    tried: int = 0
+    _plans: dict[str, tuple[LaunchPlan, str] | None] = field(default_factory=dict)
+
+    # --- What to try ---
+
+    @property
+    def best(self) -> _Point:
+        return max(self.points, key=lambda point: point.rate)
+
+    @property
+    def left(self) -> float:
+        return self.deadline - self.now()
+
+    def candidates(self) -> Iterator[_Candidate]:
+        """What is left to try from the best point on."""
+        best = self.best
+        config = best.plan.config
+        own = mesh(config["train"], slices=self.slices, devices=self.devices)
+        known: set[str] = set()
+        for lever in candidates(config, own):
+            sets = self._net({**best.sets, **lever})
+            name = repr(sorted(sets.items()))
+            if name in known:
+                continue
+            known.add(name)
+            train = {**self.user.plan.config["train"], **_train(sets)}
+            shape = layout(train, slices=self.slices, devices=self.devices)
+            if shape is None or self._is_too_large(shape):
+                continue
+            worth = self._worth(shape, best)
+            planned = self._planned(name, sets)
+            if planned is None or planned[1] in self.seen:
+                continue
+            plan, key = planned
+            cached = not self.compiler.fresh and self.compiler.cache.path(key).exists()
+            if cached or worth > 0:
+                yield _Candidate(Change(sets, ""), plan, shape, key, cached, worth)
+
+    @property
+    def slices(self) -> int:
+        return int(self.user.plan.config["slice"].get("count") or 1)
+
+    def _net(self, sets: Mapping[str, Any]) -> dict[str, Any]:
+        """Without what is so by the user's values, or MaxText's defaults: the same config is the same sets."""
+        plan = self.user.plan
+        env, train = plan.config["worker"]["env"], value_of(plan.config["train"])
+        found = {
+            key: value
+            for key, value in sets.items()
+            if (train(key.removeprefix("train.")) if key.startswith("train.") else env.get(FLAGS)) != value
+        }
+        merged = {**plan.config["train"], **_train(sets)}
+        if value_of(merged)("remat_policy") != "custom":  # then nothing asks what it would be
+            found = {key: value for key, value in found.items() if key.removeprefix("train.") not in TENSORS}
+        try:
+            alike = mesh(merged, slices=self.slices, devices=self.devices).ici == self.user.compiled.layout.axes
+        except MeshError:
+            return found
+        return {key: value for key, value in found.items() if not (alike and key in AXES)}
+
+    def _planned(self, name: str, sets: Mapping[str, Any]) -> tuple[LaunchPlan, str] | None:
+        """The plan and its key; None where a rule forbids it."""
+        if name not in self._plans:
+            plan = changed(self.user.plan, Change(sets, ""), SHAPE_RULES)
+            self._plans[name] = (plan, request(plan, self.versions).key) if plan else None
+        return self._plans[name]
+
+    def _is_too_large(self, shape: Layout) -> bool:
+        """Whether one that is sharded alike and has no more to keep did not fit."""
+        return any(
+            one.axes == shape.axes and one.kept <= shape.kept and one.work <= shape.work for one in self.too_large
+        )
+
+    def _worth(self, shape: Layout, best: _Point) -> float:
+        """What a compile may be expected to gain, 0 where it can gain nothing: the estimated gain over the best, with
+        what the estimate may be wrong by, times the chance that it fits."""
+        known = self._nearest(shape)
+        found = estimate(shape, known.compiled, self.chip, self.torus)
+        same = known.compiled.layout.axes == shape.axes
+        at_best = found.rate * (SPEED_DOUBT if same else SHARDED_DOUBT)
+        if at_best <= best.rate:
+            return 0.0
+        # A hope without a number counts for little, so that it comes after what is reckoned to be faster.
+        hope = 0.01 * (at_best / best.rate - 1)
+        sure = 1.0 if same else SPEED_DOUBT / SHARDED_DOUBT
+        return (max(0.0, found.rate / best.rate - 1) * sure + hope) * self._chance(found)
+
+    def _nearest(self, shape: Layout) -> _Point:
+        """The compiled config that is most like a layout: sharded alike, with as much kept, of a similar batch."""
+
+        def likeness(point: _Point) -> tuple[bool, bool, float]:
+            own = point.compiled.layout
+            alike = own.kept / own.tokens == shape.kept / shape.tokens
+            return own.axes == shape.axes, alike, -abs(own.tokens - shape.tokens)
+
+        return max(self.points, key=likeness)
+
+    def _chance(self, found: Estimate) -> float:
+        """That it fits: 1 well below the capacity, 0 from where the estimate's doubt ends."""
+        if found.memory is None:
+            return 1.0
+        over = found.memory / self.capacity
+        return min(1.0, max(0.0, (MEMORY_DOUBT - over) / (2 * (MEMORY_DOUBT - 1))))
+
+    # --- Trying ---
+
+    def run(self) -> bool:
+        """Try until there is no time or nothing left; whether it was time that ended it."""
+        while True:
+            found = list(self.candidates())
+            if not found:
+                return False
+            next_ = max(found, key=lambda one: (one.cached, one.worth))
+            if not next_.cached and self.left < _WORTH_BEGINNING * self.user.program.seconds:
+                return True
+            if not next_.cached and self.left <= 0:
+                return True
+            self.seen.add(next_.key)
+            if not self._try(next_):
+                return True
+
+    def _try(self, candidate: _Candidate) -> bool:
+        """Compile it; False where the time ran out over it."""
+        options = candidate.change.options
+        say = self.compiler.watch.say
+        try:
+            program, _ = self.compiler.program(
+                candidate.plan, seconds=max(self.left, 1.0), what=f"{describe(candidate.plan)} with {options}"
+            )
+        except LauncherError as error:  # what MaxText or the compiler refuses is no way to go
+            if self.left <= 0:
+                return False
+            self.refused += 1
+            say(f"{options}: {error.message}")
+            return True
+        self.tried += 1
+        judged = fit.verdict(program, candidate.plan)
+        if not judged.fits:
+            self.too_large.append(candidate.shape)
+            say(f"{options}: {judged.says}")
+            return True
+        point = point_of(candidate.change.sets, candidate.plan, program, judged, self.devices)
+        if point is None:
+            return True
+        self.points.append(point)
+        gain = point.rate / self.user.rate
+        say(f"{options}: {point.rate:,.0f} tokens/s/device, {gain:.2f} x the run's. {judged.says}")
+        return True
+
+
+def search(
+    plan: LaunchPlan,
+    program: Program,
+    judged: Verdict,
+    compiler: Compiler,
+    seconds: float,
+    *,
+    now: Callable[[], float] = time.monotonic,
+) -> Found:
+    """Configs that are faster than the plan, whose program fits; at most `seconds` are spent on it.
+
+    Raises KeyboardInterrupt as it comes: what was compiled until then is in the cache.
+    """
+    count = int(plan.config["slice"].get("count") or 1)
+    devices = (program.devices or fit.chips_of(plan.config)) // count
+    chip = chip_of(plan.config["accelerator"], fit.devices_per_chip(program, plan.config))
+    user = point_of({}, plan, program, judged, devices)
+    if chip is None or user is None:
+        return Found((), "Nothing was searched for: the program does not tell how many tokens a step has.")
+    own = request(plan)
+    looking = _Search(
+        user=user,
+        compiler=compiler,
+        chip=chip,
+        torus=Torus(program.torus["size"], program.torus["wraps"]),
+        capacity=judged.hbm_capacity,
+        devices=devices,
+        versions=own.versions,
+        deadline=now() + seconds,
+        now=now,
+        points=[user],
+        seen={own.key},
+    )
+    try:
+        out_of_time = looking.run()
+    except KeyboardInterrupt:
+        compiler.watch.say("Interrupted. What was compiled is kept: the same command goes on from there.")
+        raise
+    faster = sorted((point for point in looking.points if point.rate > user.rate), key=lambda point: -point.rate)
+    better = tuple(_better(point, user) for point in faster[:BEST])
+    return Found(better, _says(looking, better, out_of_time, seconds))
+
+
+def point_of(
+    sets: Mapping[str, Any], plan: LaunchPlan, program: Program, judged: Verdict, devices: int
+) -> _Point | None:
+    """A compiled config that fits, with what it is estimated by; None where its speed is not known."""
+    speed = speed_of(program, plan.config)
+    count = int(plan.config["slice"].get("count") or 1)
+    shape = layout(plan.config["train"], slices=count, devices=devices)
+    tokens = program.model.tokens_per_step_per_device
+    if speed is None or shape is None or not tokens:
+        return None
+    compiled = Compiled(shape, program.memory, speed.parts, speed.hidden, tokens)
+    return _Point(sets, plan, program, speed, judged, compiled)
+
+
+def _better(point: _Point, user: _Point) -> Better:
+    change = Change(point.sets, "")
+    gain = point.rate / user.rate
+    batch = point.program.model.global_batch
+    before = user.program.model.global_batch
+    lines = [
+        f"Forecast: {gain:.2f} x the run's tokens a second: {point.rate:,.0f} a device instead of {user.rate:,.0f}; "
+        f"{point.speed.step_seconds:.3g} s a step instead of {user.speed.step_seconds:.3g} s."
+        + (f" MFU {point.speed.mfu:.1%}." if point.speed.mfu is not None else ""),
+        point.verdict.says,
+        f"Compiled for {describe(point.plan)} by "
+        + ", ".join(f"{name} {version}" for name, version in point.program.versions.items())
+        + ".",
+    ]
+    if batch and batch != before:
+        lines.append(f"A step learns from {batch:,g} sequences instead of {before:,g}.")
+    return Better(change, point.verdict, point.speed, gain, batch, overlay(point.sets, lines))
+
+
+def _says(looking: _Search, better: tuple[Better, ...], out_of_time: bool, seconds: float) -> str:
+    """What was tried, and what ended it."""
+    parts = [f"{looking.tried} other configs were compiled"]
+    if looking.too_large:
+        parts.append(f"{len(looking.too_large)} of them do not fit")
+    if looking.refused:
+        parts.append(f"{looking.refused} more were refused")
+    why = f"the {output.duration(seconds)} are over" if out_of_time else "no other is estimated to be faster"
+    none = "" if better else " None is faster."
+    return f"{', '.join(parts)}; {why}.{none}"
+
+
+def _train(sets: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix("train."): value for key, value in sets.items() if key.startswith("train.")}

@@ -1,0 +1,52 @@
+"""How fast a compiled step is: its seconds, and the rates that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.forecast import fit
+from launcher.forecast.program import Program
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one step: `parts` are seconds by what they go to, `hidden` those that go on beside and nothing waits for; the
+    rates are of one device, None where not known."""
+
+    step_seconds: float
+    parts: Mapping[str, float]
+    tokens_per_second_per_device: float | None
+    tflops_per_second_per_device: float | None
+    mfu: float | None
+    notes: tuple[str, ...] = ()
+    hidden: Mapping[str, float] = field(default_factory=dict)
+
+
+def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
+    """How fast a step is that fits, of the run config's program; None where the accelerator's speeds are not known."""
+    from launcher.forecast.step_time import predict
+
+    devices_per_chip = fit.devices_per_chip(program, config)
+    step = predict(program, config["accelerator"], devices_per_chip)
+    if step is None:
+        return None
+    model = program.model
+    flops = model.flops_per_step_per_device
+    tflops = flops / step.seconds / 1e12 if flops else None
+    peak = float(config["accelerator"].get("peakTflops") or 0) / devices_per_chip
+    tokens = model.tokens_per_step_per_device
+    notes = tuple(
+        f"The kernel {name} is not known: counted is what it has to move, and not what it reckons."
+        for name in step.unknown
+    )
+    return Speed(
+        step_seconds=step.seconds,
+        parts=step.parts,
+        tokens_per_second_per_device=tokens / step.seconds if tokens else None,
+        tflops_per_second_per_device=tflops,
+        mfu=tflops / peak if tflops and peak else None,
+        notes=notes,
+        hidden=step.hidden,
+    )
