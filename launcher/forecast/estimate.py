@@ -26,8 +26,9 @@ from launcher.mesh import Mesh, MeshError, assigned, mesh, rules
 
 MEMORY_DOUBT = 1.15
 """An estimate of the memory that is over by so much still gets its compile."""
-SPEED_DOUBT, SHARDED_DOUBT = 1.1, 1.3
-"""A config may be faster than its estimate by so much; by more where its parameters lie differently."""
+SPEED_DOUBT, UNLIKE_DOUBT = 1.1, 1.3
+"""A config may be faster than its estimate by so much; by more where its parameters lie differently, or where only one
+of the two has something wait in the host's memory."""
 
 _QKV = ("query_proj", "key_proj", "value_proj")
 _PROJECTIONS = (*_QKV, "kv_proj", "qkv_proj", "out_proj")
@@ -80,8 +81,9 @@ class Layout:
     offloaded: float
     """The same in the host's memory."""
     work: float
-    """Bytes of the largest temporaries beside: the logits with their gradient, T x V x (2 + 4), and a layer's
-    activations while it is recomputed, T x 2 x (5 M + 8 E)."""
+    """Bytes of the largest temporaries beside: the logits, T x V x 2, a layer's activations while its backward pass is
+    made, T x 2 x 10 (M + E), and, where tokens are looked up in it, the embedding's gradient before it is shared out,
+    V x E x 4. Measured in the compiled programs of tests/unit/data/forecast_programs.json."""
     matmul: float
     """FLOPs: 2 for each weight and token forward, 4 backward, and 2 for what is recomputed."""
     attention: float
@@ -100,7 +102,12 @@ class Layout:
     axes: Mapping[str, int]
     """Devices along those of the mesh within a slice."""
 
+    def is_like(self, other: Layout) -> bool:
+        """Whether an estimate of one from the other is sure: see UNLIKE_DOUBT."""
+        return self.axes == other.axes and bool(self.offloaded) == bool(other.offloaded)
+
     def over(self, names: Sequence[str]) -> int:
+        """How many parts there are within a slice of what is shared out over these axes."""
         return math.prod(self.axes.get(name, 1) for name in names)
 
 
@@ -148,6 +155,8 @@ def layout(train: Mapping[str, Any], *, slices: int, devices: int) -> Layout | N
     tensor = found.over(_TENSOR)
     passes = 8 + (4 if again else 0)
     steps = tokens * accumulated
+    tiles = max(1, int(keys["num_vocab_tiling"]))
+    looked_up = 0.0 if keys.get("use_iota_embed") else head * _GRADIENT / tensor
     activations = sum(each.values()) + 4 * width
     return Layout(
         tokens=tokens,
@@ -155,8 +164,7 @@ def layout(train: Mapping[str, Any], *, slices: int, devices: int) -> Layout | N
         parameters=local,
         kept=tokens * layers * number * sum(each[name] for name in kept if name in each),
         offloaded=tokens * layers * number * sum(each[name] for name in offloaded if name in each),
-        work=tokens
-        * (sizes["vocab_size"] * 6 / max(1, int(keys["num_vocab_tiling"])) + 2 * (5 * _mlp(keys, sizes) + 8 * width)),
+        work=2 * tokens * (sizes["vocab_size"] / tiles + 10 * (_mlp(keys, sizes) + width)) + looked_up,
         matmul=2 * steps * (3 * (layers * forward + head) + layers * again),
         attention=2
         * steps
@@ -187,14 +195,15 @@ def estimate(new: Layout, known: Compiled, chip: Chip, torus: Torus) -> Estimate
 
 
 def _memory(new: Layout, known: Compiled) -> float | None:
-    """The state by the parameters that lie on a device, the gradients and what is kept by their sizes; the rest of the
-    compiled temporaries as the largest of them scale."""
+    """The state by the parameters that lie on a device, the gradients and what is kept by their sizes; of the rest of
+    the compiled temporaries what the formula explains as the formula has it, and what it does not as it is."""
     old, memory = known.layout, known.memory
     if memory.arguments is None or memory.temporaries is None:
         return None
     state = (memory.total or 0) - memory.temporaries
     rest = max(0.0, memory.temporaries - _certain(old))
-    return state * new.parameters / old.parameters + _certain(new) + rest * new.work / old.work
+    explained = min(1.0, rest / old.work) * new.work
+    return state * new.parameters / old.parameters + _certain(new) + explained + max(0.0, rest - old.work)
 
 
 def _certain(one: Layout) -> float:

@@ -18,7 +18,7 @@ from launcher.mesh import Mesh, key_of
 
 BATCH = "per_device_batch_size"
 FLAGS = "LIBTPU_INIT_ARGS"
-_LARGER = (1.5, 2, 3, 4)
+_LARGER = (1.25, 1.5, 2, 3, 4)
 _POLICIES = (
     *("full", "save_out_proj", "save_qkv_proj", "save_dot_except_mlp", "save_dot_with_context_except_mlp"),
     *("minimal", "minimal_with_context", "qkv_proj_offloaded", "minimal_offloaded"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher import output
+from launcher.checks.model_rules import MODEL_RULES
 from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast import fit
@@ -22,9 +23,9 @@ from launcher.forecast.chips import Chip, chip_of
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.estimate import (
     MEMORY_DOUBT,
-    SHARDED_DOUBT,
     SPEED_DOUBT,
     TENSORS,
+    UNLIKE_DOUBT,
     Compiled,
     Estimate,
     Layout,
@@ -36,14 +37,19 @@ from launcher.forecast.levers import AXES, FLAGS, candidates, value_of
 from launcher.forecast.network import Torus
 from launcher.forecast.overlay import overlay
 from launcher.forecast.program import Program
-from launcher.forecast.request import request
+from launcher.forecast.request import of_config, request
 from launcher.forecast.speed import Speed, speed_of
 from launcher.mesh import MeshError, mesh
 from launcher.plan import LaunchPlan
 
 BEST = 3
+RULES = (*SHAPE_RULES, *MODEL_RULES)
+"""What MaxText would refuse is not compiled."""
 # A compile that has less than this part of what the run's own took is not begun.
 _WORTH_BEGINNING = 0.5
+# The chance of what may fit by its estimate, and has little by what others of the kind took.
+_SLIM = 0.02
+_FLAGS = f"worker.env.{FLAGS}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,6 @@ class _Point:
 @dataclass(frozen=True)
 class _Candidate:
     change: Change
-    plan: LaunchPlan
     shape: Layout
     key: str
     cached: bool
@@ -112,7 +117,8 @@ class _Candidate:
 
 @dataclass
 class _Search:
-    """`points` are the configs that were compiled and fit, the user's first; `seen` the keys of all that were tried."""
+    """`points` are the configs that were compiled and fit, the user's first; `seen` the keys of all that were tried;
+    `short` is how far estimates of the memory fell short of what did not fit."""
 
     user: _Point
     compiler: Compiler
@@ -126,9 +132,10 @@ class _Search:
     points: list[_Point] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     too_large: list[Layout] = field(default_factory=list)
+    short: float = 1.0
     refused: int = 0
     tried: int = 0
-    _plans: dict[str, tuple[LaunchPlan, str] | None] = field(default_factory=dict)
+    _looked_at: dict[str, tuple[str, Layout | None]] = field(default_factory=dict)
 
     # --- What to try ---
 
@@ -144,26 +151,33 @@ class _Search:
         """What is left to try from the best point on."""
         best = self.best
         config = best.plan.config
-        own = mesh(config["train"], slices=self.slices, devices=self.devices)
         known: set[str] = set()
-        for lever in candidates(config, own):
+        for lever in candidates(config, mesh(config["train"], slices=self.slices, devices=self.devices)):
             sets = self._net({**best.sets, **lever})
             name = repr(sorted(sets.items()))
             if name in known:
                 continue
             known.add(name)
-            train = {**self.user.plan.config["train"], **_train(sets)}
-            shape = layout(train, slices=self.slices, devices=self.devices)
-            if shape is None or self._is_too_large(shape):
+            if name not in self._looked_at:
+                self._looked_at[name] = (self._key(sets), self._layout(sets))
+            key, shape = self._looked_at[name]
+            if shape is None or key in self.seen or self._is_too_large(shape):
                 continue
-            worth = self._worth(shape, best)
-            planned = self._planned(name, sets)
-            if planned is None or planned[1] in self.seen:
-                continue
-            plan, key = planned
             cached = not self.compiler.fresh and self.compiler.cache.path(key).exists()
+            worth = self._worth(shape, best)
             if cached or worth > 0:
-                yield _Candidate(Change(sets, ""), plan, shape, key, cached, worth)
+                yield _Candidate(Change(sets, ""), shape, key, cached, worth)
+
+    def _key(self, sets: Mapping[str, Any]) -> str:
+        """That of the program, without a plan: making one takes ten times as long, and few of them are needed."""
+        config = self.user.plan.config
+        env = {**config["worker"]["env"], **({FLAGS: sets[_FLAGS]} if _FLAGS in sets else {})}
+        changed_ = {"train": {**config["train"], **_train(sets)}, "worker": {**config["worker"], "env": env}}
+        return of_config({**config, **changed_}, self.versions).key
+
+    def _layout(self, sets: Mapping[str, Any]) -> Layout | None:
+        train = {**self.user.plan.config["train"], **_train(sets)}
+        return layout(train, slices=self.slices, devices=self.devices)
 
     @property
     def slices(self) -> int:
@@ -187,13 +201,6 @@ class _Search:
             return found
         return {key: value for key, value in found.items() if not (alike and key in AXES)}
 
-    def _planned(self, name: str, sets: Mapping[str, Any]) -> tuple[LaunchPlan, str] | None:
-        """The plan and its key; None where a rule forbids it."""
-        if name not in self._plans:
-            plan = changed(self.user.plan, Change(sets, ""), SHAPE_RULES)
-            self._plans[name] = (plan, request(plan, self.versions).key) if plan else None
-        return self._plans[name]
-
     def _is_too_large(self, shape: Layout) -> bool:
         """Whether one that is sharded alike and has no more to keep did not fit."""
         return any(
@@ -205,13 +212,13 @@ class _Search:
         what the estimate may be wrong by, times the chance that it fits."""
         known = self._nearest(shape)
         found = estimate(shape, known.compiled, self.chip, self.torus)
-        same = known.compiled.layout.axes == shape.axes
-        at_best = found.rate * (SPEED_DOUBT if same else SHARDED_DOUBT)
+        alike = known.compiled.layout.is_like(shape)
+        at_best = found.rate * (SPEED_DOUBT if alike else UNLIKE_DOUBT)
         if at_best <= best.rate:
             return 0.0
         # A hope without a number counts for little, so that it comes after what is reckoned to be faster.
         hope = 0.01 * (at_best / best.rate - 1)
-        sure = 1.0 if same else SPEED_DOUBT / SHARDED_DOUBT
+        sure = 1.0 if alike else SPEED_DOUBT / UNLIKE_DOUBT
         return (max(0.0, found.rate / best.rate - 1) * sure + hope) * self._chance(found)
 
     def _nearest(self, shape: Layout) -> _Point:
@@ -219,8 +226,8 @@ class _Search:
 
         def likeness(point: _Point) -> tuple[bool, bool, float]:
             own = point.compiled.layout
-            alike = own.kept / own.tokens == shape.kept / shape.tokens
-            return own.axes == shape.axes, alike, -abs(own.tokens - shape.tokens)
+            as_much = own.kept / own.tokens == shape.kept / shape.tokens
+            return own.is_like(shape), as_much, -abs(own.tokens - shape.tokens)
 
         return max(self.points, key=likeness)
 
@@ -228,8 +235,10 @@ class _Search:
         """That it fits: 1 well below the capacity, 0 from where the estimate's doubt ends."""
         if found.memory is None:
             return 1.0
-        over = found.memory / self.capacity
-        return min(1.0, max(0.0, (MEMORY_DOUBT - over) / (2 * (MEMORY_DOUBT - 1))))
+        if found.memory > self.capacity * MEMORY_DOUBT:
+            return 0.0
+        over = found.memory * self.short / self.capacity
+        return min(1.0, max(_SLIM, (MEMORY_DOUBT - over) / (2 * (MEMORY_DOUBT - 1))))
 
     # --- Trying ---
 
@@ -240,21 +249,22 @@ class _Search:
             if not found:
                 return False
             next_ = max(found, key=lambda one: (one.cached, one.worth))
-            if not next_.cached and self.left < _WORTH_BEGINNING * self.user.program.seconds:
-                return True
-            if not next_.cached and self.left <= 0:
-                return True
             self.seen.add(next_.key)
-            if not self._try(next_):
+            plan = changed(self.user.plan, next_.change, RULES)
+            if plan is None:
+                continue
+            if not next_.cached and self.left <= max(0.0, _WORTH_BEGINNING * self.user.program.seconds):
+                return True
+            if not self._try(next_, plan):
                 return True
 
-    def _try(self, candidate: _Candidate) -> bool:
+    def _try(self, candidate: _Candidate, plan: LaunchPlan) -> bool:
         """Compile it; False where the time ran out over it."""
         options = candidate.change.options
         say = self.compiler.watch.say
         try:
             program, _ = self.compiler.program(
-                candidate.plan, seconds=max(self.left, 1.0), what=f"{describe(candidate.plan)} with {options}"
+                plan, seconds=max(self.left, 1.0), what=f"{describe(plan)} with {options}"
             )
         except LauncherError as error:  # what MaxText or the compiler refuses is no way to go
             if self.left <= 0:
@@ -263,12 +273,14 @@ class _Search:
             say(f"{options}: {error.message}")
             return True
         self.tried += 1
-        judged = fit.verdict(program, candidate.plan)
+        judged = fit.verdict(program, plan)
         if not judged.fits:
             self.too_large.append(candidate.shape)
+            told = estimate(candidate.shape, self._nearest(candidate.shape).compiled, self.chip, self.torus).memory
+            self.short = max(self.short, judged.hbm / told) if told and judged.hbm else self.short
             say(f"{options}: {judged.says}")
             return True
-        point = point_of(candidate.change.sets, candidate.plan, program, judged, self.devices)
+        point = point_of(candidate.change.sets, plan, program, judged, self.devices)
         if point is None:
             return True
         self.points.append(point)

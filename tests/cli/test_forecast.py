@@ -61,6 +61,26 @@ def test_the_text_of_what_does_not_fit(launcher: Launcher, cache: Cache) -> None
     assert "Compiling" not in result.err
 
 
+def test_an_overlay_of_a_search_is_a_values_file(launcher: Launcher, cache: Cache) -> None:
+    """What is printed goes into a file, and -f reads it over the run's own. Nothing is compiled: there is no time."""
+    known(cache)
+    model = {**program()["model"], "tokens_per_step_per_device": 8192, "global_batch": 128}
+    known(cache, "train.per_device_batch_size=8", total=24, model=model)
+    launcher.write("v.yaml", LLAMA)
+    result = launcher("forecast", "-f", "v.yaml", "--search", "0.0001")
+    assert (result.code, "Compiling" in result.err) == (0, False), result.err
+    assert "--set train.per_device_batch_size=8: 4,096 tokens/s/device, 2.00 x the run's." in result.err
+    (overlay,) = result.out.split("\n\n")[2:]
+    launcher.write("better.yaml", overlay)
+    values = launcher("values", "-f", "v.yaml", "-f", "better.yaml", "-o", "json").json
+    assert values["train"] == {"model_name": "llama3-8b", "per_device_batch_size": 8, "ici_tensor_parallelism": 4}
+    (better,) = launcher("forecast", "-f", "v.yaml", "--search", "0.0001", "-o", "json").json["better"]
+    assert (better["overlay"], better["gain"], better["global_batch"]) == (overlay, 2, 128)
+    launcher.write("v.yaml", LLAMA)
+    again = launcher("forecast", "-f", "v.yaml", "-f", "better.yaml", "-o", "json").json
+    assert (again["cached"], again["tokens_per_second_per_device"], again["better"]) == (True, 4096, [])
+
+
 def test_an_answer_from_the_cache_is_there_at_once(launcher: Launcher, cache: Cache, tmp_path: Path) -> None:
     """Within half a second; of the processor's time, for beside other tests the clock tells little."""
     known(cache, total=60, fits=False)
@@ -208,6 +228,7 @@ def test_a_real_forecast(launcher: Launcher, cache: Cache) -> None:
     assert 30 << 30 < data["hbm_bytes"]["capacity"] < 32 << 30
     assert data["versions"]["libtpu"]
     assert 0 < data["step_seconds"] < 0.1
+    assert (data["better"], data["searched"]) == ([], "")
     assert sum(data["parts"].values()) == pytest.approx(data["step_seconds"], rel=0.01)
     assert data["cost"]["usd"] == pytest.approx(data["cost"]["steps"] * data["step_seconds"] * 4 * 2.7 / 3600)
     again = launcher(*arguments)

@@ -1,0 +1,115 @@
+"""What a search may change about a run, and what it never does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.forecast.changes import Change, changed
+from launcher.forecast.levers import AXES, candidates, levers
+from launcher.forecast.search import RULES
+from launcher.mesh import mesh
+from launcher.models import settings
+from tests.forecasts import LLAMA, plan
+
+ALLOWED = {
+    *("per_device_batch_size", "remat_policy", "decoder_layer_input", "query_proj", "key_proj", "value_proj"),
+    *("out_proj", "context", "sa_use_fused_bwd_kernel"),
+    *(axis.removeprefix("train.") for axis in AXES),
+    *(f"sa_block_{part}" for part in ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")),
+}
+RECIPE = (
+    "slice: {topology: 4x4}\n"
+    "train: {model_name: llama3.1-8b, max_target_length: 8192, per_device_batch_size: 3, remat_policy: custom, "
+    "decoder_layer_input: offload, mlpwo: device, sa_block_q: 2048, sa_use_fused_bwd_kernel: true}\n"
+)
+
+
+def of(kind: str, text: str = LLAMA, *sets: str) -> list[dict[str, Any]]:
+    wanted = plan(text, *sets)
+    found = mesh(wanted.config["train"], slices=1, devices=16)
+    return [dict(lever.sets) for lever in levers(wanted.config, found) if lever.kind == kind]
+
+
+def batches(*sets: str) -> list[float]:
+    return [one["train.per_device_batch_size"] for one in of("batch", LLAMA, *sets)]
+
+
+@pytest.mark.parametrize("text", [LLAMA, RECIPE])
+def test_nothing_else_is_changed(text: str) -> None:
+    """No sequence length, no type of numbers, no optimizer, no quantization."""
+    wanted = plan(text)
+    for sets in candidates(wanted.config, mesh(wanted.config["train"], slices=1, devices=16)):
+        for key in sets:
+            section, _, name = key.partition(".")
+            assert key == "worker.env.LIBTPU_INIT_ARGS" or (section == "train" and name in {*ALLOWED, "mlpwo"})
+
+
+def test_batches_are_whole_and_none_is_the_present_one() -> None:
+    assert batches() == [2, 3, 5, 6, 8, 12, 16]
+    assert batches("train.per_device_batch_size=1") == [2, 3, 4]
+    assert batches("train.per_device_batch_size=0.25") == [0.5, 1]
+
+
+def test_a_policy_that_is_not_known_is_left_alone() -> None:
+    assert of("remat", LLAMA, "train.remat_policy=none") == []
+
+
+def test_custom_policies_put_back_what_the_values_say_of_other_tensors() -> None:
+    found = [one for one in of("remat", RECIPE) if one["train.remat_policy"] == "custom"]
+    assert found
+    assert all(one["train.mlpwo"] == "remat" for one in found)
+    kept = next(one for one in found if one.get("train.context") == "device" and "train.query_proj" not in one)
+    assert kept["train.decoder_layer_input"] == "device"
+
+
+def test_shardings_take_all_chips_and_are_each_another() -> None:
+    own = plan().config["train"]
+    found = of("sharding")
+    sizes = []
+    for one in found:
+        train = {**own, **{key.removeprefix("train."): value for key, value in one.items()}}
+        sizes.append({axis: size for axis, size in mesh(train, slices=1, devices=16).sizes.items() if size > 1})
+    assert {"fsdp": 16} in sizes
+    assert {"fsdp": 8, "data": 2} in sizes
+    assert {"fsdp": 4, "tensor": 4} not in sizes  # it is so already
+    assert len({repr(one) for one in sizes}) == len(sizes)
+
+
+def test_what_cannot_be_shared_out_so_is_forbidden_by_a_rule() -> None:
+    """Two key and value heads over four chips."""
+    text = "slice: {topology: 4x4}\ntrain: {base_num_kv_heads: 2, base_num_query_heads: 16, model_name: default}\n"
+    wanted = plan(text)
+    four = [one for one in of("sharding", text) if one.get("train.ici_tensor_parallelism") == 4]
+    assert four
+    assert changed(wanted, Change(four[0], ""), RULES) is None
+
+
+def test_blocks_only_grow_and_divide_the_sequence() -> None:
+    assert [one.get("train.sa_block_kv") for one in of("attention")] == [None, 1024, 2048]
+    assert [one.get("train.sa_block_kv") for one in of("attention", LLAMA, "train.max_target_length=1024")] == [
+        None,
+        1024,
+    ]
+    assert of("attention", RECIPE) == []  # they are as large as they get
+    assert of("attention", LLAMA, "train.attention=dot_product") == []
+
+
+def test_large_blocks_come_with_the_memory_that_they_need() -> None:
+    flag = "worker.env.LIBTPU_INIT_ARGS"
+    assert of("attention")[-1][flag] == "--xla_tpu_scoped_vmem_limit_kib=98304"
+    more = of("attention", LLAMA, "worker.env.LIBTPU_INIT_ARGS=--xla_a=true")
+    assert more[-1][flag] == "--xla_a=true --xla_tpu_scoped_vmem_limit_kib=98304"
+    own = of("attention", LLAMA, "worker.env.LIBTPU_INIT_ARGS=--xla_tpu_scoped_vmem_limit_kib=65536")
+    assert flag not in own[-1]
+    v5p = "slice: {accelerator: v5p, topology: 2x2x4}\ntrain: {model_name: llama3-8b}\n"
+    assert flag not in of("attention", v5p)[-1]
+
+
+def test_most_candidates_make_a_plan() -> None:
+    wanted = plan()
+    found = list(candidates(wanted.config, mesh(wanted.config["train"], slices=1, devices=16)))
+    made = [changed(wanted, Change(sets, ""), RULES) for sets in found]
+    assert sum(one is not None for one in made) > len(found) / 2
+    assert all(one is None or settings(one.config["train"])["max_target_length"] == 2048 for one in made)
