@@ -195,10 +195,13 @@ class _Search:
         merged = {**plan.config["train"], **_train(sets)}
         if value_of(merged)("remat_policy") != "custom":  # then nothing asks what it would be
             found = {key: value for key, value in found.items() if key.removeprefix("train.") not in TENSORS}
+        if not any(key in found for key in AXES):
+            return found
         try:
-            alike = mesh(merged, slices=self.slices, devices=self.devices).ici == self.user.compiled.layout.axes
+            ici = mesh(merged, slices=self.slices, devices=self.devices).ici
         except MeshError:
             return found
+        alike = ici == self.user.compiled.layout.axes
         return {key: value for key, value in found.items() if not (alike and key in AXES)}
 
     def _is_too_large(self, shape: Layout) -> bool:
@@ -367,11 +370,11 @@ def _better(point: _Point, user: _Point) -> Better:
 
 def _says(looking: _Search, better: tuple[Better, ...], out_of_time: bool, seconds: float) -> str:
     """What was tried, and what ended it."""
-    parts = [f"{looking.tried} other configs were compiled"]
+    parts = ["1 other config was compiled" if looking.tried == 1 else f"{looking.tried} other configs were compiled"]
     if looking.too_large:
-        parts.append(f"{len(looking.too_large)} of them do not fit")
+        parts.append(f"{len(looking.too_large)} of them {'does' if len(looking.too_large) == 1 else 'do'} not fit")
     if looking.refused:
-        parts.append(f"{looking.refused} more were refused")
+        parts.append(f"{looking.refused} more {'was' if looking.refused == 1 else 'were'} refused")
     why = f"the {output.duration(seconds)} are over" if out_of_time else "no other is estimated to be faster"
     none = "" if better else " None is faster."
     return f"{', '.join(parts)}; {why}.{none}"

@@ -167,7 +167,7 @@ def test_what_did_not_fit_is_not_tried_with_a_larger_batch(tmp_path: Path) -> No
         if train["per_device_batch_size"] > 4 and not train.get("remat_policy") and train["ici_tensor_parallelism"] == 4
     ]
     assert same == sorted(same, reverse=True)
-    assert "do not fit" in result.says
+    assert "not fit; " in result.says
 
 
 def test_what_is_refused_is_passed_over(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_what_is_refused_is_passed_over(tmp_path: Path) -> None:
     compiles = Compiles(picky)
     result, said = found(tmp_path, compiles, 900, user=made(plan().config["train"]))
     assert any(line.endswith(": No such batch.") for line in said)
-    assert "more were refused" in result.says
+    assert " refused; " in result.says
     assert result.better
     assert all(one.change.sets["train.per_device_batch_size"] == 6 for one in result.better)
 
@@ -207,7 +207,7 @@ def test_a_compile_that_takes_too_long_is_the_last(tmp_path: Path) -> None:
     compiles = Compiles()
     result, said = found(tmp_path, compiles, 160)
     assert (len(compiles.asked), compiles.clock) == (2, 160)
-    assert result.says.startswith("1 other configs were compiled")
+    assert result.says.startswith("1 other config was compiled")
     assert not any("took too long" in line for line in said)
 
 
