@@ -10,13 +10,14 @@ from launcher import models, output
 from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast import fit
+from launcher.forecast.better import Better
 from launcher.forecast.changes import Change, changed, changes
 from launcher.forecast.child import OutOfTime
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.cost import Cost, cost
 from launcher.forecast.fit import Verdict
 from launcher.forecast.program import Program
-from launcher.forecast.search import Better, search
+from launcher.forecast.search import search
 from launcher.forecast.speed import Speed, speed_of
 from launcher.plan import LaunchPlan
 

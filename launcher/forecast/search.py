@@ -8,6 +8,7 @@ of the next look.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from launcher.checks.model_rules import MODEL_RULES
 from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast import fit
+from launcher.forecast.better import Better, overlay
 from launcher.forecast.changes import Change, changed
 from launcher.forecast.chips import Chip, chip_of
 from launcher.forecast.compiled import Compiler, describe
@@ -35,7 +37,6 @@ from launcher.forecast.estimate import (
 from launcher.forecast.fit import Verdict
 from launcher.forecast.levers import AXES, FLAGS, candidates, value_of
 from launcher.forecast.network import Torus
-from launcher.forecast.overlay import overlay
 from launcher.forecast.program import Program
 from launcher.forecast.request import of_config, request
 from launcher.forecast.speed import Speed, speed_of
@@ -50,36 +51,6 @@ _WORTH_BEGINNING = 0.5
 # The chance of what may fit by its estimate, and has little by what others of the kind took.
 _SLIM = 0.02
 _FLAGS = f"worker.env.{FLAGS}"
-
-
-@dataclass(frozen=True)
-class Better:
-    """A config that was compiled and fits, faster than the run by the factor `gain` in tokens a second.
-
-    `overlay` is YAML for -f, after the run's own files.
-    """
-
-    change: Change
-    verdict: Verdict
-    speed: Speed
-    gain: float
-    global_batch: float | None
-    overlay: str
-
-    def as_json(self) -> dict[str, Any]:
-        speed = self.speed
-        return {
-            "sets": dict(self.change.sets),
-            "options": self.change.options,
-            "gain": self.gain,
-            "step_seconds": speed.step_seconds,
-            "tokens_per_second_per_device": speed.tokens_per_second_per_device,
-            "tflops_per_second_per_device": speed.tflops_per_second_per_device,
-            "mfu": speed.mfu,
-            "hbm_margin_bytes": self.verdict.margin,
-            "global_batch": self.global_batch,
-            "overlay": self.overlay,
-        }
 
 
 @dataclass(frozen=True)
@@ -118,7 +89,8 @@ class _Candidate:
 @dataclass
 class _Search:
     """`points` are the configs that were compiled and fit, the user's first; `seen` the keys of all that were tried;
-    `short` is how far estimates of the memory fell short of what did not fit."""
+    `too_large` those that did not fit in HBM, `too_much` the least that was offloaded and did not fit in the host's
+    memory; `short` is how far estimates of the memory fell short of what did not fit."""
 
     user: _Point
     compiler: Compiler
@@ -132,9 +104,11 @@ class _Search:
     points: list[_Point] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     too_large: list[Layout] = field(default_factory=list)
+    too_much: float = math.inf
     short: float = 1.0
     refused: int = 0
     tried: int = 0
+    misfits: int = 0
     _looked_at: dict[str, tuple[str, Layout | None]] = field(default_factory=dict)
 
     # --- What to try ---
@@ -217,12 +191,23 @@ class _Search:
         found = estimate(shape, known.compiled, self.chip, self.torus)
         alike = known.compiled.layout.is_like(shape)
         at_best = found.rate * (SPEED_DOUBT if alike else UNLIKE_DOUBT)
-        if at_best <= best.rate:
+        if at_best <= best.rate or not self._host_has_room(shape):
             return 0.0
         # A hope without a number counts for little, so that it comes after what is reckoned to be faster.
         hope = 0.01 * (at_best / best.rate - 1)
         sure = 1.0 if alike else SPEED_DOUBT / UNLIKE_DOUBT
         return (max(0.0, found.rate / best.rate - 1) * sure + hope) * self._chance(found)
+
+    def _host_has_room(self, shape: Layout) -> bool:
+        """For what is offloaded, beside what else the user's run keeps there."""
+        own, row = self.user.verdict, self.user.plan.config["accelerator"]
+        if shape.offloaded >= self.too_much:
+            return False
+        if own.host_capacity is None:
+            return True
+        more = shape.offloaded - self.user.compiled.layout.offloaded
+        devices = int(row["chipsPerHost"]) * fit.devices_per_chip(self.user.program, self.user.plan.config)
+        return bool(own.host + more * devices <= own.host_capacity)
 
     def _nearest(self, shape: Layout) -> _Point:
         """The compiled config that is most like a layout: sharded alike, with as much kept, of a similar batch."""
@@ -278,9 +263,13 @@ class _Search:
         self.tried += 1
         judged = fit.verdict(program, plan)
         if not judged.fits:
-            self.too_large.append(candidate.shape)
-            told = estimate(candidate.shape, self._nearest(candidate.shape).compiled, self.chip, self.torus).memory
-            self.short = max(self.short, judged.hbm / told) if told and judged.hbm else self.short
+            self.misfits += 1
+            if program.fits and (judged.hbm or 0) <= judged.hbm_capacity:  # then it is the host's memory
+                self.too_much = min(self.too_much, candidate.shape.offloaded)
+            else:
+                self.too_large.append(candidate.shape)
+                told = estimate(candidate.shape, self._nearest(candidate.shape).compiled, self.chip, self.torus).memory
+                self.short = max(self.short, judged.hbm / told) if told and judged.hbm else self.short
             say(f"{options}: {judged.says}")
             return True
         point = point_of(candidate.change.sets, plan, program, judged, self.devices)
@@ -350,29 +339,25 @@ def point_of(
 
 
 def _better(point: _Point, user: _Point) -> Better:
-    change = Change(point.sets, "")
-    gain = point.rate / user.rate
-    batch = point.program.model.global_batch
-    before = user.program.model.global_batch
     lines = [
-        f"Forecast: {gain:.2f} x the run's tokens a second: {point.rate:,.0f} a device instead of {user.rate:,.0f}; "
-        f"{point.speed.step_seconds:.3g} s a step instead of {user.speed.step_seconds:.3g} s."
+        f"Forecast: {point.rate / user.rate:.2f} x the run's tokens a second: {point.rate:,.0f} a device instead of "
+        f"{user.rate:,.0f}; {point.speed.step_seconds:.3g} s a step instead of {user.speed.step_seconds:.3g} s."
         + (f" MFU {point.speed.mfu:.1%}." if point.speed.mfu is not None else ""),
         point.verdict.says,
-        f"Compiled for {describe(point.plan)} by "
-        + ", ".join(f"{name} {version}" for name, version in point.program.versions.items())
-        + ".",
+        f"Compiled for {describe(point.plan)} by {', '.join(map(' '.join, point.program.versions.items()))}.",
     ]
-    if batch and batch != before:
+    batch, before = point.program.model.global_batch, user.program.model.global_batch
+    if batch and before and batch != before:
         lines.append(f"A step learns from {batch:,g} sequences instead of {before:,g}.")
-    return Better(change, point.verdict, point.speed, gain, batch, overlay(point.sets, lines))
+    change = Change(point.sets, "")
+    return Better(change, point.verdict, point.speed, point.rate / user.rate, batch, overlay(point.sets, lines))
 
 
 def _says(looking: _Search, better: tuple[Better, ...], out_of_time: bool, seconds: float) -> str:
     """What was tried, and what ended it."""
     parts = ["1 other config was compiled" if looking.tried == 1 else f"{looking.tried} other configs were compiled"]
-    if looking.too_large:
-        parts.append(f"{len(looking.too_large)} of them {'does' if len(looking.too_large) == 1 else 'do'} not fit")
+    if looking.misfits:
+        parts.append(f"{looking.misfits} of them {'does' if looking.misfits == 1 else 'do'} not fit")
     if looking.refused:
         parts.append(f"{looking.refused} more {'was' if looking.refused == 1 else 'were'} refused")
     why = f"the {output.duration(seconds)} are over" if out_of_time else "no other is estimated to be faster"

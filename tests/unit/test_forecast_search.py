@@ -170,6 +170,28 @@ def test_what_did_not_fit_is_not_tried_with_a_larger_batch(tmp_path: Path) -> No
     assert "not fit; " in result.says
 
 
+def test_a_host_without_room_says_nothing_of_the_chip(tmp_path: Path) -> None:
+    """What does not fit because of what is offloaded does not keep others from being tried."""
+
+    def full(train: Mapping[str, Any]) -> Program:
+        offloads = "offload" in train.values() or "offloaded" in str(train.get("remat_policy"))
+        return read(program(host=181)) if offloads else made(train)
+
+    compiles = Compiles(full)
+    result, said = found(tmp_path, compiles, 1200)
+    assert any("what is offloaded takes 724.0 GiB" in line for line in said)
+    assert len(result.better) == 3
+
+
+def test_what_the_host_has_no_room_for_is_not_compiled(tmp_path: Path) -> None:
+    """All that a policy can offload of four sequences is 7.5 GB a chip, 30 GB a host."""
+    compiles = Compiles()
+    found(tmp_path, compiles, 1200, "worker.memory=20G")
+    for train in compiles.asked:
+        if train["per_device_batch_size"] >= 4:
+            assert [value for value in train.values() if value == "offload"].count("offload") < 4
+
+
 def test_what_is_refused_is_passed_over(tmp_path: Path) -> None:
     def picky(train: Mapping[str, Any]) -> Program:
         if train["per_device_batch_size"] != 6:
