@@ -43,6 +43,9 @@ _DEFAULTS = (
     *("mu_dtype", "checkpoint_period", "max_num_checkpoints_to_keep", "enable_checkpointing", "scan_layers"),
     *("save_checkpoint_on_start", "save_checkpoint_on_completion", "custom_mesh_and_rule", "shard_mode"),
     *("override_logical_axis_rules", "override_model_config", "sparse_matmul", "subslice_shape", "elastic_enabled"),
+    *("sa_block_q", "sa_block_kv", "sa_block_kv_compute", "sa_block_q_dkv", "sa_block_kv_dkv"),
+    *("sa_block_kv_dkv_compute", "sa_block_q_dq", "sa_block_kv_dq", "sa_use_fused_bwd_kernel"),
+    *("use_tokamax_splash", "use_jax_splash"),
 )
 """The keys of base.yml that the launcher reads, beside those of the mesh."""
 

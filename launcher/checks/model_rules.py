@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import accelerators, models
+from launcher import accelerators, models, splash
 from launcher.checks.cluster_rules import contradictions
 from launcher.checks.guess import either
 from launcher.checks.problems import ERROR, WARNING, Case, Problem, Rule, table_of
@@ -379,6 +379,63 @@ def _one_batch(case: Case, train: Mapping[str, Any], devices: Devices, found: Me
         yield from case.across("batch", path, problem[1], *_SLICE, severity=problem[0])
 
 
+# --- The attention kernel -----------------------------------------------------------------------------------------
+
+
+def _blocks(case: Case) -> Iterator[Problem]:
+    """The blocks in which the TPU's kernel takes a sequence: launcher/splash.py."""
+    train = train_of(case)
+    keys = models.settings(train)
+    if not train or not splash.is_used(keys) or (devices := devices_of(case)) is None or devices.kind != "tpu":
+        return
+    found = _mesh_of(train, devices)
+    length = int(keys["max_target_length"])
+    if found is None or length < 1:
+        return
+    axes = _query_axes(train)
+    shards = found.over(axes)
+    if shards > 1 and keys["context_parallel_strategy"] != "all_gather":
+        return  # the other strategies have kernels of their own
+    if next(_sequence(case, train, found), None):
+        return  # told by itself
+    by = [key for axis in axes for level in ("ici", "dcn") if int(keys.get(key := key_of(axis, level), 1)) != 1]
+    others = ("train.max_target_length", "train.attention", *(f"train.{key}" for key in by))
+    tokens = f"a sequence of {length:,} tokens"
+    if shards > 1:
+        tokens = f"a device's {length // shards:,} tokens of {tokens}"
+    nearest = splash.nearest_length(keys, length, shards)
+    kernel = "the TPU's attention kernel"
+    if length % (shards * splash.LANES):
+        message = (
+            f"train.max_target_length: {kernel} takes {tokens} in blocks of a multiple of {splash.LANES} alone; use "
+            f"{nearest or f'a multiple of {shards * splash.LANES}'}, or set train.attention: dot_product."
+        )
+        yield from case.across("attention", ("train", "max_target_length"), message, *others)
+        return
+    for fault in splash.faults(keys, length, shards):
+        path = _path(case, [*fault.keys, *([fault.of] if fault.of else []), "max_target_length", *by])
+        block = f"a block of {fault.other:,}" + (f" (train.{fault.of})" if fault.of != path[1] else "")
+        says = {
+            "sequence": f"{kernel} cuts {tokens} into equal blocks, and cannot into blocks of {fault.size:,}",
+            "unit": f"{kernel} takes blocks of a multiple of {fault.other}, not of {fault.size:,}",
+            "parts": f"{kernel} cannot compute {block} in parts of {fault.size:,}",
+        }[fault.why]
+        alone = fault.keys == (path[1],)
+        named = "" if alone else f" ({either([f'train.{key}' for key in fault.keys], 'and')})"
+        use = f"use {fault.nearest}" if alone else f"set {'it' if len(fault.keys) == 1 else 'them'} to {fault.nearest}"
+        if path[1] == "max_target_length" and nearest:
+            use += f", or train.max_target_length to {nearest}"
+        message = f"train.{path[1]}: {says}{named}; {use}."
+        yield from case.across("attention", path, message, *others, *(f"train.{key}" for key in fault.keys))
+
+
+def _query_axes(train: Mapping[str, Any]) -> list[str]:
+    """The axes of the mesh over which the kernel's queries are shared out, as AttentionOp._context_parallel_size."""
+    logical = rules(train)
+    (axes,) = assigned(["activation_q_length"], logical) if logical else [()]
+    return [axis for axis in axes if axis != "context_usp_ulysses"]
+
+
 # --- The model ----------------------------------------------------------------------------------------------------
 
 
@@ -426,6 +483,6 @@ def _context(case: Case) -> Iterator[Problem]:
 _READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
 MODEL_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
-    *((_READS, rule) for rule in (_mesh, _sharding, _heads, _pipeline, _batch, _contested, _context)),
+    *((_READS, rule) for rule in (_mesh, _sharding, _heads, _pipeline, _batch, _blocks, _contested, _context)),
 )
 """Each rule with the keys that it reads."""

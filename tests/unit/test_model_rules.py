@@ -90,6 +90,31 @@ ERRORS = [
      " (train.per_device_batch_size x train.max_target_length) cannot be cut into 3 tiles"),
     ("train: {per_device_batch_size: 0.3, ici_fsdp_parallelism: 4, ici_tensor_parallelism: 4}", "batch",
      "a device's 614.4 tokens (train.per_device_batch_size x train.max_target_length) are no whole number."),
+    ("train: {max_target_length: 1000}", "attention", "train.max_target_length: the TPU's attention kernel takes a"
+     " sequence of 1,000 tokens in blocks of a multiple of 128 alone; use 1024, or set train.attention: dot_product."),
+    ("train: {max_target_length: 100, attention: flash}", "attention", "in blocks of a multiple of 128 alone; use 128"),
+    ("train: {ici_context_parallelism: 4, max_target_length: 2056}", "attention", "the TPU's attention kernel takes a"
+     " device's 514 tokens of a sequence of 2,056 tokens in blocks of a multiple of 128 alone; use 2048"),
+    ("train: {max_target_length: 640}", "attention", "train.max_target_length: the TPU's attention kernel cuts a"
+     " sequence of 640 tokens into equal blocks, and cannot into blocks of 512 (train.sa_block_q, train.sa_block_q_dkv,"
+     " train.sa_block_q_dq, train.sa_block_kv, train.sa_block_kv_dkv, train.sa_block_kv_dq, train.sa_block_kv_compute"
+     " and train.sa_block_kv_dkv_compute); set them to 128, or train.max_target_length to 512."),
+    ("train: {sa_block_q: 768}", "attention", "train.sa_block_q: the TPU's attention kernel cuts a sequence of 2,048"
+     " tokens into equal blocks, and cannot into blocks of 768; use 512."),
+    ("train: {sa_block_kv: 0}", "attention", "and cannot into blocks of 0; use 512."),
+    ("train: {sa_block_q_dq: 768}", "attention", "and cannot into blocks of 768; use 512."),
+    ("train: {ici_context_parallelism: 8}", "attention", "train.ici_context_parallelism: the TPU's attention kernel"
+     " cuts a device's 256 tokens of a sequence of 2,048 tokens into equal blocks, and cannot into blocks of 512"
+     " (train.sa_block_q, train.sa_block_q_dkv and train.sa_block_q_dq); set them to 256."),
+    ("train: {sa_block_q_dkv: 64}", "attention", "train.sa_block_q_dkv: the TPU's attention kernel takes blocks of a"
+     " multiple of 128, not of 64; use 128."),
+    ("train: {sa_block_q: 4}", "attention", "takes blocks of a multiple of 8, not of 4; use 128."),
+    ("train: {sa_block_kv: 256}", "attention", "train.sa_block_kv: the TPU's attention kernel cannot compute a block of"
+     " 256 in parts of 512 (train.sa_block_kv_compute); set it to 256."),
+    ("train: {sa_block_kv_dkv_compute: 1024}", "attention", "train.sa_block_kv_dkv_compute: the TPU's attention kernel"
+     " cannot compute a block of 512 (train.sa_block_kv_dkv) in parts of 1,024; use 512."),
+    ("train: {model_name: gemma3-4b, local_sa_block_q: 768}", "attention", "train.local_sa_block_q: the TPU's"
+     " attention kernel cuts a sequence of 2,048 tokens into equal blocks, and cannot into blocks of 768; use 512."),
     ("train: {head_dim: 64}", "model-key", "train.head_dim is 64, and MaxText's llama3.1-8b has 128; remove it, or set"
      " train.override_model_config: true."),
 ]  # fmt: skip
@@ -129,9 +154,21 @@ def test_what_runs_and_wastes_is_a_warning(text: str, rule: str, sentence: str) 
         "{slice: {accelerator: tpu7x, topology: 2x2x1}, train: {ici_fsdp_parallelism: 8}}",
         "train: {model_name: mixtral-8x7b, ici_expert_parallelism: 8}",
         "train: {model_name: mixtral-8x7b, data: null}",
-        "train: {ici_context_parallelism: 4, max_target_length: 2056}",
-        "train: {ici_context_parallelism: 4, max_target_length: 2052, context_parallel_load_balance: false}",
-        "train: {ici_tensor_sequence_parallelism: 8, max_target_length: 2056}",
+        "train: {ici_context_parallelism: 4, max_target_length: 2056, attention: dot_product}",
+        "train: {ici_context_parallelism: 4, max_target_length: 2052, context_parallel_load_balance: false,"
+        " attention: dot_product}",
+        "train: {ici_tensor_sequence_parallelism: 8, max_target_length: 2056, attention: dot_product}",
+        "train: {max_target_length: 1000, attention: dot_product}",
+        "train: {max_target_length: 100}",  # too short for the kernel, which is not used then
+        "train: {max_target_length: 384}",  # shorter than a block
+        "train: {max_target_length: 8192, sa_block_q: 2048, sa_block_kv: 1024, sa_block_kv_compute: 256}",
+        "train: {sa_block_q: 64, sa_block_kv_dkv_compute: 64}",
+        "train: {sa_block_q_dq: 768, sa_block_kv_dq: 64, sa_use_fused_bwd_kernel: true}",
+        "train: {sa_block_q_dq: 768, use_tokamax_splash: true}",
+        "train: {ici_context_parallelism: 8, sa_block_q: 256, sa_block_q_dkv: 256, sa_block_q_dq: 128}",
+        "train: {local_sa_block_q: 768}",  # a model without local layers
+        "train: {model_name: gemma3-4b, local_sa_block_q: 1024}",
+        "{slice: {accelerator: h100-80gb, topology: ''}, train: {max_target_length: 1000, sa_block_q: 768}}",
         "train: {model_name: default, base_num_kv_heads: 8}",
         "train: {ici_pipeline_parallelism: 4, num_layers_per_pipeline_stage: 2, num_pipeline_microbatches: 8}",
         "train: {per_device_batch_size: 0.5, ici_tensor_parallelism: 2}",

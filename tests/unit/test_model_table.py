@@ -1,7 +1,8 @@
 """launcher/checks/maxtext_models.json is what the installed MaxText says, and our arithmetic agrees with MaxText's.
 
 One process asks MaxText: it traces three models, and lowers (but does not compile) a step of tiny ones on eight devices
-of this CPU. What it takes or refuses there, the launcher's rules must pass or tell, whatever their words.
+of this CPU, and the TPU's attention kernel alone for a TPU. What it takes or refuses there, the launcher's rules must
+pass or tell, whatever their words.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from launcher import mesh, models
+from launcher import mesh, models, splash
 from launcher.checks.maxtext_keys import maxtext
 from launcher.plan import check_launch
 from launcher.values import files as values
@@ -49,6 +50,27 @@ CASES: list[dict[str, Any]] = [
 ]
 """Over TINY. What is refused was seen refused by MaxText 0.2.5."""
 
+KERNEL: dict[str, Any] = {**TINY, "attention": "flash", "max_target_length": 1024}
+_SHARED = {"ici_context_parallelism": 4, "sa_block_q": 256, "sa_block_q_dkv": 256}
+BLOCKS: list[dict[str, Any]] = [
+    {},
+    {"max_target_length": 640},  # mask_info: blocks should divide the sequence
+    {"max_target_length": 192},  # blocks of keys that are no multiple of 128
+    {"sa_block_q": 8, "sa_block_kv_dkv": 64, "sa_block_kv_dkv_compute": 4},
+    {"sa_block_q": 4},  # Pallas: no multiple of 8
+    {"sa_block_q_dkv": 64},  # no multiple of 128
+    {"sa_block_q_dq": 64},  # Pallas: no multiple of 128
+    {"sa_block_kv_dq": 64},  # no multiple of 128
+    {"sa_block_q_dq": 768, "sa_block_kv_dq": 64, "sa_use_fused_bwd_kernel": True},
+    {"sa_block_kv": 256},  # no multiple of sa_block_kv_compute
+    {"sa_block_kv_dkv": 256},  # the same of the backward pass
+    _SHARED,  # sa_block_q_dq does not divide a device's 256 queries
+    {**_SHARED, "sa_block_q_dq": 128},
+    {**_SHARED, "use_tokamax_splash": True},
+    {"use_tokamax_splash": True, "sa_block_q": 768},  # blocks should divide the sequence
+]
+"""Over KERNEL. What is refused was seen refused by MaxText 0.2.5 with JAX's kernel or Tokamax's."""
+
 _PROGRAM = '''
 import json, sys
 from trainer import model_table
@@ -61,18 +83,38 @@ import jax
 from flax.core.spmd import logical_axis_rules
 from jax.sharding import Mesh
 from maxtext.configs import pyconfig
+from maxtext.layers.attention_op import AttentionOp
 from maxtext.trainers.pre_train import train, train_compile
 from maxtext.utils import maxtext_utils, sharding
 
 asked = json.load(sys.stdin)
 
-def step(keys):
-    """The mesh's axes of more than one device, after lowering a step."""
+def configured(keys):
     fixed = {"hardware": "cpu", "skip_jax_distributed_system": True, "run_name": "x", "base_output_directory": "x",
              "log_config": False}
     argv = ["x", str(model_table._configs() / "base.yml")]
     config = pyconfig.initialize(argv + [f"{key}={json.dumps(value)}" for key, value in {**fixed, **keys}.items()])
-    mesh = Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
+    return config, Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
+
+def kernel(keys):
+    """Nothing, after lowering the attention kernel and its gradient for a TPU."""
+    config, mesh = configured(keys)
+    heads, length = config.num_query_heads, config.max_target_length
+    attention = AttentionOp(config=config, mesh=mesh, attention_kernel="flash", max_target_length=length,
+                            num_query_heads=heads, num_kv_heads=heads)
+    def loss(query, key, value, segments):
+        return attention.tpu_flash_attention(query, key, value, segments)[0].astype("float32").sum()
+    batch = config.micro_batch_size_to_train_on
+    segments = jax.ShapeDtypeStruct((batch, length), "int32")
+    array = jax.ShapeDtypeStruct((batch, length, heads, config.head_dim), "bfloat16")
+    with jax.set_mesh(mesh), logical_axis_rules(config.logical_axis_rules):
+        traced = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).trace(array, array, array, segments)
+        traced.lower(lowering_platforms=("tpu",))
+    return {}
+
+def step(keys):
+    """The mesh's axes of more than one device, after lowering a step."""
+    config, mesh = configured(keys)
     args, kwargs, state, _, model = train_compile.get_shaped_inputs(mesh, config)
     params, state = sharding.maybe_update_params_sharding_with_opt(config, state)
     data = sharding.get_input_data_sharding(config, mesh)
@@ -86,9 +128,9 @@ def step(keys):
     batch = [getattr(config, size) for size in sizes]
     return {"mesh": {axis: size for axis, size in mesh.shape.items() if size > 1}, "batch": batch}
 
-def asked_of(keys):
+def asked_of(function, keys):
     try:
-        return step(keys)
+        return function(keys)
     except (Exception, SystemExit) as error:  # MaxText ends the process where it refuses a config
         return {"refused": f"{type(error).__name__}: {error}"[:300]}
 
@@ -99,7 +141,8 @@ def count(keys):
 
 answer = {
     "text": model_table.as_text(model_table.model_table(asked["models"], asked["traced"])),
-    "steps": [asked_of(keys) for keys in asked["steps"]],
+    "steps": [asked_of(step, keys) for keys in asked["steps"]],
+    "kernels": [asked_of(kernel, keys) for keys in asked["kernels"]],
     "counts": [count(keys) for keys in asked["counts"]],
 }
 print("answer: " + json.dumps(answer))
@@ -119,6 +162,7 @@ def answer() -> dict[str, Any]:
         "models": maxtext()["models"],
         "traced": TRACED,
         "steps": [{**TINY, **case} for case in CASES],
+        "kernels": [{**KERNEL, **case} for case in BLOCKS],
         "counts": COUNTED,
     }
     done = subprocess.run(
@@ -166,3 +210,12 @@ def test_rules_tell_what_maxtext_refuses(answer: dict[str, Any], number: int) ->
         assert {axis: size for axis, size in ours.items() if size > 1} == theirs["mesh"]
         batch = mesh.batch(train, 8)
         assert [batch.load, batch.train, batch.micro] == theirs["batch"]
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)), ids=[str(case) for case in BLOCKS])
+def test_blocks_are_judged_as_the_attention_kernel_takes_them(answer: dict[str, Any], number: int) -> None:
+    train, theirs = {**KERNEL, **BLOCKS[number]}, answer["kernels"][number]
+    keys = models.settings(train)
+    assert splash.is_used(keys)
+    works = splash.works(keys, int(keys["max_target_length"]), int(keys["ici_context_parallelism"]))
+    assert works == ("refused" not in theirs), theirs
