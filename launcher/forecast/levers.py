@@ -60,19 +60,27 @@ AXES = tuple(f"train.{key_of(axis, 'ici')}" for axis in ("data", "fsdp", "tensor
 
 @dataclass(frozen=True)
 class Lever:
-    """`sets` are values by their keys, as --set takes them; `kind` is batch, remat, sharding or attention."""
+    """`sets` are values by their keys, as --set takes them; `kind` is batch (a larger one), less (a smaller one, which
+    makes room for another lever and is no gain by itself), remat, sharding or attention."""
 
     kind: str
     sets: Mapping[str, Any]
+
+
+_TOGETHER = {frozenset(pair) for pair in itertools.combinations(("batch", "remat", "sharding", "attention"), 2)} | {
+    frozenset({"less", "remat"}),
+    frozenset({"less", "sharding"}),
+}
 
 
 def candidates(config: Mapping[str, Any], mesh: Mesh) -> Iterator[Mapping[str, Any]]:
     """What to set on top of a run config: each lever, and each two of different kinds."""
     found = levers(config, mesh)
     for lever in found:
-        yield lever.sets
+        if lever.kind != "less":
+            yield lever.sets
     for one, other in itertools.combinations(found, 2):
-        if one.kind != other.kind:
+        if {one.kind, other.kind} in _TOGETHER:
             yield {**one.sets, **other.sets}
 
 
@@ -105,7 +113,7 @@ def _batches(keys: Mapping[str, Any]) -> Iterator[Lever]:
         sizes = {float(math.floor(now / 2)), now - 1, now + 1, *(float(math.floor(now * factor)) for factor in _LARGER)}
     for size in sorted(sizes):
         if size > 0 and size != now and (size >= 1 or now < 1):
-            yield Lever("batch", {f"train.{BATCH}": int(size) if size == int(size) else size})
+            yield Lever("batch" if size > now else "less", {f"train.{BATCH}": int(size) if size == int(size) else size})
 
 
 def _remats(keys: Mapping[str, Any]) -> Iterator[Lever]:

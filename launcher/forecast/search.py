@@ -121,24 +121,23 @@ class _Search:
     def left(self) -> float:
         return self.deadline - self.now()
 
-    def candidates(self) -> Iterator[_Candidate]:
-        """What is left to try from the best point on."""
-        best = self.best
-        config = best.plan.config
+    def candidates(self, origin: _Point) -> Iterator[_Candidate]:
+        """What is left to try from a point on."""
+        best, config = self.best, origin.plan.config
         known: set[str] = set()
         for lever in candidates(config, mesh(config["train"], slices=self.slices, devices=self.devices)):
-            sets = self._net({**best.sets, **lever})
-            name = repr(sorted(sets.items()))
+            sets = dict(sorted(self._net({**origin.sets, **lever}).items()))
+            name = repr(sets)
             if name in known:
                 continue
             known.add(name)
             if name not in self._looked_at:
                 self._looked_at[name] = (self._key(sets), self._layout(sets))
             key, shape = self._looked_at[name]
-            if shape is None or key in self.seen or self._is_too_large(shape):
+            if shape is None or key in self.seen:
                 continue
             cached = not self.compiler.fresh and self.compiler.cache.path(key).exists()
-            worth = self._worth(shape, best)
+            worth = 0.0 if self._is_too_large(shape) else self._worth(shape, best)
             if cached or worth > 0:
                 yield _Candidate(Change(sets, ""), shape, key, cached, worth)
 
@@ -232,22 +231,28 @@ class _Search:
 
     def run(self) -> bool:
         """Try until there is no time or nothing left; whether it was time that ended it."""
+        looked_round = 0
         while True:
-            found = list(self.candidates())
+            # What is in the cache costs nothing, wherever it lies; so an interrupted search finds back all that it had.
+            while looked_round < len(self.points):
+                for candidate in list(self.candidates(self.points[looked_round])):
+                    if candidate.cached and not self._try(candidate):
+                        return True
+                looked_round += 1
+            found = list(self.candidates(self.best))
             if not found:
                 return False
-            next_ = max(found, key=lambda one: (one.cached, one.worth))
-            self.seen.add(next_.key)
-            plan = changed(self.user.plan, next_.change, RULES)
-            if plan is None:
-                continue
-            if not next_.cached and self.left <= max(0.0, _WORTH_BEGINNING * self.user.program.seconds):
+            if self.left <= max(0.0, _WORTH_BEGINNING * self.user.program.seconds):
                 return True
-            if not self._try(next_, plan):
+            if not self._try(max(found, key=lambda one: one.worth)):
                 return True
 
-    def _try(self, candidate: _Candidate, plan: LaunchPlan) -> bool:
-        """Compile it; False where the time ran out over it."""
+    def _try(self, candidate: _Candidate) -> bool:
+        """Compile it, unless a rule forbids it; False where the time ran out over it."""
+        self.seen.add(candidate.key)
+        plan = changed(self.user.plan, candidate.change, RULES)
+        if plan is None:
+            return True
         options = candidate.change.options
         say = self.compiler.watch.say
         try:
@@ -319,7 +324,7 @@ def search(
     except KeyboardInterrupt:
         compiler.watch.say("Interrupted. What was compiled is kept: the same command goes on from there.")
         raise
-    faster = sorted((point for point in looking.points if point.rate > user.rate), key=lambda point: -point.rate)
+    faster = sorted((point for point in looking.points if point.rate > user.rate), key=_order)
     better = tuple(_better(point, user) for point in faster[:BEST])
     return Found(better, _says(looking, better, out_of_time, seconds))
 
@@ -336,6 +341,11 @@ def point_of(
         return None
     compiled = Compiled(shape, program.memory, speed.parts, speed.hidden, tokens)
     return _Point(sets, plan, program, speed, judged, compiled)
+
+
+def _order(point: _Point) -> tuple[float, int, str]:
+    """The fastest first, and of those that are as fast the one that changes least."""
+    return -point.rate, len(point.sets), repr(sorted(point.sets.items()))
 
 
 def _better(point: _Point, user: _Point) -> Better:

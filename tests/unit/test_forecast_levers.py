@@ -33,7 +33,8 @@ def of(kind: str, text: str = LLAMA, *sets: str) -> list[dict[str, Any]]:
 
 
 def batches(*sets: str) -> list[float]:
-    return [one["train.per_device_batch_size"] for one in of("batch", LLAMA, *sets)]
+    found = [*of("less", LLAMA, *sets), *of("batch", LLAMA, *sets)]
+    return [one["train.per_device_batch_size"] for one in found]
 
 
 @pytest.mark.parametrize("text", [LLAMA, RECIPE])
@@ -50,6 +51,15 @@ def test_batches_are_whole_and_none_is_the_present_one() -> None:
     assert batches() == [2, 3, 5, 6, 8, 12, 16]
     assert batches("train.per_device_batch_size=1") == [2, 3, 4]
     assert batches("train.per_device_batch_size=0.25") == [0.5, 1]
+
+
+def test_a_smaller_batch_comes_with_what_it_makes_room_for() -> None:
+    wanted = plan()
+    found = list(candidates(wanted.config, mesh(wanted.config["train"], slices=1, devices=16)))
+    smaller = [sets for sets in found if sets.get("train.per_device_batch_size", 4) < 4]
+    assert smaller
+    assert all("train.remat_policy" in sets or "train.ici_fsdp_parallelism" in sets for sets in smaller)
+    assert {"train.per_device_batch_size": 8} in found
 
 
 def test_a_policy_that_is_not_known_is_left_alone() -> None:
