@@ -21,7 +21,18 @@ VERSIONS = {"maxtext": "0.2.5", "jax": "0.11.1", "jaxlib": "0.11.1", "libtpu": "
 DEFAULTS = chart_defaults("run")
 
 # Of a v6e, whose clock has 1.75 GHz.
-TWO_SECONDS = [{"do": "compute", "what": "matmul", "name": "x", "cycles": 3_500_000_000, "flops": 0}]
+TWO_SECONDS: list[dict[str, Any]] = [
+    {
+        "do": "compute",
+        "what": "matmul",
+        "name": "x",
+        "cycles": 3_500_000_000,
+        "flops": 0,
+        "type": "bf16",
+        "bytes": 0,
+        "plain": False,
+    }
+]
 LLAMA = "slice: {topology: 4x4}\ntrain: {model_name: llama3-8b, per_device_batch_size: 4, ici_tensor_parallelism: 4}\n"
 
 
@@ -36,9 +47,10 @@ def program(
     """A program's JSON, of 16 devices; sizes in GiB."""
     arguments = 6 * GIB if fits else None
     return {
-        "version": 1,
+        "version": 2,
         "versions": VERSIONS,
         "seconds": 100.0,
+        "finished": True,
         "fits": fits,
         "memory": {
             "arguments": arguments,
@@ -61,16 +73,13 @@ def program(
         "mesh": {"data": 1, "fsdp": 4, "tensor": 4},
         "dcn_mesh": {"data": 1, "fsdp": 1, "tensor": 1},
         "torus": {"size": [4, 4, 1], "wraps": [False, False, False]},
-        # Two seconds at 1.75 GHz.
-        "work": [{"do": "compute", "what": "matmul", "name": "x", "cycles": 3_500_000_000, "flops": 0}]
-        if fits
-        else None,
+        "work": TWO_SECONDS if fits else None,
         **more,
     }
 
 
 def stand_in(body: str) -> Callable[[Path, Path], Sequence[str]]:
     """A child that runs `body` with config and out in its hands, instead of the compile; prints what the seam says."""
-    start = "import json, os, pathlib, sys, time; config, out = map(pathlib.Path, sys.argv[1:])\n"
+    start = "import json, os, pathlib, sys, time; config, out = map(pathlib.Path, sys.argv[1:3])\n"
     start += "def say(**line): print(json.dumps(line), flush=True)\n"
     return lambda config, out: [sys.executable, "-c", start + body, str(config), str(out)]

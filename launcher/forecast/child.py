@@ -55,10 +55,12 @@ class OutOfTime(CompileFailed):
 
 @dataclass(frozen=True)
 class Limits:
-    """`seconds` and `memory` (bytes of the child and all that it starts); None: what this machine has to spare."""
+    """How far a compile may go: `seconds`, `memory` (bytes of the child and all that it starts; None: what this machine
+    has to spare), and whether it makes the chip's code, too (`finish`), which takes ten times as long."""
 
     seconds: float = TIMEOUT_SECONDS
     memory: int | None = None
+    finish: bool = False
 
 
 def command(config: Path, out: Path) -> list[str]:
@@ -89,7 +91,7 @@ def compile_(
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [*_DIES_WITH_US, *argv(config, out)],
+                [*_DIES_WITH_US, *argv(config, out), *(["--finish"] if limits.finish else [])],
                 cwd=folder,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ class Compiler:
         Two at once for the same program make one compile: the second waits for the first. Raises LauncherError.
         """
         wanted = request(plan)
-        found = None if self.fresh else self.cache.get(wanted, self.watch.say)
+        found = None if self.fresh else self._cached(wanted, self.watch.say)
         if found is not None:
             return found, True
         self.watch.begin(what or describe(plan))
@@ -44,10 +44,15 @@ class Compiler:
             self.watch.phase("waiting")
 
         with self.cache.locked(wanted.key, wait):
-            found = self.cache.get(wanted) if waited or not self.fresh else None
+            found = self._cached(wanted) if waited or not self.fresh else None
             if found is not None:
                 return found, True
             return self._compile(wanted, seconds), False
+
+    def _cached(self, wanted: Request, warn: Callable[[str], None] = lambda _: None) -> Program | None:
+        """What is in the cache, if it has come as far as it is to come."""
+        found = self.cache.get(wanted, warn)
+        return None if found is not None and self.limits.finish and not found.finished else found
 
     def _compile(self, wanted: Request, seconds: float | None) -> Program:
         limits = self.limits if seconds is None else replace(self.limits, seconds=min(seconds, self.limits.seconds))

@@ -45,15 +45,24 @@ def attention_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
     operands = [dims for kind, dims in _matrices(step["operands"]) if len(dims) >= 3 and "f" in kind]
     if len(operands) < 2:
         return None
-    queries, keys = operands[0], operands[1]
+    queries, keys = (_heads_last(dims, operands) for dims in operands[:2])
     length, head = queries[-2:]
     name, options = str(step["name"]), step["options"]
     # Products of the size of queries x keys: scores and output; going back, scores again, the gradient of the
     # probabilities, those of keys and values, and that of the queries, by a kernel of its own or by the same.
     going_back = {"dkv": 5 if options.get("use_fused_bwd_kernel") else 4, "dq": 3}
     products = next((count for part, count in going_back.items() if part in name), 2)
-    done = _done(options, name, length, keys[-2])
+    # The mask's blocks: as a map of them, or as a list of those that are done.
+    grid = next((dims[-2:] for kind, dims in step["operands"] if kind == "s8"), None)
+    done = _done(options, name, length, keys[-2], grid)
     return products * 2.0 * math.prod(queries[:-2]) * length * keys[-2] * head * done, head
+
+
+def _heads_last(dims: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
+    """[…, length, head]: some kernels take queries and keys as [..., head, length]. The values, which are not, tell the
+    length of a sequence."""
+    length = operands[2][-2] if len(operands) > 2 else dims[-2]
+    return [*dims[:-2], dims[-1], dims[-2]] if dims[-2] != length == dims[-1] else list(dims)
 
 
 def _matrices(arrays: Sequence[Any]) -> list[tuple[str, list[int]]]:
@@ -61,11 +70,17 @@ def _matrices(arrays: Sequence[Any]) -> list[tuple[str, list[int]]]:
     return [(kind, dims) for kind, dims in arrays if len(dims) >= 2 and kind not in ("s32", "u32", "pred")]
 
 
-def _done(options: Mapping[str, Any], name: str, queries: int, keys: int) -> float:
-    """The part of all blocks that a causal mask leaves; blocks on the diagonal are done whole."""
+def _done(options: Mapping[str, Any], name: str, queries: int, keys: int, grid: Sequence[int] | None) -> float:
+    """The part of all blocks that the mask leaves; blocks on its edge are done whole.
+
+    The kernel is given the mask's blocks as a `grid`, which is narrower where a sliding window leaves the same few in
+    every row; else the mask is causal.
+    """
     suffix = next((part for part in ("_dkv", "_dq") if part in name), "")
     high = int(options.get(f"block_q{suffix}") or options.get("block_q") or 512)
     wide = int(options.get(f"block_kv{suffix}") or options.get("block_kv") or 512)
     rows, columns = math.ceil(queries / high), math.ceil(keys / wide)
     kept = sum(min(columns, math.ceil((row + 1) * high / wide)) for row in range(rows))
+    if grid is not None:
+        kept = min(kept, math.prod(grid))
     return kept / (rows * columns)

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 """Of the child's JSON; another one is not read."""
 
 
@@ -35,7 +35,7 @@ class HostMemory:
 class Memory:
     """What one device keeps in its HBM; None is not known, which where the step does not fit is most of it.
 
-    `total` is arguments + outputs - aliased + temporaries + code, or what the compiler said it would take; `capacity`
+    `total` is arguments + outputs - aliased + temporaries, or what the compiler said it would take; `capacity`
     is what the compiler says it may use.
     """
 
@@ -72,14 +72,17 @@ class Model:
 
 @dataclass(frozen=True)
 class Program:
-    """`fits` is the compiler's own word; `work` what the step does (launcher/forecast/step_time.py reads it), None
-    where it does not fit; `torus` a slice's chips along each dimension (size) and which of them are rings (wraps);
-    `mesh` the devices along each axis, over all slices, and `dcn_mesh` the slices."""
+    """`fits` is the compiler's own word. `finished`: whether it has made the chip's code, too; without, it has reckoned
+    no cycles, and found no kernel that is too large for VMEM. `work` is what the step does, which
+    launcher/forecast/step_time.py reads, None where it does not fit; `torus` a slice's chips along each dimension (size)
+    and which of them are rings (wraps); `mesh` the devices along each axis, over all slices, and `dcn_mesh` the
+    slices."""
 
     fits: bool
     memory: Memory
     versions: Mapping[str, str]
     seconds: float
+    finished: bool = True
     model: Model = field(default_factory=Model)
     buffers: Sequence[Buffer] = ()
     mesh: Mapping[str, int] = field(default_factory=dict)
@@ -108,6 +111,7 @@ def read(tree: Any) -> Program:
             ),
             versions={str(key): str(value) for key, value in tree["versions"].items()},
             seconds=float(tree["seconds"]),
+            finished=bool(tree["finished"]),
             model=Model(
                 parameters=_size(model.get("parameters")),
                 flops_per_step_per_device=_number(model.get("flops_per_step_per_device")),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.forecast.chips import Chip, chip_of
+from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, MATMUL_EFFICIENCY
 from launcher.forecast.kernels import kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds
 from launcher.forecast.program import Program
@@ -60,6 +61,23 @@ def predict(program: Program, row: Mapping[str, Any], devices_per_chip: int) -> 
     return step_time(program.work, chip, Torus(program.torus["size"], program.torus["wraps"]))
 
 
+def compute_seconds(step: Step, chip: Chip) -> float:
+    """The seconds of a fusion or of one instruction.
+
+    The compiler's estimate, where it has one. For a copy or a reduction on its own that is too much, by up to ten
+    times: it takes no longer than what it moves through HBM at HBM_EFFICIENCY. Without an estimate: the longer of what
+    is moved and what is multiplied.
+    """
+    moved = step["bytes"] / (chip.hbm * HBM_EFFICIENCY)
+    if step["cycles"] is not None:
+        estimate = step["cycles"] / chip.clock
+        return float(min(estimate, moved) if step["plain"] and step["bytes"] else estimate)
+    if step["what"] != "matmul":
+        return float(moved)
+    peak = chip.peak * FASTER_BY_TYPE.get(step["type"], 1.0)
+    return float(max(step["bytes"] / chip.hbm, step["flops"] / peak) / MATMUL_EFFICIENCY)
+
+
 class _Player:
     def __init__(self, chip: Chip, torus: Torus) -> None:
         self._chip, self._torus = chip, torus
@@ -78,7 +96,7 @@ class _Player:
         for step in steps:
             match step["do"]:
                 case "compute":
-                    self._spend(step["cycles"] / self._chip.clock, _COMPUTE[step["what"]], times)
+                    self._spend(compute_seconds(step, self._chip), _COMPUTE[step["what"]], times)
                 case "kernel":
                     self._kernel(step, times)
                 case "collective":

@@ -12,6 +12,7 @@ import yaml
 _FILE = Path(__file__).parent / "runs.yaml"
 REFUSED = {
     "": frozenset({"2a886c8_chip_config_name"}),
+    "v5p": frozenset({"xla_tpu_enable_async_collective_fusion_fuse_all_gather"}),
     "v6e": frozenset({"xla_tpu_enable_async_collective_fusion_fuse_all_gather"}),
 }
 """Flags of their day that libtpu 0.0.46 does not take any more: on any chip (""), or on those of a generation."""

@@ -39,6 +39,7 @@ def test_a_step_in_its_order() -> None:
         "name": "jit(train_step)/while/body/dot_general",
         "cycles": 1000,
         "flops": 2 * 64 * 8 * 32,
+        "type": "bf16",
         "bytes": 2 * (64 * 8 + 8 * 32 + 64 * 32),
         "plain": False,
     }

@@ -42,7 +42,7 @@ def test_what_is_put_is_got(cache: Cache, wanted: Request) -> None:
         lambda text: text[: len(text) // 2],
         lambda text: "",
         lambda text: "[]",
-        lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text.replace('"version": 2', '"version": 1'),
         lambda text: text.replace('"fits": true', '"fit": true'),
         lambda text: json.dumps({**json.loads(text), "key": "another"}),
         lambda text: "[" * 100_000,

@@ -77,7 +77,7 @@ def test_what_the_child_refuses_is_its_sentence(log: Path, body: str, message: s
         ("os.abort()", "it was ended by SIGABRT"),
         ("sys.exit(0)", "it wrote no program"),
         ("out.write_text('{'); sys.exit(0)", "it wrote no program"),
-        ("out.write_text('{\"version\": 2}')", "it is no program of version 1"),
+        ("out.write_text('{\"version\": 1}')", "it is no program of version 2"),
     ],
 )
 def test_a_child_that_breaks_leaves_its_log(log: Path, body: str, why: str) -> None:

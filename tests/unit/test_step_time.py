@@ -26,7 +26,16 @@ LINE, RING = Torus((4, 4, 1), (False, False, False)), Torus((4, 4, 1), (True, Tr
 
 
 def compute(cycles: float, what: str = "matmul") -> dict[str, Any]:
-    return {"do": "compute", "what": what, "name": "x", "cycles": cycles, "flops": 0}
+    return {
+        "do": "compute",
+        "what": what,
+        "name": "x",
+        "cycles": cycles,
+        "flops": 0,
+        "type": "bf16",
+        "bytes": 0,
+        "plain": False,
+    }
 
 
 def gather(size: float, *, slices: int = 1, **group: Any) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from trainer.aot.errors import AotError, death
 from trainer.config import RunConfig, read
 from trainer.errors import ConfigError
 
-_TOLD = 3
-"""The child's exit code when it has printed its error itself."""
+_TOLD = 3  # trainer.aot.program.TOLD, which imports more than this process needs
 
 _STDERR_KEPT = 64 << 10
 _COMPILERS_OWN = ("JAX_", "LIBTPU_", "M_", "MEGASCALE_", "PJRT_", "TPU_", "XLA_")
@@ -50,12 +49,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer.aot", description=__doc__)
     parser.add_argument("config", type=Path, help="the run config, JSON")
     parser.add_argument("out", type=Path, help="where the program's description is written, JSON")
+    parser.add_argument(
+        "--finish", action="store_true", help="make the chip's code, too, which takes ten times as long"
+    )
     parser.add_argument("--in-this-process", type=Path, metavar="DUMPS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.in_this_process:
         from trainer.aot.program import compile_and_describe
 
-        return _TOLD if compile_and_describe(arguments.config, arguments.out, arguments.in_this_process) else 0
+        dumps = arguments.in_this_process
+        failed = compile_and_describe(arguments.config, arguments.out, dumps, finish=arguments.finish)
+        return _TOLD if failed else 0
     try:
         config = read(arguments.config.absolute())
     except ConfigError as error:
@@ -81,7 +85,7 @@ def environment(config: RunConfig, own: Mapping[str, str], dumps: Path) -> dict[
         for name, value in given.items()
         if value is not None and name.startswith(_COMPILERS_OWN) and name not in _NOT_TAKEN
     }
-    pods["XLA_FLAGS"] = f"{pods.get('XLA_FLAGS', '')} --xla_dump_to={dumps}".strip()
+    pods["XLA_FLAGS"] = f"{pods.get('XLA_FLAGS', '')} --xla_dump_to={dumps} --xla_dump_compact_gte=false".strip()
     return {**kept, **pods, **_HERE}
 
 

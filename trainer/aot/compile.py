@@ -65,23 +65,32 @@ def maxtext_argv(config: RunConfig, topology: Topology) -> list[str]:
     if "quantization_local_shard_count" not in config.train:
         # MaxText counts the devices of a host, which are not here.
         keys["quantization_local_shard_count"] = topology.devices_per_host
-    kept = [word for word in argv if word.partition("=")[0] not in keys]
+    # The text's, and no part of the step; some models name a tokenizer of their own, which this would be against.
+    dropped = {*keys, "tokenizer_type", "tokenizer_path"}
+    kept = [word for word in argv if word.partition("=")[0] not in dropped]
     return kept + [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step as it goes to the compiler. `config` is MaxText's, `state` the shapes of the train state, `capacity` the
+    HBM of one device in bytes that a program may use."""
+
+    config: Any
+    mesh: Any
+    state: Any
+    capacity: int | None
+    topology: Topology
 
 
 @dataclass(frozen=True)
 class Compiled:
     """A compiled step: `executable` is JAX's Compiled, or None where the compiler said that it does not fit, in
-    `refusal`. `config` is MaxText's, `state` the shapes of the train state."""
+    `refusal`."""
 
-    config: Any
-    mesh: Any
-    state: Any
+    step: Step
     executable: Any
     refusal: str
-    capacity: int | None
-    topology: Topology
-    seconds: Mapping[str, float]
 
 
 def require_packages() -> None:
@@ -115,12 +124,14 @@ def require_model(config: RunConfig) -> None:
         )
 
 
-def compile_step(config: RunConfig, say: Callable[[str], None]) -> Compiled:
-    """Compile the run's train step; `say` is told each phase. Raises AotError.
+def compile_step(
+    config: RunConfig, say: Callable[[str], None], clock: Clock, begin: Callable[[Step], None] = lambda step: None
+) -> Compiled:
+    """Compile the run's train step; `say` is told each phase, and `begin` the step before it is compiled. Raises
+    AotError.
 
     Takes over this process: it sets MaxText's and JAX's process-wide state, as a run does.
     """
-    clock = _Clock()
     require_packages()
     require_model(config)
     topology = describe(config.accelerator)
@@ -144,8 +155,12 @@ def compile_step(config: RunConfig, say: Callable[[str], None]) -> Compiled:
         with _refusals(config):
             lowered, state = _lower(maxtext_config, mesh)
             options = max_utils.parse_libtpu_flags_to_dict(maxtext_config.compile_xla_flags)
+        with _compiler_errors():
+            capacity = _capacity(mesh, options)
+        step = Step(maxtext_config, mesh, state, capacity, topology)
     say("compiling")
     executable, refusal = None, ""
+    begin(step)
     with clock("compiling"), _compiler_errors():
         try:
             executable = lowered.compile(compiler_options=options)
@@ -153,22 +168,28 @@ def compile_step(config: RunConfig, say: Callable[[str], None]) -> Compiled:
             if not is_out_of_hbm(str(error)):
                 raise
             refusal = str(error)
-    with _compiler_errors():
-        capacity = _capacity(mesh, options)
-    return Compiled(maxtext_config, mesh, state, executable, refusal, capacity, topology, dict(clock.seconds))
+    return Compiled(step, executable, refusal)
 
 
-class _Clock:
+class Clock:
+    """The seconds of each phase; of one that is not over, those until now."""
+
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self._phases: dict[str, tuple[float, float | None]] = {}
 
     @contextlib.contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         started = time.perf_counter()
+        self._phases[phase] = (started, None)
         try:
             yield
         finally:
-            self.seconds[phase] = round(time.perf_counter() - started, 2)
+            self._phases[phase] = (started, time.perf_counter())
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        now = time.perf_counter()
+        return {phase: round((end or now) - start, 2) for phase, (start, end) in self._phases.items()}
 
 
 def _announce(topology: Topology) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -112,8 +112,9 @@ class Module:
     def trip_count(self, loop: Instruction) -> int:
         """How often a while loop's body is done.
 
-        Read from its condition, `counter < constant` (or <=, !=) with a counter from 0 by ones, which is what scans
-        and the compiler's own loops are. Raises HloError for another form.
+        Read from its condition, `counter < constant` (or <=), where the counter begins (0, unless it is told
+        otherwise) and how far it goes on each time (by one, unless the body adds another constant: loops that the
+        compiler has unrolled do). Raises HloError for another form.
         """
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
         if known:
@@ -134,7 +135,54 @@ class Module:
             ]
         if len(constants) != 1:
             raise HloError(f"The while loop {loop.name} has no plain trip count: its condition is {root.op}.")
-        return max(0, constants[0] + (1 if "direction=LE" in root.attributes else 0))
+        bound = constants[0] + (1 if "direction=LE" in root.attributes else 0)
+        element = _element(root, by_name)
+        start, step = (0, 1) if element is None else (self._starts_at(loop, element), self._goes_by(loop, element))
+        return max(0, math.ceil((bound - start) / step))
+
+    def _goes_by(self, loop: Instruction, element: int) -> int:
+        """What a loop's body adds to that element of its tuple."""
+        body = self.computations[loop.attribute("body").lstrip("%")]
+        found = self._value(body, element)
+        while found is not None:
+            each, among = found
+            if each.op == "add":
+                constants = [self._constant(among[name], among) for name in each.operands if name in among]
+                added = [value for value in constants if value]
+                return added[0] if len(added) == 1 and added[0] > 0 else 1
+            if each.op not in ("copy", "bitcast", "convert") or each.operands[0] not in among:
+                return 1
+            found = (among[each.operands[0]], among)
+        return 1
+
+    def _starts_at(self, loop: Instruction, element: int) -> int:
+        for computation in self.computations.values():
+            among = {each.name: each for each in computation}
+            if loop.name in among and loop.operands and loop.operands[0] in among:
+                begun = among[loop.operands[0]]
+                if begun.op == "tuple" and len(begun.operands) > element and begun.operands[element] in among:
+                    return self._constant(among[begun.operands[element]], among) or 0
+        return 0
+
+    def _value(
+        self, computation: Sequence[Instruction], element: int
+    ) -> tuple[Instruction, dict[str, Instruction]] | None:
+        """The instruction that makes that element of a computation's result, and those beside it."""
+        among = {each.name: each for each in computation}
+        root = next(each for each in computation if each.is_root)
+        if root.op != "tuple" or len(root.operands) <= element or root.operands[element] not in among:
+            return None
+        each = among[root.operands[element]]
+        if each.op == "fusion" and each.called and each.called[0] in self.computations:
+            inside = self.computations[each.called[0]]
+            return next(inner for inner in inside if inner.is_root), {inner.name: inner for inner in inside}
+        return each, among
+
+    @staticmethod
+    def _constant(each: Instruction, among: Mapping[str, Instruction]) -> int | None:
+        while each.op in ("copy", "bitcast", "convert") and each.operands and each.operands[0] in among:
+            each = among[each.operands[0]]
+        return int(each.arguments) if each.op == "constant" and re.fullmatch(r"-?\d+", each.arguments) else None
 
     def walk(self, name: str) -> Iterator[Instruction]:
         """All instructions of a computation and of those that its fusions and calls hold."""
@@ -143,6 +191,19 @@ class Module:
             for called in each.called:
                 if called in self.computations:
                     yield from self.walk(called)
+
+
+def _element(compare: Instruction, among: Mapping[str, Instruction]) -> int | None:
+    """Which element of the loop's tuple a condition looks at, None where it does not say so plainly."""
+    for name, written in re.findall(r"%([\w.\-]+)(?:#(\d+))?", compare.arguments):
+        if written:
+            return int(written)
+        each = among.get(name)
+        while each is not None and each.op in ("copy", "bitcast", "convert"):
+            each = among.get(each.operands[0])
+        if each is not None and each.op == "get-tuple-element":
+            return int(each.attribute("index"))
+    return None
 
 
 def parse(text: str) -> Module:

@@ -13,29 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.aot.hlo import HBM, Array, Instruction, Module
+from trainer.aot.hlo import HBM, HOST, Array, Instruction, Module
 
 LARGEST = 20
 
 
-def stats(executable: Any, capacity: int | None) -> dict[str, Any]:
-    """The compiler's totals for one device, in bytes, from JAX's Compiled."""
-    said = executable.memory_analysis()
-    kinds = {
-        "arguments": "argument",
-        "outputs": "output",
-        "aliased": "alias",
-        "temporaries": "temp",
-        "code": "generated_code",
-    }
-    found: dict[str, Any] = {name: int(getattr(said, f"{key}_size_in_bytes")) for name, key in kinds.items()}
-    found["total"] = found["arguments"] + found["outputs"] - found["aliased"] + found["temporaries"] + found["code"]
-    found["peak"] = int(said.peak_memory_in_bytes) or None
-    found["host"] = {
-        name: int(getattr(said, f"host_{key}_size_in_bytes")) for name, key in kinds.items() if name != "code"
-    }
-    found["capacity"] = capacity
-    return found
+def code_bytes(executable: Any) -> int:
+    """What the program's own code takes of HBM, from JAX's Compiled."""
+    return int(executable.memory_analysis().generated_code_size_in_bytes)
 
 
 def largest_buffers(text: str, module: Module) -> list[dict[str, Any]]:
@@ -396,3 +381,31 @@ def from_refusal(text: str, capacity: int | None) -> tuple[dict[str, Any], list[
         "total": bytes_of(used) if used else None,
         "capacity": capacity,
     }, allocations_in(text)
+
+
+_ASSIGNED = re.compile(r"^allocation \d+: size (?P<size>\d+), (?P<says>.*)$", re.M)
+
+
+def from_assignment(text: str, capacity: int | None) -> dict[str, Any]:
+    """The same totals from the buffer assignment that XLA writes down before it makes code; so `code` is None in them
+    and `peak`, too."""
+    found: dict[int, Counter[str]] = {HBM: Counter(), HOST: Counter()}
+    for each in _ASSIGNED.finditer(text):
+        says, size = each["says"], int(each["size"])
+        color = re.match(r"color (\d+)", says)
+        space = found.get(int(color[1]) if color else HBM)
+        if space is None or "thread-local" in says:
+            continue
+        given, live = "parameter" in says, "maybe-live-out" in says
+        space["arguments"] += size if given else 0
+        space["outputs"] += size if live else 0
+        space["aliased"] += size if given and live else 0
+        space["temporaries"] += size if "preallocated-temp" in says else 0
+    kinds = ("arguments", "outputs", "aliased", "temporaries")
+    totals: dict[str, Any] = {kind: found[HBM][kind] for kind in kinds}
+    totals["code"] = None
+    totals["total"] = totals["arguments"] + totals["outputs"] - totals["aliased"] + totals["temporaries"]
+    totals["peak"] = None
+    totals["host"] = {kind: found[HOST][kind] for kind in kinds}
+    totals["capacity"] = capacity
+    return totals

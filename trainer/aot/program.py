@@ -8,51 +8,96 @@ import importlib.util
 import json
 import os
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from trainer.aot import hlo, memory
-from trainer.aot.compile import Compiled, compile_step
+from trainer.aot.compile import Clock, Compiled, Step, compile_step
 from trainer.aot.errors import AotError
 from trainer.config import read, replace_file
 from trainer.errors import ConfigError
 
-VERSION = 1
+VERSION = 2
+_SCHEDULED = "*jit_train_step*.after_optimizations_after_buffer_assignment.txt"
+_ASSIGNED = "*jit_train_step*.after_optimizations-buffer-assignment.txt"
+_LOOK_SECONDS = 0.2
 
 
-def compile_and_describe(config_path: Path, out: Path, dumps: Path) -> bool:
+def compile_and_describe(config_path: Path, out: Path, dumps: Path, *, finish: bool) -> bool:
     """Compile the run of `config_path` and write its program to `out`; whether an error was printed instead.
 
-    `dumps` is where XLA writes what it compiles.
+    `dumps` is where XLA writes what it compiles. Where what fits and what happens when is settled, the compiler begins
+    to make the chip's code, which takes nine tenths of its time: without `finish` this process ends there.
     """
+    clock = Clock()
+    mine = threading.Lock()  # whose the answer is: this thread's, or that of the one that reads the dumps
     with _own_stdout() as stdout:
 
         def say(line: dict[str, Any]) -> None:
             print(json.dumps(line), file=stdout, flush=True)
 
-        try:
-            config = read(config_path.absolute())
-            compiled = compile_step(config, lambda phase: say({"phase": phase}))
+        def write(step: Step, compiled: Compiled | None) -> None:
             say({"phase": "reading"})
-            program = describe(compiled, dumps)
-            replace_file(out.absolute(), program)
-        except AotError as error:
-            if error.__cause__ is not None:
-                traceback.print_exc()
-            say(error.line())
-        except ConfigError as error:
-            say(AotError("key", str(error)).line())
-        except MemoryError:
+            replace_file(out.absolute(), describe(step, dumps, clock.seconds, compiled))
+
+        def answer_early(step: Step) -> None:
+            while scheduled(dumps) is None:
+                time.sleep(_LOOK_SECONDS)
+            if not mine.acquire(blocking=False):
+                return
+            failed = _told(say, lambda: write(step, None))
+            os._exit(TOLD if failed else 0)  # the compiler cannot be stopped otherwise
+
+        def begin(step: Step) -> None:
+            if not finish:
+                threading.Thread(target=answer_early, args=(step,), daemon=True).start()
+
+        def run() -> None:
+            compiled = compile_step(read(config_path.absolute()), lambda phase: say({"phase": phase}), clock, begin)
+            if not mine.acquire(blocking=False):
+                threading.Event().wait()  # the other thread ends the process
+            write(compiled.step, compiled)
+
+        return _told(say, run)
+
+
+TOLD = 3
+"""The exit code of a process that has printed its error itself."""
+
+
+def _told(say: Callable[[dict[str, Any]], None], do: Callable[[], None]) -> bool:
+    """Whether an error was printed, of what was done."""
+    try:
+        do()
+    except AotError as error:
+        if error.__cause__ is not None:
             traceback.print_exc()
-            say(AotError("memory", "This machine's memory is too small for the compiler.").line())
-        except Exception as error:
-            traceback.print_exc()
-            say(AotError("internal", f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}").line())
-        else:
-            return False
+        say(error.line())
+    except ConfigError as error:
+        say(AotError("key", str(error)).line())
+    except MemoryError:
+        traceback.print_exc()
+        say(AotError("memory", "This machine's memory is too small for the compiler.").line())
+    except Exception as error:
+        traceback.print_exc()
+        say(AotError("internal", f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}").line())
+    else:
+        return False
     return True
+
+
+def scheduled(dumps: Path) -> str | None:
+    """The text of the step as it is scheduled and laid out in memory, None while XLA has not written it whole."""
+    for path in sorted(dumps.glob(_SCHEDULED)):
+        text = path.read_text(encoding="utf-8")
+        with contextlib.suppress(hlo.HloError):
+            hlo.parse(text)
+            return text
+    return None
 
 
 @contextlib.contextmanager
@@ -64,22 +109,24 @@ def _own_stdout() -> Iterator[TextIO]:
         yield ours
 
 
-def describe(compiled: Compiled, dumps: Path) -> dict[str, Any]:
-    """The program as data; see the module trainer.aot for its keys."""
-    places, torus = _places(compiled.mesh)
+def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Compiled | None) -> dict[str, Any]:
+    """The program as data; see the module trainer.aot for its keys. `compiled` is None where the compiler has not
+    come to its end."""
+    places, torus = _places(step.mesh)
     program: dict[str, Any] = {
         "version": VERSION,
         "versions": {name: importlib.metadata.version(name) for name in ("maxtext", "jax", "libtpu")},
-        "seconds": round(sum(compiled.seconds.values()), 2),
-        "stages": dict(compiled.seconds),
-        "fits": compiled.executable is not None,
-        "model": model_facts(compiled.config, compiled.state),
-        **meshes(compiled.config, compiled.mesh),
-        "torus": {"size": list(torus), "wraps": list(compiled.topology.wrap)},
+        "seconds": round(sum(seconds.values()), 2),
+        "stages": dict(seconds),
+        "fits": compiled is None or compiled.executable is not None,
+        "finished": compiled is not None,
+        "model": model_facts(step.config, step.state),
+        **meshes(step.config, step.mesh),
+        "torus": {"size": list(torus), "wraps": list(step.topology.wrap)},
         "work": None,
     }
-    if compiled.executable is None:
-        program["memory"], program["buffers"] = memory.from_refusal(compiled.refusal, compiled.capacity)
+    if compiled is not None and compiled.executable is None:
+        program["memory"], program["buffers"] = memory.from_refusal(compiled.refusal, step.capacity)
         # The scheduled program that was too large, which XLA leaves beside its words.
         for path in sorted(dumps.glob("*jit_train_step*.oom_intermediate_module.txt"))[:1]:
             text = path.read_text(encoding="utf-8")
@@ -87,11 +134,17 @@ def describe(compiled: Compiled, dumps: Path) -> dict[str, Any]:
         return program
     from trainer.aot.work import schedule
 
-    text = compiled.executable.as_text()
-    module = hlo.parse(text)
-    program["memory"] = memory.stats(compiled.executable, compiled.capacity)
-    program["buffers"] = memory.largest_buffers(text, module)
-    program["work"] = schedule(module, places, torus, compiled.topology.wrap)
+    (assignment,) = dumps.glob(_ASSIGNED)
+    program["memory"] = memory.from_assignment(assignment.read_text(encoding="utf-8"), step.capacity)
+    laid_out = scheduled(dumps)
+    assert laid_out is not None  # noqa: S101 - who calls this has seen it, or the compiler is done
+    program["buffers"] = memory.largest_buffers(laid_out, hlo.parse(laid_out))
+    text = laid_out
+    if compiled is not None:
+        # The same with the cycles that the compiler reckoned as it made the code.
+        text = compiled.executable.as_text()
+        program["memory"]["code"] = memory.code_bytes(compiled.executable)
+    program["work"] = schedule(hlo.parse(text), places, torus, step.topology.wrap)
     return program
 
 

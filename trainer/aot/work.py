@@ -2,10 +2,10 @@
 
 A schedule is a list of steps; each is a map with `do`:
 
-    {"do": "compute", "what": "matmul" | "elementwise" | "copy", "name": …, "cycles": n, "flops": n, "bytes": n,
-     "plain": bool}
-        `bytes`: what it reads from and writes to HBM, at most (of an operand it may read a part only); `plain`: one
-        instruction as it stands, in no fusion.
+    {"do": "compute", "what": "matmul" | "elementwise" | "copy", "name": …, "cycles": n, "flops": n, "type": …,
+     "bytes": n, "plain": bool}
+        `cycles` is None where the compiler was stopped before it had reckoned them; `type`: of what is multiplied, ""
+        where nothing is; `bytes`: what it reads from and writes to HBM; `plain`: one instruction, in no fusion.
     {"do": "kernel", "name": …, "operands": [[type, [dimensions]]…], "results": the same, "bytes": n, "options": {…},
      "fusion": bool}
         A hand-written (Pallas) kernel or, if `fusion`, an emitter of the compiler's, of which it knows no cycles.
@@ -117,14 +117,14 @@ class _Reader:
             yield from self._custom_call(each, arrays)
         elif op == "fusion":
             yield from self._fusion(each, arrays)
-        elif each.cycles is not None:
-            yield _compute(each, _kind_of(op), 0, arrays)
+        elif each.cycles is not None or op in _MOVES:
+            yield self._compute(each, _kind_of(op), arrays)
         # What is left has no window: scalars, and arrays so small that they cost some hundred cycles.
 
     def _fusion(self, each: Instruction, arrays: Arrays) -> Iterator[Step]:
         inside = [inner for called in each.called for inner in self._module.walk(called)]
         collectives = [inner for inner in inside if inner.op in _COLLECTIVES]
-        flops = sum(_flops(inner, inside) for inner in inside if inner.op in ("convolution", "dot"))
+        products = [inner for inner in inside if inner.op in ("convolution", "dot")]
         started = [inner for inner in inside if inner.op.endswith("-start")]
         for inner in started:
             yield {"do": "start", "id": inner.name, "of": self._started(inner)}
@@ -132,9 +132,8 @@ class _Reader:
             # An all-reduce of which each keeps a part is a reduce-scatter, whatever it is called.
             scatters = inner.op == "all-reduce" and any(other.op == "dynamic-slice" for other in inside)
             yield self._collective(inner, "reduce-scatter" if scatters else _COLLECTIVES[inner.op])
-        if each.cycles is not None:
-            what = "matmul" if flops else _kind_of(each.op)
-            yield _compute(each, what, flops, arrays)
+        if each.cycles is not None or (each.attribute("kind") != "kCustom" and not collectives and not started):
+            yield self._compute(each, "matmul" if products else _kind_of(each.op), arrays, inside, products)
         elif not collectives and not started:
             # A fusion by an emitter of its own (gather, scatter, sort).
             yield self._kernel(each, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays])
@@ -147,9 +146,45 @@ class _Reader:
         if target in _FREE_TARGETS:
             return
         if each.cycles is not None:
-            yield _compute(each, "elementwise", 0, arrays)
+            yield self._compute(each, "elementwise", arrays)
         else:
             yield self._kernel(each, arrays_of(each.attribute("operand_layout_constraints")))
+
+    def _compute(
+        self,
+        each: Instruction,
+        what: str,
+        arrays: Arrays,
+        inside: Sequence[Instruction] = (),
+        products: Sequence[Instruction] = (),
+    ) -> Step:
+        return {
+            "do": "compute",
+            "what": what,
+            "name": _label(each),
+            "cycles": each.cycles,
+            "flops": sum(_flops(inner, inside) for inner in products),
+            "type": _type_of(products, inside),
+            "bytes": self._traffic(each, arrays),
+            "plain": each.op != "fusion",
+        }
+
+    def _traffic(self, each: Instruction, arrays: Arrays) -> int:
+        """Bytes between HBM and the core. Of what is only sliced the slices count, and of what is updated in place
+        the update."""
+        operands = [_operand(arrays, *found) for found in _OPERAND.findall(each.arguments)]
+        if each.op == "fusion" and each.called and each.called[0] in self._module.computations:
+            read, written = _touched(each.called[0], self._module.computations)
+        else:
+            read, written = _touched_alone(each, operands)
+        moved = 0
+        for number, found in enumerate(operands):
+            whole = sum(array.bytes for array in found if array.space == HBM)
+            moved += min(whole, read.get(number, whole))
+        for number, array in enumerate(each.arrays):
+            if array.space == HBM:
+                moved += min(array.bytes, written.get(number, array.bytes))
+        return moved
 
     def _kernel(self, each: Instruction, operands: Sequence[Array]) -> Step:
         found = re.search(r'"xprof_metadata":"(\{.*?\})"', each.attributes)
@@ -168,16 +203,17 @@ class _Reader:
         kind = each.op.removesuffix("-start")
         if kind in _COLLECTIVES:
             return self._collective(each, _COLLECTIVES[kind])
-        if kind in ("copy", "slice", "dynamic-slice", "dynamic-update-slice"):
-            return _transfer(each)
+        if kind in _TRANSFERS:
+            # The result is (target, source, …) of a copy, and (what is updated, the update, …) of an update.
+            return _transfer(each.arrays, kind in ("copy", "dynamic-update-slice") and each.arrays[0].space == HOST)
         # A computation of its own beside the core's, on the sparse core for one.
         inside = [inner for called in each.called for inner in self._module.walk(called)]
         for inner in inside:
             if (name := inner.op.removesuffix("-start")) in _COLLECTIVES:
                 return self._collective(inner, _COLLECTIVES[name])
         for inner in inside:
-            if inner.op in ("copy", "dynamic-slice", "dynamic-update-slice", "slice"):
-                return _transfer(inner)
+            if inner.op in _TRANSFERS:
+                return _transfer(each.arrays, inner.arrays[0].space == HOST)
         return {
             "do": "transfer",
             "way": "hbm",
@@ -246,17 +282,76 @@ def json_of(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _compute(each: Instruction, what: str, flops: int, arrays: Arrays) -> Step:
-    touched = [*each.arrays, *(array for name in each.operands for array in arrays.get(name, ()))]
-    return {
-        "do": "compute",
-        "what": what,
-        "name": _label(each),
-        "cycles": each.cycles,
-        "flops": flops,
-        "bytes": sum(array.bytes for array in touched if array.space == HBM),
-        "plain": each.op != "fusion",
-    }
+_TRANSFERS = {"copy", "slice", "dynamic-slice", "dynamic-update-slice"}
+_SLICES = {"dynamic-slice", "slice", "gather"}
+_MOVES = {"copy", "dynamic-slice", "dynamic-update-slice", "slice", "concatenate", "transpose", "reduce", "pad"}
+_SAME = {"bitcast", "get-tuple-element", "reshape"}
+
+
+def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tuple[dict[int, int], dict[int, int]]:
+    """Bytes that the fusion of that computation reads of each of its parameters, and writes of each of its results."""
+    body = computations[name]
+    users: dict[str, list[Instruction]] = {}
+    by_name = {each.name: each for each in body}
+    for each in body:
+        for name in set(each.operands):
+            users.setdefault(name, []).append(each)
+
+    def read(each: Instruction) -> int:
+        total = 0
+        for user in users.get(each.name, ()):
+            if user.op in _SLICES and user.operands[0] == each.name:
+                total += user.bytes
+            elif user.op in _SAME:
+                total += read(user)
+            elif user.op == "fusion" and len(user.operands) == 1 and user.bytes == each.bytes:
+                total += read(user)  # lays it out otherwise
+            elif user.op == "fusion" and user.called and user.called[0] in computations:
+                inner, _ = _touched(user.called[0], computations)
+                total += inner.get(user.operands.index(each.name), each.bytes)
+            elif user.op != "dynamic-update-slice" or user.operands[0] != each.name:
+                return each.bytes
+        return min(total, each.bytes)
+
+    def written(each: Instruction) -> int:
+        while each.op in _SAME and each.operands and each.operands[0] in by_name:
+            each = by_name[each.operands[0]]
+        if each.op == "dynamic-update-slice" and each.operands[1] in by_name:
+            return by_name[each.operands[1]].bytes
+        return each.bytes
+
+    reads = {int(each.arguments): read(each) for each in body if each.op == "parameter"}
+    root = next(each for each in body if each.is_root)
+    results = [by_name[name] for name in root.operands if name in by_name] if root.op == "tuple" else [root]
+    return reads, {number: written(each) for number, each in enumerate(results)}
+
+
+_OPERAND = re.compile(r"%([\w.\-]+)(?:#(\d+))?")
+"""An operand; %name#2 is the element 2 of a tuple, as XLA's dumps write it."""
+
+
+def _operand(arrays: Arrays, name: str, element: str) -> Sequence[Array]:
+    found = arrays.get(name, ())
+    return found[int(element) : int(element) + 1] if element else found
+
+
+def _touched_alone(each: Instruction, operands: Sequence[Sequence[Array]]) -> tuple[dict[int, int], dict[int, int]]:
+    """The same, of an instruction in no fusion."""
+    if each.op in _SLICES:
+        return {0: each.bytes}, {}
+    if each.op == "dynamic-update-slice" and len(operands) > 1:
+        return {0: 0}, {0: sum(array.bytes for array in operands[1])}
+    return {}, {}
+
+
+def _type_of(products: Sequence[Instruction], inside: Sequence[Instruction]) -> str:
+    """What the matrix unit is given: the type of the narrower side of the first product."""
+    if not products:
+        return ""
+    arrays = {each.name: each.arrays[0] for each in inside if each.arrays}
+    sides = [arrays[name] for name in products[0].operands if name in arrays]
+    narrow = min(sides, key=lambda side: side.bytes / max(1, math.prod(side.dims)), default=None)
+    return narrow.type if narrow else ""
 
 
 def _origin(done: Instruction) -> str:
@@ -264,17 +359,11 @@ def _origin(done: Instruction) -> str:
     return done.operands[0]
 
 
-def _transfer(each: Instruction) -> Step:
-    arrays = [array for array in each.arrays if array.dims]
-    spaces = [array.space for array in arrays]
-    if HOST not in spaces:
-        way = "hbm"
-    elif each.op.removesuffix("-start") in ("copy", "dynamic-update-slice"):
-        # A start's result is (target, source, …); of another the result is the target.
-        way = "to-host" if spaces[0] == HOST else "from-host"
-    else:
-        way = "from-host"
-    return {"do": "transfer", "way": way, "bytes": min((array.bytes for array in arrays), default=0)}
+def _transfer(arrays: Sequence[Array], to_host: bool) -> Step:
+    """`arrays`: what is moved, and what it is moved from and to, which may be larger."""
+    moved = [array for array in arrays if array.dims]
+    way = "to-host" if to_host else "from-host" if any(array.space == HOST for array in moved) else "hbm"
+    return {"do": "transfer", "way": way, "bytes": min((array.bytes for array in moved), default=0)}
 
 
 def _kind_of(op: str) -> str:
@@ -290,13 +379,53 @@ def _label(each: Instruction) -> str:
 
 
 def _flops(each: Instruction, inside: Sequence[Instruction]) -> int:
-    """2 x the multiplications of a convolution or a dot: results times what each sums over."""
-    shapes = {other.name: other.arrays[0] for other in inside if other.arrays}
+    """2 x the multiplications of a convolution or a dot: its results times what each of them sums over."""
+    shapes = {other.name: other.arrays[0].dims for other in inside if other.arrays}
     operands = [shapes[name] for name in each.operands if name in shapes]
     if len(operands) != 2:
         return 0
-    left, right = (math.prod(array.dims) for array in operands)
-    result = math.prod(each.arrays[0].dims)
-    # Each of left, right and result misses some of the dimensions m, n, k (b in all three): l*r*o = (m n k)^2 b^3.
-    batch = 1
-    return round(2 * math.sqrt(left * right * result / batch))
+    left, right = operands
+    results = math.prod(each.arrays[0].dims)
+    if each.op == "dot":
+        summed = [int(axis) for axis in re.findall(r"\d+", each.attribute("lhs_contracting_dims"))]
+        return 2 * results * math.prod(left[axis] for axis in summed)
+    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", each.attribute("dim_labels"))
+    if labels is None:
+        return 0
+    window = dict(re.findall(r"(\w+)=(\S+)", each.attribute("window").strip("{}")))
+    taps = 1.0
+    for axis in (label for label in labels[2] if label.isdigit()):
+        at = int(axis)
+        given = left[labels[1].index(axis)]
+        made = each.arrays[0].dims[labels[3].index(axis)]
+        taps *= _taps(given, made, right[labels[2].index(axis)], window, at) / made
+    return round(2 * results * right[labels[2].index("i")] * taps)
+
+
+def _taps(given: int, made: int, size: int, window: Mapping[str, str], axis: int) -> int:
+    """How often a kernel of `size` meets one of the `given` elements along an axis, over the `made` results.
+
+    The compiler writes a batch as an axis whose kernel meets one element only: the others are padding, or fall
+    between elements that are dilated.
+    """
+
+    def of(name: str, default: str) -> str:
+        return window[name].split("x")[axis] if name in window else default
+
+    stride, before = int(of("stride", "1")), int(of("pad", "0_0").split("_")[0])
+    apart, between = int(of("lhs_dilate", "1")), int(of("rhs_dilate", "1"))
+    if stride == apart == between == 1 and size == 1 and before == 0:
+        return made
+    met = 0
+    for tap in range(size):
+        # result x stride + tap x between - before is a multiple of `apart` below given x apart
+        shift = tap * between - before
+        first = max(0, math.ceil(-shift / stride))
+        last = min(made - 1, ((given - 1) * apart - shift) // stride)
+        step = apart // math.gcd(apart, stride)
+        found = next(
+            (r for r in range(first, min(last, first + step - 1) + 1) if (r * stride + shift) % apart == 0), None
+        )
+        if found is not None:
+            met += (last - found) // step + 1
+    return met
