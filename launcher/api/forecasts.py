@@ -20,20 +20,22 @@ def forecast(
     tokens: float | None = None,
     search_seconds: float | None = None,
     timeout_seconds: float = 1800,
+    finish: bool = False,
     fresh: bool = False,
     watch: Watch | None = None,
 ) -> Forecast:
     """Does the run of these values fit, how fast is a step, what does it cost, what would make it fit, or faster.
 
     Only slice and train are needed in them. The TPU compiler is asked, once for each program (`fresh`: again), in a
-    process of its own that may take `timeout_seconds`; where the run does not fit, changes are compiled for
+    process of its own that may take `timeout_seconds`, up to where memory and schedule are settled (`finish`: up to the
+    chip's code); where the run does not fit, changes are compiled for
     `search_seconds` (None: 600) until one does, and where it fits, those that make it faster (None: none). `tokens` is
     what the cost is for, instead of train.steps.
 
     Raises launcher.plan.CheckFailed where a rule is broken, and LauncherError where the compiler is not installed or
     refuses the run.
     """
-    from launcher.checks.rules import SHAPE_RULES
+    from launcher.checks.rules import FORECAST_RULES
     from launcher.forecast.child import Limits
     from launcher.forecast.compiled import Compiler
     from launcher.forecast.forecast import forecast as make
@@ -41,8 +43,9 @@ def forecast(
     from launcher.plan import plan_launch
     from launcher.values.files import chart_defaults, load
 
-    plan = plan_launch(load(files, sets), chart_defaults(CHART), rules=SHAPE_RULES)
-    compiler = Compiler(limits=Limits(seconds=timeout_seconds), fresh=fresh, watch=watch or Silent())
+    plan = plan_launch(load(files, sets), chart_defaults(CHART), rules=FORECAST_RULES)
+    limits = Limits(seconds=timeout_seconds, finish=finish)
+    compiler = Compiler(limits=limits, fresh=fresh, watch=watch or Silent())
     return make(plan, compiler, search_seconds=search_seconds, tokens=tokens)
 
 

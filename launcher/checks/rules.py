@@ -41,6 +41,7 @@ from launcher.values.tree import Values, spell
 __all__ = [
     "CLUSTER_LIMIT",
     "ERROR",
+    "FORECAST_RULES",
     "NAME_LIMITS",
     "OWNED",
     "OWNED_WITH_DATA",
@@ -430,3 +431,6 @@ SHAPE_RULES: Rules = (
     ),
 )
 """Those that say whether the model can be laid out on the slice: they need nothing but slice and train."""
+
+FORECAST_RULES: Rules = (*SHAPE_RULES, *(each for each in MODEL_RULES if each not in SHAPE_RULES))
+"""Those before a compile: what MaxText would refuse is not compiled."""

@@ -41,6 +41,12 @@ class Tokens(click.ParamType[float]):
     metavar="MINUTES",
     help="What one compile may take (default: 30).",
 )
+@click.option(
+    "--finish",
+    is_flag=True,
+    help="Let the compiler make the chip's code, too, which takes ten times as long: its own cycles count, and kernels "
+    "that are too large for VMEM are found.",
+)
 @click.option("--no-cache", is_flag=True, help="Compile what was compiled before, too.")
 @format_option
 def command(
@@ -49,13 +55,15 @@ def command(
     tokens: float | None,
     search: float | None,
     timeout: float,
+    finish: bool,
     no_cache: bool,
     form: str,
 ) -> int:
     """Say what will happen on the chips: does it fit, how fast is a step, what does the run cost.
 
-    The TPU compiler tells, which needs no TPU: it compiles the very step that would run, which takes minutes, and
-    keeps the answer. Only slice and train have to be in the values. Nothing is submitted.
+    The TPU compiler tells, which needs no TPU: it compiles the very step that would run, up to where its memory and its
+    schedule are settled. That takes half a minute, and the answer is kept. Only slice and train have to be in the
+    values. Nothing is submitted.
 
     Exit code 0 where the run fits; 1 where it does not, or where that cannot be told (CPUs and GPUs).
     """
@@ -70,6 +78,7 @@ def command(
             tokens=tokens,
             search_seconds=None if search is None else search * 60,
             timeout_seconds=timeout * 60,
+            finish=finish,
             fresh=no_cache,
             watch=watch,
         )

@@ -17,7 +17,6 @@ from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.cost import Cost, cost
 from launcher.forecast.fit import Verdict
 from launcher.forecast.program import Program
-from launcher.forecast.search import search
 from launcher.forecast.speed import Speed, speed_of
 from launcher.plan import LaunchPlan
 
@@ -79,6 +78,7 @@ class Forecast:
             "devices": self.program.devices if self.program else None,
             "mesh": dict(self.program.mesh) if self.program else {},
             "versions": dict(self.program.versions) if self.program else {},
+            "finished": self.program.finished if self.program else None,
             "compile_seconds": self.program.seconds if self.program else None,
             "cached": self.cached,
         }
@@ -124,6 +124,8 @@ def forecast(
     )
     found = replace(found, speed=speed, cost=spent, notes=speed.notes)
     if search_seconds:
+        from launcher.forecast.search import search
+
         looked = search(plan, program, verdict, compiler, search_seconds)
         found = replace(found, better=looked.better, searched=looked.says)
     return found

@@ -74,7 +74,7 @@ class Model:
 class Program:
     """`fits` is the compiler's own word. `finished`: whether it has made the chip's code, too; without, it has reckoned
     no cycles, and found no kernel that is too large for VMEM. `work` is what the step does, which
-    launcher/forecast/step_time.py reads, None where it does not fit; `torus` a slice's chips along each dimension (size)
+    launcher/forecast/step_time.py reads, None where it does not fit; `torus` a slice's chips on each side (size)
     and which of them are rings (wraps); `mesh` the devices along each axis, over all slices, and `dcn_mesh` the
     slices."""
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher import output
-from launcher.checks.model_rules import MODEL_RULES
-from launcher.checks.rules import SHAPE_RULES
+from launcher.checks.rules import FORECAST_RULES
 from launcher.errors import LauncherError
 from launcher.forecast import fit
 from launcher.forecast.better import Better, overlay
@@ -44,8 +43,6 @@ from launcher.mesh import MeshError, mesh
 from launcher.plan import LaunchPlan
 
 BEST = 3
-RULES = (*SHAPE_RULES, *MODEL_RULES)
-"""What MaxText would refuse is not compiled."""
 # A compile that has less than this part of what the run's own took is not begun.
 _WORTH_BEGINNING = 0.5
 # The chance of what may fit by its estimate, and has little by what others of the kind took.
@@ -250,7 +247,7 @@ class _Search:
     def _try(self, candidate: _Candidate) -> bool:
         """Compile it, unless a rule forbids it; False where the time ran out over it."""
         self.seen.add(candidate.key)
-        plan = changed(self.user.plan, candidate.change, RULES)
+        plan = changed(self.user.plan, candidate.change, FORECAST_RULES)
         if plan is None:
             return True
         options = candidate.change.options

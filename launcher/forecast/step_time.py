@@ -15,13 +15,13 @@ from typing import Any
 
 from launcher.forecast.chips import Chip, chip_of
 from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, MATMUL_EFFICIENCY
-from launcher.forecast.kernels import kernel_seconds
+from launcher.forecast.kernels import is_attention, kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds
 from launcher.forecast.program import Program
 
 ICI, DCN, HOST, HBM = "collectives over ICI", "collectives over DCN", "host memory", "HBM"
 _COMPUTE = {"matmul": "matrix multiplications", "elementwise": "elementwise operations", "copy": "copies"}
-ATTENTION, KERNELS = "attention", "other kernels"
+ATTENTION, GROUPED, KERNELS = "attention", "grouped multiplications", "other kernels"
 _WAYS = {"to-host": HOST, "from-host": HOST, "host": HOST, "hbm": HBM}
 
 Step = Mapping[str, Any]
@@ -130,7 +130,7 @@ class _Player:
                 self.unknown.add(str(step["name"]))
             self._spend(step["bytes"] / self._chip.hbm, KERNELS, times)
         else:
-            self._spend(seconds, ATTENTION, times)
+            self._spend(seconds, ATTENTION if is_attention(step) else GROUPED, times)
 
     def _collective(self, step: Step) -> tuple[float, str]:
         return (

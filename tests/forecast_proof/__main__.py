@@ -9,6 +9,7 @@ again, until it is said not to fit: somewhere it cannot.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import statistics
 import sys
@@ -43,19 +44,34 @@ def main(names: tuple[str, ...], minutes: float | None) -> None:
     runs = [run for run in published() if not names or run.name in names]
     if unknown := set(names) - {run.name for run in runs}:
         raise click.UsageError(f"runs.yaml has no {', '.join(sorted(unknown))}.")
-    end = time.monotonic() + 60 * minutes if minutes else None
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    end = time.monotonic() + 60 * minutes if minutes else float("inf")
     compiler = Compiler(limits=Limits(seconds=3600))
-    for run in runs:
-        if end and time.monotonic() > end:
-            break
-        results[run.name] = _result(run, compiler)
+    for step in (_forecast, _too_large):
+        for run in runs:
+            if time.monotonic() > end:
+                return
+            found = step(run, compiler)
+            if found is not None:
+                print(f"{run.name}: {_line(_write(run.name, found))}", file=sys.stderr, flush=True)
+
+
+def _write(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Put what was found into the results and on the page; what is there of the run now. Others may do so, too."""
+    with (RESULTS.parent / ".results.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        before = results.get(name, {})
+        if "measured" in found:  # all of it, but for what was found of the same program's larger batches
+            same = {"too_large_at"} & set(before) if before.get("key") == found.get("key") else set()
+            results[name] = found | {key: before[key] for key in same}
+        else:
+            results[name] = before | found
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
         PAGE.write_text(page(results))
-        print(f"{run.name}: {_line(results[run.name])}", file=sys.stderr, flush=True)
+        return dict(results[name])
 
 
-def _result(run: Run, compiler: Compiler) -> dict[str, Any]:
+def _forecast(run: Run, compiler: Compiler) -> dict[str, Any]:
     found: dict[str, Any] = {"measured": run.seconds, "dropped_flags": list(run.refused)}
     try:
         plan = _plan(run)
@@ -64,23 +80,29 @@ def _result(run: Run, compiler: Compiler) -> dict[str, Any]:
         judged = verdict(program, plan)
         found |= {"fits": judged.fits, "hbm_bytes": program.memory.total, "compile_seconds": program.seconds}
         if judged.fits and (speed := speed_of(program, plan.config)) is not None:
-            found |= {"forecast": speed.step_seconds, "parts": dict(speed.parts), "notes": list(speed.notes)}
-            found["error"] = speed.step_seconds / run.seconds - 1
-            found["too_large_at"] = _too_large(run, compiler)
+            parts = {name: round(seconds, 4) for name, seconds in speed.parts.items()}
+            found |= {"forecast": round(speed.step_seconds, 4), "parts": parts, "notes": list(speed.notes)}
+            found["error"] = round(speed.step_seconds / run.seconds - 1, 4)
     except (LauncherError, CheckFailed) as error:
         found["refused"] = error.message
     return found
 
 
-def _too_large(run: Run, compiler: Compiler) -> float | None:
+def _too_large(run: Run, compiler: Compiler) -> dict[str, Any] | None:
     """The first batch, doubled from the published one, that is said not to fit."""
+    before = json.loads(RESULTS.read_text())[run.name]
+    if before.get("too_large_at") or not before.get("fits"):
+        return None
     batch = float(run.train["per_device_batch_size"])
-    for _ in range(_DOUBLINGS):
-        batch *= 2
-        plan = _plan(run, f"train.per_device_batch_size={batch:g}")
-        program, _ = compiler.program(plan)
-        if not verdict(program, plan).fits:
-            return batch
+    try:
+        for _ in range(_DOUBLINGS):
+            batch *= 2
+            plan = _plan(run, f"train.per_device_batch_size={batch:g}")
+            program, _ = compiler.program(plan)
+            if not verdict(program, plan).fits:
+                return {"too_large_at": batch}
+    except (LauncherError, CheckFailed) as error:
+        return {"too_large_refused": error.message}
     return None
 
 
@@ -118,7 +140,7 @@ def page(results: dict[str, Any]) -> str:
         if "error" in each:
             lines.append(
                 f"| {name} | {each['measured']:.3f} s | {each['forecast']:.3f} s | {each['error']:+.1%} |"
-                f" {each['too_large_at'] or 'not found'} | {each['libtpu']} |"
+                f" {each.get('too_large_at') or 'not tried'} | {each['libtpu']} |"
             )
         else:
             lines.append(f"| {name} | {each['measured']:.3f} s | {_line(each)} | | | |")

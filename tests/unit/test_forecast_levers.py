@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from launcher.checks.rules import FORECAST_RULES
 from launcher.forecast.changes import Change, changed
 from launcher.forecast.levers import AXES, candidates, levers
-from launcher.forecast.search import RULES
 from launcher.mesh import mesh
 from launcher.models import settings
 from tests.forecasts import LLAMA, plan
@@ -93,7 +93,7 @@ def test_what_cannot_be_shared_out_so_is_forbidden_by_a_rule() -> None:
     wanted = plan(text)
     four = [one for one in of("sharding", text) if one.get("train.ici_tensor_parallelism") == 4]
     assert four
-    assert changed(wanted, Change(four[0], ""), RULES) is None
+    assert changed(wanted, Change(four[0], ""), FORECAST_RULES) is None
 
 
 def test_blocks_only_grow_and_divide_the_sequence() -> None:
@@ -120,6 +120,6 @@ def test_large_blocks_come_with_the_memory_that_they_need() -> None:
 def test_most_candidates_make_a_plan() -> None:
     wanted = plan()
     found = list(candidates(wanted.config, mesh(wanted.config["train"], slices=1, devices=16)))
-    made = [changed(wanted, Change(sets, ""), RULES) for sets in found]
+    made = [changed(wanted, Change(sets, ""), FORECAST_RULES) for sets in found]
     assert sum(one is not None for one in made) > len(found) / 2
     assert all(one is None or settings(one.config["train"])["max_target_length"] == 2048 for one in made)
