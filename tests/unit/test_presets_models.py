@@ -273,12 +273,13 @@ def pairs() -> Iterator[tuple[str, str]]:
 def argument_list(name: str, slice_name: str, folder: Path) -> list[str]:
     """What the trainer gives to MaxText, which is told for how many devices to plan."""
     file = folder / "run.json"
-    file.write_text(json.dumps(plan_launch(run_values(name, slice_name), DEFAULTS).config))
+    user = run_values(name, slice_name)
+    if one_slice(slice_name).kind == "cpu":  # one device
+        user = values.set_value(user, ("train", "ici_tensor_parallelism"), 1, values.Origin("rest.yaml", 1))
+    file.write_text(json.dumps(plan_launch(user, DEFAULTS).config))
     given = dict(argument.split("=", 1) for argument in maxtext_argv(read(file))[2:])
     given["base_output_directory"] = str(folder)
-    if one_slice(slice_name).kind == "cpu":
-        given["ici_tensor_parallelism"] = "1"
-    else:
+    if one_slice(slice_name).kind != "cpu":
         given |= {"compile_topology": maxtext_name(slice_name), "compile_topology_num_slices": "1"}
     return [*maxtext_argv(read(file))[:2], *(f"{key}={value}" for key, value in given.items())]
 
