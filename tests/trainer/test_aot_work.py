@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainer.aot.hlo import HOST, VMEM, HloError, arrays_of, groups_of, pairs_of, parse
-from trainer.aot.work import schedule
+from trainer.aot.work import _taps, schedule
 
 # As libtpu 0.0.46 writes it, shortened: layouts with tilings and memory spaces, comments between the elements of a
 # tuple, metadata of a kernel with its newlines, a loop whose count stands in its condition.
@@ -114,3 +114,37 @@ def test_a_loop_without_a_plain_count_is_refused() -> None:
     text = PROGRAM.replace("%limit = s32[]{:T(128)} constant(32)", "%limit = s32[]{:T(128)} negate(%at)")
     with pytest.raises(HloError, match="no plain trip count"):
         schedule(parse(text), PLACES, (2, 2, 1), (False, False, False))
+
+
+# A collective that v5e's compiler has put into the fusions beside which it goes on.
+FUSED = (Path(__file__).parent / "data" / "fused.hlo").read_text()
+
+
+def test_a_collective_that_goes_on_in_a_multiplication_is_counted_once() -> None:
+    start, product, wait = schedule(parse(FUSED), PLACES, (2, 2, 1), (False, False, False))
+    assert (start["do"], start["of"]["what"], start["of"]["bytes"]) == ("start", "all-gather", 16 * 8 * 2)
+    assert (product["what"], product["flops"], product["cycles"]) == ("matmul", 2 * 64 * 8 * 32, None)
+    assert wait == {"do": "wait", "id": start["id"]}
+
+
+@pytest.mark.parametrize(
+    ("window", "given", "made", "size", "met"),
+    [
+        ({}, 8, 8, 1, 8),
+        # One of 32 heads in each of 32 results: the rest is padding.
+        ({"size": "32", "pad": "31_31", "rhs_reversal": "1"}, 1, 32, 32, 32),
+        # A batch of 8: elements 8 apart, and a kernel that moves by 7.
+        ({"size": "8", "stride": "7", "lhs_dilate": "8"}, 8, 8, 8, 8),
+        # What is summed over: each result meets all of it.
+        ({"size": "8"}, 8, 1, 8, 8),
+    ],
+)
+def test_how_often_a_kernel_meets_something(window: dict[str, str], given: int, made: int, size: int, met: int) -> None:
+    assert _taps(given, made, size, window, 0) == met
+
+
+def test_a_loop_that_the_compiler_has_unrolled_is_done_less_often() -> None:
+    unrolled = PROGRAM.replace("%one = s32[]{:T(128)} constant(1)", "%one = s32[]{:T(128)} constant(2)")
+    assert unrolled != PROGRAM
+    _, loop, _ = schedule(parse(unrolled), PLACES, (2, 2, 1), (False, False, False))
+    assert loop["times"] == 16

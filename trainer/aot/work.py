@@ -42,8 +42,8 @@ Step = dict[str, Any]
 Place = tuple[int, ...]
 """A chip: its slice, then its coordinates in that slice's torus."""
 
-Arrays = Mapping[str, Sequence[Array]]
-"""What each instruction of a computation yields."""
+Among = Mapping[str, Instruction]
+"""A computation's instructions by their names."""
 
 _COLLECTIVES = {
     "all-gather": "all-gather",
@@ -90,11 +90,11 @@ class _Reader:
         yield from self._steps(self._module.entry)
 
     def _steps(self, name: str) -> Iterator[Step]:
-        arrays = {each.name: each.arrays for each in self._module.computations[name]}
-        for each in self._module.computations[name]:
-            yield from self._step(each, arrays)
+        among = {each.name: each for each in self._module.computations[name]}
+        for each in among.values():
+            yield from self._step(each, among)
 
-    def _step(self, each: Instruction, arrays: Arrays) -> Iterator[Step]:
+    def _step(self, each: Instruction, among: Among) -> Iterator[Step]:
         op = each.op
         if op in _FREE:
             return
@@ -114,16 +114,25 @@ class _Reader:
         elif op in _COLLECTIVES:
             yield self._collective(each, _COLLECTIVES[op])
         elif op == "custom-call":
-            yield from self._custom_call(each, arrays)
+            yield from self._custom_call(each, among)
         elif op == "fusion":
-            yield from self._fusion(each, arrays)
+            yield from self._fusion(each, among)
         elif each.cycles is not None or op in _MOVES:
-            yield self._compute(each, _kind_of(op), arrays)
+            yield self._compute(each, _kind_of(op), among)
         # What is left has no window: scalars, and arrays so small that they cost some hundred cycles.
 
-    def _fusion(self, each: Instruction, arrays: Arrays) -> Iterator[Step]:
+    def _fusion(self, each: Instruction, among: Among) -> Iterator[Step]:
         inside = [inner for called in each.called for inner in self._module.walk(called)]
         collectives = [inner for inner in inside if inner.op in _COLLECTIVES]
+        if collectives and each.name.startswith(_FUSED_START):
+            of = self._collective(collectives[0], _COLLECTIVES[collectives[0].op])
+            yield {"do": "start", "id": each.name.removeprefix(_FUSED_START), "of": of}
+            return
+        if each.name.startswith(_FUSED_DONE):
+            yield {"do": "wait", "id": each.name.removeprefix(_FUSED_DONE)}
+            return
+        if collectives and _goes_on(each, among):
+            collectives = []
         products = [inner for inner in inside if inner.op in ("convolution", "dot")]
         started = [inner for inner in inside if inner.op.endswith("-start")]
         for inner in started:
@@ -132,8 +141,9 @@ class _Reader:
             # An all-reduce of which each keeps a part is a reduce-scatter, whatever it is called.
             scatters = inner.op == "all-reduce" and any(other.op == "dynamic-slice" for other in inside)
             yield self._collective(inner, "reduce-scatter" if scatters else _COLLECTIVES[inner.op])
-        if each.cycles is not None or (each.attribute("kind") != "kCustom" and not collectives and not started):
-            yield self._compute(each, "matmul" if products else _kind_of(each.op), arrays, inside, products)
+        plain = each.attribute("kind") != "kCustom" and not collectives and not started
+        if each.cycles is not None or products or plain:
+            yield self._compute(each, "matmul" if products else _kind_of(each.op), among, inside, products)
         elif not collectives and not started:
             # A fusion by an emitter of its own (gather, scatter, sort).
             yield self._kernel(each, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays])
@@ -141,12 +151,12 @@ class _Reader:
             if inner.op.endswith("-done"):
                 yield {"do": "wait", "id": _origin(inner)}
 
-    def _custom_call(self, each: Instruction, arrays: Arrays) -> Iterator[Step]:
+    def _custom_call(self, each: Instruction, among: Among) -> Iterator[Step]:
         target = each.attribute("custom_call_target").strip('"')
         if target in _FREE_TARGETS:
             return
         if each.cycles is not None:
-            yield self._compute(each, "elementwise", arrays)
+            yield self._compute(each, "elementwise", among)
         else:
             yield self._kernel(each, arrays_of(each.attribute("operand_layout_constraints")))
 
@@ -154,7 +164,7 @@ class _Reader:
         self,
         each: Instruction,
         what: str,
-        arrays: Arrays,
+        among: Among,
         inside: Sequence[Instruction] = (),
         products: Sequence[Instruction] = (),
     ) -> Step:
@@ -165,14 +175,14 @@ class _Reader:
             "cycles": each.cycles,
             "flops": sum(_flops(inner, inside) for inner in products),
             "type": _type_of(products, inside),
-            "bytes": self._traffic(each, arrays),
+            "bytes": self._traffic(each, among),
             "plain": each.op != "fusion",
         }
 
-    def _traffic(self, each: Instruction, arrays: Arrays) -> int:
+    def _traffic(self, each: Instruction, among: Among) -> int:
         """Bytes between HBM and the core. Of what is only sliced the slices count, and of what is updated in place
         the update."""
-        operands = [_operand(arrays, *found) for found in _OPERAND.findall(each.arguments)]
+        operands = [_operand(among, *found) for found in _OPERAND.findall(each.arguments)]
         if each.op == "fusion" and each.called and each.called[0] in self._module.computations:
             read, written = _touched(each.called[0], self._module.computations)
         else:
@@ -326,12 +336,30 @@ def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tu
     return reads, {number: written(each) for number, each in enumerate(results)}
 
 
+# A collective whose steps the compiler has put into the fusions beside which it goes on.
+_FUSED_START, _FUSED_DONE = "async-collective-start", "async-collective-done"
+
+
+def _goes_on(each: Instruction, among: Among) -> bool:
+    """Whether a fusion has a step of a collective that another one has started."""
+    for name in each.operands:
+        source = among.get(name)
+        if source is not None and source.op == "get-tuple-element":
+            source = among.get(source.operands[0])
+        if source is None or source.op != "fusion":
+            continue
+        # Where each step takes over from another, the first has the collective's state from its start.
+        if source.name.startswith(_FUSED_START) or (len(source.arrays) > 5 and _goes_on(source, among)):
+            return True
+    return False
+
+
 _OPERAND = re.compile(r"%([\w.\-]+)(?:#(\d+))?")
 """An operand; %name#2 is the element 2 of a tuple, as XLA's dumps write it."""
 
 
-def _operand(arrays: Arrays, name: str, element: str) -> Sequence[Array]:
-    found = arrays.get(name, ())
+def _operand(among: Among, name: str, element: str) -> Sequence[Array]:
+    found = among[name].arrays if name in among else ()
     return found[int(element) : int(element) + 1] if element else found
 
 
