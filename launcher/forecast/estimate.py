@@ -24,7 +24,7 @@ from launcher.forecast.program import Memory
 from launcher.forecast.step_time import ATTENTION, DCN, HOST, ICI
 from launcher.mesh import Mesh, MeshError, assigned, mesh, rules
 
-MEMORY_DOUBT = 1.25
+MEMORY_DOUBT = 1.3
 """An estimate of the memory that is over by so much still gets its compile."""
 SPEED_DOUBT, UNLIKE_DOUBT = 1.1, 1.3
 """A config may be faster than its estimate by so much; by more where its parameters lie differently, or where only one
