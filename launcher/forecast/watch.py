@@ -84,7 +84,7 @@ class _Lines:
 
     def begin(self, what: str) -> None:
         self._what = what
-        self.say(f"Compiling {what}: a few minutes, once.")
+        self.say(f"Compiling {what}: half a minute or more, once.")
 
     def phase(self, name: str) -> None:
         if name in ("compiling", "waiting"):

@@ -220,7 +220,7 @@ def test_a_real_forecast(launcher: Launcher, cache: Cache) -> None:
     arguments = ("forecast", "-f", "models/tiny", "-f", "slices/v6e-2x2", "-o", "json")
     result = launcher(*arguments, seconds=800)
     assert result.code == 0, result.err
-    assert result.err.splitlines()[0] == "Compiling default on v6e 2x2: a few minutes, once."
+    assert result.err.splitlines()[0] == "Compiling default on v6e 2x2: half a minute or more, once."
     data = result.json
     assert (data["fits"], data["cached"], data["chips"], data["devices"]) == (True, False, 4, 4)
     # The memory of a toy: 4 million parameters with their optimizer, and a GiB that is the compiler's of 32.

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,11 @@ class Done:
         return self.lines[-1]
 
 
-def _compile(folder: Path, tree: dict[str, Any], **env: str) -> Done:
+def _compile(folder: Path, tree: dict[str, Any], *options: str, **env: str) -> Done:
     config, out = folder / "run.json", folder / "out.json"
     config.write_text(json.dumps(tree))
     done = subprocess.run(
-        [sys.executable, "-m", "trainer.aot", str(config), str(out)],
+        [sys.executable, "-m", "trainer.aot", str(config), str(out), *options],
         cwd=CHECKOUT,
         env={**os.environ, **env},
         capture_output=True,
@@ -112,10 +113,31 @@ def test_the_memory_adds_up_and_the_compiler_says_what_there_is(compiled: tuple[
     # 1.44 million parameters and two moments of them in float32, over four chips.
     assert memory["arguments"] == pytest.approx(1443072 * 3 * 4 / 4, rel=0.02)
     assert memory["aliased"] == pytest.approx(memory["outputs"], rel=0.01)
-    parts = memory["arguments"] + memory["outputs"] - memory["aliased"] + memory["temporaries"] + memory["code"]
+    parts = memory["arguments"] + memory["outputs"] - memory["aliased"] + memory["temporaries"]
+    assert memory["code"] is None  # it was not made
     assert memory["total"] == parts < memory["capacity"] == int(31.24 * 2**30)
     assert compiled[0].program["fits"] is True
     assert memory["host"] == {"arguments": 0, "outputs": 0, "aliased": 0, "temporaries": 0}
+
+
+def test_a_compile_that_is_finished_says_the_same_and_its_cycles(compiled: tuple[Done, Path], tmp_path: Path) -> None:
+    early = compiled[0].program
+    flags = {"LIBTPU_INIT_ARGS": "--xla_tpu_scoped_vmem_limit_kib=65536"}
+    finished = _compile(tmp_path, _tree(flags), "--finish").program
+    assert early is not None and finished is not None
+    assert (early["finished"], finished["finished"]) == (False, True)
+    assert {**finished["memory"], "code": None} == early["memory"]
+    assert finished["memory"]["code"] > 0
+    assert finished["buffers"] == early["buffers"]
+
+    def products(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for step in steps:
+            yield from products(step["steps"]) if step["do"] == "loop" else [step] if step.get("flops") else []
+
+    ours, theirs = list(products(early["work"])), list(products(finished["work"]))
+    assert sum(step["flops"] for step in ours) == sum(step["flops"] for step in theirs) > 0
+    assert all(step["cycles"] is None for step in ours)
+    assert all(step["cycles"] > 0 for step in theirs)
 
 
 def test_the_largest_buffers_have_names(compiled: tuple[Done, Path]) -> None:
@@ -235,6 +257,8 @@ def test_the_arguments_are_the_runs_but_for_what_needs_chips_or_writes(tmp_path:
         "jax_cache_dir",
         "managed_mldiagnostics",
         "quantization_local_shard_count",
+        "tokenizer_path",
+        "tokenizer_type",
         "use_vertex_tensorboard",
     }
     assert (found["compile_topology"], found["compile_topology_num_slices"]) == ('"v6e:2x2"', "1")
@@ -255,7 +279,7 @@ def test_the_environment_is_the_pods_and_not_this_shells(tmp_path: Path) -> None
         "HOME": "/h",
         "LIBTPU_INIT_ARGS": "--xla_a=1",
         "JAX_ENABLE_X64": "1",
-        "XLA_FLAGS": "--xla_dump_to=/tmp/here",
+        "XLA_FLAGS": "--xla_dump_to=/tmp/here --xla_dump_compact_gte=false",
         **_HERE,
     }
 
@@ -306,4 +330,5 @@ def test_the_config_that_maxtext_makes_of_them_is_the_runs(tmp_path: Path, slice
         "compile_topology",
         "compile_topology_num_slices",
         "jax_cache_dir",
+        "tokenizer_path",
     ]
