@@ -60,7 +60,7 @@ goldens: setup ## Write anew what was reviewed: the presets' renders, the comman
 	@.venv/bin/python -m tests.charts.goldens
 	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/cli/test_help.py
 
-forecast-proof: setup ## Forecast published runs, beside what was measured (hours; ended and begun again at will)
+forecast-proof: setup ## Forecast published runs, beside what was measured (an hour; ended and begun again at will)
 	@.venv/bin/python -m tests.forecast_proof $(RUNS)
 
 bench: setup ## Measure what the README promises, as ratios in one run

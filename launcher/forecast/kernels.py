@@ -54,7 +54,7 @@ def attention_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
     going_back = {"dkv": 5 if len(whole) > 2 else 4, "dq": 3}
     products = next((count for part, count in going_back.items() if part in name), 2)
     # The mask's blocks: as a map of them, or as a list of those that are done.
-    grid = next((dims for kind, dims in step["operands"] if kind == "s8"), [])
+    grid: Sequence[int] = next((dims for kind, dims in step["operands"] if kind == "s8"), [])
     done = _done(options, name, length, keys[-2], grid)
     return products * 2.0 * math.prod(queries[:-2]) * length * keys[-2] * head * done, head
 
