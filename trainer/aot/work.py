@@ -131,7 +131,7 @@ class _Reader:
         if each.name.startswith(_FUSED_DONE):
             yield {"do": "wait", "id": each.name.removeprefix(_FUSED_DONE)}
             return
-        if collectives and _goes_on(each, among):
+        if collectives and _goes_on(each):
             collectives = []
         products = [inner for inner in inside if inner.op in ("convolution", "dot")]
         started = [inner for inner in inside if inner.op.endswith("-start")]
@@ -340,18 +340,10 @@ def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tu
 _FUSED_START, _FUSED_DONE = "async-collective-start", "async-collective-done"
 
 
-def _goes_on(each: Instruction, among: Among) -> bool:
-    """Whether a fusion has a step of a collective that another one has started."""
-    for name in each.operands:
-        source = among.get(name)
-        if source is not None and source.op == "get-tuple-element":
-            source = among.get(source.operands[0])
-        if source is None or source.op != "fusion":
-            continue
-        # Where each step takes over from another, the first has the collective's state from its start.
-        if source.name.startswith(_FUSED_START) or (len(source.arrays) > 5 and _goes_on(source, among)):
-            return True
-    return False
+def _goes_on(each: Instruction) -> bool:
+    """Whether a fusion has a step of a collective that another one has started, before a loop perhaps: it passes the
+    collective's semaphores on."""
+    return sum(array.type == "u32" and not array.dims for array in each.arrays) >= 2
 
 
 _OPERAND = re.compile(r"%([\w.\-]+)(?:#(\d+))?")
