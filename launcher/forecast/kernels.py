@@ -16,27 +16,47 @@ from launcher.forecast.constants import FASTER_BY_TYPE, KERNEL_EFFICIENCY
 
 def kernel_seconds(step: Mapping[str, Any], chip: Chip) -> float | None:
     """The seconds of a kernel, None where it is none that is known here."""
-    work = attention_flops(step) if is_attention(step) else grouped_flops(step)
+    if not is_attention(step):
+        return _grouped_seconds(step, chip)
+    work = attention_flops(step)
     if work is None:
         return None
     flops, head = work
-    faster = 1.0 if is_attention(step) else FASTER_BY_TYPE.get(_matrices(step["operands"])[0][0], 1.0)
-    filled = min(1.0, head / chip.matrix_unit)
-    return flops / (chip.peak * faster * KERNEL_EFFICIENCY * filled)
+    return flops / (chip.peak * KERNEL_EFFICIENCY * min(1.0, head / chip.matrix_unit))
 
 
 def is_attention(step: Mapping[str, Any]) -> bool:
     return "splash" in step["name"] or "flash" in step["name"]
 
 
-def grouped_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
-    """FLOPs of a grouped matrix multiplication (megablox's gmm and tgmm: rows of each expert by its weights), and the
-    smallest side of what is multiplied. They say of themselves how they are tiled."""
-    matrices, results = _matrices(step["operands"]), _matrices(step["results"])
-    if "tiling" not in step["options"] or len(matrices) < 2 or not results:
+def grouped_tiles(step: Mapping[str, Any]) -> tuple[int, Sequence[int]] | None:
+    """Of a grouped matrix multiplication (megablox's gmm and tgmm: rows of each expert by its weights) the number of
+    tiles that it does, and a tile's [rows, deep, wide]. It says of itself how it is tiled.
+
+    A tile is done whole, also at an edge, and one in which the rows of two experts meet is done for each of them: with
+    many experts and few rows that is several times what would have to be multiplied.
+    """
+    tiling, matrices = step["options"].get("tiling"), [dims for _, dims in _matrices(step["operands"])]
+    experts = next((dims for _, dims in [*step["results"], *step["operands"]] if len(dims) == 3), None)
+    if not isinstance(tiling, Mapping) or len(matrices) < 2 or experts is None:
         return None
-    rows, wide = matrices[0][1], results[0][1][-1]
-    return 2.0 * math.prod(rows) * wide, min(rows[-1], wide)
+    tile = [tiling[f"tile_{side}"] for side in ("m", "k", "n")]
+    rows = math.ceil(matrices[0][0] / tile[0]) + experts[0] - 1
+    deep, wide = experts[1:] if not step["options"].get("transpose_rhs") else reversed(experts[1:])
+    return rows * math.ceil(deep / tile[1]) * math.ceil(wide / tile[2]), tile
+
+
+def _grouped_seconds(step: Mapping[str, Any], chip: Chip) -> float | None:
+    work = grouped_tiles(step)
+    if work is None:
+        return None
+    tiles, (rows, deep, wide) = work
+    kind = _matrices(step["operands"])[0][0]
+    multiplied = 2.0 * rows * deep * wide / (chip.peak * FASTER_BY_TYPE.get(kind, 1.0) * KERNEL_EFFICIENCY)
+    # Each of the two things that a tile multiplies is read for it.
+    gradients = any(len(dims) == 3 for _, dims in step["results"])
+    read = rows * (deep + wide) if gradients else deep * (rows + wide)
+    return tiles * max(multiplied, read * _BYTES.get(kind, 1) / chip.hbm)
 
 
 def attention_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
@@ -58,6 +78,8 @@ def attention_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
     done = _done(options, name, length, keys[-2], grid)
     return products * 2.0 * math.prod(queries[:-2]) * length * keys[-2] * head * done, head
 
+
+_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 _SEQUENCE_LAST = 2
 """Of a kernel's layouts the one in which an operand is [..., head, length]."""

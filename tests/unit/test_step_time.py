@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from launcher.forecast.chips import Chip
-from launcher.forecast.kernels import attention_flops, grouped_flops, kernel_seconds
+from launcher.forecast.kernels import attention_flops, grouped_tiles, kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds
 from launcher.forecast.step_time import DCN, HOST, ICI, step_time
 
@@ -160,26 +161,45 @@ def test_a_batch_of_one_is_left_out_of_attentions_operands() -> None:
     assert one == (2 * 2 * 4 * 1024 * 1024 * 64, 64)
 
 
+ROWS, WEIGHTS = [4096, 512], [8, 512, 1024]
+
+
 @pytest.mark.parametrize(
-    ("operands", "result"),
+    ("operands", "result", "turned"),
     [
-        # Rows of all experts by each expert's weights; going back, the weights' gradients.
-        ([["bf16", [4096, 512]], ["bf16", [8, 512, 1024]]], [4096, 1024]),
-        ([["bf16", [4096, 512]], ["bf16", [4096, 1024]]], [8, 512, 1024]),
+        # Rows of all experts by each expert's weights; going back, the same with the weights turned round, and the
+        # weights' gradients.
+        ([ROWS, WEIGHTS], [4096, 1024], False),
+        ([[4096, 1024], WEIGHTS], ROWS, True),
+        ([ROWS, [4096, 1024]], WEIGHTS, None),
     ],
 )
-def test_a_grouped_multiplication(operands: list[Any], result: list[int]) -> None:
+def test_a_grouped_multiplication(operands: list[Any], result: list[int], turned: bool | None) -> None:
     step = {
         "name": "shard_map",
-        "operands": [["s32", []], ["s32", [9]], *operands],
+        "operands": [["s32", []], ["s32", [9]], *(["bf16", dims] for dims in operands)],
         "results": [["bf16", result]],
-        "options": {"tiling": {"tile_m": 512}},
+        "options": {"tiling": {"tile_m": 512, "tile_k": 256, "tile_n": 256}, "transpose_rhs": turned},
         "fusion": False,
     }
-    assert grouped_flops(step) == (2 * 4096 * 512 * 1024, 512)
-    seconds, faster = (
-        kernel_seconds(step, CHIP),
-        kernel_seconds({**step, "operands": [["s8", dims] for _, dims in operands]}, CHIP),
-    )
-    assert seconds is not None and faster == pytest.approx(seconds / 2)
+    # 8 tiles of rows, and 7 done a second time for the expert that begins in them.
+    assert grouped_tiles(step) == (15 * 2 * 4, [512, 256, 256])
+    fast = replace(CHIP, hbm=1e15)  # so that reading takes less than multiplying
+    seconds = kernel_seconds(step, fast)
+    assert seconds is not None and seconds == pytest.approx(120 * 2 * 512 * 256 * 256 / (0.7 * 1e12))
+    assert kernel_seconds({**step, "operands": [["s8", dims] for dims in operands]}, fast) == pytest.approx(seconds / 2)
+    slow = replace(CHIP, hbm=1e9)
+    read = 512 * (256 + 256) if turned is None else 256 * (512 + 256)
+    assert kernel_seconds(step, slow) == pytest.approx(120 * read * 2 / 1e9)
     assert kernel_seconds({**step, "options": {}}, CHIP) is None
+
+
+def test_the_edges_of_a_grouped_multiplication_are_done_whole() -> None:
+    """1408 columns are two tiles of 1024: DeepSeek's experts."""
+    step = {
+        "name": "gmm",
+        "operands": [["bf16", [12288, 2048]], ["bf16", [64, 2048, 1408]]],
+        "results": [["bf16", [12288, 1408]]],
+        "options": {"tiling": {"tile_m": 512, "tile_k": 1024, "tile_n": 1024}, "transpose_rhs": False},
+    }
+    assert grouped_tiles(step) == (87 * 2 * 2, [512, 1024, 1024])  # the kernel has 87 entries for its tiles of rows
