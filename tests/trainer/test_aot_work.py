@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from trainer.aot.flops import _taps
 from trainer.aot.hlo import HOST, VMEM, HloError, arrays_of, groups_of, pairs_of, parse
-from trainer.aot.work import _taps, schedule
+from trainer.aot.work import schedule
 
 # As libtpu 0.0.46 writes it, shortened: layouts with tilings and memory spaces, comments between the elements of a
 # tuple, metadata of a kernel with its newlines, a loop whose count stands in its condition.
@@ -124,6 +125,8 @@ def test_a_collective_that_goes_on_in_a_multiplication_is_counted_once() -> None
     start, product, wait = schedule(parse(FUSED), PLACES, (2, 2, 1), (False, False, False))
     assert (start["do"], start["of"]["what"], start["of"]["bytes"]) == ("start", "all-gather", 16 * 8 * 2)
     assert (product["what"], product["flops"], product["cycles"]) == ("matmul", 2 * 64 * 8 * 32, None)
+    # What it multiplies, of the weights only the slice, and its result; not what the collective moves meanwhile.
+    assert product["bytes"] == 2 * (64 * 8 + 8 * 32 + 64 * 32)
     assert wait == {"do": "wait", "id": start["id"]}
 
 

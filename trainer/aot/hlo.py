@@ -15,6 +15,17 @@ from functools import cached_property
 HBM, VMEM, SMEM, HOST = 0, 1, 2, 5
 """Memory spaces in a layout's S(n); a layout without one is in HBM."""
 
+COLLECTIVES = {
+    "all-gather": "all-gather",
+    "all-reduce": "all-reduce",
+    "reduce-scatter": "reduce-scatter",
+    "all-to-all": "all-to-all",
+    "ragged-all-to-all": "all-to-all",
+    "collective-permute": "permute",
+    "collective-broadcast": "all-gather",
+}
+"""The instructions by which devices exchange arrays, and what each is like."""
+
 _BYTES = {
     **dict.fromkeys(("pred", "s8", "u8", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e4m3b11fnuz"), 1.0),
     **dict.fromkeys(("s4", "u4", "f4e2m1fn"), 0.5),

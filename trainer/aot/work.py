@@ -32,28 +32,18 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from trainer.aot.hlo import HBM, HOST, Array, Instruction, Module, arrays_of, groups_of, pairs_of
+from trainer.aot.flops import flops, type_of
+from trainer.aot.hlo import COLLECTIVES, HOST, Array, Instruction, Module, arrays_of, groups_of, pairs_of
+from trainer.aot.traffic import Among, traffic
 
 Step = dict[str, Any]
 Place = tuple[int, ...]
 """A chip: its slice, then its coordinates in that slice's torus."""
 
-Among = Mapping[str, Instruction]
-"""A computation's instructions by their names."""
-
-_COLLECTIVES = {
-    "all-gather": "all-gather",
-    "all-reduce": "all-reduce",
-    "reduce-scatter": "reduce-scatter",
-    "all-to-all": "all-to-all",
-    "ragged-all-to-all": "all-to-all",
-    "collective-permute": "permute",
-    "collective-broadcast": "all-gather",
-}
 # Instructions that only name what is there, or are scalars' arithmetic on the scalar unit beside the rest.
 _FREE = {
     "parameter",
@@ -111,8 +101,8 @@ class _Reader:
                 yield {"do": "wait", "id": _origin(each)}
         elif op.endswith("-start"):
             yield {"do": "start", "id": each.name, "of": self._started(each)}
-        elif op in _COLLECTIVES:
-            yield self._collective(each, _COLLECTIVES[op])
+        elif op in COLLECTIVES:
+            yield self._collective(each, COLLECTIVES[op])
         elif op == "custom-call":
             yield from self._custom_call(each, among)
         elif op == "fusion":
@@ -123,9 +113,9 @@ class _Reader:
 
     def _fusion(self, each: Instruction, among: Among) -> Iterator[Step]:
         inside = [inner for called in each.called for inner in self._module.walk(called)]
-        collectives = [inner for inner in inside if inner.op in _COLLECTIVES]
+        collectives = [inner for inner in inside if inner.op in COLLECTIVES]
         if collectives and each.name.startswith(_FUSED_START):
-            of = self._collective(collectives[0], _COLLECTIVES[collectives[0].op])
+            of = self._collective(collectives[0], COLLECTIVES[collectives[0].op])
             yield {"do": "start", "id": each.name.removeprefix(_FUSED_START), "of": of}
             return
         if each.name.startswith(_FUSED_DONE):
@@ -140,7 +130,7 @@ class _Reader:
         for inner in collectives:
             # An all-reduce of which each keeps a part is a reduce-scatter, whatever it is called.
             scatters = inner.op == "all-reduce" and any(other.op == "dynamic-slice" for other in inside)
-            yield self._collective(inner, "reduce-scatter" if scatters else _COLLECTIVES[inner.op])
+            yield self._collective(inner, "reduce-scatter" if scatters else COLLECTIVES[inner.op])
         plain = each.attribute("kind") != "kCustom" and not collectives and not started
         if each.cycles is not None or products or plain:
             yield self._compute(each, "matmul" if products else _kind_of(each.op), among, inside, products)
@@ -173,28 +163,11 @@ class _Reader:
             "what": what,
             "name": _label(each),
             "cycles": each.cycles,
-            "flops": sum(_flops(inner, inside) for inner in products),
-            "type": _type_of(products, inside),
-            "bytes": self._traffic(each, among),
+            "flops": sum(flops(inner, inside) for inner in products),
+            "type": type_of(products, inside),
+            "bytes": traffic(each, among, self._module.computations),
             "plain": each.op != "fusion",
         }
-
-    def _traffic(self, each: Instruction, among: Among) -> int:
-        """Bytes between HBM and the core. Of what is only sliced the slices count, and of what is updated in place
-        the update."""
-        operands = [_operand(among, *found) for found in _OPERAND.findall(each.arguments)]
-        if each.op == "fusion" and each.called and each.called[0] in self._module.computations:
-            read, written = _touched(each.called[0], self._module.computations)
-        else:
-            read, written = _touched_alone(each, operands)
-        moved = 0
-        for number, found in enumerate(operands):
-            whole = sum(array.bytes for array in found if array.space == HBM)
-            moved += min(whole, read.get(number, whole))
-        for number, array in enumerate(each.arrays):
-            if array.space == HBM:
-                moved += min(array.bytes, written.get(number, array.bytes))
-        return moved
 
     def _kernel(self, each: Instruction, operands: Sequence[Array]) -> Step:
         found = re.search(r'"xprof_metadata":"(\{.*?\})"', each.attributes)
@@ -211,16 +184,16 @@ class _Reader:
 
     def _started(self, each: Instruction) -> Step:
         kind = each.op.removesuffix("-start")
-        if kind in _COLLECTIVES:
-            return self._collective(each, _COLLECTIVES[kind])
+        if kind in COLLECTIVES:
+            return self._collective(each, COLLECTIVES[kind])
         if kind in _TRANSFERS:
             # The result is (target, source, …) of a copy, and (what is updated, the update, …) of an update.
             return _transfer(each.arrays, kind in ("copy", "dynamic-update-slice") and each.arrays[0].space == HOST)
         # A computation of its own beside the core's, on the sparse core for one.
         inside = [inner for called in each.called for inner in self._module.walk(called)]
         for inner in inside:
-            if (name := inner.op.removesuffix("-start")) in _COLLECTIVES:
-                return self._collective(inner, _COLLECTIVES[name])
+            if (name := inner.op.removesuffix("-start")) in COLLECTIVES:
+                return self._collective(inner, COLLECTIVES[name])
         for inner in inside:
             if inner.op in _TRANSFERS:
                 return _transfer(each.arrays, inner.arrays[0].space == HOST)
@@ -293,47 +266,7 @@ def json_of(text: str) -> dict[str, Any]:
 
 
 _TRANSFERS = {"copy", "slice", "dynamic-slice", "dynamic-update-slice"}
-_SLICES = {"dynamic-slice", "slice", "gather"}
 _MOVES = {"copy", "dynamic-slice", "dynamic-update-slice", "slice", "concatenate", "transpose", "reduce", "pad"}
-_SAME = {"bitcast", "get-tuple-element", "reshape"}
-
-
-def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tuple[dict[int, int], dict[int, int]]:
-    """Bytes that the fusion of that computation reads of each of its parameters, and writes of each of its results."""
-    body = computations[name]
-    users: dict[str, list[Instruction]] = {}
-    by_name = {each.name: each for each in body}
-    for each in body:
-        for name in set(each.operands):
-            users.setdefault(name, []).append(each)
-
-    def read(each: Instruction) -> int:
-        total = 0
-        for user in users.get(each.name, ()):
-            if user.op in _SLICES and user.operands[0] == each.name:
-                total += user.bytes
-            elif user.op in _SAME:
-                total += read(user)
-            elif user.op == "fusion" and len(user.operands) == 1 and user.bytes == each.bytes:
-                total += read(user)  # lays it out otherwise
-            elif user.op == "fusion" and user.called and user.called[0] in computations:
-                inner, _ = _touched(user.called[0], computations)
-                total += inner.get(user.operands.index(each.name), each.bytes)
-            elif user.op != "dynamic-update-slice" or user.operands[0] != each.name:
-                return each.bytes
-        return min(total, each.bytes)
-
-    def written(each: Instruction) -> int:
-        while each.op in _SAME and each.operands and each.operands[0] in by_name:
-            each = by_name[each.operands[0]]
-        if each.op == "dynamic-update-slice" and each.operands[1] in by_name:
-            return by_name[each.operands[1]].bytes
-        return each.bytes
-
-    reads = {int(each.arguments): read(each) for each in body if each.op == "parameter"}
-    root = next(each for each in body if each.is_root)
-    results = [by_name[name] for name in root.operands if name in by_name] if root.op == "tuple" else [root]
-    return reads, {number: written(each) for number, each in enumerate(results)}
 
 
 # A collective whose steps the compiler has put into the fusions beside which it goes on.
@@ -344,34 +277,6 @@ def _goes_on(each: Instruction) -> bool:
     """Whether a fusion has a step of a collective that another one has started, before a loop perhaps: it passes the
     collective's semaphores on."""
     return sum(array.type == "u32" and not array.dims for array in each.arrays) >= 2
-
-
-_OPERAND = re.compile(r"%([\w.\-]+)(?:#(\d+))?")
-"""An operand; %name#2 is the element 2 of a tuple, as XLA's dumps write it."""
-
-
-def _operand(among: Among, name: str, element: str) -> Sequence[Array]:
-    found = among[name].arrays if name in among else ()
-    return found[int(element) : int(element) + 1] if element else found
-
-
-def _touched_alone(each: Instruction, operands: Sequence[Sequence[Array]]) -> tuple[dict[int, int], dict[int, int]]:
-    """The same, of an instruction in no fusion."""
-    if each.op in _SLICES:
-        return {0: each.bytes}, {}
-    if each.op == "dynamic-update-slice" and len(operands) > 1:
-        return {0: 0}, {0: sum(array.bytes for array in operands[1])}
-    return {}, {}
-
-
-def _type_of(products: Sequence[Instruction], inside: Sequence[Instruction]) -> str:
-    """What the matrix unit is given: the type of the narrower side of the first product."""
-    if not products:
-        return ""
-    arrays = {each.name: each.arrays[0] for each in inside if each.arrays}
-    sides = [arrays[name] for name in products[0].operands if name in arrays]
-    narrow = min(sides, key=lambda side: side.bytes / max(1, math.prod(side.dims)), default=None)
-    return narrow.type if narrow else ""
 
 
 def _origin(done: Instruction) -> str:
@@ -396,56 +301,3 @@ def _kind_of(op: str) -> str:
 
 def _label(each: Instruction) -> str:
     return each.op_name or each.name
-
-
-def _flops(each: Instruction, inside: Sequence[Instruction]) -> int:
-    """2 x the multiplications of a convolution or a dot: its results times what each of them sums over."""
-    shapes = {other.name: other.arrays[0].dims for other in inside if other.arrays}
-    operands = [shapes[name] for name in each.operands if name in shapes]
-    if len(operands) != 2:
-        return 0
-    left, right = operands
-    results = math.prod(each.arrays[0].dims)
-    if each.op == "dot":
-        summed = [int(axis) for axis in re.findall(r"\d+", each.attribute("lhs_contracting_dims"))]
-        return 2 * results * math.prod(left[axis] for axis in summed)
-    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", each.attribute("dim_labels"))
-    if labels is None:
-        return 0
-    window = dict(re.findall(r"(\w+)=(\S+)", each.attribute("window").strip("{}")))
-    taps = 1.0
-    for axis in (label for label in labels[2] if label.isdigit()):
-        at = int(axis)
-        given = left[labels[1].index(axis)]
-        made = each.arrays[0].dims[labels[3].index(axis)]
-        taps *= _taps(given, made, right[labels[2].index(axis)], window, at) / made
-    return round(2 * results * right[labels[2].index("i")] * taps)
-
-
-def _taps(given: int, made: int, size: int, window: Mapping[str, str], axis: int) -> int:
-    """How often a kernel of `size` meets one of the `given` elements along an axis, over the `made` results.
-
-    The compiler writes a batch as an axis whose kernel meets one element only: the others are padding, or fall
-    between elements that are dilated.
-    """
-
-    def of(name: str, default: str) -> str:
-        return window[name].split("x")[axis] if name in window else default
-
-    stride, before = int(of("stride", "1")), int(of("pad", "0_0").split("_")[0])
-    apart, between = int(of("lhs_dilate", "1")), int(of("rhs_dilate", "1"))
-    if stride == apart == between == 1 and size == 1 and before == 0:
-        return made
-    met = 0
-    for tap in range(size):
-        # result x stride + tap x between - before is a multiple of `apart` below given x apart
-        shift = tap * between - before
-        first = max(0, math.ceil(-shift / stride))
-        last = min(made - 1, ((given - 1) * apart - shift) // stride)
-        step = apart // math.gcd(apart, stride)
-        found = next(
-            (r for r in range(first, min(last, first + step - 1) + 1) if (r * stride + shift) % apart == 0), None
-        )
-        if found is not None:
-            met += (last - found) // step + 1
-    return met

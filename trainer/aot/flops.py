@@ -1,0 +1,72 @@
+"""How much a convolution or a dot multiplies, and in which type."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from trainer.aot.hlo import Instruction
+
+
+def flops(each: Instruction, inside: Sequence[Instruction]) -> int:
+    """2 x the multiplications of a convolution or a dot: its results times what each of them sums over."""
+    shapes = {other.name: other.arrays[0].dims for other in inside if other.arrays}
+    operands = [shapes[name] for name in each.operands if name in shapes]
+    if len(operands) != 2:
+        return 0
+    left, right = operands
+    results = math.prod(each.arrays[0].dims)
+    if each.op == "dot":
+        summed = [int(axis) for axis in re.findall(r"\d+", each.attribute("lhs_contracting_dims"))]
+        return 2 * results * math.prod(left[axis] for axis in summed)
+    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", each.attribute("dim_labels"))
+    if labels is None:
+        return 0
+    window = dict(re.findall(r"(\w+)=(\S+)", each.attribute("window").strip("{}")))
+    taps = 1.0
+    for axis in (label for label in labels[2] if label.isdigit()):
+        at = int(axis)
+        given = left[labels[1].index(axis)]
+        made = each.arrays[0].dims[labels[3].index(axis)]
+        taps *= _taps(given, made, right[labels[2].index(axis)], window, at) / made
+    return round(2 * results * right[labels[2].index("i")] * taps)
+
+
+def _taps(given: int, made: int, size: int, window: Mapping[str, str], axis: int) -> int:
+    """How often a kernel of `size` meets one of the `given` elements along an axis, over the `made` results.
+
+    The compiler writes a batch as an axis whose kernel meets one element only: the others are padding, or fall
+    between elements that are dilated.
+    """
+
+    def of(name: str, default: str) -> str:
+        return window[name].split("x")[axis] if name in window else default
+
+    stride, before = int(of("stride", "1")), int(of("pad", "0_0").split("_")[0])
+    apart, between = int(of("lhs_dilate", "1")), int(of("rhs_dilate", "1"))
+    if stride == apart == between == 1 and size == 1 and before == 0:
+        return made
+    met = 0
+    for tap in range(size):
+        # result x stride + tap x between - before is a multiple of `apart` below given x apart
+        shift = tap * between - before
+        first = max(0, math.ceil(-shift / stride))
+        last = min(made - 1, ((given - 1) * apart - shift) // stride)
+        step = apart // math.gcd(apart, stride)
+        found = next(
+            (r for r in range(first, min(last, first + step - 1) + 1) if (r * stride + shift) % apart == 0), None
+        )
+        if found is not None:
+            met += (last - found) // step + 1
+    return met
+
+
+def type_of(products: Sequence[Instruction], inside: Sequence[Instruction]) -> str:
+    """What the matrix unit is given: the type of the narrower side of the first product."""
+    if not products:
+        return ""
+    arrays = {each.name: each.arrays[0] for each in inside if each.arrays}
+    sides = [arrays[name] for name in products[0].operands if name in arrays]
+    narrow = min(sides, key=lambda side: side.bytes / max(1, math.prod(side.dims)), default=None)
+    return narrow.type if narrow else ""
