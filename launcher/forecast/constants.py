@@ -3,9 +3,9 @@
 They were chosen by the steps of docs/reference/forecast-proof.md. Between their neighbours the errors hardly change.
 """
 
-MATMUL_EFFICIENCY = 0.8
+MATMUL_EFFICIENCY = {128: 0.9, 256: 0.8}
 """How much of the matrix unit, or of HBM where that is the limit, a multiplication of the compiler's keeps busy, where
-the compiler has not reckoned its cycles."""
+the compiler has not reckoned its cycles; by the side of the unit, of which the larger is harder to fill."""
 
 KERNEL_EFFICIENCY = 0.7
 """How much of the matrix unit attention and grouped multiplications keep busy, beside what small heads leave empty."""

@@ -75,7 +75,7 @@ def compute_seconds(step: Step, chip: Chip) -> float:
     if step["what"] != "matmul":
         return float(moved)
     peak = chip.peak * FASTER_BY_TYPE.get(step["type"], 1.0)
-    return float(max(step["bytes"] / chip.hbm, step["flops"] / peak) / MATMUL_EFFICIENCY)
+    return float(max(step["bytes"] / chip.hbm, step["flops"] / peak) / MATMUL_EFFICIENCY[chip.matrix_unit])
 
 
 class _Player:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import statistics
 import sys
 import time
@@ -25,6 +26,7 @@ from launcher.forecast.child import Limits
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.fit import verdict
 from launcher.forecast.forecast import speed_of
+from launcher.forecast.program import Program
 from launcher.forecast.request import request
 from launcher.plan import CheckFailed, LaunchPlan, plan_launch
 from launcher.values import files as values
@@ -61,9 +63,9 @@ def _write(name: str, found: dict[str, Any]) -> dict[str, Any]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         before = results.get(name, {})
-        if "measured" in found:  # all of it, but for what was found of the same program's larger batches
-            same = {"too_large_at"} & set(before) if before.get("key") == found.get("key") else set()
-            results[name] = found | {key: before[key] for key in same}
+        if "measured" in found:  # all of it, but for what was found of larger batches of a program of the same size
+            same = all(before.get(key) == found.get(key) for key in ("libtpu", "hbm_bytes"))
+            results[name] = found | {key: before[key] for key in {"too_large_at"} & set(before) if same}
         else:
             results[name] = before | found
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
@@ -89,14 +91,16 @@ def _forecast(run: Run, compiler: Compiler) -> dict[str, Any]:
 
 
 def _too_large(run: Run, compiler: Compiler) -> dict[str, Any] | None:
-    """The first batch, doubled from the published one, that is said not to fit."""
+    """A batch, doubled from the published one again and again, that is said not to fit: those that are far from filling
+    the chip are left out."""
     before = json.loads(RESULTS.read_text())[run.name]
     if before.get("too_large_at") or not before.get("fits"):
         return None
     batch = float(run.train["per_device_batch_size"])
     try:
+        program, _ = compiler.program(_plan(run))
         for _ in range(_DOUBLINGS):
-            batch *= 2
+            batch *= 2 ** _doublings_left(program, _plan(run))
             plan = _plan(run, f"train.per_device_batch_size={batch:g}")
             program, _ = compiler.program(plan)
             if not verdict(program, plan).fits:
@@ -104,6 +108,14 @@ def _too_large(run: Run, compiler: Compiler) -> dict[str, Any] | None:
     except (LauncherError, CheckFailed) as error:
         return {"too_large_refused": error.message}
     return None
+
+
+def _doublings_left(program: Program, plan: LaunchPlan) -> int:
+    """Of a batch that fits, until it could fill the chip if all but the parameters grew with it; at least one."""
+    judged, kept = verdict(program, plan), program.memory.arguments or 0
+    if judged.hbm is None or judged.hbm <= kept:
+        return 1
+    return max(1, math.ceil(math.log2((judged.hbm_capacity - kept) / (judged.hbm - kept))))
 
 
 def _plan(run: Run, *sets: str) -> LaunchPlan:
@@ -133,7 +145,7 @@ def page(results: dict[str, Any]) -> str:
         if errors
         else "No forecast yet.",
         "",
-        "| Run | Measured | Forecast | Error | Does not fit from batch | libtpu |",
+        "| Run | Measured | Forecast | Error | Does not fit at batch | libtpu |",
         "|---|---|---|---|---|---|",
     ]
     for name, each in sorted(results.items()):

@@ -10,7 +10,7 @@ import pytest
 from launcher.forecast.chips import Chip
 from launcher.forecast.kernels import attention_flops, grouped_tiles, kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds
-from launcher.forecast.step_time import DCN, HOST, ICI, step_time
+from launcher.forecast.step_time import DCN, HOST, ICI, compute_seconds, step_time
 
 CHIP = Chip(
     name="v6e",
@@ -89,6 +89,23 @@ def test_in_a_loop_what_was_started_before_is_under_way() -> None:
 
 def test_of_branches_the_longest_counts() -> None:
     assert seconds({"do": "either", "steps": [[compute(1e9)], [compute(3e9)], []]}) == pytest.approx(3)
+
+
+def test_without_the_compilers_cycles_the_longer_of_moving_and_multiplying_counts() -> None:
+    product = compute(0) | {"cycles": None, "flops": 1e12, "bytes": 1e9}
+    wide, narrow = CHIP, replace(CHIP, matrix_unit=128)
+    assert compute_seconds(product, wide) == pytest.approx(1 / 0.8)
+    assert compute_seconds(product, narrow) == pytest.approx(1 / 0.9)
+    assert compute_seconds(product | {"type": "s8"}, wide) == pytest.approx(1 / 2 / 0.8)
+    assert compute_seconds(product | {"bytes": 3e12}, wide) == pytest.approx(3 / 0.8)
+    assert compute_seconds(product | {"what": "elementwise"}, wide) == pytest.approx(1e-3 / 0.5)
+
+
+def test_the_compilers_cycles_count_but_for_one_instruction_alone() -> None:
+    """Of that it says up to ten times too much."""
+    copy = compute(1e9, "copy") | {"bytes": 1e11}
+    assert compute_seconds(copy, CHIP) == pytest.approx(1)
+    assert compute_seconds(copy | {"plain": True}, CHIP) == pytest.approx(0.1 / 0.5)
 
 
 @pytest.mark.parametrize(
