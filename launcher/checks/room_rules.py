@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher import models
-from launcher.checks.model_rules import devices_of, train_of
 from launcher.checks.problems import WARNING, Case, Problem, Rule
+from launcher.checks.trained import devices_of, train_of
 from launcher.mesh import batch
 from launcher.paths import home
 
