@@ -47,6 +47,17 @@ def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chi
     return seconds
 
 
+def links_of(group: Mapping[str, Any]) -> frozenset[tuple[str, int, int]]:
+    """The links that a collective keeps busy, by dimension and direction: others go on beside it."""
+    if int(group["slices"]) > 1:
+        return frozenset({("dcn", 0, 0)})
+    if "ways" in group:
+        return frozenset(("ici", axis, step) for axis, step in group["ways"])
+    return frozenset(
+        ("ici", axis, step) for axis, extent in enumerate(group["extent"]) if extent > 1 for step in (1, -1)
+    )
+
+
 def _within(what: str, size: float, count: int, group: Mapping[str, Any], chip: Chip, torus: Torus) -> float:
     dims = [
         (int(extent), int(stride), wraps and extent * stride >= length and extent > 2)

@@ -2,21 +2,22 @@
 
 The child (trainer/aot/work.py) says what a chip does, in the order in which the compiler has it done, and what was
 started before and is waited for later. Here that is played with a clock for the core and one for each thing that works
-beside it: the links to other chips, those to other slices, the way to the host's memory, the way between HBM and the
-chip's own memory. So what overlaps is counted once, and what is waited for is told as what was waited for.
+beside it: the links to other chips along each dimension and direction, those to other slices, the way to the host's
+memory, the way between HBM and the chip's own memory. So what overlaps is counted once, and what is waited for is told
+as what was waited for.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.forecast.chips import Chip, chip_of
 from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, MATMUL_EFFICIENCY
 from launcher.forecast.kernels import is_attention, kernel_seconds
-from launcher.forecast.network import Torus, collective_seconds
+from launcher.forecast.network import Torus, collective_seconds, links_of
 from launcher.forecast.program import Program
 
 ICI, DCN, HOST, HBM = "collectives over ICI", "collectives over DCN", "host memory", "HBM"
@@ -25,6 +26,8 @@ ATTENTION, GROUPED, KERNELS = "attention", "grouped multiplications", "other ker
 _WAYS = {"to-host": HOST, "from-host": HOST, "host": HOST, "hbm": HBM}
 
 Step = Mapping[str, Any]
+Lane = Hashable
+"""What does one thing at a time: a slice's links in one direction, one way between HBM and the host."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,7 @@ class _Player:
         self.begun: defaultdict[str, float] = defaultdict(float)
         self.waited: defaultdict[str, float] = defaultdict(float)
         self.unknown: set[str] = set()
-        self._free: defaultdict[str, float] = defaultdict(
-            float
-        )  # when each thing beside the core has done what it was asked
+        self._free: defaultdict[Lane, float] = defaultdict(float)
         self._ends: dict[str, tuple[float, str]] = {}
 
     def play(self, steps: Sequence[Step], times: float) -> None:
@@ -100,8 +101,8 @@ class _Player:
                 case "kernel":
                     self._kernel(step, times)
                 case "collective":
-                    seconds, way = self._collective(step)
-                    self._wait_until(max(self.now, self._free[way]) + seconds, way, times)
+                    seconds, way, lanes = self._collective(step)
+                    self._wait_until(max([self.now, *(self._free[lane] for lane in lanes)]) + seconds, way, times)
                 case "start":
                     self._start(step["id"], step["of"], times)
                 case "wait":
@@ -132,22 +133,21 @@ class _Player:
         else:
             self._spend(seconds, ATTENTION if is_attention(step) else GROUPED, times)
 
-    def _collective(self, step: Step) -> tuple[float, str]:
-        return (
-            collective_seconds(step["what"], step["bytes"], step["group"], self._chip, self._torus),
-            DCN if step["group"].get("slices", 1) > 1 else ICI,
-        )
+    def _collective(self, step: Step) -> tuple[float, str, Iterable[Lane]]:
+        group = step["group"]
+        seconds = collective_seconds(step["what"], step["bytes"], group, self._chip, self._torus)
+        return seconds, DCN if group["slices"] > 1 else ICI, links_of(group)
 
     def _start(self, name: str, what: Step, times: float) -> None:
+        lanes: Iterable[Lane]
         if what["do"] == "collective":
-            seconds, way = self._collective(what)
-            queue = way
+            seconds, way, lanes = self._collective(what)
         else:
             way = _WAYS[what["way"]]
-            queue = what["way"]  # both directions of the way to the host go at once
+            lanes = [what["way"]]  # both directions of the way to the host go at once
             seconds = what["bytes"] / (self._chip.host if way == HOST else self._chip.hbm)
-        end = max(self.now, self._free[queue]) + seconds
-        self._free[queue] = end
+        end = max([self.now, *(self._free[lane] for lane in lanes)]) + seconds
+        self._free.update(dict.fromkeys(lanes, end))
         self._ends[name] = (end, way)
         self.begun[way] += seconds * times
 
@@ -162,8 +162,8 @@ class _Player:
             self.play(step["steps"], times * (count - 1))
             skipped = (self.now - start) * (count - 2)
             self.now += skipped
-            for queue in self._free:
-                self._free[queue] += skipped
+            for lane in self._free:
+                self._free[lane] += skipped
             self._ends = {name: (end + skipped, way) for name, (end, way) in self._ends.items()}
 
     def _longest(self, branches: Sequence[Sequence[Step]], times: float) -> None:

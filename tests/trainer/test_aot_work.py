@@ -27,7 +27,7 @@ def test_a_step_in_its_order() -> None:
             "what": "permute",
             "name": "collective-permute-start.1",
             "bytes": 64 * 8 * 2,
-            "group": {"hops": [0, 1, 0], "load": 1, "slices": 1},
+            "group": {"hops": [0, 1, 0], "load": 1, "ways": [[1, -1], [1, 1]], "slices": 1},
         },
     }
     assert wait == {"do": "wait", "id": "collective-permute-start.1"}
@@ -93,8 +93,8 @@ def test_a_ring_is_shorter_than_a_line() -> None:
     text = text.replace("{{0,1},{2,3}}", "{{0,1,2,3}}")
     line = schedule(parse(text), places, (4, 1, 1), (False, False, False))[0]["of"]["group"]
     ring = schedule(parse(text), places, (4, 1, 1), (True, False, False))[0]["of"]["group"]
-    assert line == {"hops": [3, 0, 0], "load": 1, "slices": 1}
-    assert ring == {"hops": [1, 0, 0], "load": 1, "slices": 1}
+    assert line == {"hops": [3, 0, 0], "load": 1, "ways": [[0, -1], [0, 1]], "slices": 1}
+    assert ring == {"hops": [1, 0, 0], "load": 1, "ways": [[0, 1]], "slices": 1}
 
 
 def test_slices_are_told_apart() -> None:

@@ -76,6 +76,25 @@ def test_one_way_carries_one_thing_at_a_time_and_two_ways_two() -> None:
     assert result.parts == pytest.approx({HOST: 1.0})
 
 
+def test_collectives_over_other_links_go_on_at_once() -> None:
+    def permute(*ways: list[int]) -> dict[str, Any]:
+        group = {"hops": [1, 0, 0], "load": 1, "ways": list(ways), "slices": 1}
+        return {"do": "collective", "what": "permute", "name": "p", "bytes": 1e9, "group": group}
+
+    def together(*collectives: dict[str, Any]) -> float:
+        names = [str(number) for number in range(len(collectives))]
+        starts = [{"do": "start", "id": name, "of": each} for name, each in zip(names, collectives, strict=True)]
+        return seconds(*starts, *({"do": "wait", "id": name} for name in names))
+
+    up, down, across = permute([0, 1]), permute([0, -1]), permute([1, 1])
+    assert together(up, down, across) == pytest.approx(1)
+    assert together(up, up) == pytest.approx(2)
+    assert together(permute([0, 1], [0, -1]), down) == pytest.approx(2)
+    along = gather(4e9)  # 3 s, both ways of the first dimension
+    assert together(along, across) == pytest.approx(3)
+    assert together(along, down) == pytest.approx(4)
+
+
 def test_in_a_loop_what_was_started_before_is_under_way() -> None:
     """The first time round the way is free; from the second on it has what the time before left to it."""
     body = [

@@ -23,7 +23,8 @@ and a group says where in the machine it lies:
 
     {"size": chips, "slices": slices, "extent": [chips along each dimension of the torus], "stride": [distance between
      neighbours along each, in links]}; of a permute {"hops": [the most links a message goes, along each dimension],
-     "load": the most messages that cross one link in one direction, "slices": 2 where one leaves its slice}.
+     "load": the most messages that cross one link in one direction, "ways": [[dimension, 1 or -1: up or down it]…],
+     "slices": 2 where one leaves its slice}.
 """
 
 from __future__ import annotations
@@ -254,7 +255,12 @@ class _Reader:
                 for _ in range(abs(distance)):
                     links[(*here, axis, step)] += 1
                     here[axis + 1] = (here[axis + 1] + step) % size
-        return {"hops": hops, "load": max(links.values(), default=0), "slices": slices}
+        return {
+            "hops": hops,
+            "load": max(links.values(), default=0),
+            "ways": [list(way) for way in sorted({link[-2:] for link in links})],
+            "slices": slices,
+        }
 
 
 def json_of(text: str) -> dict[str, Any]:
