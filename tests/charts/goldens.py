@@ -39,8 +39,10 @@ def goldens(found: Iterable[Render]) -> dict[str, str]:
             _, base = shown["base", variant]
             lines = difflib.unified_diff(base.splitlines(), text.splitlines(), n=0, lineterm="")
             told = [line if not line.startswith("@@") else "@@" for line in list(lines)[2:]]
-            files.setdefault(f"{render.group}.diff", "")
-            files[f"{render.group}.diff"] += "\n".join([f"=== {preset} as {variant}", *told, ""])
+            # Slices are many: a file for each accelerator.
+            name = preset.partition("-")[0].replace("/", "-") if render.group == "slices" else render.group
+            files.setdefault(f"{name}.diff", "")
+            files[f"{name}.diff"] += "\n".join([f"=== {preset} as {variant}", *told, ""])
     return files
 
 

@@ -481,6 +481,10 @@ KNOBS = some(
 )
 
 
+OF_MODELS = {"mesh", "sharding", "batch", "attention", "pipeline", "model-key", "context"}
+"""Rules that ask the table of MaxText's models, which no chart has."""
+
+
 @settings(max_examples=100)
 @given(KNOBS, st.sampled_from([RUN, JOB_SET]), st.sampled_from(["helm", "helm3"]))
 def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
@@ -490,6 +494,8 @@ def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
     try:
         launch = plan.plan_launch(user(text, kind), DEFAULTS)
     except plan.CheckFailed as failed:
+        if all(problem.rule in OF_MODELS for problem in failed.problems):
+            return
         rendered, printed = kitchen.render(helm, kind, text)
         assert not rendered, failed
         return

@@ -254,13 +254,13 @@ def test_more_steps_go_on_from_the_last_checkpoint(trained: Launcher, plain: Pla
 
 
 def test_what_only_maxtext_can_refuse_is_one_sentence(trained: Launcher, submit: Start) -> None:
-    result = trained(*submit("refused", base_num_query_heads=4, base_num_kv_heads=3), seconds=120)
+    result = trained(*submit("refused", num_moe_token_chunks=2), seconds=120)
     assert result.code == 1
     assert "Traceback" not in result.err
     status = trained("status", "refused", "-o", "json").json
     assert (status["state"], status["restarts"], status["attempt"]) == ("failed", 0, 1)
     reason = status["reason"]
-    assert "MaxText refuses the config" in reason and "heads" in reason
+    assert "MaxText refuses the config" in reason and "use_ring_of_experts" in reason
     assert f"reason  {reason}" in re.sub(" +", "  ", result.out.replace(reason, "\0")).replace("\0", reason)
     assert "Restart" not in result.err
     assert trained.processes("refused") == []

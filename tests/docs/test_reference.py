@@ -17,7 +17,8 @@ def test_a_page_is_as_generated(name: str) -> None:
 
 
 def test_every_reference_page_is_generated() -> None:
-    assert {path.stem for path in (DOCS / "reference").glob("*.md")} == set(PAGES)
+    """But for what takes hours: `make forecast-proof` writes its page as it goes."""
+    assert {path.stem for path in (DOCS / "reference").glob("*.md")} == {*PAGES, "forecast-proof"}
 
 
 def test_every_rule_of_check_has_an_example() -> None:

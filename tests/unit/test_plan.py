@@ -37,6 +37,7 @@ def test_the_run_config_is_the_values_and_the_accelerators_row() -> None:
         "rayAcceleratorType": "TPU-V6E",
         "hbmGiB": 32,
         "peakTflops": 918,
+        "speeds": DEFAULTS.tree["common"]["accelerators"]["v6e"]["speeds"],
         "machineType": "ct6e-standard-8t",
         "topology": "2x4",
         "chipsPerHost": 8,
