@@ -24,6 +24,7 @@ from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast.child import Limits
 from launcher.forecast.compiled import Compiler
+from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, KERNEL_EFFICIENCY, MATMUL_EFFICIENCY
 from launcher.forecast.fit import verdict
 from launcher.forecast.forecast import speed_of
 from launcher.forecast.program import Program
@@ -139,7 +140,9 @@ def page(results: dict[str, Any]) -> str:
         "",
         "Written by `make forecast-proof`. Steps that were measured on TPUs and published with all their settings"
         " (tests/forecast_proof/runs.yaml names where), and what `launcher forecast` says of the same settings today."
-        " They were measured with MaxText, JAX and libtpu of their day.",
+        " They were measured with MaxText, JAX and libtpu of their day; what today's compiler does otherwise is part of"
+        " the error (of default-64b-v5p-64chips most: its memory is so full that nothing overlaps any more; with a"
+        " batch of 2 instead of 3 that is over).",
         "",
         f"Forecasts: {len(errors)}. Error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}."
         if errors
@@ -156,7 +159,29 @@ def page(results: dict[str, Any]) -> str:
             )
         else:
             lines.append(f"| {name} | {each['measured']:.3f} s | {_line(each)} | | | |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_constants()]) + "\n"
+
+
+def _constants() -> list[str]:
+    by_side = ", ".join(f"{value} ({side} x {side})" for side, value in MATMUL_EFFICIENCY.items())
+    faster = ", ".join(f"{value:g} ({kind})" for kind, value in FASTER_BY_TYPE.items())
+    return [
+        "## The constants",
+        "",
+        "All that was fitted, in [launcher/forecast/constants.py](../../launcher/forecast/constants.py). What chips can"
+        " do by their makers' word is in the accelerator table,"
+        " [charts/common/values.yaml](../../charts/common/values.yaml), with its sources.",
+        "",
+        "| What | Value | From |",
+        "|---|---|---|",
+        "| Share of the matrix unit (or of HBM, where that is the limit) that a multiplication keeps busy |"
+        f" {by_side} | the rows above of v5e and v5p (128 x 128), and of v6e and tpu7x (256 x 256), most of whose time it is |",
+        f"| The same, of attention and grouped multiplications | {KERNEL_EFFICIENCY} | the rows above of 128k tokens,"
+        " where attention is three quarters, and of mixtures of experts |",
+        f"| Share of HBM's speed that elementwise operations, copies and reductions reach | {HBM_EFFICIENCY} |"
+        " the rows above, of which they are 3 to 22 % |",
+        f"| How much faster 8-bit numbers are multiplied than bf16 | {faster} | the chips' data sheets |",
+    ]
 
 
 if __name__ == "__main__":
