@@ -129,7 +129,7 @@ def topologies(row: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{4 * x}x{4 * y}x{4 * z}"
 
 
-def _best(row: Mapping[str, Any]) -> dict[int, str]:
+def best_shapes(row: Mapping[str, Any]) -> dict[int, str]:
     """For each number of chips the shape that is nearest to a cube, or square; in ascending order of chips."""
     best: dict[int, str] = {}
     for shape in topologies(row):
@@ -149,7 +149,7 @@ def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:
     known = _ALIASES.get(product["name"], product["name"]) if product else ""
     if product and known in table and table[known]["kind"] == "tpu":
         wanted = int(product["count"]) // table[known]["coresPerChip"]
-        shape = _best(table[known]).get(wanted)
+        shape = best_shapes(table[known]).get(wanted)
         if shape:
             return f"{name} is slice.accelerator: {known} with slice.topology: {shape}."
         return f"{name} is slice.accelerator: {known}, but {_no_count(known, table[known], wanted)}"
@@ -161,7 +161,7 @@ def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:
 
 
 def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
-    best = _best(row)
+    best = best_shapes(row)
     if not topology:
         some = list(best.values())
         more = " …" if len(some) > 8 else ""
@@ -186,7 +186,7 @@ def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
 
 
 def _no_count(name: str, row: Mapping[str, Any], wanted: int) -> str:
-    best = _best(row)
+    best = best_shapes(row)
     below = [count for count in best if count < wanted]
     above = [count for count in best if count > wanted]
     near = [f"{best[count]} ({count})" for count in below[-1:] + above[:1]]

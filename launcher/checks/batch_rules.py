@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ def _tiles(case: Case, train: Mapping[str, Any]) -> Iterator[Problem]:
         wanted = "are no whole number" if tiles == 1 else f"cannot be cut into {tiles} tiles"
         message = (
             f"train.{path[1]}: a device's {tokens:,g} tokens (train.per_device_batch_size x train.max_target_length) "
-            f"{wanted}."
+            f"{wanted}; {'raise the batch until they are' if tiles == 1 else f'use a divisor of {tokens:,g}'}."
         )
         yield from case.across("batch", path, message, "train.per_device_batch_size", "train.max_target_length")
 
@@ -59,7 +60,10 @@ def _one_batch(case: Case, train: Mapping[str, Any], devices: Devices, found: Me
     shared = found.over(["data", "fsdp", "fsdp_transpose", "expert"] if rules(train) else ["data", "fsdp"])
     some = f"{sequences.micro} sequence{'s' if sequences.micro != 1 else ''}"
     if sequences.micro < 1:
-        problem = ERROR, f"{of} is less than one sequence; raise it to {1 / devices.total:g} at least."
+        problem = (
+            ERROR,
+            f"{of} is less than one sequence; raise it to {math.ceil(1e6 / devices.total) / 1e6:g} at least.",
+        )
     elif sequences.load % parts:
         problem = (
             ERROR,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -19,9 +20,21 @@ class Tokens(click.ParamType[float]):
             tokens = float(text[:-1]) * factor if factor else float(text)
         except ValueError:
             tokens = 0
-        if not 0 < tokens < float("inf"):
+        if not 1 <= tokens <= 1e18:
             self.fail(f'"{text}" is no number of tokens; write 500M, 300B, 15T or 1e9.', param, ctx)
         return tokens
+
+
+class Minutes(click.FloatRange):
+    """Minutes; not NaN, which is neither more nor less than anything, and would last for ever."""
+
+    def __init__(self, *, min_open: bool = False) -> None:
+        super().__init__(min=0, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if math.isnan(minutes := super().convert(value, param, ctx)):
+            self.fail(f"{value!r} is no number of minutes.", param, ctx)
+        return minutes
 
 
 @click.command()
@@ -29,14 +42,14 @@ class Tokens(click.ParamType[float]):
 @click.option("--tokens", type=Tokens(), metavar="NUMBER", help="What the cost is for, instead of train.steps: 15T.")
 @click.option(
     "--search",
-    type=click.FloatRange(min=0),
+    type=Minutes(),
     metavar="MINUTES",
     help="Compile changes for so long: those that make it fit (default: 10; 0: none), or where it fits, that make it "
     "faster (default: none).",
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Minutes(min_open=True),
     default=30,
     metavar="MINUTES",
     help="What one compile may take (default: 30).",

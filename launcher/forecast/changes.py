@@ -22,12 +22,15 @@ from launcher.values.tree import Origin, Values, set_value
 # MaxText's defaults (configs/base.yml), where the values leave them.
 _BATCH, _REMAT = 12, "full"
 # Along these axes of the mesh parameters are split; along the others they are copied.
-_SPLITS = ("fsdp", "fsdp_transpose", "tensor", "tensor_transpose", "tensor_sequence", "expert", "stage", "pipeline")
+_SPLITS = (
+    *("fsdp", "fsdp_transpose", "tensor", "tensor_transpose", "tensor_sequence", "expert", "stage", "pipeline"),
+    *("context", "context_usp_ulysses"),  # over which MaxText's rules split the width of a model's weights
+)
 # An estimate that is off by so much still gets its compile.
 _DOUBT = 1.15
 _LARGER = 3
 # Where these are set, some of the state is not in HBM.
-_ELSEWHERE = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
+ELSEWHERE = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
 _OFFLOADED = {"remat_policy": "custom", "decoder_layer_input": "offload"}
 
 
@@ -66,7 +69,7 @@ def changes(plan: LaunchPlan, program: Program, verdict: Verdict) -> Iterator[Ch
             yield Change(offloaded, "the layers' inputs waiting in the host's memory")
             for batch in _smaller(train)[-1:]:
                 yield Change({**offloaded, "train.per_device_batch_size": batch}, "the same, and a smaller batch")
-    total = checkpoint_bytes(train)
+    total = None if any(train.get(key) for key in ELSEWHERE) else checkpoint_bytes(train)
     devices = program.devices or chips_of(plan.config)
     room = verdict.hbm_capacity * devices / chips_of(plan.config)  # of a chip
     sharded = _all_fsdp(train)
@@ -117,7 +120,7 @@ def _state(program: Program, train: Mapping[str, Any]) -> float | None:
     if program.memory.arguments is not None:
         return program.memory.arguments
     total = checkpoint_bytes(train)
-    if total is None or not program.mesh or any(train.get(key) for key in _ELSEWHERE):
+    if total is None or not program.mesh or any(train.get(key) for key in ELSEWHERE):
         return None
     return total / math.prod(program.mesh.get(axis, 1) for axis in _SPLITS)
 
@@ -146,12 +149,10 @@ def _larger(plan: LaunchPlan) -> list[str]:
     """The next shapes of the same accelerator, each with more chips than the one before."""
     row = plan.values.tree["common"]["accelerators"][plan.config["accelerator"]["name"]]
     now = chips_of(plan.config) // int(plan.config["slice"].get("count") or 1)
-    best: dict[int, str] = {}
-    for shape in accelerators.topologies(row):
-        chips = accelerators.chips(shape)
-        if chips > now and chips & (chips - 1) == 0:
-            best.setdefault(chips, shape)
-    return [best[chips] for chips in sorted(best)[:_LARGER]]
+    larger = [
+        shape for chips, shape in accelerators.best_shapes(row).items() if chips > now and chips & (chips - 1) == 0
+    ]
+    return larger[:_LARGER]
 
 
 def _spelled(value: Any) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.forecast.constants import FASTER_BY_TYPE, HOP
+
 
 @dataclass(frozen=True)
 class Chip:
@@ -19,13 +21,14 @@ class Chip:
     dcn: float  # a device's share of its host's network
     host: float  # to or from the host's memory
     matrix_unit: int  # rows (and columns) of its systolic arrays
+    faster: Mapping[str, float]  # than bf16, by the type of what is multiplied
     latency: float  # seconds for one hop of a collective
 
 
 def chip_of(row: Mapping[str, Any], devices_per_chip: int) -> Chip | None:
-    """A device's share of the speeds in an accelerator's row; None where the table has none."""
+    """A device's share of the speeds in an accelerator's row; None where one is not known (0)."""
     speeds = row.get("speeds")
-    if not speeds or not all(speeds.values()):
+    if not speeds or not all(speeds.values()) or not row["peakTflops"]:
         return None
     giga = 1e9
     return Chip(
@@ -37,5 +40,6 @@ def chip_of(row: Mapping[str, Any], devices_per_chip: int) -> Chip | None:
         dcn=float(speeds["dcnGBps"]) * giga / devices_per_chip,
         host=float(speeds["hostGBps"]) * giga / devices_per_chip,
         matrix_unit=int(speeds["matrixUnit"]),
-        latency=1e-6,
+        faster=FASTER_BY_TYPE.get(str(row.get("name")), {}),
+        latency=HOP,
     )

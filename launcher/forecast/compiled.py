@@ -47,12 +47,20 @@ class Compiler:
             found = self._cached(wanted) if waited or not self.fresh else None
             if found is not None:
                 return found, True
-            return self._compile(wanted, seconds), False
+            found = self._compile(wanted, seconds)
+            return (found if self.limits.finish else found.without_cycles()), False
 
     def _cached(self, wanted: Request, warn: Callable[[str], None] = lambda _: None) -> Program | None:
-        """What is in the cache, if it has come as far as it is to come."""
+        """What is in the cache, if it has come as far as it is to come; from further on no more than that, so that what
+        is compared is reckoned alike."""
         found = self.cache.get(wanted, warn)
-        return None if found is not None and self.limits.finish and not found.finished else found
+        if found is None or (self.limits.finish and not found.finished):
+            return None
+        return found if self.limits.finish else found.without_cycles()
+
+    def has(self, key: str) -> bool:
+        """Whether the program of that key is known to cost no compile; of finished ones only reading it would tell."""
+        return not self.fresh and not self.limits.finish and self.cache.path(key).exists()
 
     def _compile(self, wanted: Request, seconds: float | None) -> Program:
         limits = self.limits if seconds is None else replace(self.limits, seconds=min(seconds, self.limits.seconds))

@@ -13,5 +13,13 @@ KERNEL_EFFICIENCY = 0.7
 HBM_EFFICIENCY = 0.5
 """How much of HBM's speed elementwise operations, copies and reductions reach."""
 
-FASTER_BY_TYPE = {"s8": 2.0, "f8e4m3fn": 2.0, "f8e5m2": 2.0}
-"""What the matrix unit does with 8-bit numbers, against bf16, by the chips' data sheets."""
+FASTER_BY_TYPE: dict[str, dict[str, float]] = {
+    **{chip: {"s8": 2.0} for chip in ("v5e", "v5p", "v6e")},
+    "tpu7x": {"f8e4m3fn": 2.0, "f8e5m2": 2.0},
+}
+"""What a chip's matrix unit does with 8-bit numbers, against bf16, by the chips' data sheets; as fast as bf16 where
+they do not say."""
+
+HOP = 1e-6
+"""Seconds for one link of a collective's way, as jax-ml.github.io/scaling-book has it for TPUs; of next to no weight
+in the steps of the table."""

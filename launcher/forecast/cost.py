@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 NOT_IN_IT = "Steps alone: time in the queue, start-up, checkpoints, evaluations and restarts are not in it."
+
+
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,12 @@ def cost(
     chips: int,
     tokens_per_step: float | None,
     tokens: float | None = None,
+    given: Collection[Path] = (),
 ) -> Cost | None:
-    """Of the effective `values`: for train.steps, or for as many steps as `tokens` take. None without either."""
+    """Of the effective `values`: for train.steps, or for as many steps as `tokens` take. None without either.
+
+    `given`: the keys that the user gave. A price of theirs has no region, date or source but theirs.
+    """
     steps = values["train"].get("steps")
     if tokens is not None and tokens_per_step:
         steps = math.ceil(tokens / tokens_per_step)
@@ -53,6 +60,11 @@ def cost(
     price = (row.get("perChipHour") or {}).get(provisioning)
     hours = steps * step_seconds / 3600
     key = f"common.prices.{accelerator}.perChipHour.{provisioning}"
+    own = _path(key) in given
+    told = {
+        name: "" if own and _path(f"common.prices.{accelerator}.{name}") not in given else str(row.get(name, ""))
+        for name in ("region", "date", "source")
+    }
     return Cost(
         steps=steps,
         tokens=steps * tokens_per_step if tokens_per_step else None,
@@ -62,8 +74,10 @@ def cost(
         provisioning=provisioning,
         usd_per_chip_hour=price,
         usd=None if price is None else chips * hours * price,
-        region=str(row.get("region", "")),
-        date=str(row.get("date", "")),
-        source=str(row.get("source", "")),
+        **told,
         says=NOT_IN_IT if price is not None else f"No price is known for {accelerator}, {provisioning}; set {key}.",
     )
+
+
+def _path(key: str) -> Path:
+    return tuple(key.split("."))

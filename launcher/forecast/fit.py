@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.errors import LauncherError
 from launcher.forecast.program import Program
 from launcher.plan import LaunchPlan
 
@@ -72,7 +73,10 @@ def _host_memory(plan: LaunchPlan) -> tuple[int | None, str]:
     row = plan.config["accelerator"]
     table = plan.values.tree["common"]["accelerators"][row["name"]]
     machine = (table.get("hostMemoryGiB") or {}).get(row["machineType"])
-    limit = quantity(str((plan.config.get("worker") or {}).get("memory") or ""))
+    text = str((plan.config.get("worker") or {}).get("memory") or "")
+    limit = quantity(text)
+    if text and limit is None:
+        raise LauncherError(f'worker.memory: "{text}" is no amount of memory; write it like 16Gi.')
     if limit is not None and (machine is None or limit < machine * GIB):
         return limit, "worker.memory"
     return (int(machine * GIB) if machine else None), f"that of {row['machineType']}"

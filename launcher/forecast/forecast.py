@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from launcher import models, output
+from launcher.checks.guess import either
 from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast import fit
 from launcher.forecast.better import Better
-from launcher.forecast.changes import Change, changed, changes
+from launcher.forecast.changes import ELSEWHERE, Change, changed, changes
 from launcher.forecast.child import OutOfTime
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.cost import Cost, cost
@@ -111,8 +112,11 @@ def forecast(
         return replace(found, change=change, suggestions=tuple(sentences))
     speed = speed_of(program, plan.config)
     if speed is None:
-        name = plan.config["accelerator"]["name"]
-        return replace(found, notes=(f"No step time: common.accelerators.{name} has no speeds.",))
+        row = plan.config["accelerator"]
+        unknown = [f"speeds.{key}" for key, value in (row.get("speeds") or {}).items() if not value]
+        unknown = unknown or (["peakTflops"] if row.get("speeds") else ["speeds"])
+        keys = either([f"common.accelerators.{row['name']}.{key}" for key in unknown], "and")
+        return replace(found, notes=(f"No step time: set {keys}; 0 stands for what is not known.",))
     devices = program.devices or fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
     spent = cost(
@@ -121,6 +125,7 @@ def forecast(
         chips=fit.chips_of(plan.config),
         tokens_per_step=per_step * devices if per_step else None,
         tokens=tokens,
+        given=plan.user.origins.keys(),
     )
     found = replace(found, speed=speed, cost=spent, notes=speed.notes)
     if search_seconds:
@@ -146,8 +151,11 @@ def _search(
             continue
         try:
             found, _ = compiler.program(other, seconds=left, what=f"{describe(other)} with {change.options}")
-        except OutOfTime:
-            break
+        except OutOfTime as error:  # of all, or of what one compile may take
+            if time.monotonic() >= deadline:
+                break
+            compiler.watch.say(f"{change.options}: {error.message}")
+            continue
         except LauncherError as error:  # what MaxText or the compiler refuses is no way out
             compiler.watch.say(f"{change.options}: {error.message}")
             continue
@@ -158,8 +166,8 @@ def _search(
         compiler.watch.say(f"{change.options}: {judged.says}")
     else:
         return None, ["No change that Slipway knows makes it fit; take an accelerator with more memory."]
-    took = output.duration(seconds)
-    return None, [f"{tried} changes were compiled in {took}, and none fits; --search MINUTES tries more."]
+    count = f"{tried} change was" if tried == 1 else f"{tried} changes were"
+    return None, [f"{count} compiled in {output.duration(seconds)}, and none fits; --search MINUTES tries more."]
 
 
 def _sentence(change: Change) -> str:
@@ -171,7 +179,8 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
     row = plan.config["accelerator"]
     chips = fit.chips_of(plan.config)
     train = plan.config["train"]
-    count, state = models.parameters(train), models.checkpoint_bytes(train)
+    offloaded = any(train.get(key) for key in ELSEWHERE)
+    count, state = models.parameters(train), None if offloaded else models.checkpoint_bytes(train)
     kind, unit = ("GPUs", "GPU") if row["kind"] == "gpu" else ("CPUs", "host")
     says = f"No forecast can be made for {kind}: only the TPU's compiler works without its chips."
     fits: bool | None = None
@@ -189,4 +198,6 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
                 f"which has {row['hbmGiB']} GiB."
             )
     hint = "A short run tells the rest: --set train.steps=10, then launcher report."
+    if fits is False:
+        hint = f"Take more or larger {kind}: slice.accelerator, slice.hosts, slice.count."
     return Forecast(describe(plan), fits, says, chips, suggestions=(hint,), notes=notes)

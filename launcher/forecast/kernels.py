@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.forecast.chips import Chip
-from launcher.forecast.constants import FASTER_BY_TYPE, KERNEL_EFFICIENCY
+from launcher.forecast.constants import KERNEL_EFFICIENCY
 
 
 def kernel_seconds(step: Mapping[str, Any], chip: Chip) -> float | None:
@@ -52,7 +52,7 @@ def _grouped_seconds(step: Mapping[str, Any], chip: Chip) -> float | None:
         return None
     tiles, (rows, deep, wide) = work
     kind = _matrices(step["operands"])[0][0]
-    multiplied = 2.0 * rows * deep * wide / (chip.peak * FASTER_BY_TYPE.get(kind, 1.0) * KERNEL_EFFICIENCY)
+    multiplied = 2.0 * rows * deep * wide / (chip.peak * chip.faster.get(kind, 1.0) * KERNEL_EFFICIENCY)
     # Each of the two things that a tile multiplies is read for it.
     gradients = any(len(dims) == 3 for _, dims in step["results"])
     read = rows * (deep + wide) if gradients else deep * (rows + wide)

@@ -24,8 +24,8 @@ class Torus:
 def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chip, torus: Torus) -> float:
     """The seconds of one collective.
 
-    `size`: bytes of the whole array of a group; of a permute, what one chip sends. `group` as trainer/aot/work.py
-    describes it.
+    `size`: bytes of the whole array of a group; of a permute, what one chip sends, and of an all-to-all, what it has.
+    `group` as trainer/aot/work.py describes it.
     """
     if what == "permute":
         if group.get("slices", 1) > 1:
@@ -36,6 +36,8 @@ def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chi
     if count <= 1:
         return 0.0
     inner = count // slices
+    if what == "all-to-all":
+        size *= inner  # the whole of a slice
     seconds = 0.0
     if inner > 1:
         seconds += _within(what, size, inner, group, chip, torus)

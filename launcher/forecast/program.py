@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -58,6 +58,8 @@ class Buffer:
     bytes: int
     shape: str = ""
     kind: str = ""
+    count: int = 1
+    """How many such there are; `bytes` is of one."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,27 @@ class Program:
     work: Sequence[Mapping[str, Any]] | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    def without_cycles(self) -> Program:
+        """The same as if the compiler had been stopped before it reckoned them."""
+        if not self.fits or not self.finished or self.work is None:
+            return self
+        return replace(self, finished=False, work=[_without_cycles(step) for step in self.work])
+
     @cached_property
     def devices(self) -> int | None:
         """JAX's devices, over all slices; two to a chip on Ironwood. None where the mesh is not known."""
         return prod(self.mesh.values()) if self.mesh else None
+
+
+def _without_cycles(step: Mapping[str, Any]) -> Mapping[str, Any]:
+    match step["do"]:
+        case "compute":
+            return {**step, "cycles": None}
+        case "loop":
+            return {**step, "steps": [_without_cycles(each) for each in step["steps"]]}
+        case "either":
+            return {**step, "steps": [[_without_cycles(each) for each in steps] for steps in step["steps"]]}
+    return step
 
 
 def read(tree: Any) -> Program:
@@ -119,7 +138,13 @@ def read(tree: Any) -> Program:
                 global_batch=_number(model.get("global_batch")),
             ),
             buffers=[
-                Buffer(str(one["name"]), int(one["bytes"]), str(one.get("shape", "")), str(one.get("kind", "")))
+                Buffer(
+                    str(one["name"]),
+                    int(one["bytes"]),
+                    str(one.get("shape", "")),
+                    str(one.get("kind", "")),
+                    int(one.get("count", 1)),
+                )
                 for one in tree.get("buffers") or ()
             ],
             mesh={str(key): int(value) for key, value in (tree.get("mesh") or {}).items()},

@@ -28,10 +28,10 @@ _COMPILERS_OWN = ("JAX_", "LIBTPU_", "M_", "MEGASCALE_", "PJRT_", "TPU_", "XLA_"
 # logs, and numbers that stand in the program as constants.
 _NO_MATTER = re.compile(
     r"steps|learning_rate.*|cosine_learning_rate_final_fraction|warmup_steps_fraction|wsd_.*|lr_schedule_type"
-    r"|dataset_.*|grain_.*|hf_.*|tfds_.*|train_split|eval_split|.*_data_columns?|tokenize_.*|use_truncation|packing"
+    r"|dataset_.*|grain_.*|hf_.*|tfds_.*|train_split|eval_split|.*_data_columns?|tokenize_.*|use_truncation"
     r"|data_shuffle_seed|enable_data_shuffling|init_weights_seed|eval_(interval|steps|start_step)"
     r"|enable_checkpointing|async_checkpointing|checkpoint_(period|storage_.*|is_.*)|max_num_checkpoints_to_keep"
-    r"|load_(full_state|parameters)_.*|save_.*_on_completion|log_.*|enable_tensorboard|enable_goodput_.*|goodput_.*"
+    r"|load_(full_state|parameters)_.*|save_.*_on_completion|log_(period|config)|enable_tensorboard|enable_goodput_.*|goodput_.*"
     r"|monitor_.*|profiler.*|skip_first_n_steps_for_profiler|upload_all_profiler_results|managed_mldiagnostics.*"
     r"|jax_cache_dir|compile_topology.*|compiled_trainstep_file|stack_trace_.*|enable_structured_logging|dump_.*"
 )

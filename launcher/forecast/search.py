@@ -133,7 +133,7 @@ class _Search:
             key, shape = self._looked_at[name]
             if shape is None or key in self.seen:
                 continue
-            cached = not self.compiler.fresh and self.compiler.cache.path(key).exists()
+            cached = self.compiler.has(key)
             worth = 0.0 if self._is_too_large(shape) else self._worth(shape, best)
             if cached or worth > 0:
                 yield _Candidate(Change(sets, ""), shape, key, cached, worth)

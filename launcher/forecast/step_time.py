@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.forecast.chips import Chip, chip_of
-from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, MATMUL_EFFICIENCY
+from launcher.forecast.constants import HBM_EFFICIENCY, MATMUL_EFFICIENCY
 from launcher.forecast.kernels import is_attention, kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds, links_of
 from launcher.forecast.program import Program
@@ -77,7 +77,7 @@ def compute_seconds(step: Step, chip: Chip) -> float:
         return float(min(estimate, moved) if step["plain"] and step["bytes"] else estimate)
     if step["what"] != "matmul":
         return float(moved)
-    peak = chip.peak * FASTER_BY_TYPE.get(step["type"], 1.0)
+    peak = chip.peak * chip.faster.get(step["type"], 1.0)
     return float(max(step["bytes"] / chip.hbm, step["flops"] / peak) / MATMUL_EFFICIENCY[chip.matrix_unit])
 
 

@@ -24,7 +24,7 @@ from launcher.checks.rules import SHAPE_RULES
 from launcher.errors import LauncherError
 from launcher.forecast.child import Limits
 from launcher.forecast.compiled import Compiler
-from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, KERNEL_EFFICIENCY, MATMUL_EFFICIENCY
+from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, HOP, KERNEL_EFFICIENCY, MATMUL_EFFICIENCY
 from launcher.forecast.fit import verdict
 from launcher.forecast.forecast import speed_of
 from launcher.forecast.program import Program
@@ -164,7 +164,10 @@ def page(results: dict[str, Any]) -> str:
 
 def _constants() -> list[str]:
     by_side = ", ".join(f"{value} ({side} x {side})" for side, value in MATMUL_EFFICIENCY.items())
-    faster = ", ".join(f"{value:g} ({kind})" for kind, value in FASTER_BY_TYPE.items())
+    faster = "; ".join(
+        f"{chip}: " + ", ".join(f"{value:g} ({kind})" for kind, value in types.items())
+        for chip, types in FASTER_BY_TYPE.items()
+    )
     return [
         "## The constants",
         "",
@@ -175,12 +178,14 @@ def _constants() -> list[str]:
         "| What | Value | From |",
         "|---|---|---|",
         "| Share of the matrix unit (or of HBM, where that is the limit) that a multiplication keeps busy |"
-        f" {by_side} | the rows above of v5e and v5p (128 x 128), and of v6e and tpu7x (256 x 256), most of whose time it is |",
+        f" {by_side} | the rows above of v5e and v5p (128 x 128), and of v6e and tpu7x (256 x 256), most of whose time"
+        " it is |",
         f"| The same, of attention and grouped multiplications | {KERNEL_EFFICIENCY} | the rows above of 128k tokens,"
         " where attention is three quarters, and of mixtures of experts |",
         f"| Share of HBM's speed that elementwise operations, copies and reductions reach | {HBM_EFFICIENCY} |"
         " the rows above, of which they are 3 to 22 % |",
         f"| How much faster 8-bit numbers are multiplied than bf16 | {faster} | the chips' data sheets |",
+        f"| Seconds for one link of a collective's way | {HOP:g} | jax-ml.github.io/scaling-book |",
     ]
 
 

@@ -146,6 +146,28 @@ def test_how_often_a_kernel_meets_something(window: dict[str, str], given: int, 
     assert _taps(given, made, size, window, 0) == met
 
 
+@pytest.mark.parametrize(
+    ("op", "shape", "size"),
+    [
+        ("all-reduce-start", "(bf16[8,128]{1,0}, bf16[8,128]{1,0})", 2 * 2048),
+        ("all-gather-start", "(bf16[8,128]{1,0}, bf16[32,128]{1,0})", 8192),
+        ("all-gather-start", "((bf16[8,128]{1,0}, f32[8]{0}), (bf16[32,128]{1,0}, f32[32]{0}))", 8192 + 128),
+        ("reduce-scatter-start", "(bf16[32,128]{1,0}, bf16[8,128]{1,0})", 8192),
+        ("all-to-all", "bf16[8,128]{1,0}", 2048),
+        ("reduce-scatter", "bf16[8,128]{1,0}", 8192),
+    ],
+)
+def test_what_a_collective_moves(op: str, shape: str, size: int) -> None:
+    text = (
+        "HloModule m, is_scheduled=true\n\nENTRY %e (x: bf16[8,128]) -> bf16[8,128] {\n"
+        "  %x = bf16[8,128]{1,0} parameter(0)\n"
+        f"  %c = {shape} {op}(%x), replica_groups={{{{0,1,2,3}}}}\n"
+        "  ROOT %r = bf16[8,128]{1,0} bitcast(%x)\n}\n"
+    )
+    (step,) = schedule(parse(text), PLACES, (2, 2, 1), (False, False, False))
+    assert (step["of"] if step["do"] == "start" else step)["bytes"] == size
+
+
 def test_a_loop_that_the_compiler_has_unrolled_is_done_less_often() -> None:
     unrolled = PROGRAM.replace("%one = s32[]{:T(128)} constant(1)", "%one = s32[]{:T(128)} constant(2)")
     assert unrolled != PROGRAM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def test_a_forecast_of_what_fits(tmp_path: Path) -> None:
         "outputs": 6 * GIB,
         "temporaries": 10 * GIB,
         "aliased": 6 * GIB,
-        "code": 0,
+        "code": None,
         "total": 16 * GIB,
         "capacity": int(31.25 * GIB),
     }
@@ -223,9 +224,17 @@ def test_a_change_that_is_refused_is_passed_over(tmp_path: Path) -> None:
     assert found.change.sets["slice.topology"] == "4x8"
 
 
-def test_time_runs_out_in_the_search(tmp_path: Path) -> None:
+def test_time_runs_out_in_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 400)  # at every look, of the ten minutes that there are
+    monkeypatch.setattr("launcher.forecast.forecast.time.monotonic", lambda: next(clock))
     found, _ = made(lambda _, train: train.get("per_device_batch_size") != 4 and OutOfTime("x"), tmp_path)
-    assert found.suggestions[0].endswith("--search MINUTES tries more.")
+    assert found.suggestions == ("0 changes were compiled in 10 min, and none fits; --search MINUTES tries more.",)
+
+
+def test_a_compile_that_takes_too_long_is_not_the_end_of_the_search(tmp_path: Path) -> None:
+    """--timeout is of one."""
+    found, _ = made(lambda _, train: {4: False, 1: True}.get(train["per_device_batch_size"], OutOfTime("x")), tmp_path)
+    assert found.change is not None and found.change.sets == {"train.per_device_batch_size": 1}
 
 
 # --- What it costs ----------------------------------------------------------------------------------------------
@@ -241,6 +250,14 @@ def test_the_price_is_that_of_the_provisioning() -> None:
     assert spent("train.steps=1000", "slice.provisioning=spot").usd == pytest.approx(16 * 1.215)
     assert spent("train.steps=1000", "slice.provisioning=reservation").usd == pytest.approx(16 * 1.89)
     assert spent("train.steps=1000", "common.prices.v6e.perChipHour.on-demand=1").usd == pytest.approx(16)
+
+
+def test_a_price_of_the_users_own_is_not_said_to_be_the_tables() -> None:
+    key = ("common", "prices", "v6e", "perChipHour", "on-demand")
+    found = spent("train.steps=1000", "common.prices.v6e.perChipHour.on-demand=1", given=[key])
+    assert (found.region, found.date, found.source) == ("", "", "")
+    found = spent("train.steps=1000", given=[key, (*key[:3], "region")])
+    assert (found.region, found.date) == ("us-east5", "")
 
 
 def test_a_price_that_is_not_known() -> None:

@@ -26,7 +26,7 @@ from launcher.forecast.search import Found, search
 from launcher.forecast.watch import Silent
 from launcher.plan import plan_launch
 from launcher.values import files as values
-from tests.forecasts import DEFAULTS, GIB, LLAMA, plan, program
+from tests.forecasts import DEFAULTS, GIB, LLAMA, V6E, plan, program
 
 SECONDS = 100.0
 
@@ -60,7 +60,7 @@ def made(
     if found["work"]:
         group = {"size": 16, "slices": 1, "extent": [4, 4, 1], "stride": [1, 1, 1]}
         found["work"] = [
-            {**found["work"][0], "cycles": int(seconds * 1.75e9)},
+            {**found["work"][0], "flops": seconds * V6E},
             {"do": "collective", "what": "all-gather", "name": "y", "bytes": int(exposed * 192e9), "group": group},
         ]
     return read(found)

@@ -89,7 +89,7 @@ ERRORS = [
     ("train: {num_vocab_tiling: 3}", "batch", "train.num_vocab_tiling: a device's 2,048 tokens"
      " (train.per_device_batch_size x train.max_target_length) cannot be cut into 3 tiles"),
     ("train: {per_device_batch_size: 0.3, ici_fsdp_parallelism: 4, ici_tensor_parallelism: 4}", "batch",
-     "a device's 614.4 tokens (train.per_device_batch_size x train.max_target_length) are no whole number."),
+     "a device's 614.4 tokens (train.per_device_batch_size x train.max_target_length) are no whole number; raise"),
     ("train: {max_target_length: 1000}", "attention", "train.max_target_length: the TPU's attention kernel takes a"
      " sequence of 1,000 tokens in blocks of a multiple of 128 alone; use 1024, or set train.attention: dot_product."),
     ("train: {max_target_length: 100, attention: flash}", "attention", "in blocks of a multiple of 128 alone; use 128"),

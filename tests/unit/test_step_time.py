@@ -21,6 +21,7 @@ CHIP = Chip(
     dcn=1e8,
     host=1e9,
     matrix_unit=256,
+    faster={"s8": 2.0},
     latency=0.0,
 )
 LINE, RING = Torus((4, 4, 1), (False, False, False)), Torus((4, 4, 1), (True, True, False))
@@ -116,6 +117,7 @@ def test_without_the_compilers_cycles_the_longer_of_moving_and_multiplying_count
     assert compute_seconds(product, wide) == pytest.approx(1 / 0.8)
     assert compute_seconds(product, narrow) == pytest.approx(1 / 0.9)
     assert compute_seconds(product | {"type": "s8"}, wide) == pytest.approx(1 / 2 / 0.8)
+    assert compute_seconds(product | {"type": "f8e5m2"}, wide) == pytest.approx(1 / 0.8)  # this chip has no such unit
     assert compute_seconds(product | {"bytes": 3e12}, wide) == pytest.approx(3 / 0.8)
     assert compute_seconds(product | {"what": "elementwise"}, wide) == pytest.approx(1e-3 / 0.5)
 
@@ -137,8 +139,8 @@ def test_the_compilers_cycles_count_but_for_one_instruction_alone() -> None:
         ("all-gather", LINE, [4, 4, 1], 15 / 16 / 2),
         ("all-gather", RING, [4, 4, 1], 15 / 16 / 4),
         # From each half of a line, half of what two chips have crosses one link.
-        ("all-to-all", LINE, [4, 1, 1], 1 / 4),
-        ("all-to-all", RING, [4, 1, 1], 1 / 8),
+        ("all-to-all", LINE, [4, 1, 1], 1),
+        ("all-to-all", RING, [4, 1, 1], 1 / 2),
     ],
 )
 def test_collectives_within_a_slice(what: str, torus: Torus, extent: list[int], expected: float) -> None:
@@ -160,6 +162,12 @@ def test_between_slices_each_chip_exchanges_its_share() -> None:
     assert collective_seconds("all-reduce", 1_000_000_000, group, CHIP, LINE) == pytest.approx(inside + across)
     result = step_time([gather(1e9, slices=2)], CHIP, LINE)
     assert set(result.parts) == {DCN}
+
+
+def test_an_all_to_all_between_slices_sends_away_what_is_for_the_others() -> None:
+    group = {"size": 8, "slices": 2, "extent": [4, 1, 1], "stride": [1, 1, 1]}
+    # In the slice as if all stayed there; half of each chip's own over a network a tenth as fast as a link.
+    assert collective_seconds("all-to-all", 1_000_000_000, group, CHIP, LINE) == pytest.approx(1 + 0.5 * 10)
 
 
 def test_a_permute_waits_for_the_busiest_link() -> None:

@@ -1,6 +1,6 @@
 """How a compile can end without a program, and what the compiler's texts say. Imports nothing heavy.
 
-The texts are libtpu 0.0.46's and jaxlib 0.11.1's, each taken from a real compile (tests/trainer/aot_texts).
+The texts are libtpu 0.0.46's and jaxlib 0.11.1's, each taken from a real compile (tests/trainer/test_aot_errors.py).
 """
 
 from __future__ import annotations

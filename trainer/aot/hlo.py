@@ -125,7 +125,8 @@ class Module:
 
         Read from its condition, `counter < constant` (or <=), where the counter begins (0, unless it is told
         otherwise) and how far it goes on each time (by one, unless the body adds another constant: loops that the
-        compiler has unrolled do). Raises HloError for another form.
+        compiler has unrolled do). Where the beginning or the addition is not a constant, it is 0 and 1, as JAX writes
+        its loops. Raises HloError for a condition of another form.
         """
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
         if known:

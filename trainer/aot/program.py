@@ -110,12 +110,12 @@ def _own_stdout() -> Iterator[TextIO]:
 
 
 def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Compiled | None) -> dict[str, Any]:
-    """The program as data; see the module trainer.aot for its keys. `compiled` is None where the compiler has not
-    come to its end."""
+    """The program as data; launcher/forecast/program.py says what its keys are. `compiled` is None where the compiler
+    has not come to its end."""
     places, torus = _places(step.mesh)
     program: dict[str, Any] = {
         "version": VERSION,
-        "versions": {name: importlib.metadata.version(name) for name in ("maxtext", "jax", "libtpu")},
+        "versions": {name: importlib.metadata.version(name) for name in ("maxtext", "jax", "jaxlib", "libtpu")},
         "seconds": round(sum(seconds.values()), 2),
         "stages": dict(seconds),
         "fits": compiled is None or compiled.executable is not None,

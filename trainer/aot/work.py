@@ -12,7 +12,8 @@ A schedule is a list of steps; each is a map with `do`:
         `bytes`: operands and results together; `options`: what the kernel says of itself (block sizes).
     {"do": "collective", "what": "all-gather" | "all-reduce" | "reduce-scatter" | "all-to-all" | "permute", "name": …,
      "bytes": n, "group": {…}}
-        `bytes`: the whole array of a group, gathered or before it is scattered; of a permute, what one chip sends.
+        `bytes`: the whole array of a group, gathered or before it is scattered; of a permute, what one chip sends, and
+        of an all-to-all, what it has.
     {"do": "start", "id": …, "of": a collective, or {"do": "transfer", "way": …, "bytes": n}}
         `way`: "to-host", "from-host", or "hbm" (between HBM and the chip's own memory).
     {"do": "wait", "id": …}                   until what was started under that id is done
@@ -214,8 +215,11 @@ class _Reader:
             step["group"] = self._permute(pairs_of(each.attribute("source_target_pairs")))
             return step
         group = self._group(groups_of(each.attribute("replica_groups")))
-        # A start's result holds its operands too.
-        whole = max(sizes) if each.op.endswith("-start") else sum(sizes)
+        whole = sum(sizes)
+        if each.op.endswith("-start") and each.op != "all-reduce-start":
+            # It holds its operands, then its results: of each the larger is the whole.
+            half = len(sizes) // 2
+            whole = sum(map(max, sizes[:half], sizes[half:])) if len(sizes) % 2 == 0 else max(sizes)
         if what == "reduce-scatter" and each.op == "reduce-scatter":
             whole *= group["size"]
         step["bytes"] = whole
