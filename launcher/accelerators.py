@@ -139,9 +139,10 @@ def best_shapes(row: Mapping[str, Any]) -> dict[int, str]:
     return dict(sorted(best.items()))
 
 
-def _longest(shape: str) -> tuple[int, list[int]]:
+def _longest(shape: str) -> tuple[list[int], list[int]]:
+    """Its sides, the longest first; of the same sides the order in which they are written."""
     sides = [int(side) for side in shape.split("x")]
-    return max(sides), sides
+    return sorted(sides, reverse=True), sides
 
 
 def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:

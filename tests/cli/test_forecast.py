@@ -108,7 +108,9 @@ def test_gpus_and_cpus(launcher: Launcher, cache: Cache) -> None:
     ("arguments", "says"),
     [
         (["--tokens", "many"], '"many" is no number of tokens; write 500M, 300B, 15T or 1e9.'),
+        (["--tokens", "1e99"], '"1e99" is no number of tokens; write 500M, 300B, 15T or 1e9.'),
         (["--timeout", "0"], "0 is not in the range x>0"),
+        (["--search", "NaN"], "'NaN' is no number of minutes."),
     ],
 )
 def test_wrong_usage(launcher: Launcher, arguments: list[str], says: str) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from launcher.checks.rules import SHAPE_RULES
+from launcher.errors import LauncherError
 from launcher.forecast import output as texts
 from launcher.forecast.cache import Cache
 from launcher.forecast.changes import Change, changed, changes
-from launcher.forecast.child import CompileFailed, OutOfTime
+from launcher.forecast.child import CompileFailed, Limits, OutOfTime
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.cost import NOT_IN_IT, cost
 from launcher.forecast.fit import quantity, verdict
@@ -20,7 +21,7 @@ from launcher.forecast.forecast import Forecast, forecast
 from launcher.forecast.program import Program, read
 from launcher.forecast.request import Request
 from launcher.plan import CheckFailed, LaunchPlan
-from tests.forecasts import GIB, LLAMA, plan, program
+from tests.forecasts import GIB, LLAMA, TWO_SECONDS, plan, program
 
 
 def judged(text: str = LLAMA, *sets: str, **more: Any) -> tuple[bool, str]:
@@ -222,6 +223,40 @@ def test_a_change_that_is_refused_is_passed_over(tmp_path: Path) -> None:
     found, _ = made(fits, tmp_path)
     assert found.change is not None
     assert found.change.sets["slice.topology"] == "4x8"
+
+
+def test_a_finished_program_is_reckoned_as_the_others_are_unless_it_is_asked_for(tmp_path: Path) -> None:
+    """A search compares a run with candidates that the compiler has not finished."""
+    (step,) = TWO_SECONDS
+    cycles = [{"do": "loop", "times": 1, "steps": [{**step, "cycles": 7_000_000_000}]}]
+
+    def finished(*_: Any, **__: Any) -> Program:
+        return read(program(finished=True, work=cycles))
+
+    def seconds(finish: bool) -> float:
+        compiler = Compiler(Cache(tmp_path), Limits(finish=finish), run=finished)
+        return float(forecast(plan(), compiler).as_json()["step_seconds"])
+
+    assert [seconds(True), seconds(False), seconds(True)] == pytest.approx([4, 2, 4])
+
+
+def test_memory_that_is_no_amount_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LauncherError, match=r'worker\.memory: "100GB" is no amount of memory; write it like 16Gi\.'):
+        made(lambda *_: True, tmp_path, LLAMA, "worker.memory=100GB")
+
+
+def test_a_speed_that_is_not_known(tmp_path: Path) -> None:
+    found, _ = made(lambda *_: True, tmp_path, LLAMA, "common.accelerators.v6e.peakTflops=0")
+    assert found.speed is None
+    assert found.notes == ("No step time: set common.accelerators.v6e.peakTflops; 0 stands for what is not known.",)
+
+
+def test_larger_slices_are_those_nearest_to_a_cube(tmp_path: Path) -> None:
+    _, compiles = made(
+        lambda *_: False, tmp_path, LLAMA, "slice.accelerator=v5p", "slice.topology=4x4x8", "train.steps=1"
+    )
+    larger = [topology for topology, _ in compiles.asked if topology != "4x4x8"]
+    assert set(larger) == {"4x8x8", "8x8x8", "8x8x16"}
 
 
 def test_time_runs_out_in_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
