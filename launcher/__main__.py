@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ _BUG = "This is a bug in Slipway; please report it with the lines above."
 
 def main() -> None:
     """The console script."""
+    # Looking for garbage among what start-up makes is a tenth of a quick answer's time.
+    gc.set_threshold(50_000)
     sys.exit(run(sys.argv[1:]))
 
 
