@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
     return Cache(tmp_path / "cache" / "forecast")
 
 
-def known(cache: Cache, *sets: str, **what: object) -> None:
+def known(cache: Cache, *sets: str, **what: Any) -> None:
     """As if it had been compiled before."""
-    cache.put(request(plan(LLAMA, *sets)), programs.read(program(**what)))  # type: ignore[arg-type]
+    cache.put(request(plan(LLAMA, *sets)), programs.read(program(**what)))
 
 
 def test_it_does_not_fit(launcher: Launcher, cache: Cache) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,10 @@ def test_what_is_put_is_got(cache: Cache, wanted: Request) -> None:
         lambda text: "[" * 100_000,
     ],
 )
-def test_a_damaged_entry_is_none_and_is_told(cache: Cache, wanted: Request, damage: object) -> None:
+def test_a_damaged_entry_is_none_and_is_told(cache: Cache, wanted: Request, damage: Callable[[str], str]) -> None:
     cache.put(wanted, programs.read(program()))
     path = cache.path(wanted.key)
-    path.write_text(damage(path.read_text()))  # type: ignore[operator]
+    path.write_text(damage(path.read_text()))
     said: list[str] = []
     assert cache.get(wanted, said.append) is None
     assert len(said) == 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,8 @@ WRITES = f"out.write_text({json.dumps(program())!r})"
 WANTED = request(plan(), VERSIONS)
 
 
-def compiled(log: Path, body: str, **more: object) -> Program:
-    return compile_(WANTED, log, argv=stand_in(body), **more)  # type: ignore[arg-type]
+def compiled(log: Path, body: str, **more: Any) -> Program:
+    return compile_(WANTED, log, argv=stand_in(body), **more)
 
 
 @pytest.fixture
@@ -144,10 +145,10 @@ def test_it_ends_with_the_launcher(log: Path, tmp_path: Path, number: int) -> No
 
 
 def counting(body: str, counter: Path) -> Callable[..., Program]:
-    def run(*arguments: object, **options: object) -> Program:
+    def run(*arguments: Any, **options: Any) -> Program:
         counter.write_text(counter.read_text() + "x" if counter.exists() else "x")
         argv: Callable[[Path, Path], Sequence[str]] = stand_in(body)
-        return compile_(*arguments, argv=argv, **options)  # type: ignore[arg-type]
+        return compile_(*arguments, argv=argv, **options)
 
     return run
 

@@ -120,13 +120,6 @@ ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "rule", "sentence"), ERRORS, ids=[text[:60] for text, _, _ in ERRORS])
-def test_what_cannot_run_is_an_error(text: str, rule: str, sentence: str) -> None:
-    (found,) = problems(text + "\n")
-    assert sentence in str(found)
-    assert (found.rule, found.severity, found.file, found.line) == (rule, "error", "v.yaml", 1)
-
-
 WARNINGS = [
     ("train: {ici_sequence_parallelism: 2}", "mesh", "train.ici_sequence_parallelism has no effect: MaxText's mesh has"
      " no such axis; train.ici_context_parallelism shares out the sequence."),
@@ -136,11 +129,16 @@ WARNINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "rule", "sentence"), WARNINGS, ids=[text[:60] for text, _, _ in WARNINGS])
-def test_what_runs_and_wastes_is_a_warning(text: str, rule: str, sentence: str) -> None:
+TOLD = [*((*each, "error") for each in ERRORS), *((*each, "warning") for each in WARNINGS)]
+
+
+@pytest.mark.parametrize(("text", "rule", "sentence", "severity"), TOLD, ids=[text[:60] for text, *_ in TOLD])
+def test_what_cannot_run_is_an_error_and_what_wastes_a_warning(
+    text: str, rule: str, sentence: str, severity: str
+) -> None:
     (found,) = problems(text + "\n")
     assert sentence in str(found)
-    assert (found.rule, found.severity, found.file, found.line) == (rule, "warning", "v.yaml", 1)
+    assert (found.rule, found.severity, found.file, found.line) == (rule, severity, "v.yaml", 1)
 
 
 @pytest.mark.parametrize(

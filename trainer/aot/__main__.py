@@ -105,7 +105,7 @@ def _run_child(arguments: list[str], environment: Mapping[str, str]) -> tuple[in
     tail = b""
     assert child.stderr is not None  # noqa: S101 - for the type checker
     try:
-        while chunk := child.stderr.read1(1 << 16):  # type: ignore[attr-defined]
+        while chunk := child.stderr.read1(1 << 16):  # type: ignore[attr-defined]  # typed as any file, and a pipe is buffered
             with contextlib.suppress(OSError):
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
