@@ -1,9 +1,10 @@
 # The two commands: `make quickstart` and `make test`. Each sets up all it needs; `make setup` does only that.
+# What the tests are split into, and what `make test` runs of it, is in tests/tiers.py.
 # Built tools and environments that are slow to make are kept outside the checkout: SLIPWAY_CACHE, else
 # ~/.cache/slipway; Python packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-image test-browser e2e e2e-clean lint docs goldens forecast-proof bench pins keys clean
+.PHONY: help setup quickstart test test-all test-image test-browser e2e e2e-clean lint docs goldens forecast-proof bench pins keys clean
 
 UV_VERSION := 0.13.8
 # Bytecode is written once, here, so that no later start pays for it.
@@ -30,15 +31,31 @@ setup: .venv/.done ## Make .venv, with .venv/bin/launcher and the trainer in it
 quickstart: setup ## Train a small model on real text, here, on the CPU
 	@.venv/bin/launcher submit -f values/quickstart.yaml --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
-test: setup ## Run every test that needs no cluster of your own
+# Of two processes, the first to be free takes the next group of tests (tests/tiers.py).
+PYTEST := .venv/bin/python -m pytest
+PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+
+test: setup ## Run the quick tests and a smoke of each slow tier; FILE=… runs only that file
+ifdef FILE
+	@$(PYTEST) $(FILE)
+else
+	@.venv/bin/python -m tests.tools quick >/dev/null
+	@$(PYTEST) $(PARALLEL) -m quick
+endif
+
+TIER := not (image or browser or e2e)
+# tests/conftest.py prints the report, a line a package. COVERAGE= turns it off.
+COVERAGE := --cov --cov-report=
+
+test-all: setup ## Run every test that needs no cluster of your own, and measure coverage; TIER=… chooses tiers
 	@.venv/bin/python -m tests.tools all >/dev/null
-	@.venv/bin/python -m pytest -n 2 --dist loadgroup
+	@$(PYTEST) $(PARALLEL) -m "$(TIER)" --durations=20 $(COVERAGE)
 
 test-image: setup ## Build the image and train in containers of it; as root, with buildah, debootstrap and runc
-	@.venv/bin/python -m pytest -m image tests/image
+	@$(PYTEST) -m image
 
 test-browser: setup ## Look at the reports in Chromium
-	@.venv/bin/python -m pytest -m browser tests/browser
+	@$(PYTEST) -m browser
 
 e2e: setup ## Run the end-to-end tests on the cluster of your KUBECONFIG
 	@.venv/bin/python -m tests.e2e $(E2E)
@@ -76,4 +93,4 @@ keys: setup ## Write launcher/checks/maxtext_{keys,models}.json from the install
 	@.venv/bin/python -m trainer.key_table
 
 clean: ## Remove the environment and what the tools left
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
+import signal
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests import compiled_programs, coverage_by_package, tiers
 from tests.tools import tool
 from tests.trainer.runs import Lab
 
@@ -18,6 +20,10 @@ if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
     os.environ["KUBECONFIG"] = os.devnull
     os.environ.pop("KUBERNETES_SERVICE_HOST", None)
 
+# A shell ignores Ctrl-C for what it runs in the background, and each process that a test starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The same examples on every machine: a failure that a colleague cannot repeat helps nobody. `--hypothesis-seed`
 # and `--hypothesis-profile=search` look further.
 settings.register_profile("slipway", deadline=None, derandomize=True)
@@ -25,26 +31,46 @@ settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("slipway")
 
 
-# Two processes run the tests side by side (make test). Trainings take turns, for two on two cores disturb each other's
-# Rays and times; so do the tests of the one control plane.
-_TRAIN = re.compile(
-    r"tests/(trainer/|docs/|test_|cli/test_(training|sweep|submit|runs|terminal)|cluster/test_standing)"
-)
-_CLUSTER = re.compile(r"tests/(cluster/|charts/test_queues_live)")
+def pytest_configure(config: pytest.Config) -> None:
+    for tier in tiers.TIERS:
+        config.addinivalue_line("markers", f"{tier.name}: {tier.about}")
+    config.addinivalue_line("markers", "quick: make test runs it")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, group what shares a process, and put the tiers into their order."""
+    if not any("::" in argument for argument in config.args):
+        missing = tiers.missing_smoke(item.nodeid for item in items)
+        if missing:
+            raise pytest.UsageError(f"tests/tiers.py names tests that do not exist: {', '.join(missing)}")
     for item in items:
-        for group, pattern in (("training", _TRAIN), ("cluster", _CLUSTER)):
-            if pattern.match(item.nodeid):
-                item.add_marker(pytest.mark.xdist_group(group))
-                break
+        tier = tiers.tier_of(item.nodeid)
+        item.add_marker(tier.name)
+        item.add_marker(pytest.mark.xdist_group(tier.group or item.nodeid.partition("::")[0]))
+        if tiers.is_quick(item.nodeid):
+            item.add_marker("quick")
+    items.sort(key=lambda item: tiers.TIERS.index(tiers.tier_of(item.nodeid)))
 
 
-@pytest.fixture(scope="session", params=["helm", "helm3"])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seconds of each tier, over all processes; the coverage of each package, if it was measured."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    phases = [report for report in reports if isinstance(report, pytest.TestReport)]
+    if len({report.nodeid.partition("::")[0] for report in phases}) > 1:
+        terminalreporter.section("time of each tier")
+        # xdist appends the group to the node id.
+        table = tiers.summary((report.nodeid.partition("@")[0], report.duration) for report in phases)
+        terminalreporter.write_line("\n".join(table))
+    plugin = terminalreporter.config.pluginmanager.get_plugin("_cov")
+    if plugin is not None and plugin.cov_controller is not None:
+        terminalreporter.section("coverage of each package, lines and branches")
+        terminalreporter.write_line("\n".join(coverage_by_package.table(plugin.cov_controller.cov)))
+
+
+@pytest.fixture(scope="session", params=(os.environ.get("SLIPWAY_TEST_HELM") or "helm helm3").split())
 def helm(request: pytest.FixtureRequest) -> Path:
-    """Both supported Helms, one after the other."""
+    """Both supported Helms, one after the other; SLIPWAY_TEST_HELM names one of them."""
     return tool(request.param)
 
 
@@ -54,7 +80,7 @@ def helm4() -> Path:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A folder for runs, and a tokenizer of 512 pieces made from the standard library's own text."""
     import sentencepiece
 
@@ -74,4 +100,5 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     )
     runs = root / "runs"
     runs.mkdir()
-    return Lab(runs, root / "tokenizer.model")
+    with compiled_programs.kept(runs):
+        yield Lab(runs, root / "tokenizer.model")

@@ -1,8 +1,15 @@
-"""The real command in a process of its own, with a home of its own; runs of small programs instead of training."""
+"""The real command with a home of its own; runs of small programs instead of training.
+
+launcher("status", "demo")            in this process: a start of Python is not what these tests are about
+launcher(..., before=as_anybody)      in a process of its own, as with whatever else only a new process can have
+launcher.start("submit", ...)         likewise, for signals
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import io
 import json
 import os
 import subprocess
@@ -12,9 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from launcher.__main__ import run
 from launcher.local.backend import LocalBackend
 from launcher.local.processes import marked
 from launcher.local.record import Record, read_record
@@ -64,7 +73,24 @@ class Launcher:
     home: Path
     folder: Path
 
-    def __call__(self, *arguments: str, seconds: float = 60, **options: Any) -> Result:
+    def __call__(
+        self, *arguments: str, seconds: float = 60, env: Mapping[str, str] | None = None, **options: Any
+    ) -> Result:
+        """Run the command to its end; `seconds` and `options` are of a process of its own."""
+        if options or "PYTHONPATH" in (env or {}):
+            return self._in_a_process(*arguments, seconds=seconds, env=env, **options)
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, {**self.env, **(env or {})}, clear=True),
+            mock.patch.object(sys, "stdin", io.StringIO()),
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = run(arguments)
+        return Result(int(code), out.getvalue(), err.getvalue())
+
+    def _in_a_process(self, *arguments: str, seconds: float, **options: Any) -> Result:
         process = self.start(*arguments, **options)
         try:
             out, err = process.communicate(timeout=seconds)

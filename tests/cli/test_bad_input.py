@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import LONG, SHORT, Launcher, Result, as_anybody
+from tests.prerequisites import require
 
 
 def refused(result: Result, *words: str, code: int = 1) -> str:
@@ -331,8 +332,10 @@ class _FullDisk:
 
     def __init__(self, launcher: Launcher, before: str = "") -> None:
         probe = subprocess.run(["unshare", "-rm", "true"], check=False) if shutil.which("unshare") else None
-        if probe is None or probe.returncode:
-            pytest.skip("a mount of its own needs unshare and the right to use it")
+        require(
+            probe is not None and probe.returncode == 0,
+            "For a mount of its own, the test needs unshare (util-linux) and the right to create namespaces.",
+        )
         self._launcher = launcher
         self._before = before
         self._report = launcher.folder.parent / "report"

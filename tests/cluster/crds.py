@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import yaml
 
 from tests.charts import schemas
 from tests.cluster.api import Api, ApiError
+from tests.tools.go_tools import cached
 
 DEFAULTS = {"kueue": "0.19.2", "jobset": "0.12.0", "kuberay": "1.7.0"}
 # Slipway has no use for these, and each costs the API server two seconds.
@@ -31,30 +32,57 @@ def install(api: Api, versions: dict[str, str] | None = None) -> None:
     assert wanted, f"no CRDs in {folders}"
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda crd: _put(api, crd), wanted))
-    names = {crd["metadata"]["name"] for crd in wanted}
     deadline = time.monotonic() + 120
-    while missing := names - _served(api):
-        assert time.monotonic() < deadline, f"these CRDs are not served: {sorted(missing)}"
-        time.sleep(0.1)
-    wait_readable(api)
+    for path in map(_collection, wanted):
+        # Not found until the API server serves the kind, which it does a moment after it has taken the CRD.
+        while api.find(path) is None:
+            assert time.monotonic() < deadline, f"{path} is not served"
+            time.sleep(0.05)
 
 
 def wait_readable(api: Api) -> None:
     """Returns once the objects of every custom kind can be read; until then the answer is "come back later" (429)."""
     for crd in api.items(PATH):
-        spec = crd["spec"]
-        version = next(version["name"] for version in spec["versions"] if version["storage"])
-        api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
+        api.get(_collection(crd))
 
 
-@functools.cache
+def _collection(crd: dict[str, Any]) -> str:
+    """The path of the kind's first object: an answer that is never large."""
+    spec = crd["spec"]
+    version = next(version["name"] for version in spec["versions"] if version["storage"])
+    return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
+
+
 def _read(file: Path) -> list[dict[str, Any]]:
-    """The CRDs in a file, without the conversion webhooks that their controllers would serve."""
-    found = [crd for crd in yaml.load_all(file.read_bytes(), yaml.CSafeLoader) if crd]
+    """The CRDs in a file, without what only people read, and the webhooks that their controllers would serve.
+
+    Parsing a megabyte of YAML takes half a second, so the result is kept.
+    """
+    text = file.read_bytes()
+    kept = cached(b"\0".join((text, Path(__file__).read_bytes())), "crds.json", lambda path: _write(path, text))
+    found: list[dict[str, Any]] = json.loads(kept.read_text())
+    return found
+
+
+def _write(path: Path, text: bytes) -> None:
+    found = [crd for crd in yaml.load_all(text, yaml.CSafeLoader) if crd]
     for crd in found:
         crd["spec"].pop("conversion", None)
         crd.pop("status", None)
-    return found
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(_without_descriptions(found)))
+    draft.rename(path)
+
+
+def _without_descriptions(tree: Any) -> Any:
+    """A schema without its descriptions: two thirds of a CRD, which the API server would publish again and again."""
+    if isinstance(tree, dict):
+        return {
+            key: _without_descriptions(value)
+            for key, value in tree.items()
+            if key != "description" or not isinstance(value, str)  # a field may have that name, too
+        }
+    return [_without_descriptions(each) for each in tree] if isinstance(tree, list) else tree
 
 
 def _put(api: Api, crd: dict[str, Any]) -> None:
@@ -68,13 +96,3 @@ def _put(api: Api, crd: dict[str, Any]) -> None:
         api.request(
             "PUT", path, {**crd, "metadata": {**crd["metadata"], "resourceVersion": old["metadata"]["resourceVersion"]}}
         )
-
-
-def _served(api: Api) -> set[str]:
-    return {
-        crd["metadata"]["name"]
-        for crd in api.items(PATH)
-        if any(
-            c["type"] == "Established" and c["status"] == "True" for c in crd.get("status", {}).get("conditions") or ()
-        )
-    }

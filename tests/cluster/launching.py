@@ -180,10 +180,9 @@ def kuberay_lets_go(api: Api, namespace: str) -> Iterator[None]:
 
 # A test would wait ten times as long at the pace that spares an API server.
 QUICKLY = f"""
-import signal, sys
+import sys
 from launcher.__main__ import main
 from launcher.kube.backend import KubeBackend
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 KubeBackend.__init__.__kwdefaults__["poll_seconds"] = {POLL_SECONDS}
 main()
 """

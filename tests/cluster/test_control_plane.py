@@ -16,6 +16,7 @@ import pytest
 
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
+from tests.prerequisites import require
 from tests.tools import tool
 from tests.trainer.ray_nodes import own_address
 
@@ -165,8 +166,10 @@ class Hello(http.server.BaseHTTPRequestHandler):
 
 def test_a_service_leads_to_a_process_of_this_machine(control_plane: ControlPlane, namespace: str) -> None:
     address = own_address()
-    if address.startswith("127."):
-        pytest.skip("This machine has no address but loopback, which an API server does not proxy to.")
+    require(
+        not address.startswith("127."),
+        "The API server does not proxy to loopback, and this machine has no other address.",
+    )
     with http.server.HTTPServer((address, 0), Hello) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

@@ -19,6 +19,7 @@ import pytest
 
 from tests.image.base import base_archive, base_key
 from tests.image.buildah import Buildah, machine_arguments
+from tests.prerequisites import require
 from tests.tools.go_tools import cache_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,11 +55,11 @@ class Builder:
 def builder() -> Builder:
     """A storage in the cache with the base in it, so that a second session builds only what has changed."""
     missing = [name for name in _NEEDED if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        lacks = f"{' and '.join(missing)}" if missing else "root"
-        if os.environ.get("CI"):
-            pytest.fail(f"These tests need {lacks}.")
-        pytest.skip(f"needs {lacks}; Debian: apt-get install {' '.join(_NEEDED)}, and run as root")
+    lacks = f"{' and '.join(missing)}" if missing else "root"
+    require(
+        not missing and os.geteuid() == 0,
+        f"The image tests need {lacks}; on Debian, apt-get install {' '.join(_NEEDED)}, and run them as root.",
+    )
     folder = cache_dir().with_name("images")
     folder.mkdir(parents=True, exist_ok=True)
     archive = base_archive()

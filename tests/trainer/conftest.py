@@ -10,13 +10,21 @@ import yaml
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import Lab, Run
+from tests.trainer.runs import ONE_HOST, Lab, Run
 
 
 @pytest.fixture(scope="session")
 def undisturbed(lab: Lab) -> Run:
     """Two hosts under Ray, from start to end with nothing in the way: what every disturbed run must equal."""
     run = lab.train(lab.config("undisturbed"))
+    assert run.process.returncode == 0, run.output()[-4000:]
+    return run
+
+
+@pytest.fixture(scope="session")
+def undisturbed_host(lab: Lab) -> Run:
+    """One host without Ray, likewise: ONE_HOST's settings, of which a run may do fewer steps."""
+    run = lab.train(lab.config("undisturbed-host", hosts=1, **ONE_HOST), "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
     return run
 

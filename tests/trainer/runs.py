@@ -18,8 +18,8 @@ from tests.tiny_model import TINY_MODEL
 
 CHECKOUT = Path(__file__).parents[2]
 
-# 13 steps in three checkpoint periods: kills land between checkpoints, in them, and after the last.
-STEPS = 13
+# 17 steps in four checkpoint periods: kills land between checkpoints, in them, and after the last.
+STEPS = 17
 TRAIN: dict[str, Any] = {
     **TINY_MODEL,
     "vocab_size": 512,
@@ -29,6 +29,8 @@ TRAIN: dict[str, Any] = {
     "eval_interval": 5,
     "eval_steps": 2,
 }
+# No evaluations. The schedule is fixed: the numbers of a run with fewer steps are the first ones of this run's.
+ONE_HOST: dict[str, Any] = {"steps": 60, "learning_rate_schedule_steps": 60, "eval_interval": None}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.prerequisites import require
 from tests.tools import tool
 from tests.trainer.runs import CHECKOUT
 from tests.trainer.scrape import LABELS as NAMES
@@ -331,9 +332,12 @@ def test_a_libtpu_that_fails_is_told_once_and_its_metrics_are_absent(capsys: pyt
 
 # --- Weights & Biases -----------------------------------------------------------------------------------------------
 
-needs_wandb = pytest.mark.skipif(
-    find_spec("wandb") is None, reason="needs the Python package wandb, which the extra train brings"
-)
+
+@pytest.fixture
+def wandb() -> None:
+    """Weights & Biases' own client."""
+    require(find_spec("wandb"), "The test needs the Python package wandb: pip install wandb.")
+
 
 ATTEMPT = """
 import json, os, sys, time
@@ -398,7 +402,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-@needs_wandb
+@pytest.mark.usefixtures("wandb")
 def test_an_offline_run_is_whole_after_a_kill_and_has_no_step_twice(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="offline")
     attempt(config, [], [evaluation(0, 11.0), *map(line, range(6))], "killed")
@@ -416,7 +420,7 @@ def test_an_offline_run_is_whole_after_a_kill_and_has_no_step_twice(tmp_path: Pa
     assert (run.run_id, run.project, run.display_name) == (number, "demo", "llama")
 
 
-@needs_wandb
+@pytest.mark.usefixtures("wandb")
 def test_a_server_that_does_not_answer_keeps_no_process_that_is_told_to_end(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="online")
     with socket.socket() as silent:  # it takes connections, and never says a word
@@ -429,7 +433,7 @@ def test_a_server_that_does_not_answer_keeps_no_process_that_is_told_to_end(tmp_
     assert "Traceback" not in error
 
 
-@needs_wandb
+@pytest.mark.usefixtures("wandb")
 def test_where_nobody_answers_training_goes_on(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="online")
     with socket.socket() as probe:

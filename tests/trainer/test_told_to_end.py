@@ -13,7 +13,7 @@ import pytest
 
 from tests.trainer.ray_jobs import Job, run_hook, steps, tell_to_go, wait
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import Lab, Run, numbers, with_run
+from tests.trainer.runs import ONE_HOST, Lab, Run, numbers, with_run
 from tests.trainer.test_without_ray import free_port
 
 LONG: dict[str, Any] = {"steps": 150, "checkpoint_period": 100_000, "eval_interval": None}
@@ -117,9 +117,8 @@ def test_a_run_on_this_machine_writes_a_checkpoint_before_it_ends(lab: Lab) -> N
     assert "before it had done a step" in again.output() or "stopped after" in again.output()
 
 
-def test_one_host_without_ray_writes_a_checkpoint_too(lab: Lab) -> None:
-    whole = lab.train(lab.config("one-whole", hosts=1, **{**LONG, "steps": 60}), "--no-ray")
-    config = lab.config("one", hosts=1, **{**LONG, "steps": 60})
+def test_one_host_without_ray_writes_a_checkpoint_too(lab: Lab, undisturbed_host: Run) -> None:
+    config = lab.config("one", hosts=1, **ONE_HOST, checkpoint_period=100_000)
     run = lab.start(config, "--no-ray")
     run.until(lambda: run.step() >= 5)
     run.process.terminate()
@@ -127,7 +126,7 @@ def test_one_host_without_ray_writes_a_checkpoint_too(lab: Lab) -> None:
     assert only_checkpoint(run.folder) == run.step()
     again = lab.train(config, "--no-ray")
     assert again.process.returncode == 0, again.output()[-3000:]
-    assert numbers(again.metrics()) == numbers(whole.metrics())
+    assert numbers(again.metrics()) == numbers(undisturbed_host.metrics())
 
 
 def test_a_run_without_checkpoints_ends_when_it_is_told(lab: Lab) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.runs import STEPS, Lab, Run, numbers
+from tests.trainer.runs import ONE_HOST, STEPS, Lab, Run, numbers
 
 
 def free_port() -> int:
@@ -49,16 +49,6 @@ def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: Lab) -
     assert [line["step"] for line in first.metrics() if "loss" in line] == list(range(150))
 
 
-def test_fewer_steps_than_are_done_are_refused(lab: Lab) -> None:
-    config = lab.config("fewer", hosts=1, steps=6, eval_interval=None)
-    assert lab.train(config, "--no-ray").process.returncode == 0
-    run = lab.train(lab.config("fewer", hosts=1, steps=3, eval_interval=None), "--no-ray")
-    assert run.process.returncode == 2
-    assert run.output().splitlines()[-1] == (
-        "Error: train.steps is 3, but fewer has trained 6 steps already; set more steps, or submit under a new name."
-    )
-
-
 def test_a_coordinators_port_that_is_taken_is_named(lab: Lab) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
@@ -89,21 +79,14 @@ def test_a_batch_that_does_not_divide_over_the_hosts_is_refused_at_once(lab: Lab
     assert run.events("error")[-1]["message"].startswith("MaxText refuses the config: ")
 
 
-def test_synthetic_data_of_maxtext_trains_with_nothing_to_read(lab: Lab) -> None:
-    run = lab.train(
-        lab.config("synthetic", hosts=1, data={}, dataset_type="synthetic", steps=4, eval_interval=None), "--no-ray"
-    )
-    assert run.process.returncode == 0, run.output()[-4000:]
-    assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3]
-
-
-def test_mfu_is_the_share_of_the_chips_peak(lab: Lab) -> None:
-    config = lab.config("mfu", hosts=1, data={}, dataset_type="synthetic", steps=3, eval_interval=None)
+def test_synthetic_data_of_maxtext_trains_with_nothing_to_read_and_mfu_is_the_share_of_the_chips_peak(lab: Lab) -> None:
+    config = lab.config("synthetic", hosts=1, data={}, dataset_type="synthetic", steps=4, eval_interval=None)
     tree = json.loads(config.read_text())
     tree["accelerator"]["peakTflops"] = 0.5
     config.write_text(json.dumps(tree))
     run = lab.train(config, "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
+    assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3]
     for line in run.metrics():
         assert line["mfu"] == pytest.approx(line["tflops_per_second_per_device"] / 0.5, abs=2e-6)
 
@@ -120,15 +103,26 @@ def test_pretrained_weights_are_where_training_starts(lab: Lab, undisturbed: Run
     assert (before["step"], before["eval_loss"]) == (0, trained["eval_loss"])
 
 
-def test_more_steps_go_on_from_the_last_checkpoint(lab: Lab) -> None:
-    config = lab.config("more", hosts=1, steps=4, learning_rate_schedule_steps=8)
-    assert lab.train(config, "--no-ray").process.returncode == 0
-    whole = lab.train(lab.config("whole", hosts=1, steps=8, learning_rate_schedule_steps=8), "--no-ray")
-    more = lab.train(lab.config("more", hosts=1, steps=8, learning_rate_schedule_steps=8), "--no-ray")
+def test_fewer_steps_are_refused_and_more_steps_resume_from_the_last_checkpoint(
+    lab: Lab, undisturbed_host: Run
+) -> None:
+    def run(steps: int) -> Run:
+        config = lab.config("more", hosts=1, **{**ONE_HOST, "eval_interval": 5, "steps": steps})
+        return lab.train(config, "--no-ray")
+
+    assert run(4).process.returncode == 0
+    fewer = run(3)
+    assert fewer.process.returncode == 2
+    assert fewer.output().splitlines()[-1] == (
+        "Error: train.steps is 3, but more has trained 4 steps already; set more steps, or submit under a new name."
+    )
+    more = run(8)
+    assert more.process.returncode == 0, more.output()[-4000:]
     assert [event["step"] for event in more.events()] == [0, 4]
     # The evaluation after the former last step stays: it is true of that step.
+    assert [line["step"] for line in more.metrics() if "eval_loss" in line] == [0, 4, 5, 8]
     losses = [entry for entry in numbers(more.metrics()) if entry[1] is not None]
-    assert losses == [entry for entry in numbers(whole.metrics()) if entry[1] is not None]
+    assert losses == numbers(undisturbed_host.metrics())[:8]
 
 
 def test_data_that_changed_between_attempts_is_refused(lab: Lab, tmp_path: Path) -> None:

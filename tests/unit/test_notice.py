@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.prerequisites import require
 from trainer import notice
 from trainer.pod_end import _catches
 
@@ -23,8 +24,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a process of a process namespace of its own")
 def test_a_containers_first_process_ends_while_it_starts() -> None:
+    require(os.geteuid() == 0, "To create a process namespace, the test needs root.")
     argv = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", FIRST_PROCESS]
     with subprocess.Popen(argv, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as outer:
         try:

@@ -1,0 +1,97 @@
+"""The tiers: every test is in one, the smoke of each slow tier is there, and a name that is wrong is an error."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import tiers
+from tests.prerequisites import require
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("file", "tier"),
+    [
+        ("tests/unit/test_plan.py", "unit"),
+        ("tests/test_wheel.py", "unit"),
+        ("tests/cli/test_help.py", "cli"),
+        ("tests/cli/test_training.py", "training"),
+        ("tests/trainer/test_told_to_end.py", "training"),
+        ("tests/trainer/test_aot_memory.py", "compiler"),
+        ("tests/charts/test_queues.py", "charts"),
+        ("tests/charts/test_queues_live.py", "cluster"),
+        ("tests/cluster/test_pages.py", "pages"),
+        ("tests/image/containers/test_node.py", "image"),
+    ],
+)
+def test_a_file_is_in_a_tier(file: str, tier: str) -> None:
+    assert (CHECKOUT / file).is_file()
+    assert tiers.tier_of(file).name == tier
+
+
+def test_each_slow_tier_has_a_smoke_test_or_needs_more_than_this_machine() -> None:
+    slow = {tier.name for tier in tiers.TIERS if not tier.quick}
+    smoked = {tiers.tier_of(nodeid).name for nodeid in tiers.SMOKE}
+    assert slow - smoked == {"e2e", "image", "browser", "harness"}
+
+
+def test_what_make_test_runs() -> None:
+    assert tiers.is_quick("tests/unit/test_plan.py::test_x")
+    assert not tiers.is_quick("tests/cluster/test_submit.py::test_x")
+    for nodeid in tiers.SMOKE:
+        assert tiers.is_quick(nodeid)
+        assert tiers.is_quick(nodeid) or tiers.is_quick(f"{nodeid}[a-b]")
+
+
+def test_a_smoke_test_that_was_renamed_is_missing() -> None:
+    name = min(nodeid for nodeid in tiers.SMOKE if "[" not in nodeid)
+    file = name.partition("::")[0]
+    assert name in tiers.missing_smoke([f"{file}::test_other"])
+    assert tiers.missing_smoke(["tests/unit/test_plan.py::test_other"]) == []
+    assert name not in tiers.missing_smoke([f"{name}[a-b]"])
+
+
+def test_the_time_of_each_tier() -> None:
+    assert tiers.summary([("tests/unit/a.py::x", 1.0), ("tests/unit/a.py::x", 0.5), ("tests/cli/b.py::y", 2.0)]) == [
+        "cli            1 tests       2 s",
+        "unit           1 tests       2 s",
+    ]
+
+
+def test_a_prerequisite_that_is_missing_skips_a_test_and_fails_it_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    require(True, "Nothing is missing.")
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"This needs root\."):
+        require(False, "This needs root.")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match=r"This needs root\."):
+        require(False, "This needs root.")
+
+
+@pytest.mark.parametrize(
+    ("changed", "printed"),
+    [
+        (["docs/index.md", "README.md"], "code=false\n"),
+        (["docs/index.md", "docs/examples/sweep.ipynb"], "code=true\n"),
+        (["charts/run/README.md"], "code=true\n"),
+        (["launcher/cli.py"], "code=true\n"),
+    ],
+)
+def test_a_change_to_pages_alone_is_known(changed: list[str], printed: str, tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.com"]
+    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
+    for number, files in enumerate(([], changed)):
+        for file in [f"base{number}", *files]:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            if file in files or number == 0:
+                (tmp_path / file).write_text(file)
+        subprocess.run([*git, "add", "--all"], cwd=tmp_path, check=True)
+        subprocess.run([*git, "commit", "-qm", "x"], cwd=tmp_path, check=True)
+    script = CHECKOUT / ".github" / "changed-code"
+    for base, expected in (("HEAD~1", printed), ("0" * 40, "code=true\n")):
+        done = subprocess.run([script, base], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == expected
