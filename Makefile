@@ -44,12 +44,13 @@ else
 endif
 
 TIER := not (image or browser or e2e)
-# tests/conftest.py prints the report, a line a package. COVERAGE= turns it off.
+# tests/conftest.py prints the report, a line a package. COVERAGE= turns it off, ORDER="-p randomly" shuffles the tests.
 COVERAGE := --cov --cov-report=
+ORDER :=
 
 test-all: setup ## Run every test that needs no cluster of your own, and measure coverage; TIER=… chooses tiers
 	@.venv/bin/python -m tests.tools all >/dev/null
-	@$(PYTEST) $(PARALLEL) -m "$(TIER)" --durations=20 $(COVERAGE)
+	@$(PYTEST) $(PARALLEL) -m "$(TIER)" --durations=20 $(COVERAGE) $(ORDER)
 
 test-image: setup ## Build the image and train in containers of it; as root, with buildah, debootstrap and runc
 	@$(PYTEST) -m image

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier, group what shares a process, and put the tiers into their order."""
     if not any("::" in argument for argument in config.args):
-        missing = tiers.missing_smoke(item.nodeid for item in items)
+        missing = tiers.missing(item.nodeid for item in items)
         if missing:
             raise pytest.UsageError(f"tests/tiers.py names tests that do not exist: {', '.join(missing)}")
     for item in items:

@@ -11,6 +11,7 @@ import pytest
 
 from launcher import api
 from launcher.runs import State
+from tests import compiled_programs
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "examples" / "sweep.ipynb"
 
@@ -35,7 +36,8 @@ def test_the_notebook_trains_and_plots(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     notebook = read()
     try:
-        nbclient.NotebookClient(notebook, timeout=540, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        with compiled_programs.kept(tmp_path / "home" / "runs"):
+            nbclient.NotebookClient(notebook, timeout=540, resources={"metadata": {"path": str(tmp_path)}}).execute()
     finally:
         for status in api.list_runs():  # where a cell has failed, its runs go on
             api.cancel(status.name)

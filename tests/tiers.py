@@ -51,7 +51,11 @@ TIERS = (
         r"tests/(cluster/|charts/test_queues_live\.py)",
         group="cluster",
     ),
-    Tier("compiler", "the TPU compiler, in the child of a forecast", r"tests/trainer/test_aot\w*\.py"),
+    Tier(
+        "compiler",
+        "the TPU compiler, in the child of a forecast",
+        r"tests/(trainer/test_aot\w*\.py|cli/test_forecast\.py::test_a_real_forecast|unit/test_presets_tuned)",
+    ),
     Tier("harness", "the tools of these tests, and the e2e suite against stand-ins", r"tests/(tools/|unit/test_e2e_)"),
     Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
     Tier("cli", "the launcher as a user types it", r"tests/cli/", quick=True),
@@ -60,7 +64,31 @@ TIERS = (
 )
 
 # Tests of slow tiers that `make test` runs too: node ids, without parameters for all of a test's.
-SMOKE: frozenset[str] = frozenset()
+SMOKE = frozenset(
+    {
+        # Under Ray: killed twice, resumed, equal bit for bit. Without Ray: stopped, resumed, equal.
+        "tests/trainer/test_training.py::test_killed_workers_change_no_number",
+        "tests/trainer/test_without_ray.py::test_fewer_steps_are_refused_and_more_steps_resume_from_the_last_checkpoint",
+        "tests/cli/test_forecast.py::test_a_real_forecast",
+        "tests/cluster/test_submit.py::test_a_submit_makes_one_object_with_all_that_it_needs",
+        "tests/cluster/test_states.py::test_another_machine_follows_a_run_by_the_kubeconfig_alone",
+        "tests/cluster/test_rights.py::test_a_member_does_all_that_a_run_needs",
+        "tests/cluster/test_explain.py::test_text_is_a_sentence_evidence_and_what_would_help",
+        "tests/cluster/test_cancel.py::test_a_cancelled_run_holds_nothing_and_can_go_on[running]",
+        "tests/cluster/test_install.py::test_queues_that_work_and_queues_that_do_not",
+        "tests/docs/test_here.py::test_the_first_screen_shows_the_two_commands",
+        "tests/docs/test_here.py::test_make_test_is_this_very_suite",
+    }
+)
+
+# Tests of quick tiers that only `make test-all` runs.
+SLOW = frozenset(
+    {
+        "tests/charts/test_pod_security.py",
+        "tests/charts/test_scan.py",
+        "tests/trainer/test_telemetry.py::test_a_real_prometheus_takes_every_metric",
+    }
+)
 
 
 def tier_of(nodeid: str) -> Tier:
@@ -70,15 +98,16 @@ def tier_of(nodeid: str) -> Tier:
 
 def is_quick(nodeid: str) -> bool:
     """Whether `make test` runs the test."""
-    return tier_of(nodeid).quick or not SMOKE.isdisjoint((nodeid, nodeid.partition("[")[0]))
+    names = (nodeid, nodeid.partition("[")[0], nodeid.partition("::")[0])
+    return SLOW.isdisjoint(names) if tier_of(nodeid).quick else not SMOKE.isdisjoint(names)
 
 
-def missing_smoke(collected: Iterable[str]) -> list[str]:
-    """The SMOKE tests that are not among the collected ones, though tests of their files are."""
+def missing(collected: Iterable[str]) -> list[str]:
+    """The names in SMOKE and SLOW that no collected test has, though tests of their files were collected."""
     there = set(collected)
     there |= {nodeid.partition("[")[0] for nodeid in there}
     files = {nodeid.partition("::")[0] for nodeid in there}
-    return sorted(nodeid for nodeid in SMOKE if nodeid.partition("::")[0] in files and nodeid not in there)
+    return sorted(name for name in SMOKE | SLOW if name.partition("::")[0] in files and name not in there | files)
 
 
 def summary(seconds: Iterable[tuple[str, float]]) -> list[str]:

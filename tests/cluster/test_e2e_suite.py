@@ -31,20 +31,20 @@ STORY = "tests/e2e/test_multislice.py::test_three_slices_run_alone_then_one_and_
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
 
+@pytest.fixture
+def bare(control_plane: ControlPlane) -> ControlPlane:
+    """A cluster with upstream's kinds, and no controllers that serve them."""
+    return control_plane
+
+
 @pytest.fixture(scope="module")
-def bare() -> Iterator[ControlPlane]:
-    """A cluster with upstream's kinds, and nobody who serves them."""
+def equipped() -> Iterator[ControlPlane]:
+    """A cluster of its own, with stand-ins for the controllers."""
     schemas.shared()
     with ControlPlane.start() as plane:
         plane.install_crds()
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def equipped(bare: ControlPlane) -> Iterator[ControlPlane]:
-    """The same, with stand-ins; comes after the tests of the bare one."""
-    with controllers(bare):
-        yield bare
+        with controllers(plane):
+            yield plane
 
 
 def suite(kubeconfig: Path | str, *arguments: str, **environment: str) -> subprocess.Popen[str]:

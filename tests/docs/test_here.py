@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.local.backend import LocalBackend
+from tests import compiled_programs
 from tests.docs.laptop import Laptop
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages, runs_here
 from tests.docs.reference.files import EVALUATIONS, METRICS
@@ -24,7 +25,8 @@ SHOWN.sort(key=lambda page: (FIRST.index(page.path) if page.path in FIRST else l
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """One for all pages: a page may go on with the runs of the tutorial, as a reader would."""
     made = Laptop.set_up(tmp_path_factory.mktemp("laptop"))
-    yield made
+    with compiled_programs.kept(made.home / "runs"):
+        yield made
     backend = LocalBackend(made.home)
     for status in backend.list(lambda _: None) if made.home.is_dir() else ():
         if not status.state.ended:  # where a page has failed, its runs go on

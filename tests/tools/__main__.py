@@ -1,16 +1,18 @@
-"""`python -m tests.tools helm` prints where the tool is, and builds it first where it must; `all`: every one of them.
+"""`python -m tests.tools helm` prints the path of the tool, and builds it first if the cache has none.
 
-`make test` does it for all before the first test: a cold build of Kubernetes takes longer than a test may.
+`all` stands for every tool, `quick` for those that `make test` needs: a cold build of Kubernetes takes longer than a
+test may, so make builds them before the first test.
 """
 
 import sys
 
-from tests.tools.go_tools import TOOLS, tool
+from tests.tools.go_tools import SLOW_TIERS, TOOLS, tool
 
 if __name__ == "__main__":
-    names = list(TOOLS) if sys.argv[1:] == ["all"] else sys.argv[1:]
+    sets = {"all": list(TOOLS), "quick": [name for name in TOOLS if name not in SLOW_TIERS]}
+    names = [name for word in sys.argv[1:] for name in sets.get(word, [word])]
     if not names or not set(names) <= set(TOOLS):
-        sys.exit(f"usage: python -m tests.tools NAME…   (all, or of {', '.join(TOOLS)})")
+        sys.exit(f"usage: python -m tests.tools NAME…   (all, quick, or of {', '.join(TOOLS)})")
     try:
         for name in names:
             print(tool(name))

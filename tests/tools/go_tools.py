@@ -62,6 +62,9 @@ TOOLS = {
     "registry": GoTool("github.com/google/go-containerregistry/cmd/registry"),
 }
 
+# Only tests of slow tiers use these (tests/tiers.py).
+SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "registry")
+
 
 def cache_dir() -> Path:
     """Where built tools live: $SLIPWAY_CACHE, else slipway in the user's cache folder."""

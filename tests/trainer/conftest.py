@@ -29,9 +29,9 @@ def undisturbed_host(lab: Lab) -> Run:
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[RayNodes]:
-    """A Ray cluster of a head and two hosts, as charts/run makes it."""
+    """A Ray cluster of a head and two hosts, as charts/run makes it; each test leaves it with two hosts."""
     nodes = RayNodes.start()
     nodes.add()
     nodes.add()

@@ -13,7 +13,7 @@ from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import CHECKOUT, Lab, Run, numbers, with_run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def environment(cluster: RayNodes) -> dict[str, str]:
     """The environment of a driver on the head."""
     return {**cluster.environment, "RAY_ADDRESS": cluster.address}
@@ -53,6 +53,9 @@ def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
         assert driver.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.2)
-    cluster.add()
-    assert driver.wait(60) == 0, log.read_text()
+    third = cluster.add()
+    try:
+        assert driver.wait(60) == 0, log.read_text()
+    finally:
+        cluster.kill(third)
     assert "CPU of Ray's 3 nodes now: " in log.read_text()

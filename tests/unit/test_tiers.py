@@ -41,18 +41,19 @@ def test_each_slow_tier_has_a_smoke_test_or_needs_more_than_this_machine() -> No
 
 def test_what_make_test_runs() -> None:
     assert tiers.is_quick("tests/unit/test_plan.py::test_x")
+    assert not tiers.is_quick("tests/charts/test_scan.py::test_x[a]")
     assert not tiers.is_quick("tests/cluster/test_submit.py::test_x")
     for nodeid in tiers.SMOKE:
         assert tiers.is_quick(nodeid)
-        assert tiers.is_quick(nodeid) or tiers.is_quick(f"{nodeid}[a-b]")
+        assert "[" in nodeid or tiers.is_quick(f"{nodeid}[a-b]")
 
 
 def test_a_smoke_test_that_was_renamed_is_missing() -> None:
     name = min(nodeid for nodeid in tiers.SMOKE if "[" not in nodeid)
     file = name.partition("::")[0]
-    assert name in tiers.missing_smoke([f"{file}::test_other"])
-    assert tiers.missing_smoke(["tests/unit/test_plan.py::test_other"]) == []
-    assert name not in tiers.missing_smoke([f"{name}[a-b]"])
+    assert name in tiers.missing([f"{file}::test_other"])
+    assert tiers.missing(["tests/unit/test_plan.py::test_other"]) == []
+    assert name not in tiers.missing([f"{name}[a-b]"])
 
 
 def test_the_time_of_each_tier() -> None:
