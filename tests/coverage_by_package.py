@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import coverage
 
+MEASURED = "COVERAGE_PROCESS_CONFIG"
+"""Set by coverage while it measures: each new process of Python starts to measure itself."""
+
 _COUNTS = ("num_statements", "missing_lines", "num_branches", "missing_branches")
+
+
+def unmeasured(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for processes that start Ray, whose workers would take four times as long."""
+    return {name: value for name, value in environment.items() if name != MEASURED}
 
 
 def table(measured: coverage.Coverage) -> list[str]:

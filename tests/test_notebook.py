@@ -12,6 +12,7 @@ import pytest
 from launcher import api
 from launcher.runs import State
 from tests import compiled_programs
+from tests.coverage_by_package import MEASURED
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "examples" / "sweep.ipynb"
 
@@ -30,6 +31,7 @@ def test_the_notebook_is_kept_without_what_a_run_of_it_shows() -> None:
 
 def test_the_notebook_trains_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPWAY_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv(MEASURED, raising=False)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

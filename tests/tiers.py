@@ -43,8 +43,10 @@ TIERS = (
     Tier(
         "pages",
         "the commands that pages and the notebook show, run as shown",
-        r"tests/(docs/test_here|cluster/test_pages|test_notebook)\.py",
+        r"tests/(docs/test_here|test_notebook)\.py",
+        group="training",
     ),
+    Tier("pages", "likewise, in front of a control plane", r"tests/cluster/test_pages\.py", group="cluster"),
     Tier(
         "cluster",
         "the launcher in front of a real control plane",

@@ -27,6 +27,7 @@ from launcher.__main__ import run
 from launcher.local.backend import LocalBackend
 from launcher.local.processes import marked
 from launcher.local.record import Record, read_record
+from tests.coverage_by_package import unmeasured
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,6 +73,7 @@ class Launcher:
 
     home: Path
     folder: Path
+    measured: bool = True  # by coverage, if that is on
 
     def __call__(
         self, *arguments: str, seconds: float = 60, env: Mapping[str, str] | None = None, **options: Any
@@ -120,7 +122,7 @@ class Launcher:
     @property
     def env(self) -> dict[str, str]:
         return {
-            **os.environ,
+            **(os.environ if self.measured else unmeasured(os.environ)),
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "SLIPWAY_HOME": str(self.home),
             "SLIPWAY_GRACE_SECONDS": "5",

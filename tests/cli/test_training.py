@@ -45,7 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     """A home for all runs of this module, which so share their compiled programs."""
     root = tmp_path_factory.mktemp("training")
     (root / "here").mkdir()
-    command = Launcher(root / "home", root / "here")
+    command = Launcher(root / "home", root / "here", measured=False)
     with compiled_programs.kept(command.home / "runs"):
         yield command
         end_all(command)

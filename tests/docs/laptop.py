@@ -7,12 +7,15 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.coverage_by_package import unmeasured
 from tests.docs.pages import CHECKOUT, Page, runs_here
 from tests.docs.shown import differs
 from tests.tools import tool
 
 # Without what a make that runs this suite tells the makes below it.
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "SLIPWAY"))}
+_ENVIRONMENT = {
+    name: value for name, value in unmeasured(os.environ).items() if not name.startswith(("MAKE", "MFLAGS", "SLIPWAY"))
+}
 # Shown, and not run by what `make test` runs itself, or what has made the environment of this test.
 NOT_RUN = ("make setup", "make test")
 # A training that several pages show; it is run once.

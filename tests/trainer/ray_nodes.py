@@ -20,6 +20,8 @@ from typing import IO, ClassVar
 
 import psutil
 
+from tests.coverage_by_package import unmeasured
+
 BIN = Path(sys.executable).parent
 
 
@@ -87,7 +89,7 @@ class RayNodes:
         """Start a node as a container's first process: what it prints goes into a pipe, and from there to a log."""
         node = subprocess.Popen(
             [BIN / "ray", "start", "--block", f"--node-ip-address={own_address()}", *options],
-            env={**os.environ, **self.environment},
+            env={**unmeasured(os.environ), **self.environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

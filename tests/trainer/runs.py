@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from tests.coverage_by_package import MEASURED, unmeasured
 from tests.tiny_model import TINY_MODEL
 
 CHECKOUT = Path(__file__).parents[2]
@@ -66,11 +67,11 @@ class Lab:
         # The log is the child's from here on; it outlives this handle.
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "trainer", "--config", str(config), *options],
+                [*trainer(ray="--no-ray" not in options), "--config", str(config), *options],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=CHECKOUT,
-                env={**os.environ, **environment},
+                env={**(os.environ if "--no-ray" in options else unmeasured(os.environ)), **environment},
             )
         return Run(self.root / name, process, log)
 
@@ -79,6 +80,14 @@ class Lab:
         run = self.start(config, *options, **environment)
         run.wait()
         return run
+
+
+def trainer(*, ray: bool) -> list[str]:
+    """The trainer's command; if coverage is measured, that of the process itself and of nothing that Ray starts."""
+    if ray and MEASURED in os.environ:
+        rules = f"--rcfile={CHECKOUT / 'tests' / 'driver.coveragerc'}"
+        return [sys.executable, "-m", "coverage", "run", rules, "-m", "trainer"]
+    return [sys.executable, "-m", "trainer"]
 
 
 def with_run(config: Path, **run: Any) -> Path:

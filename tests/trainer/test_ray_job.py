@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import secrets
 import sys
 import time
 from pathlib import Path
@@ -105,7 +106,8 @@ def test_a_check_of_a_command_asks_for_no_data(lab: Lab) -> None:
 def test_a_command_that_fails_starts_again_as_often_as_it_may(
     lab: Lab, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
 ) -> None:
-    script = f'[ "$SLIPWAY_HOST_INDEX" = 1 ] && exec sleep 300; echo x >> {tmp_path}/starts; sleep 1; exit 2'
+    seconds = f"300.{secrets.randbelow(10**9)}"  # another run of the tests has no such process
+    script = f'[ "$SLIPWAY_HOST_INDEX" = 1 ] && exec sleep {seconds}; echo x >> {tmp_path}/starts; sleep 1; exit 2'
     config = with_run(lab.config("rj-fails"), command=["sh", "-c", script], maxRestarts=1)
     job = Job(cluster, rendered, config, "fails")
     assert job.end() == "FAILED", job.log()[-3000:]
@@ -114,7 +116,7 @@ def test_a_command_that_fails_starts_again_as_often_as_it_may(
     assert [event["event"] for event in events(job.pod_log())] == [
         *("command_started", "worker_failed", "command_started", "error")
     ]
-    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "300"]]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
 
 
 def test_a_command_that_is_not_there_is_a_config_error(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
