@@ -30,7 +30,7 @@ TRAIN: dict[str, Any] = {
     "eval_interval": 5,
     "eval_steps": 2,
 }
-# No evaluations. The schedule is fixed: the numbers of a run with fewer steps are the first ones of this run's.
+# Evaluations only before the first step and after the last. The schedule is fixed: the numbers of a run with fewer steps are the first ones of this run's.
 ONE_HOST: dict[str, Any] = {"steps": 60, "learning_rate_schedule_steps": 60, "eval_interval": None}
 
 
@@ -156,3 +156,8 @@ def numbers(metrics: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """What must be equal bit for bit between two runs; JSON keeps every bit of a double."""
     keys = ("step", "loss", "eval_loss", "grad_norm", "param_norm", "learning_rate")
     return [tuple(line.get(key) for key in keys) for line in metrics]
+
+
+def steps(run: Run) -> list[tuple[Any, ...]]:
+    """The numbers of a run's steps, without those of its evaluations."""
+    return numbers([line for line in run.metrics() if "loss" in line])

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.prerequisites import require
-from tests.trainer.runs import ONE_HOST, Lab, Run, numbers
+from tests.trainer.runs import ONE_HOST, Lab, Run, steps
 from trainer.config import RunConfig, read
 from trainer.errors import StorageError
 from trainer.storage import named
@@ -79,7 +79,7 @@ def test_a_disk_that_fills_is_named_and_the_run_goes_on_once_it_is_larger(
     assert again.wait() == 0, again.output()[-3000:]
     first, second = (event["step"] for event in again.events())
     assert first == 0 < second
-    assert numbers(again.metrics()) == numbers(undisturbed_host.metrics())[:STEPS]
+    assert steps(again) == steps(undisturbed_host)[:STEPS]
 
 
 def test_a_storage_that_is_gone_is_said_to_be(lab: Lab, disk: Disk) -> None:
