@@ -9,6 +9,7 @@ leaves out of it, this machine's processor and the exact packages, names the fol
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import platform
@@ -24,13 +25,17 @@ SUFFIX = "-cache"
 
 
 @contextlib.contextmanager
-def kept(runs: Path) -> Iterator[None]:
-    """Let the trainings whose folders are in `runs` use the kept programs, and keep the new ones."""
+def kept(runs: Path, *, link: bool = True) -> Iterator[None]:
+    """Let the trainings whose folders are in `runs` use the kept programs, and keep the new ones.
+
+    link: by hard links, unless the owner of the files is to change.
+    """
     store, used = folder(), runs / ".jax_cache"
     store.mkdir(parents=True, exist_ok=True)
     used.mkdir(parents=True, exist_ok=True)
     for entry in store.glob(f"*{SUFFIX}"):
-        _copy(entry, used / entry.name)
+        with contextlib.suppress(FileExistsError):
+            _link(entry, used / entry.name) if link else shutil.copyfile(entry, used / entry.name)
     yield
     for entry in used.glob(f"*{SUFFIX}"):
         # JAX writes an entry in place, so one of a killed process may be cut short.
@@ -58,15 +63,14 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _copy(source: Path, target: Path) -> None:
-    """By a hard link if both are on one file system: JAX never writes an entry a second time."""
-    with contextlib.suppress(FileExistsError):
-        try:
-            target.hardlink_to(source)
-        except FileExistsError:
+def _link(source: Path, target: Path) -> None:
+    """A hard link, or a copy on another file system: JAX never writes an entry a second time."""
+    try:
+        target.hardlink_to(source)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
             raise
-        except OSError:
-            shutil.copyfile(source, target)
+        shutil.copyfile(source, target)
 
 
 def _complete(entry: Path) -> bool:

@@ -30,7 +30,8 @@ TRAIN: dict[str, Any] = {
     "eval_interval": 5,
     "eval_steps": 2,
 }
-# Evaluations only before the first step and after the last. The schedule is fixed: the numbers of a run with fewer steps are the first ones of this run's.
+# Evaluations only before the first step and after the last. The schedule is fixed, so a run with fewer steps has the
+# first numbers of this one.
 ONE_HOST: dict[str, Any] = {"steps": 60, "learning_rate_schedule_steps": 60, "eval_interval": None}
 
 

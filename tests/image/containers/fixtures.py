@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import compiled_programs
 from tests.image.containers.kuberay import RayJob
 from tests.image.containers.node import Files, Node, node
 from tests.image.containers.pod import Site
@@ -26,7 +27,9 @@ def machine() -> Iterator[Node]:
 
 
 @pytest.fixture(scope="session")
-def team(machine: Node, image: Files, lab: Lab, helm4: Path, tmp_path_factory: pytest.TempPathFactory) -> Team:
+def team(
+    machine: Node, image: Files, lab: Lab, helm4: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Team]:
     """Two hundred files of the standard library as text, and a small tokenizer, on storage that all hosts share."""
     storage = machine.folder / "storage"
     (storage / "text").mkdir(parents=True)
@@ -34,7 +37,8 @@ def team(machine: Node, image: Files, lab: Lab, helm4: Path, tmp_path_factory: p
         shutil.copyfile(path, storage / "text" / f"{path.stem}.txt")
     shutil.copyfile(lab.tokenizer, storage / "tokenizer.model")
     site = Site(machine, Files(image.rootfs, image.config), {"shared": storage})
-    return Team(site, storage, helm4, tmp_path_factory.mktemp("values"))
+    with compiled_programs.kept(storage, link=False):
+        yield Team(site, storage, helm4, tmp_path_factory.mktemp("values"))
 
 
 @pytest.fixture(scope="session")
