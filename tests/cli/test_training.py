@@ -26,6 +26,8 @@ from tests.trainer.runs import STEPS, TRAIN, Lab, lines, numbers
 
 # The learning rate at a step must not depend on how many steps there are, so that a run can be continued.
 SCHEDULE = {"learning_rate_schedule_steps": 40}
+# Of a run that is to be killed five times before its end; its first steps are those of `plain`.
+LONG = 40
 Start = Callable[..., tuple[str, ...]]
 
 
@@ -177,7 +179,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     A worker, all of Ray and a worker again: the trainer's restarts and the supervisor's are one budget, of 2. Then a
     submit, the supervisor; a submit, a cancel; a submit of more steps, to the end.
     """
-    detached = trained(*submit("killed"), "--detach")
+    detached = trained(*submit("killed", steps=LONG), "--detach")
     assert (detached.code, detached.out) == (0, "")
     assert detached.err.splitlines()[1:] == [
         "  launcher logs -f killed  its output",
@@ -205,7 +207,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert out == trained("logs", "killed").out
     assert out.count("[launcher] ") == 2 and "Restart 2 of 2." in out
 
-    again = trained(*submit("killed"), "--detach")
+    again = trained(*submit("killed", steps=LONG), "--detach")
     assert again.code == 0, again.err
     assert again.err.splitlines()[0] == 'The run "killed" had failed; it goes on from its last checkpoint as attempt 2.'
     until_loops(trained, "killed", 4)
@@ -221,23 +223,30 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert (status["state"], status["attempt"]) == ("failed", 2)
     assert status["reason"].startswith("Interrupted: ")
 
-    again = trained(*submit("killed"), "--detach")
+    again = trained(*submit("killed", steps=LONG), "--detach")
     assert again.code == 0, again.err
     assert again.err.splitlines()[0] == (
         'The run "killed" was interrupted; it goes on from its last checkpoint as attempt 3.'
     )
     until_loops(trained, "killed", 5)
+    begun = step(trained, "killed")
+    until_step(trained, "killed", begun + 1)
     cancelled = trained("cancel", "killed", "-o", "json")
     assert (cancelled.code, cancelled.json["state"], cancelled.json["attempt"]) == (0, "cancelled", 3)
-    assert cancelled.json["step"] >= 7
     assert trained.processes("killed") == []
+    # It wrote one more checkpoint, whichever step it was at.
+    done = cancelled.json["step"]
+    assert done > begun + 1
+    assert (trained.home / "runs" / "killed" / "checkpoints" / str(done - 1)).is_dir()
+    log = trained("logs", "killed").out.splitlines()
+    assert f"Error: The run was told to end: training stopped after {done} steps." in log
 
-    more = submit("killed", steps=STEPS + 5)
+    more = submit("killed", steps=LONG + 5)
     refused = trained(*more)
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.splitlines() == [
         'Error: There is a run "killed" (cancelled) with another config:',
-        f"  train.steps: {STEPS} -> {STEPS + 5}",
+        f"  train.steps: {LONG} -> {LONG + 5}",
         "Hint: --continue goes on from its last checkpoint with the new values; --name starts another run.",
     ]
     last = trained(*more, "--continue")
@@ -245,12 +254,12 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert last.err.splitlines()[0] == (
         'The run "killed" was cancelled; it goes on from its last checkpoint as attempt 4.'
     )
-    assert f"steps        {STEPS + 5} of {STEPS + 5}" in last.out
+    assert f"steps        {LONG + 5} of {LONG + 5}" in last.out
     status = trained("status", "killed", "-o", "json").json
     assert (status["state"], status["attempt"], status["restarts"]) == ("succeeded", 4, 0)
     now = finished(trained, "killed")
     assert [line for line in now if line[0] < STEPS] == [line for line in plain.numbers if line[0] < STEPS]
-    assert [line[0] for line in now if line[1] is not None] == list(range(STEPS + 5))
+    assert [line[0] for line in now if line[1] is not None] == list(range(LONG + 5))
     assert trained.processes("killed") == []
 
 

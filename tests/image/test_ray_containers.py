@@ -221,19 +221,6 @@ def test_a_cluster_that_is_taken_whole_leaves_a_checkpoint(team: Team) -> None:
         job.close()
 
 
-def test_a_config_that_can_never_work_fails_the_job_with_the_reason(team: Team) -> None:
-    job = RayJob(team.site, team.render("refused", "ray-job", data={"files": ["/data/no-such-text"]}))
-    try:
-        assert job.run() == "FAILED", job.told()
-        last = job.message().rstrip().splitlines()[-1]
-        assert last.startswith("Error: data.files: /data/no-such-text does not exist"), job.message()
-        assert last in job.head.log().splitlines()
-        assert "starts again" not in job.log()
-        assert job.manifest["spec"]["backoffLimit"] == 0
-    finally:
-        job.close()
-
-
 def test_a_command_runs_on_every_host(team: Team) -> None:
     say = 'echo "host $SLIPWAY_HOST_INDEX of $SLIPWAY_HOSTS on $(hostname) as $(id -u) with $LEVEL"; df /data | tail -1'
     manifest = team.render("command", "ray-job", run={"command": ["sh", "-c", say]}, worker={"env": {"LEVEL": "3"}})

@@ -9,26 +9,15 @@ import time
 
 import pytest
 
+from tests.coverage_by_package import unmeasured
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import CHECKOUT, Lab, Run, numbers, with_run
+from tests.trainer.runs import CHECKOUT, Lab, with_run
 
 
 @pytest.fixture
 def environment(cluster: RayNodes) -> dict[str, str]:
     """The environment of a driver on the head."""
     return {**cluster.environment, "RAY_ADDRESS": cluster.address}
-
-
-def test_a_driver_trains_in_a_cluster_that_is_there(lab: Lab, undisturbed: Run, environment: dict[str, str]) -> None:
-    run = lab.train(lab.config("in-cluster"), **environment)
-    assert run.process.returncode == 0, run.output()[-4000:]
-    assert numbers(run.metrics()) == numbers(undisturbed.metrics())
-
-
-def test_a_config_error_in_a_cluster_exits_2_too(lab: Lab, environment: dict[str, str]) -> None:
-    run = lab.train(lab.config("refused-in-cluster", decoder_block="llama9"), **environment)
-    assert run.process.returncode == 2, run.output()[-4000:]
-    assert "decoder_block" in run.events("error")[-1]["message"]
 
 
 def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
@@ -46,7 +35,7 @@ def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=CHECKOUT,
-            env={**os.environ, **environment},
+            env={**unmeasured(os.environ), **environment},
         )
     deadline = time.monotonic() + 60
     while "Waiting for 3 hosts with 1 CPU each" not in log.read_text():

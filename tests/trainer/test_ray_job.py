@@ -18,9 +18,9 @@ import psutil
 import pytest
 from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayTaskError
 
-from tests.trainer.ray_jobs import Job, events, run_hook, said, steps, tell_to_go, wait
+from tests.trainer.ray_jobs import Job, events, run_hook, steps, wait
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import STEPS, Lab, Run, lines, numbers, with_run
+from tests.trainer.runs import Lab, with_run
 from trainer.command import failure_of
 from trainer.config import read
 from trainer.errors import ConfigError
@@ -28,9 +28,12 @@ from trainer.metrics import now
 
 
 def test_a_refused_config_fails_the_job_for_good(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
-    job = Job(cluster, rendered, lab.config("rj-refused", decoder_block="llama9"), "refused")
+    """Before it asks for hosts; what MaxText refuses on the hosts is in tests/cli/test_training.py."""
+    data = {"files": ["/data/no-such-text"]}
+    job = Job(cluster, rendered, lab.config("rj-refused", data=data), "refused")
     assert job.end() == "FAILED", job.log()[-3000:]
-    assert "decoder_block" in job.reason()
+    assert job.reason().startswith("data.files: /data/no-such-text does not exist")
+    assert f"Error: {job.reason()}" in job.pod_log().splitlines()
     assert "starts again" not in job.log()
     assert rendered["backoffLimit"] == 0
 
@@ -124,30 +127,6 @@ def test_a_command_that_is_not_there_is_a_config_error(lab: Lab, cluster: RayNod
     job = Job(cluster, rendered, config, "absent")
     assert job.end() == "FAILED", job.log()[-3000:]
     assert job.reason() == 'run.command: the program "no-such-program" cannot be started: No such file or directory.'
-
-
-def test_a_host_that_is_told_to_go_is_nofailure_of(
-    lab: Lab, cluster: RayNodes, rendered: dict[str, Any], undisturbed: Run
-) -> None:
-    """With no restart allowed: the rendered preStop hook on one node, the node's end, another node in its place."""
-    config = with_run(lab.config("rj-drained"), maxRestarts=0)
-    job = Job(cluster, rendered, config, "drained")
-    folder = lab.root / "rj-drained"
-    wait(job, lambda: steps(folder) >= 2)
-    node = cluster.nodes[-1]
-    tell_to_go(cluster, node, rendered, lab.root)
-    cluster.kill(node)
-    cluster.add()
-    assert job.end() == "SUCCEEDED", job.log()[-3000:]
-    metrics = lines(folder / "metrics.jsonl")
-    assert numbers(metrics) == numbers(undisturbed.metrics())
-    # Whoever reads the log of the head's pod has seen the same, up to the last line; steps done twice, twice.
-    printed = said(job.pod_log(), "SLIPWAY_METRICS ")
-    assert [line for line in printed if line in metrics] == metrics
-    assert "(RayTrainWorker pid=" in job.pod_log()
-    started = events(job.pod_log())
-    assert {event["event"] for event in started} <= {"loop_started", "preempted"}
-    assert {event["steps"] for event in started if event["event"] == "loop_started"} == {STEPS}
 
 
 def test_a_driver_that_is_killed_starts_again_in_the_same_job(

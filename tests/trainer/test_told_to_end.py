@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.ray_jobs import Job, run_hook, steps, tell_to_go, wait
+from tests.trainer.ray_jobs import Job, events, run_hook, said, steps, tell_to_go, wait
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import ONE_HOST, Lab, Run, numbers, with_run
+from tests.trainer.runs import ONE_HOST, Lab, Run, lines, numbers, with_run
 from tests.trainer.test_without_ray import free_port
 
 LONG: dict[str, Any] = {"steps": 150, "checkpoint_period": 100_000, "eval_interval": None}
@@ -72,6 +72,13 @@ def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_a
         assert job.end(60) == "STOPPED"
         stopped = only_checkpoint(folder, drained)
         assert steps(folder) == stopped + 1
+        # The log of the head's pod has shown the same, up to the last line; steps done twice, twice.
+        metrics = lines(folder / "metrics.jsonl")
+        assert [line for line in said(job.pod_log(), "SLIPWAY_METRICS ") if line in metrics] == metrics
+        assert "(RayTrainWorker pid=" in job.pod_log()
+        started = events(job.pod_log())
+        assert {event["event"] for event in started} <= {"loop_started", "preempted", "error"}
+        assert {event["steps"] for event in started if event["event"] == "loop_started"} == {LONG["steps"]}
 
         # The whole cluster goes at once, the head too: a RayJob that Kueue preempts.
         job = Job(cluster, rendered, config, "told-2")
@@ -98,23 +105,13 @@ def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_a
     assert run.events("worker_failed") == []
 
 
-def test_a_run_on_this_machine_writes_a_checkpoint_before_it_ends(lab: Lab) -> None:
-    config = lab.config("told-local", **LONG)
-    run = lab.start(config)
-    run.until(lambda: run.step() >= 5)
-    run.process.terminate()
-    assert run.wait(30) == 3, run.output()[-3000:]
-    done = run.step() + 1
-    assert only_checkpoint(run.folder) == done - 1
-    assert run.output().splitlines()[-1] == f"Error: The run was told to end: training stopped after {done} steps."
-
-    # Asked twice, it ends at once; and what is asked to end before there is a step to save, too.
-    again = lab.start(config)
-    again.until(lambda: len(again.events()) == 2)
-    assert again.events()[1]["step"] == done
-    again.process.send_signal(signal.SIGINT)
-    assert again.wait(30) == 3
-    assert "before it had done a step" in again.output() or "stopped after" in again.output()
+def test_a_run_on_this_machine_that_has_nothing_to_save_ends_at_once(lab: Lab) -> None:
+    """One that has steps to save, and is cancelled, is in tests/cli/test_training.py."""
+    run = lab.start(lab.config("told-local", **LONG))
+    run.until(lambda: len(run.events()) == 1)
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait(30) == 3
+    assert "before it had done a step" in run.output() or "stopped after" in run.output()
 
 
 def test_one_host_without_ray_writes_a_checkpoint_too(lab: Lab, undisturbed_host: Run) -> None:
