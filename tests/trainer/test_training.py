@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -135,7 +136,7 @@ def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unrea
         (tmp_path / f"{index}.txt").write_text(f"Text number {index} is short but it is text.\n" * 200)
     tokenizer = {"kind": "sentencepiece", "path": str(lab.tokenizer)}
     data = {"files": [str(tmp_path)], "heldOut": {"fraction": 0.2}, "tokenizer": tokenizer}
-    long = {"steps": 100_000, "checkpoint_period": 50_000, "eval_interval": None}
+    long: dict[str, Any] = {"steps": 100_000, "checkpoint_period": 50_000, "eval_interval": None}
     run = lab.start(with_metrics(lab.config("served", data=data, **long)))
     try:
         run.until(lambda: run.step() >= 2)

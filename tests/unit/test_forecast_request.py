@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from launcher.errors import LauncherError
 from launcher.forecast import request as requests
 from launcher.forecast.request import of_config, request
+from launcher.paths import trainer_dir
 from tests.forecasts import LLAMA, VERSIONS, plan
 
 
@@ -66,6 +69,22 @@ def test_what_changes_the_program_changes_the_key(other: str) -> None:
 
 def test_another_version_is_another_program() -> None:
     assert request(plan(), {**VERSIONS, "libtpu": "0.0.47"}).key != key()
+
+
+@pytest.mark.parametrize("file", ["aot/compile.py", "aot/new.py", "config.py"])
+def test_the_trainers_sources_change_the_key(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "trainer"
+    shutil.copytree(trainer_dir(), copy)
+    monkeypatch.setattr("launcher.forecast.request.trainer_dir", lambda: copy)
+    requests._source.cache_clear()
+    try:
+        before = key()
+        with (copy / file).open("a") as source:
+            source.write("# changed\n")
+        requests._source.cache_clear()
+        assert key() != before
+    finally:
+        requests._source.cache_clear()
 
 
 def test_a_key_that_was_taken_back_is_a_key_not_given() -> None:

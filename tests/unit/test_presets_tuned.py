@@ -4,12 +4,11 @@ says, by the compiler."""
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from launcher.checks.rules import FORECAST_RULES
-from launcher.forecast.cache import Cache
+from launcher.forecast.cache import Cache, folder
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.fit import verdict
 from launcher.forecast.speed import speed_of
@@ -49,9 +48,12 @@ def test_a_tuned_preset_is_for_the_slice_in_its_name(name: str) -> None:
     assert re.search(r"# Forecast: [\d,]+ tokens/s a device, [\d.]+ s a step, MFU [\d.]+%\.", text)
 
 
-def test_the_first_is_as_fast_as_it_says(tmp_path: Path) -> None:
-    """Compiled for real: it fits, and trains 2.3 x as many tokens a second as Google's tutorial on the same slice."""
-    compiler = Compiler(Cache(tmp_path))
+def test_the_first_is_as_fast_as_it_says() -> None:
+    """Compiled for real: it fits, and trains 2.3 x as many tokens a second as Google's tutorial on the same slice.
+
+    In the user's own cache, as two minutes of compiling change only with the config, the compiler or trainer/aot.
+    """
+    compiler = Compiler(Cache(folder()))
     rates = []
     for presets in ((SEEDS,), ("models/llama3.1-8b", "tuned/llama3.1-8b-v6e-4x4")):
         found = plan(*presets)

@@ -42,6 +42,9 @@ def test_each_slow_tier_has_a_smoke_test_or_needs_more_than_this_machine() -> No
 def test_what_make_test_runs() -> None:
     assert tiers.is_quick("tests/unit/test_plan.py::test_x")
     assert not tiers.is_quick("tests/charts/test_scan.py::test_x[a]")
+    assert tiers.is_quick("tests/charts/test_queues.py::test_x[helm-a]")
+    assert not tiers.is_quick("tests/charts/test_queues.py::test_x[helm3]")
+    assert not tiers.is_quick("tests/charts/test_queues.py::test_x[a-helm3-b]")
     assert not tiers.is_quick("tests/cluster/test_submit.py::test_x")
     for nodeid in tiers.SMOKE:
         assert tiers.is_quick(nodeid)
