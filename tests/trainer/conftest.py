@@ -30,11 +30,9 @@ def undisturbed_host(lab: Lab) -> Run:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[RayNodes]:
+def cluster(rendered: dict[str, Any]) -> Iterator[RayNodes]:
     """A Ray cluster of a head and two hosts, as charts/run makes it; each test leaves it with two hosts."""
-    nodes = RayNodes.start()
-    nodes.add()
-    nodes.add()
+    nodes = RayNodes.of(rendered)
     yield nodes
     nodes.stop()
 

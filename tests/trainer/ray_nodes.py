@@ -16,7 +16,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 import psutil
 
@@ -71,6 +71,17 @@ class RayNodes:
                 return cluster
             time.sleep(0.5)
         raise AssertionError("Ray's head did not come up")
+
+    @classmethod
+    def of(cls, rayjob: dict[str, Any]) -> RayNodes:
+        """A head, with the patience that the chart gives it for a job's end, and two nodes; `rayjob` is its spec."""
+        (head,) = rayjob["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
+        patience = {each["name"]: each["value"] for each in head["env"] if each["name"].startswith("RAY_JOB_STOP")}
+        assert patience
+        cluster = cls.start(head_environment=patience)
+        cluster.add()
+        cluster.add()
+        return cluster
 
     def add(self) -> subprocess.Popen[bytes]:
         """One more node, once it is there; as with a pod, one that does not come up is started again."""

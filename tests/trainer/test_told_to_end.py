@@ -15,6 +15,7 @@ from tests.trainer.ray_jobs import Job, events, run_hook, said, steps, tell_to_g
 from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import ONE_HOST, Lab, Run, lines, numbers, with_run
 from tests.trainer.test_without_ray import free_port
+from trainer.metrics import now
 
 LONG: dict[str, Any] = {"steps": 150, "checkpoint_period": 100_000, "eval_interval": None}
 
@@ -37,70 +38,58 @@ def only_checkpoint(folder: Path, *others: int) -> int:
     return step
 
 
-def start_cluster(rendered: dict[str, Any]) -> RayNodes:
-    (head,) = rendered["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
-    patience = {each["name"]: each["value"] for each in head["env"] if each["name"].startswith("RAY_JOB_STOP")}
-    assert patience
-    nodes = RayNodes.start(head_environment=patience)
-    nodes.add()
-    nodes.add()
-    return nodes
-
-
 def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_as_a_failure(
-    lab: Lab, reference: Run, rendered: dict[str, Any]
+    lab: Lab, reference: Run, rendered: dict[str, Any], cluster: RayNodes
 ) -> None:
-    """One run with no restart to spare: a drained node, a stopped job, a whole cluster taken by Kueue."""
+    """One run with no restart to spare: a whole cluster taken by Kueue, a drained node, a stopped job."""
     config = with_run(lab.config("told", **LONG), maxRestarts=0)
     folder = lab.root / "told"
-    cluster = start_cluster(rendered)
+    # The whole cluster goes at once, the head too: a RayJob that Kueue preempts.
+    preempted = RayNodes.of(rendered)
     try:
-        # A node goes: the workers stop at the same step, and go on with another one in its place.
-        job = Job(cluster, rendered, config, "told-1")
+        job = Job(preempted, rendered, config, "told-1")
         wait(job, lambda: steps(folder) >= 5)
         before = steps(folder)
-        node = cluster.nodes[-1]
-        tell_to_go(cluster, node, rendered, lab.root)  # ends when the checkpoint is written
-        drained = only_checkpoint(folder)
-        assert drained >= before - 1
-        cluster.kill(node)
-        cluster.add()
-        wait(job, lambda: steps(folder) > drained + 5)
-
-        # Its job is stopped: by `launcher cancel`, or by KubeRay for a RayJob that is deleted.
-        job.stop()
-        assert job.end(60) == "STOPPED"
-        stopped = only_checkpoint(folder, drained)
-        assert steps(folder) == stopped + 1
-        # The log of the head's pod has shown the same, up to the last line; steps done twice, twice.
-        metrics = lines(folder / "metrics.jsonl")
-        assert [line for line in said(job.pod_log(), "SLIPWAY_METRICS ") if line in metrics] == metrics
-        assert "(RayTrainWorker pid=" in job.pod_log()
-        started = events(job.pod_log())
-        assert {event["event"] for event in started} <= {"loop_started", "preempted", "error"}
-        assert {event["steps"] for event in started if event["event"] == "loop_started"} == {LONG["steps"]}
-
-        # The whole cluster goes at once, the head too: a RayJob that Kueue preempts.
-        job = Job(cluster, rendered, config, "told-2")
-        wait(job, lambda: steps(folder) > stopped + 5)
-        hooks = [run_hook(cluster, node, rendered, lab.root) for node in cluster.nodes]
+        hooks = [run_hook(preempted, node, rendered, lab.root) for node in preempted.nodes]
         assert [hook.wait(60) for hook in hooks] == [0, 0, 0]
         assert job.status() == "RUNNING"  # else KubeRay might take it for one that has failed
-        taken = only_checkpoint(folder, drained, stopped)
+        taken = only_checkpoint(folder)
+        assert taken >= before - 1
         assert steps(folder) == taken + 1
     finally:
-        cluster.stop()
+        preempted.stop()
 
-    # Then there is room again: a new cluster, with the same run.
-    cluster = start_cluster(rendered)
-    try:
-        job = Job(cluster, rendered, config, "told-3")
-        assert job.end(600) == "SUCCEEDED", job.log()[-3000:]
-    finally:
-        cluster.stop()
+    # Then there is room again, in another cluster. A node goes: the workers stop at the same step, and go on with
+    # another one in its place.
+    began, seen = now(), len(lines(folder / "metrics.jsonl"))
+    job = Job(cluster, rendered, config, "told-2")
+    wait(job, lambda: steps(folder) > taken + 5)
+    node = cluster.nodes[-1]
+    tell_to_go(cluster, node, rendered, lab.root)  # ends when the checkpoint is written
+    drained = only_checkpoint(folder, taken)
+    cluster.kill(node)
+    cluster.add()
+    wait(job, lambda: steps(folder) > drained + 5)
+
+    # Its job is stopped: by `launcher cancel`, or by KubeRay for a RayJob that is deleted.
+    job.stop()
+    assert job.end(60) == "STOPPED"
+    stopped = only_checkpoint(folder, taken, drained)
+    assert steps(folder) == stopped + 1
+    # The log of the head's pod has shown the same, up to the last line; steps done twice, twice.
+    metrics = lines(folder / "metrics.jsonl")[seen:]
+    assert [line for line in said(job.pod_log(), "SLIPWAY_METRICS ") if line in metrics] == metrics
+    assert "(RayTrainWorker pid=" in job.pod_log()
+    # A node that joins brings the lines of all logs in the folder that nodes of one machine share: of jobs before, too.
+    told = [event for event in events(job.pod_log()) if event["time"] >= began]
+    assert {event["event"] for event in told} <= {"loop_started", "preempted", "error"}
+    assert {event["steps"] for event in told if event["event"] == "loop_started"} == {LONG["steps"]}
+
+    job = Job(cluster, rendered, config, "told-3")
+    assert job.end(600) == "SUCCEEDED", job.log()[-3000:]
     run = Run(folder, reference.process, reference.log)
     assert numbers(run.metrics()) == numbers(reference.metrics())
-    assert [event["step"] for event in run.events()] == [0, drained + 1, stopped + 1, taken + 1]
+    assert [event["step"] for event in run.events()] == [0, taken + 1, drained + 1, stopped + 1]
     assert [event["step"] for event in run.events("preempted")] == [drained + 1]
     assert run.events("worker_failed") == []
 
