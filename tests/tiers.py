@@ -58,7 +58,7 @@ TIERS = (
         "the TPU compiler, in the child of a forecast",
         r"tests/(trainer/test_aot\w*\.py|cli/test_forecast\.py::test_a_real_forecast|unit/test_presets_tuned)",
     ),
-    Tier("harness", "the tools of these tests, and the e2e suite against stand-ins", r"tests/(tools/|unit/test_e2e_)"),
+    Tier("harness", "the tools of these tests", r"tests/(tools/|unit/test_(e2e_|tiers|compiled_programs))"),
     Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
     Tier("cli", "the launcher as a user types it", r"tests/cli/", quick=True),
     Tier("charts", "the charts, rendered by Helm and checked against the CRDs", r"tests/charts/", quick=True),
