@@ -33,7 +33,8 @@ class Tier:
 # In the order in which their groups start: what takes longest comes first, so that no process waits at the end.
 TIERS = (
     Tier("e2e", "on your cluster with Kueue, JobSet and KubeRay (make e2e)", r"tests/e2e/", group="e2e"),
-    Tier("image", "the image, built and run in containers; as root, with buildah", r"tests/image/", group="image"),
+    # Containers and trainings take turns: both at once are too much for two cores, and wait for each other in vain.
+    Tier("image", "the image, built and run in containers; as root, with buildah", r"tests/image/", group="training"),
     Tier(
         "training",
         "whole runs of the trainer, with and without Ray; kills and resumes",
@@ -43,10 +44,9 @@ TIERS = (
     Tier(
         "pages",
         "the commands that pages and the notebook show, run as shown",
-        r"tests/(docs/test_here|test_notebook)\.py",
-        group="training",
+        r"tests/(docs/test_here|cluster/test_pages|test_notebook)\.py",
+        group="cluster",
     ),
-    Tier("pages", "likewise, in front of a control plane", r"tests/cluster/test_pages\.py", group="cluster"),
     Tier(
         "cluster",
         "the launcher in front of a real control plane",
