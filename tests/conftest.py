@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(tier.group or item.nodeid.partition("::")[0]))
         if tiers.is_quick(item.nodeid):
             item.add_marker("quick")
-    items.sort(key=lambda item: tiers.TIERS.index(tiers.tier_of(item.nodeid)))
+    items.sort(key=lambda item: tiers.start_order(item.nodeid))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

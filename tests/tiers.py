@@ -30,7 +30,6 @@ class Tier:
     group: str = ""
 
 
-# In the order in which their groups start: what takes longest comes first, so that no process waits at the end.
 TIERS = (
     Tier("e2e", "on your cluster with Kueue, JobSet and KubeRay (make e2e)", r"tests/e2e/", group="e2e"),
     # Containers and trainings take turns: both at once are too much for two cores, and wait for each other in vain.
@@ -96,6 +95,12 @@ SLOW = frozenset(
 def tier_of(nodeid: str) -> Tier:
     """The tier of a test, or of a file of tests; its path is relative to the checkout."""
     return next(tier for tier in TIERS if re.match(tier.files, nodeid))
+
+
+def start_order(nodeid: str) -> tuple[bool, int]:
+    """A sort key. What takes longest starts first; the cluster's tests, which train too, when containers are done."""
+    tier = tier_of(nodeid)
+    return tier.group == "cluster", TIERS.index(tier)
 
 
 def is_quick(nodeid: str) -> bool:

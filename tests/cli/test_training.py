@@ -223,7 +223,8 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert (status["state"], status["attempt"]) == ("failed", 2)
     assert status["reason"].startswith("Interrupted: ")
 
-    again = trained(*submit("killed", steps=LONG), "--detach")
+    patient = {"SLIPWAY_GRACE_SECONDS": "60"}  # a checkpoint takes longer than these tests give other programs
+    again = trained(*submit("killed", steps=LONG), "--detach", env=patient)
     assert again.code == 0, again.err
     assert again.err.splitlines()[0] == (
         'The run "killed" was interrupted; it goes on from its last checkpoint as attempt 3.'
@@ -231,7 +232,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     until_loops(trained, "killed", 5)
     begun = step(trained, "killed")
     until_step(trained, "killed", begun + 1)
-    cancelled = trained("cancel", "killed", "-o", "json")
+    cancelled = trained("cancel", "killed", "-o", "json", env=patient)
     assert (cancelled.code, cancelled.json["state"], cancelled.json["attempt"]) == (0, "cancelled", 3)
     assert trained.processes("killed") == []
     # It wrote one more checkpoint, whichever step it was at.
