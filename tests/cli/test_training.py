@@ -26,8 +26,8 @@ from tests.trainer.runs import STEPS, TRAIN, Lab, lines, numbers
 
 # The learning rate at a step must not depend on how many steps there are, so that a run can be continued.
 SCHEDULE = {"learning_rate_schedule_steps": 40}
-# Of a run that is to be killed five times before its end; its first steps are those of `plain`.
-LONG = 40
+# Of a run that must not reach its end before it was killed five times; its first steps are those of `plain`.
+LONG = 5000
 Start = Callable[..., tuple[str, ...]]
 
 
@@ -177,7 +177,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     """One run, in whose way is put all that there is; each time it resumes from its last checkpoint.
 
     A worker, all of Ray and a worker again: the trainer's restarts and the supervisor's are one budget, of 2. Then a
-    submit, the supervisor; a submit, a cancel; a submit of more steps, to the end.
+    submit, the supervisor; a submit, a cancel; a submit of other steps, to the end.
     """
     detached = trained(*submit("killed", steps=LONG), "--detach")
     assert (detached.code, detached.out) == (0, "")
@@ -242,12 +242,12 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     log = trained("logs", "killed").out.splitlines()
     assert f"Error: The run was told to end: training stopped after {done} steps." in log
 
-    more = submit("killed", steps=LONG + 5)
+    more = submit("killed", steps=done + 5)
     refused = trained(*more)
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.splitlines() == [
         'Error: There is a run "killed" (cancelled) with another config:',
-        f"  train.steps: {LONG} -> {LONG + 5}",
+        f"  train.steps: {LONG} -> {done + 5}",
         "Hint: --continue goes on from its last checkpoint with the new values; --name starts another run.",
     ]
     last = trained(*more, "--continue")
@@ -255,12 +255,12 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert last.err.splitlines()[0] == (
         'The run "killed" was cancelled; it goes on from its last checkpoint as attempt 4.'
     )
-    assert f"steps        {LONG + 5} of {LONG + 5}" in last.out
+    assert f"steps        {done + 5} of {done + 5}" in last.out
     status = trained("status", "killed", "-o", "json").json
     assert (status["state"], status["attempt"], status["restarts"]) == ("succeeded", 4, 0)
     now = finished(trained, "killed")
     assert [line for line in now if line[0] < STEPS] == [line for line in plain.numbers if line[0] < STEPS]
-    assert [line[0] for line in now if line[1] is not None] == list(range(LONG + 5))
+    assert [line[0] for line in now if line[1] is not None] == list(range(done + 5))
     assert trained.processes("killed") == []
 
 
