@@ -51,7 +51,7 @@ def _frames(text: str) -> list[str]:
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
 def test_the_bar_fits(launcher: Launcher, columns: int) -> None:
     program = launcher.write("training.py", TRAINING)
-    text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '8', '0.1']")
+    text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '8', '0.25']")
     code, got = on_terminal(launcher, "submit", "-f", launcher.write("run.yaml", text), columns=columns)
     assert code == 0
     bars = [frame for frame in _frames(got) if re.search(r"\d/8", frame)]
