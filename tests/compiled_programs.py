@@ -1,6 +1,6 @@
 """JAX's compiled programs, kept between test runs: a compile on CPU takes longer than the training that a test needs.
 
-A training writes its compiled programs to `.jax_cache` beside its run's folder. `kept(runs)` fills that folder from
+A training writes its compiled programs to `.jax_cache`, next to its run's folder. `kept(runs)` fills that folder from
 the cache before the tests and adds what is new afterwards. JAX's own key of an entry is a hash of the program, the
 compiler's options and version; so a change of the trainer, of MaxText or of a test's model is a new entry. What JAX
 leaves out of it, this machine's processor and the exact packages, names the folder.

@@ -1,7 +1,7 @@
 """The real command with a home of its own; runs of small programs instead of training.
 
 launcher("status", "demo")            in this process: a start of Python is not what these tests are about
-launcher(..., before=as_anybody)      in a process of its own, as with whatever else only a new process can have
+launcher(..., before=as_anybody)      in a process of its own; so is everything that only a new process can have
 launcher.start("submit", ...)         likewise, for signals
 """
 

@@ -1,4 +1,4 @@
-"""Real training by the command: Ray, a tiny model, and whatever may be killed in the middle of it.
+"""Real training by the command: Ray, a tiny model, and a kill of each of its processes.
 
 Each start costs tens of seconds of processor time, so the tests share runs, and one host is enough here. `plain` is
 the run that nothing disturbs; the disturbed run must have its numbers, bit for bit.

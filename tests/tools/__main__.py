@@ -1,6 +1,6 @@
 """`python -m tests.tools helm` prints the path of the tool, and builds it first if the cache has none.
 
-`all` stands for every tool, `quick` for those that `make test` needs: a cold build of Kubernetes takes longer than a
+`all` means every tool, `quick` those that `make test` needs: a cold build of Kubernetes takes longer than a
 test may, so make builds them before the first test.
 """
 
