@@ -35,7 +35,7 @@ class Seen:
         return self.page.evaluate(code)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright's event loop runs in this thread until then, and permits no other one
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         chromium = launch(playwright)
