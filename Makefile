@@ -68,6 +68,7 @@ lint: setup ## Check style and types, and the charts as chart-testing does
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo --cache-dir .mypy_cache/importlinter
 	@.venv/bin/python -m tests.charts.lint
 
 docs: setup ## Write the charts' README.md files and docs/reference anew
@@ -90,8 +91,8 @@ pins: setup ## Choose the versions in docker/constraints.txt and tests/charts/ch
 	    echo checkov | .venv/bin/uv pip compile --quiet --python-version 3.12 --no-emit-index-url --no-emit-find-links \
 	    --no-header --no-annotate - >>$$out.new && mv $$out.new $$out
 
-keys: setup ## Write launcher/checks/maxtext_{keys,models}.json from the installed MaxText (some minutes)
-	@.venv/bin/python -m trainer.key_table
+keys: setup ## Write launcher/config/maxtext/{keys,models}.json from the installed MaxText (some minutes)
+	@.venv/bin/python -m tests.maxtext_tables.keys
 
 clean: ## Remove the environment and what the tools left
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

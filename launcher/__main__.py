@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 def _invoke(arguments: Sequence[str]) -> int:
     import click
 
-    from launcher.cli import cli
+    from launcher.cli.main import cli
 
     try:
         code = cli.main(args=list(arguments), prog_name="launcher", standalone_mode=False)

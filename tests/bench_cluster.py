@@ -96,7 +96,7 @@ def _status(plane: ControlPlane, alternate: Alternate, timed: Timed) -> Row:
         check=True,
         capture_output=True,
     )
-    imports = [sys.executable, "-c", "from launcher.cluster import connect; connect()"]
+    imports = [sys.executable, "-c", "from launcher.k8s.client import connect; connect()"]
     bare = [sys.executable, "-c", "pass"]
     client, nothing = alternate(lambda: timed(imports), lambda: timed(bare), rounds=6)
     importing = statistics.median(client[1:]) - statistics.median(nothing[1:])
@@ -163,8 +163,8 @@ def fill(plane: ControlPlane) -> None:
     itself cannot be had here.
     """
     from launcher import api
-    from launcher.helm import run_objects
-    from launcher.kube import view as kube_view
+    from launcher.backends.kubernetes import reader as kube_view
+    from launcher.helm.client import run_objects
 
     plane.add_nodes("v6e", "tpu-v6e-slice", "4x4", hosts=CHIPS // 4, chips=4)
     plane.create_all(list(_queues()))

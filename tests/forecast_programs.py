@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launcher.checks.rules import SHAPE_RULES
+from launcher.config.checks.rules import SHAPE_RULES
+from launcher.config.plan import plan_launch
+from launcher.config.values import files as values
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.speed import speed_of
-from launcher.plan import plan_launch
-from launcher.values import files as values
 from tests.forecasts import DEFAULTS
 
 FILE = Path(__file__).parent / "unit" / "data" / "forecast_programs.json"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.checks.rules import SHAPE_RULES
-from launcher.plan import LaunchPlan, plan_launch
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
+from launcher.config.checks.rules import SHAPE_RULES
+from launcher.config.plan import LaunchPlan, plan_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 
 GIB = 1 << 30
 VERSIONS = {"maxtext": "0.2.5", "jax": "0.11.1", "jaxlib": "0.11.1", "libtpu": "0.0.46"}

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from launcher import api
-from launcher.runs import State
+from launcher.backends.base import State
 from tests import compiled_programs
 from tests.coverage_by_package import MEASURED
 

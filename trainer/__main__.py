@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from trainer import command, notice, storage, supervisor
+from trainer import command, stop_signal, storage, supervisor
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, GaveUp
 from trainer.metrics import event_line, now, print_event, write_event
@@ -43,7 +43,7 @@ def main() -> int:
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
         if arguments.no_ray and not arguments.check:
-            notice.end_while_there_is_nothing_to_save(_TOLD_TO_END)
+            stop_signal.end_while_there_is_nothing_to_save(_TOLD_TO_END)
         summary = check(config)
         if arguments.check:
             print(json.dumps(summary))  # noqa: T201 - data for whoever called

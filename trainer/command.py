@@ -108,7 +108,7 @@ class _Drains:
 
 
 class _Pod:
-    """The head's pod, which may be told to end (SIGUSR1, trainer/pod_end.py).
+    """The head's pod, which may be told to end (SIGUSR1, trainer/prestop.py).
 
     The programs hear of it from their own pods; this process stays until they have ended.
     """

@@ -22,7 +22,7 @@ from trainer import data, startup, storage
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
-from trainer.notice import LocalNotice, Watch, watching
+from trainer.stop_signal import LocalNotice, Watch, watching
 from trainer.telemetry import Telemetry
 
 

@@ -1,7 +1,7 @@
 """Trains under Ray Train's JaxTrainer: one worker a host, restarted together when one of them dies.
 
 Where a node of the run is told to go, or the driver is, all workers write a checkpoint after the same step and return
-(trainer/notice.py). To Ray Train that is a run that is done; here it starts again on other nodes, or ends.
+(trainer/stop_signal.py). To Ray Train that is a run that is done; here it starts again on other nodes, or ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainer import loop
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, GaveUp, StorageError
 from trainer.metrics import write_event
-from trainer.notice import Notice
+from trainer.stop_signal import Notice
 
 if TYPE_CHECKING:
     from ray.train import ScalingConfig
@@ -160,7 +160,7 @@ def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tu
             name=config.name,
             # Ray Train keeps a note of itself here; checkpoints are MaxText's.
             storage_path=str(config.folder / ".ray"),
-            # A node that was told to go is counted apart (trainer/pod_end.py tells Ray).
+            # A node that was told to go is counted apart (trainer/prestop.py tells Ray).
             callbacks=[_failure_notes(config.folder, verdict.key)],
             failure_config=FailureConfig(max_failures=restarts, max_preemption_failures=-1),
             worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},

@@ -6,7 +6,7 @@ which imports next to nothing: it passes the driver's output on (to Ray, and to 
 run.maxRestarts allows it. What it says last, where the run failed, is a line "Error: …": KubeRay keeps the last 20,000
 characters of a failed job's output in the RayJob, and the launcher reads the reason there.
 
-SIGUSR1 (trainer/pod_end.py) tells that the head's pod goes: the driver has the run write one more checkpoint, and this
+SIGUSR1 (trainer/prestop.py) tells that the head's pod goes: the driver has the run write one more checkpoint, and this
 process stays until the pod is gone. A job that ended would be a failed one to KubeRay; one that is lost with its head
 is submitted again.
 """

@@ -10,26 +10,25 @@
     api.submit_sweep(sweep)
     print(api.wait_sweep("rates").best.name)
 
-`files` are values files or presets by their names, `sets` texts as `--set` takes them. What runs is a LaunchPlan, made
-by `plan` and checked there; all that is known of a run is a launcher.runs.RunStatus, whose state is one of
-launcher.runs.State. `place` says where to look, and whom to ask: launcher.place.Place(context, namespace, local), by
-default this machine and then the current context of the kubeconfig.
+`files` are values files, or presets by name; `sets` are texts as `--set` takes them. `plan` checks them and returns a
+LaunchPlan. A run is described by a launcher.backends.base.RunStatus, whose state is a launcher.backends.base.State.
+`place` is a launcher.k8s.target.Place(context, namespace, local): where to look. By default that is this machine, and
+then the current context of the kubeconfig.
 
-Every function raises launcher.errors.LauncherError for what the caller can mend: its `message` is the sentence that
-the command line prints, its `hint` says what to do where the message does not, and `exit_code` is the command's. Its
-subclasses are named where they are raised; those of a cluster that refuses, or does not answer, are in
-launcher.cluster_errors. Importing this module is light: what a function needs is imported when it is called.
+Every function raises launcher.errors.LauncherError if the caller can correct the cause: `message` is the sentence that
+the command prints, `hint` is what to do next, and `exit_code` is the command's exit code. The errors of a cluster are
+in launcher.k8s.errors. Each function imports what it needs when it is called, so importing this module is fast.
 
 docs/examples/sweep.ipynb is a notebook that submits a sweep, waits, and plots.
 """
 
-from launcher.api.finding import NoSuchRun, backend_for, backends, find, list_runs, resolve
+from launcher.api._backend import backend_for
 from launcher.api.forecasts import forecast, refuse_misfits
 from launcher.api.images import build_image, image_commands, plan_image
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, report
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import diff_run, install, plan_release, plan_removal, uninstall
-from launcher.api.runs import WaitTimeout, cancel, delete, gone_or, logs, preview, status, submit, wait
+from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, status, submit, wait
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -40,6 +39,7 @@ from launcher.api.sweeps import (
     sweep,
     wait_sweep,
 )
+from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
 
 __all__ = [
     "NoSuchRun",
@@ -60,7 +60,6 @@ __all__ = [
     "find",
     "find_sweep",
     "forecast",
-    "gone_or",
     "image_commands",
     "install",
     "list_runs",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from launcher.api.plans import CHART
 
 if TYPE_CHECKING:
+    from launcher.config.plan import LaunchPlan
     from launcher.forecast.forecast import Forecast
     from launcher.forecast.watch import Watch
-    from launcher.plan import LaunchPlan
 
 
 def forecast(
@@ -32,16 +32,16 @@ def forecast(
     `search_seconds` (None: 600) until one does, and where it fits, those that make it faster (None: none). `tokens` is
     what the cost is for, instead of train.steps.
 
-    Raises launcher.plan.CheckFailed where a rule is broken, and LauncherError where the compiler is not installed or
+    Raises launcher.config.plan.CheckFailed if a rule is broken, and LauncherError if the compiler is not installed or
     refuses the run.
     """
-    from launcher.checks.rules import FORECAST_RULES
+    from launcher.config.checks.rules import FORECAST_RULES
+    from launcher.config.plan import plan_launch
+    from launcher.config.values.files import chart_defaults, load
     from launcher.forecast.child import Limits
     from launcher.forecast.compiled import Compiler
     from launcher.forecast.forecast import forecast as make
     from launcher.forecast.watch import Silent
-    from launcher.plan import plan_launch
-    from launcher.values.files import chart_defaults, load
 
     plan = plan_launch(load(files, sets), chart_defaults(CHART), rules=FORECAST_RULES)
     limits = Limits(seconds=timeout_seconds, finish=finish)
@@ -50,8 +50,9 @@ def forecast(
 
 
 def refuse_misfits(*plans: LaunchPlan) -> None:
-    """Raises launcher.plan.CheckFailed where an earlier forecast found that a plan does not fit, and names the change
-    that makes it fit where one is known. Compiles nothing; a plan that is forced passes."""
-    from launcher.forecast.known import refuse
+    """Raise launcher.config.plan.CheckFailed if an earlier forecast found that a plan does not fit.
+
+    The error names the change that makes the plan fit, if one is known. Compiles nothing. A forced plan passes."""
+    from launcher.forecast.cached import refuse
 
     refuse(*plans)

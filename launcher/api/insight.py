@@ -5,24 +5,24 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from launcher.api.finding import find, no_run, run_called
-from launcher.place import ANYWHERE, Place
+from launcher.backends.lookup import find, find_run, no_run
+from launcher.k8s.target import ANYWHERE, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from http.server import ThreadingHTTPServer
 
-    from launcher.doctor import Finding
-    from launcher.explain import Explanation
+    from launcher.backends.ray_cluster.clusters import StandingCluster
+    from launcher.diagnose.doctor import Finding
+    from launcher.diagnose.explain import Explanation
     from launcher.report import Report
-    from launcher.standing.clusters import StandingCluster
 
 
 def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
     """Why the run is where it is: a sentence, what shows it, and what would help. Changes nothing."""
-    from launcher.explain import explain_run
+    from launcher.diagnose.explain import explain_run
 
-    found = run_called(name, place, glance=True)
+    found = find_run(name, place, summary=True)
     if found is None:
         raise no_run(name, place)
     return explain_run(*found)
@@ -36,7 +36,7 @@ def clusters(name: str | None = None, *, place: Place = ANYWHERE) -> list[Standi
     """
     if not place.meant:
         return []
-    from launcher.standing.backend import StandingBackend
+    from launcher.backends.ray_cluster.backend import StandingBackend
 
     return list(StandingBackend(place.cluster()).clusters(name))
 
@@ -51,7 +51,7 @@ def dashboard(
 
     Raises LauncherError where there is no such Ray cluster, or its token cannot be read.
     """
-    from launcher.standing.dashboard import opened
+    from launcher.backends.ray_cluster.dashboard import opened
 
     return opened(place.cluster(), name, port)
 
@@ -63,17 +63,8 @@ def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:
     Of a step that was done twice, after a restart, the later entry. On a cluster they are read from the run's log:
     raises LauncherError where that has gone with its pods.
     """
-    from launcher import progress
-
     backend, found = find(name, place)
-    if found.kind == "local":
-        from pathlib import Path
-
-        from launcher.local.record import METRICS, read_lines
-
-        entries = read_lines(Path(found.folder, METRICS))
-    else:
-        entries = progress.metrics(backend.logs(name, follow=False, worker=None))
+    entries = backend.metrics(found.name)
     latest = {(entry["step"], "eval_loss" in entry): entry for entry in entries if isinstance(entry.get("step"), int)}
     return [latest[key] for key in sorted(latest)]
 
@@ -97,6 +88,6 @@ def doctor(place: Place = ANYWHERE) -> list[Finding]:
 
     Changes nothing. What this user may not look at is a finding of level `unknown`.
     """
-    from launcher.doctor import examine
+    from launcher.diagnose.doctor import examine
 
     return examine(place)

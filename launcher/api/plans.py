@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launcher.api.finding import backend_for
-from launcher.place import ANYWHERE, Place
+from launcher.api._backend import backend_for
+from launcher.k8s.target import ANYWHERE, Place
 
 if TYPE_CHECKING:
-    from launcher.checks.rules import Problem
-    from launcher.plan import LaunchPlan
-    from launcher.render import Rendering
-    from launcher.values.tree import Values
+    from launcher.config.checks.rules import Problem
+    from launcher.config.plan import LaunchPlan
+    from launcher.config.values.tree import Values
+    from launcher.helm.render import Rendering
 
 # The chart that holds the defaults of every kind of run.
 CHART = "run"
@@ -21,20 +21,20 @@ CHART = "run"
 
 def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = False) -> Values:
     """The values files and `--set`s merged by Helm's rule, not validated; with `defaults`, over the chart's."""
-    from launcher.values.files import chart_defaults, load
-    from launcher.values.tree import with_defaults
+    from launcher.config.values.files import chart_defaults, load
+    from launcher.config.values.tree import with_defaults
 
     user = load(files, sets)
     return with_defaults(user, chart_defaults(CHART)) if defaults else user
 
 
 def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
-    """What a submit of these values would run. Raises launcher.plan.CheckFailed where a rule is broken.
+    """What a submit of these values would run. Raises launcher.config.plan.CheckFailed where a rule is broken.
 
     With `force` the plan is submitted even where the cluster says that it could never start.
     """
-    from launcher.plan import plan_launch
-    from launcher.values.files import chart_defaults, load
+    from launcher.config.plan import plan_launch
+    from launcher.config.values.files import chart_defaults, load
 
     return replace(plan_launch(load(files, sets), chart_defaults(CHART), name=name), force=force)
 
@@ -52,16 +52,16 @@ def check(
 
     With `live`, those too that only the cluster can tell, once none of the others is broken.
     """
-    from launcher.checks.problems import has_errors
-    from launcher.forecast import known
-    from launcher.plan import check_launch
-    from launcher.values.files import chart_defaults, load
+    from launcher.config.checks.problems import has_errors
+    from launcher.config.plan import check_launch
+    from launcher.config.values.files import chart_defaults, load
+    from launcher.forecast import cached
 
     found = check_launch(load(files, sets), chart_defaults(CHART), name=name)
     if has_errors(found):
         return found
     wanted = plan(files, sets, name=name)
-    misfit = known.problem(wanted)
+    misfit = cached.problem(wanted)
     if misfit is not None:
         found = [*found, misfit]
     if not live or has_errors(found):
@@ -70,7 +70,7 @@ def check(
 
 
 def render(plan: LaunchPlan) -> Rendering:
-    """The manifest that a submit would create, by Helm and without a cluster; see launcher.render.Rendering."""
-    from launcher.render import render
+    """The manifest that a submit would create, by Helm and without a cluster; see launcher.helm.render.Rendering."""
+    from launcher.helm.render import render
 
     return render(plan)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.place import ANYWHERE, Place
+from launcher.k8s.target import ANYWHERE, Place
 
 if TYPE_CHECKING:
-    from launcher.diff import ObjectChange
-    from launcher.plan import LaunchPlan
+    from launcher.config.plan import LaunchPlan
+    from launcher.helm.diff import ObjectChange
     from launcher.releases.install import ReleasePlan
     from launcher.releases.removal import Removal
 
@@ -66,6 +66,6 @@ def uninstall(
 
 def diff_run(plan: LaunchPlan, *, place: Place = ANYWHERE) -> list[ObjectChange]:
     """What `submit` would make in the cluster, or how the run of that name there differs; [] for other kinds."""
-    from launcher import diff
+    from launcher.helm import diff
 
     return diff.run(plan, place)

@@ -7,15 +7,18 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from launcher.api.finding import backend_for, find
+from launcher.api._backend import backend_for
 from launcher.api.forecasts import refuse_misfits
-from launcher.cluster_errors import Unreachable
+from launcher.backends.base import found_or_deleted
+from launcher.backends.lookup import find
+from launcher.config.kinds import RunKind
 from launcher.errors import ExitCode, LauncherError
-from launcher.place import ANYWHERE, Place
+from launcher.k8s.errors import Unreachable
+from launcher.k8s.target import ANYWHERE, Place
 
 if TYPE_CHECKING:
-    from launcher.plan import LaunchPlan
-    from launcher.runs import Preview, RunStatus, Submission
+    from launcher.backends.base import Preview, RunStatus, Submission
+    from launcher.config.plan import LaunchPlan
 
 
 class WaitTimeout(LauncherError):
@@ -29,8 +32,8 @@ def preview(plan: LaunchPlan, *, accept_changes: bool = False, place: Place = AN
 
     Where there is a cluster, the API server is asked too; without one, the values have been checked, and no more.
     """
-    if plan.kind != "local" and not place.there:
-        from launcher.runs import Preview
+    if plan.kind is not RunKind.LOCAL and not place.there:
+        from launcher.backends.base import Preview
 
         return Preview(plan.config, "The values hold up. There is no kubeconfig, so no cluster was asked.")
     return backend_for(plan, place).preview(plan, accept_changes=accept_changes)
@@ -75,15 +78,8 @@ def wait(name: str, *, timeout: float | None = None, place: Place = ANYWHERE) ->
                 raise WaitTimeout(f'The run "{name}" is still {now.state} after {timeout:g} s; it goes on.')
         time.sleep(pause)
         with contextlib.suppress(Unreachable):
-            now = gone_or(backend.status(name), name)
+            now = found_or_deleted(backend.status(name), name)
     return now
-
-
-def gone_or(status: RunStatus | None, name: str) -> RunStatus:
-    """The status of a run that was there a moment ago."""
-    if status is None:
-        raise LauncherError(f'The run "{name}" was deleted meanwhile.')
-    return status
 
 
 def cancel(name: str, *, place: Place = ANYWHERE) -> RunStatus:

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from launcher.api.finding import backend_for, resolve
+from launcher.api._backend import backend_for
 from launcher.api.forecasts import refuse_misfits
 from launcher.api.plans import CHART
 from launcher.api.runs import WaitTimeout, preview
-from launcher.cluster_errors import Unreachable
-from launcher.place import ANYWHERE, Place
+from launcher.backends.lookup import resolve
+from launcher.config.kinds import RunKind
+from launcher.k8s.errors import Unreachable
+from launcher.k8s.target import ANYWHERE, Place
 
 if TYPE_CHECKING:
-    from launcher.runs import Backend, Preview
-    from launcher.sweeps.plan import SweepPlan
-    from launcher.sweeps.sweep import Sweep, SweepSubmission
+    from launcher.backends.base import Backend, Preview
+    from launcher.backends.sweeps.plan import SweepPlan
+    from launcher.backends.sweeps.sweep import Sweep, SweepSubmission
 
 
 def plan_sweep(
@@ -31,10 +33,10 @@ def plan_sweep(
     """What a sweep of these values would run: a plan for each combination of `sweeps`, the last changing fastest.
 
     Each of `sweeps` is a key and its values, "train.learning_rate=1e-4,3e-4", read as those of `--set`. The runs are
-    called NAME-1, NAME-2, … Raises launcher.plan.CheckFailed with all that is wrong with any of them.
+    called NAME-1, NAME-2, … Raises launcher.config.plan.CheckFailed with all that is wrong with any of them.
     """
-    from launcher.sweeps import plan as sweep_plan
-    from launcher.values.files import chart_defaults, load
+    from launcher.backends.sweeps import plan as sweep_plan
+    from launcher.config.values.files import chart_defaults, load
 
     plan = sweep_plan.plan_sweep(load(files, sets), chart_defaults(CHART), sweeps, name=name)
     return replace(plan, plans=tuple(replace(each, force=force) for each in plan.plans))
@@ -42,9 +44,9 @@ def plan_sweep(
 
 def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> list[Preview]:
     """What `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
-    from launcher.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import sweep as sweeps
 
-    if plan.kind != "local" and not place.there:
+    if plan.kind is not RunKind.LOCAL and not place.there:
         return [preview(each, accept_changes=accept_changes, place=place) for each in plan.plans]
     return sweeps.preview(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
 
@@ -54,7 +56,7 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place 
 
     Nothing is made where one of them would be refused. A submit that was killed halfway is completed by another.
     """
-    from launcher.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import sweep as sweeps
 
     refuse_misfits(*plan.plans)
     return sweeps.submit(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
@@ -68,7 +70,7 @@ def find_sweep(name: str, place: Place = ANYWHERE) -> tuple[Backend, Sweep]:
 
 def sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
     """The sweep now: its runs with their steps and losses, and which of them is the best."""
-    from launcher.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, place)
     return sweeps.closer(found, backend)
@@ -76,7 +78,7 @@ def sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
 
 def wait_sweep(name: str, *, timeout: float | None = None, place: Place = ANYWHERE) -> Sweep:
     """The sweep once all its runs have ended; raises WaitTimeout after `timeout` seconds."""
-    from launcher.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import sweep as sweeps
 
     backend, now = find_sweep(name, place)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -90,7 +92,7 @@ def wait_sweep(name: str, *, timeout: float | None = None, place: Place = ANYWHE
 
 def cancel_sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
     """Cancel all runs of the sweep that have not ended, those that wait first. Idempotent."""
-    from launcher.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, place)
     return sweeps.cancel(found, backend)
@@ -98,7 +100,7 @@ def cancel_sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
 
 def delete_sweep(name: str, *, place: Place = ANYWHERE) -> None:
     """Remove all runs of a sweep that has ended, as `delete` does; none where one of them goes on."""
-    from launcher.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, place)
     sweeps.delete(found, backend)

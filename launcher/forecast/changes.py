@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from launcher import accelerators
+from launcher.config import accelerators
+from launcher.config.maxtext.models import checkpoint_bytes
+from launcher.config.plan import LaunchPlan, plan_launch
+from launcher.config.values.files import chart_defaults
+from launcher.config.values.tree import Origin, Values, set_value
 from launcher.errors import LauncherError
 from launcher.forecast.fit import Verdict, chips_of
 from launcher.forecast.program import Program
-from launcher.models import checkpoint_bytes
-from launcher.plan import LaunchPlan, plan_launch
-from launcher.values.files import chart_defaults
-from launcher.values.tree import Origin, Values, set_value
 
 # MaxText's defaults (configs/base.yml), where the values leave them.
 _BATCH, _REMAT = 12, "full"

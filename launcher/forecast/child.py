@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import output
+from launcher import formatting
+from launcher.backends.local.runner import trainer_env
 from launcher.errors import LauncherError
 from launcher.forecast import machine, program
 from launcher.forecast.program import Program
 from launcher.forecast.request import Request
-from launcher.local.runner import trainer_env
 
 TIMEOUT_SECONDS = 30 * 60.0
 _POLL_SECONDS = 0.25
@@ -141,7 +141,7 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
                     told = _told(line, phase) or told
             if time.monotonic() - begin > limits.seconds:
                 raise OutOfTime(
-                    f"The compile took longer than {output.duration(limits.seconds)} and was ended.",
+                    f"The compile took longer than {formatting.duration(limits.seconds)} and was ended.",
                     "--timeout MINUTES gives it more.",
                 )
             used = machine.memory_of(process.pid)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from launcher.config.plan import LaunchPlan
 from launcher.forecast import child
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.child import Limits
 from launcher.forecast.program import Program
 from launcher.forecast.request import Request, request
 from launcher.forecast.watch import Silent, Watch
-from launcher.plan import LaunchPlan
 
 type Compile = Callable[..., Program]
 

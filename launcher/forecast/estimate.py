@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import models
-from launcher.forecast.chips import Chip
+from launcher.config.maxtext import models
+from launcher.config.maxtext.mesh import Mesh, MeshError, assigned, mesh, rules
+from launcher.forecast.chip import Chip
 from launcher.forecast.network import Torus
 from launcher.forecast.program import Memory
 from launcher.forecast.step_time import ATTENTION, DCN, HOST, ICI
-from launcher.mesh import Mesh, MeshError, assigned, mesh, rules
 
 MEMORY_DOUBT = 1.3
 """An estimate of the memory that is over by so much still gets its compile."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.forecast.program import Program
-from launcher.plan import LaunchPlan
 
 GIB = 1 << 30
 _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

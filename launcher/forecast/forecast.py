@@ -6,20 +6,21 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from launcher import models, output
-from launcher.checks.guess import either
-from launcher.checks.rules import SHAPE_RULES
+from launcher import formatting
+from launcher.config.checks.rules import SHAPE_RULES
+from launcher.config.maxtext import models
+from launcher.config.plan import LaunchPlan
+from launcher.config.suggest import either
 from launcher.errors import LauncherError
 from launcher.forecast import fit
-from launcher.forecast.better import Better
 from launcher.forecast.changes import ELSEWHERE, Change, changed, changes
 from launcher.forecast.child import OutOfTime
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.cost import Cost, cost
 from launcher.forecast.fit import Verdict
+from launcher.forecast.improvement import Better
 from launcher.forecast.program import Program
 from launcher.forecast.speed import Speed, speed_of
-from launcher.plan import LaunchPlan
 
 __all__ = ["SEARCH_SECONDS", "Forecast", "Speed", "forecast", "speed_of"]
 
@@ -167,7 +168,7 @@ def _search(
     else:
         return None, ["No change that Slipway knows makes it fit; take an accelerator with more memory."]
     count = f"{tried} change was" if tried == 1 else f"{tried} changes were"
-    return None, [f"{count} compiled in {output.duration(seconds)}, and none fits; --search MINUTES tries more."]
+    return None, [f"{count} compiled in {formatting.duration(seconds)}, and none fits; --search MINUTES tries more."]
 
 
 def _sentence(change: Change) -> str:

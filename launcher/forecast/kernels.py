@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.forecast.chips import Chip
+from launcher.forecast.chip import Chip
 from launcher.forecast.constants import KERNEL_EFFICIENCY
 
 

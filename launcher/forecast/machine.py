@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from launcher.local.processes import descendants
+from launcher.backends.local.processes import descendants
 
 # For whatever else the machine does meanwhile.
 _RESERVE = 256 << 20

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.forecast.chips import Chip
+from launcher.forecast.chip import Chip
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.paths import trainer_dir
-from launcher.plan import LaunchPlan
 
 PACKAGES = ("maxtext", "jax", "jaxlib", "libtpu")
 _COMPILERS_OWN = ("JAX_", "LIBTPU_", "M_", "MEGASCALE_", "PJRT_", "TPU_", "XLA_")

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher import output
-from launcher.checks.rules import FORECAST_RULES
+from launcher import formatting
+from launcher.config.checks.rules import FORECAST_RULES
+from launcher.config.maxtext.mesh import MeshError, mesh
+from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.forecast import fit
-from launcher.forecast.better import Better, overlay
 from launcher.forecast.changes import Change, changed
-from launcher.forecast.chips import Chip, chip_of
+from launcher.forecast.chip import Chip, chip_of
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.estimate import (
     MEMORY_DOUBT,
@@ -34,13 +35,12 @@ from launcher.forecast.estimate import (
     layout,
 )
 from launcher.forecast.fit import Verdict
-from launcher.forecast.levers import AXES, FLAGS, candidates, value_of
+from launcher.forecast.improvement import Better, overlay
 from launcher.forecast.network import Torus
 from launcher.forecast.program import Program
 from launcher.forecast.request import of_config, request
+from launcher.forecast.search_space import AXES, FLAGS, candidates, value_of
 from launcher.forecast.speed import Speed, speed_of
-from launcher.mesh import MeshError, mesh
-from launcher.plan import LaunchPlan
 
 BEST = 3
 # A compile that has less than this part of what the run's own took is not begun.
@@ -367,7 +367,7 @@ def _says(looking: _Search, better: tuple[Better, ...], out_of_time: bool, secon
         parts.append(f"{looking.misfits} of them {'does' if looking.misfits == 1 else 'do'} not fit")
     if looking.refused:
         parts.append(f"{looking.refused} more {'was' if looking.refused == 1 else 'were'} refused")
-    why = f"the {output.duration(seconds)} are over" if out_of_time else "no other is estimated to be faster"
+    why = f"the {formatting.duration(seconds)} are over" if out_of_time else "no other is estimated to be faster"
     none = "" if better else " None is faster."
     return f"{', '.join(parts)}; {why}.{none}"
 

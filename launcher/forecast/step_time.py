@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.forecast.chips import Chip, chip_of
+from launcher.forecast.chip import Chip, chip_of
 from launcher.forecast.constants import HBM_EFFICIENCY, MATMUL_EFFICIENCY
 from launcher.forecast.kernels import is_attention, kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds, links_of

@@ -1,24 +1,8 @@
-"""What a person sees while the compiler works: a line that counts on a terminal, plain lines elsewhere."""
+"""Who is informed about the phases of a compile: the interface, and one that shows nothing."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
-
-from launcher import output
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-_PHASES = {
-    "importing": "starting the compiler",
-    "shaping": "laying out the model",
-    "compiling": "compiling",
-    "reading": "reading what was compiled",
-    "waiting": "waiting for another forecast, which compiles the same",
-}
+from typing import Protocol
 
 
 class Watch(Protocol):
@@ -42,81 +26,3 @@ class Silent:
 
     def say(self, line: str) -> None:
         pass
-
-
-class _Shown:
-    """Nothing until there is a compile: what draws takes longer to import than an answer from the cache."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._view: Watch | None = None
-
-    def begin(self, what: str) -> None:
-        if self._view is None:
-            from launcher.follow import showing
-
-            self._view = self._stack.enter_context(showing(_Lines, _Line))
-        self._view.begin(what)
-
-    def phase(self, name: str) -> None:
-        if self._view is not None:
-            self._view.phase(name)
-
-    def say(self, line: str) -> None:
-        if self._view is None:
-            output.narrate(line)
-        else:
-            self._view.say(line)
-
-
-@contextmanager
-def shown() -> Iterator[Watch]:
-    """What shows it on stderr."""
-    with ExitStack() as stack:
-        yield _Shown(stack)
-
-
-class _Lines:
-    """A line for each compile, and one where it is long at something."""
-
-    def __init__(self) -> None:
-        self._what = ""
-
-    def begin(self, what: str) -> None:
-        self._what = what
-        self.say(f"Compiling {what}: half a minute or more, once.")
-
-    def phase(self, name: str) -> None:
-        if name in ("compiling", "waiting"):
-            self.say(f"{self._what}: {_PHASES[name]}.")
-
-    def say(self, line: str) -> None:
-        output.narrate(line)
-
-
-class _Line:
-    """One line at the bottom of the terminal: what is done, and for how long."""
-
-    def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
-        self._console = console
-        self._what = self._phase = ""
-        self._since = time.monotonic()
-        self.live = Live(self, console=console, transient=True, refresh_per_second=4, redirect_stdout=False)
-
-    def begin(self, what: str) -> None:
-        self._what, self._phase, self._since = what, "", time.monotonic()
-
-    def phase(self, name: str) -> None:
-        self._phase = _PHASES.get(name, name)
-
-    def say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
-        if self._what:
-            text = f"{self._what}  {output.clock(time.monotonic() - self._since)}  {self._phase}".rstrip()
-            yield Text(text, no_wrap=True, overflow="ellipsis")

@@ -84,7 +84,7 @@ class Overlay:
 
     def _read(self, text: str) -> dict[str, Any]:
         """As Helm reads it, which is what counts. Raises LauncherError with file and line."""
-        from launcher.values.files import read_text
+        from launcher.config.values.files import read_text
 
         tree: dict[str, Any] = read_text(text.encode(), str(self.path)).tree
         return tree

@@ -12,16 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from launcher import diff, objects
 from launcher.errors import Detached, LauncherError
-from launcher.helm import Helm, HelmError, Release, RulesBroken
+from launcher.helm import diff
+from launcher.helm.client import Helm, HelmError, Release, RulesBroken
+from launcher.k8s import objects
 from launcher.releases import readiness
 from launcher.releases import values as release_values
 
 if TYPE_CHECKING:
-    from launcher.cluster import Cluster
-    from launcher.place import Place
-    from launcher.values.tree import Values
+    from launcher.config.values.tree import Values
+    from launcher.k8s.client import Cluster
+    from launcher.k8s.target import Place
 
 Object = dict[str, Any]
 Say = Callable[[str], None]
@@ -251,7 +252,7 @@ def _recover(plan: ReleasePlan) -> None:
 
 def _take_back_namespaces(plan: ReleasePlan, began: float) -> None:
     """Remove the namespaces that this attempt made, at `began` or later: Helm keeps them, with all in them."""
-    from launcher.cluster import NAMESPACE
+    from launcher.k8s.client import NAMESPACE
 
     for change in plan.changes:
         if (change.kind, change.action) == (NAMESPACE.kind, diff.CREATE):

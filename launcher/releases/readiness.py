@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher import objects
+from launcher.k8s import objects
 
 if TYPE_CHECKING:
-    from launcher.cluster import Cluster, Kind
+    from launcher.k8s.client import Cluster, Kind
 
 Object = dict[str, Any]
 SECONDS = {"queues": 30.0, "ray-cluster": 900.0}
@@ -35,7 +35,7 @@ def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None
 
 def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
     """A sentence for each object of the release that does not work yet."""
-    from launcher.cluster import CLUSTER_QUEUE, LOCAL_QUEUE, RAY_CLUSTER
+    from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, RAY_CLUSTER
 
     looks = {
         CLUSTER_QUEUE.kind: (CLUSTER_QUEUE, _queue),
@@ -63,7 +63,7 @@ def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
 
 
 def _ray_cluster(cluster: Cluster, kind: Kind, live: Object | None) -> str:
-    from launcher.cluster import POD
+    from launcher.k8s.client import POD
 
     if live is None:
         return f"The {kind.kind} of the release is gone."

@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from launcher import diff, objects
-from launcher.checks.guess import either, nearest
+from launcher.config.suggest import either, nearest
 from launcher.errors import LauncherError
-from launcher.helm import Helm, Release
-from launcher.helm_errors import NoRelease
+from launcher.helm import diff
+from launcher.helm.client import Helm, Release
+from launcher.helm.errors import NoRelease
+from launcher.k8s import objects
 from launcher.releases import users
 from launcher.releases.install import CHARTS, alive, busy, helm_for
 
 if TYPE_CHECKING:
-    from launcher.cluster import Cluster
-    from launcher.place import Place
+    from launcher.k8s.client import Cluster
+    from launcher.k8s.target import Place
 
 Object = dict[str, Any]
 Say = Callable[[str], None]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher import objects
 from launcher.errors import LauncherError
+from launcher.k8s import objects
 
 if TYPE_CHECKING:
-    from launcher.cluster import Cluster
+    from launcher.k8s.client import Cluster
 
 Object = dict[str, Any]
 
 
 def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
     """The runs, by "namespace/name", that wait or run in the queues among the objects."""
-    from launcher.cluster import WORKLOAD
+    from launcher.k8s.client import WORKLOAD
 
     queues = {objects.name(obj) for obj in made if obj["kind"] == "ClusterQueue"}
     local = {(objects.namespace(obj), objects.name(obj)) for obj in made if obj["kind"] == "LocalQueue"}
@@ -53,9 +53,9 @@ def in_ray_clusters(cluster: Cluster, made: Sequence[Object]) -> tuple[list[str]
 
 
 def _jobs_in(cluster: Cluster, obj: Object) -> list[str]:
-    from launcher.cluster import RAY_CLUSTER
-    from launcher.standing.attempts import RUN
-    from launcher.standing.jobs import ENDED, RayHead, RayJobs
+    from launcher.backends.ray_cluster.attempts import RUN
+    from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
+    from launcher.k8s.client import RAY_CLUSTER
 
     namespace = objects.namespace(obj) or cluster.namespace
     there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)

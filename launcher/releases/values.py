@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from launcher.checks import rules as checks
-from launcher.checks.guess import either, nearest
-from launcher.checks.problems import Case, Problem
-from launcher.checks.schema import violations
+from launcher.config.checks import rules as checks
+from launcher.config.checks.problems import Case, Problem
+from launcher.config.checks.schema import violations
+from launcher.config.plan import CheckFailed
+from launcher.config.suggest import either, nearest
+from launcher.config.values.tree import Values, spell, with_defaults
 from launcher.errors import LauncherError
-from launcher.plan import CheckFailed
-from launcher.values.tree import Values, spell, with_defaults
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
 
@@ -21,7 +21,7 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
 
     The rules across keys are the chart's own, and Helm has their sentences: `with_origins`.
     """
-    from launcher.values import files as values
+    from launcher.config.values import files as values
 
     user = values.load(files, sets)
     if not user.tree:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.errors import LauncherError
-from launcher.place import ANYWHERE, Place
+from launcher.k8s.target import ANYWHERE, Place
 
 
 @dataclass(frozen=True)

@@ -375,6 +375,6 @@ def _number(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    from launcher.output import duration
+    from launcher.formatting import duration
 
     return duration(seconds) if seconds >= 1 else f"{seconds:.2f} s"

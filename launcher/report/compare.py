@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.config.values.tree import KeyPath, spell
 from launcher.report.model import RunData
-from launcher.values.tree import KeyPath, spell
 
 NOT_SET = "(not set)"
 # What follows from other keys, or differs between any two runs.

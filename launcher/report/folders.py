@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.backends.base import RunStatus
+from launcher.backends.local import folder as local_folder
+from launcher.backends.local.record import CONFIG, EVENTS, METRICS, ORIGINS, RECORD
 from launcher.errors import LauncherError
-from launcher.local import folder as local_folder
-from launcher.local.record import CONFIG, EVENTS, METRICS, ORIGINS, RECORD
 from launcher.report import metrics as report_metrics
 from launcher.report import timeline
 from launcher.report.metrics import time_of
 from launcher.report.model import EVAL_LOSS, Metrics, Phase, RunData
 from launcher.report.storage import read_bucket, read_folder
 from launcher.report.timeline import Held
-from launcher.runs import RunStatus
 
 FILES = (RECORD, CONFIG, METRICS, EVENTS, ORIGINS)
 _NO_EVENTS = "There is no events.jsonl: when it started and restarted is read off its steps."
@@ -231,7 +231,7 @@ def _json(data: bytes | None, where: str) -> dict[str, Any]:
 
 
 def _origins(data: bytes | None, where: str) -> dict[str, str]:
-    """The origin of each key, by its spelling, as people read it (launcher.local.origins writes it)."""
+    """The origin of each key, by its spelling, as people read it (launcher.backends.local.origins writes it)."""
     return {str(key): str(origin) for key, origin in _json(data, f"{where.rstrip('/')}/{ORIGINS}").items()}
 
 

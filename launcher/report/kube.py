@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher import objects
-from launcher.kube.states import Seen
+from launcher.backends.kubernetes.states import Seen
+from launcher.k8s import objects
 from launcher.report.metrics import time_of
 from launcher.report.model import Mark, Phase
 from launcher.report.timeline import Change, Held

@@ -10,10 +10,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from launcher import output
+from launcher import formatting
+from launcher.config.values.tree import spell
 from launcher.report import charts, compare, summary
 from launcher.report.model import Mark, Phase, RunData
-from launcher.values.tree import spell
 
 GENERATOR = "Slipway report"
 """What the page says of itself, by which a report is known that may be replaced."""
@@ -92,7 +92,7 @@ def _times(run: RunData) -> list[tuple[Phase, str, str]]:
     for phase in Phase:
         seconds = sum(span.seconds for span in run.spans if span.phase is phase)
         if seconds:
-            found.append((phase, output.duration(seconds), f"{seconds / total:.1%}"))
+            found.append((phase, formatting.duration(seconds), f"{seconds / total:.1%}"))
     return found
 
 

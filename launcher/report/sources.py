@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher import api
+from launcher.backends import lookup
+from launcher.backends.base import Backend, RunStatus, State
 from launcher.errors import LauncherError
-from launcher.place import Place
+from launcher.k8s.client import Cluster
+from launcher.k8s.target import Place
 from launcher.report import folders, kube, timeline
 from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
 from launcher.report.model import Phase, RunData
 from launcher.report.timeline import Change, Held
-from launcher.runs import Backend, RunStatus, State
 
 _TOGETHER = 8
 _NO_ORIGINS = "Where its values were written is known to whoever submitted it, not to the cluster."
@@ -63,8 +64,8 @@ def _behind(name: str, place: Place, say: Callable[[str], None]) -> list[tuple[s
     if _is_path(name):
         return [(name, lambda: folders.of_folder(Path(name)))]
     try:
-        backend, run = api.resolve(name, place)
-    except api.NoSuchRun as error:
+        backend, run = lookup.resolve(name, place)
+    except lookup.NoSuchRun as error:
         if name and Path(name).is_dir():
             error.hint = f"To mean the folder, write ./{name}. {error.hint}".strip()
         raise
@@ -74,7 +75,7 @@ def _behind(name: str, place: Place, say: Callable[[str], None]) -> list[tuple[s
 
 def _reader(backend: Backend, status: RunStatus, say: Callable[[str], None], *, whole: bool) -> Callable[[], RunData]:
     """`whole`: whether the status is one that was asked for by itself, with all that it can tell."""
-    if status.kind == "local":
+    if not status.in_cluster:
         return lambda: folders.of_local(status)
     return lambda: _of_cluster(backend, status if whole else backend.status(status.name) or status, say)
 
@@ -141,8 +142,8 @@ def _trainers(
     backend: Backend, status: RunStatus, say: Callable[[str], None]
 ) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]], int]:
     """What its trainer wrote: where it was read, what is missing, lines of metrics and events, how many are damaged."""
-    from launcher import progress
-    from launcher.local.record import EVENTS, METRICS
+    from launcher.backends import progress
+    from launcher.backends.local.record import EVENTS, METRICS
     from launcher.report.storage import is_url, read_bucket
 
     missing: list[str] = []
@@ -177,36 +178,30 @@ def _objects(
     backend: Backend, status: RunStatus, end: float
 ) -> tuple[Mapping[str, Any], Sequence[Held], Sequence[Change], Sequence[Any], Sequence[str]]:
     """What its objects say: config, times with chips, what happened, what is missing."""
-    from launcher.kube.backend import KubeBackend
-    from launcher.standing.backend import StandingBackend
-
-    if isinstance(backend, KubeBackend):
-        seen, events, missing = _seen(backend, status)
+    if backend.cluster is not None and status.has_object:
+        seen, events, missing = _seen(backend.cluster, status)
         if seen is None:
             return {}, [], [], [], ["Its object is gone: it was deleted meanwhile."]
-        from launcher.kube import view
+        from launcher.backends.kubernetes import reader
 
         told = kube.history(seen, events, end)
-        return view.config_of(seen.obj), told.held, told.changes, told.marks, [*missing, *told.missing]
-    config: Mapping[str, Any] = {}
-    if isinstance(backend, StandingBackend):
-        config = backend.config_of(status.name)
+        return reader.config_of(seen.obj), told.held, told.changes, told.marks, [*missing, *told.missing]
+    config = backend.config_of(status.name)
     begin = time_of(status.started)
     held = [Held(begin, end)] if begin is not None else []
     # Ray says nothing of its training but that the job runs.
     return config, held, [Change(begin, Phase.TRAINING)] if begin is not None else [], [], []
 
 
-def _seen(backend: Any, status: RunStatus) -> tuple[Any, list[Mapping[str, Any]], list[str]]:
-    from launcher import objects
-    from launcher.cluster import EVENT
-    from launcher.kube import view
+def _seen(cluster: Cluster, status: RunStatus) -> tuple[Any, list[Mapping[str, Any]], list[str]]:
+    from launcher.backends.kubernetes import reader
+    from launcher.k8s import objects
+    from launcher.k8s.client import EVENT
 
-    cluster = backend.cluster
-    obj = view.find(cluster, status.name)
+    obj = reader.find(cluster, status.name)
     if obj is None:
         return None, [], []
-    seen = view.look(cluster, obj)
+    seen = reader.look(cluster, obj)
     events: list[Mapping[str, Any]] = []
     missing: list[str] = []
     for each in (seen.obj, seen.workload):

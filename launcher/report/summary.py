@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import output
-from launcher.forecast import known
+from launcher import formatting
+from launcher.forecast import cached
 from launcher.report.model import LOSS, MFU, STEP_SECONDS, TFLOPS, TOKENS, RunData
 
 
@@ -52,7 +52,7 @@ class Cell:
 def values(run: RunData) -> dict[str, Any]:
     """The run's row as data: seconds, shares from 0 to 1; None is what is not known."""
     metrics, goodput = run.metrics, run.goodput
-    forecast = known.speed(run.config)
+    forecast = cached.speed(run.config)
     return {
         "name": run.label,
         "state": run.state,
@@ -124,7 +124,7 @@ def _text(key: str, value: Any) -> str:
     if key == "step_seconds":
         return f"{value:.4g} s"
     if key.endswith("_seconds"):
-        return output.duration(value)
+        return formatting.duration(value)
     if key in ("loss", "eval_loss"):
         return f"{value:.4f}"
     if key in ("tokens_per_second_per_device", "tflops_per_second_per_device"):

@@ -17,12 +17,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher import plan
-from launcher.checks import rules as checks
-from launcher.checks import schema
+from launcher.config import plan
+from launcher.config.checks import rules as checks
+from launcher.config.checks import schema
+from launcher.config.values import files as values
+from launcher.config.values.tree import Values
 from launcher.paths import charts_dir
-from launcher.values import files as values
-from launcher.values.tree import Values
 from tests.charts.bad_values import ALL, BAD, CLUSTER, EXAMPLE, GOOD, GOOD_VALUES, JOB_SET, ONLY_LAUNCHER, RUN, Bad
 from tests.charts.helm import KUBE_VERSION
 from tests.charts.schemas import objects, validate

@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
-from launcher.checks import schema
-from launcher.values import files as values
-from launcher.values.files import Values
+from launcher.config.checks import schema
+from launcher.config.values import files as values
+from launcher.config.values.files import Values
 from tests.charts import docs, schemas
 from tests.charts.helm import template
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from launcher.config.plan import plan_launch
+from launcher.config.values.files import chart_defaults, load
 from launcher.paths import charts_dir, presets_dir
-from launcher.plan import plan_launch
-from launcher.values.files import chart_defaults, load
 from tests.charts import parity_seeds as seeds
 from tests.charts.helm import KUBE_VERSION
 from tests.charts.parity_compare import ABSENT, ANYTHING, Row, differences, faults, under

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from launcher.config.plan import check_launch
+from launcher.config.values.files import chart_defaults, load
 from launcher.paths import charts_dir, find_values_file, presets_dir
-from launcher.plan import check_launch
-from launcher.values.files import chart_defaults, load
 from tests.charts.helm import template
 from tests.charts.parity_compare import differences
 from tests.charts.schemas import CHECKOUT, objects, pod_templates, validate

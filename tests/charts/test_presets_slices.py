@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from launcher import accelerators
-from launcher.accelerators import SliceError
+from launcher.config import accelerators
+from launcher.config.accelerators import SliceError
+from launcher.config.plan import run_config
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 from launcher.paths import charts_dir, presets_dir
-from launcher.plan import run_config
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
 from tests.charts.helm import template
 
 TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]

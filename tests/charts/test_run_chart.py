@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 import yaml
 
+from launcher.config.plan import plan_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 from launcher.paths import charts_dir
-from launcher.plan import plan_launch
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
 from tests.charts.helm import HelmError, dump_chart, dumped, template
 from tests.charts.schemas import validate
 
@@ -586,7 +586,7 @@ def test_a_ray_job_has_so_long_to_start_where_kuberay_sees_to_it(helm4: Path, re
 
 def test_the_pods_of_a_ray_job_stay_until_their_last_checkpoint_is_written(render: Renderer) -> None:
     obj = render("ray-job", "run: {graceSeconds: 15}")
-    hook = ["python", "-m", "trainer.pod_end", "--seconds", "15"]
+    hook = ["python", "-m", "trainer.prestop", "--seconds", "15"]
     for head, command in ((False, hook), (True, [*hook, "--head"])):
         pod = pod_of(obj, head=head)
         (container,) = pod["spec"]["containers"]

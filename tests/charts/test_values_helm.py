@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launcher.config.values import files as values
 from launcher.errors import LauncherError
-from launcher.values import files as values
 from tests.charts.helm import HelmError, dump_chart, dumped, read_texts, template
 
 YAML = Path(__file__).parent / "yaml"

@@ -24,9 +24,9 @@ from unittest import mock
 import pytest
 
 from launcher.__main__ import run
-from launcher.local.backend import LocalBackend
-from launcher.local.processes import marked
-from launcher.local.record import Record, read_record
+from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local.processes import marked
+from launcher.backends.local.record import Record, read_record
 from tests.coverage_by_package import unmeasured
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -421,7 +421,7 @@ def test_a_damaged_run(launcher: Launcher, name: str, text: str) -> None:
 def test_a_bug_keeps_its_traceback(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
     package = launcher.folder / "sitecustomize.py"
-    package.write_text("from launcher.local import backend\nbackend.LocalBackend.status = lambda *_: 1 / 0\n")
+    package.write_text("from launcher.backends.local import backend\nbackend.LocalBackend.status = lambda *_: 1 / 0\n")
     path = os.pathsep.join([str(launcher.folder), launcher.env["PYTHONPATH"]])
     result = launcher("status", "demo", env={"PYTHONPATH": path})
     assert (result.code, result.out) == (3, "")

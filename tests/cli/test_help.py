@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import VERBS
+from launcher.cli.main import VERBS
 from tests.cli.conftest import Launcher
 
 GOLDEN = Path(__file__).with_name("help.txt")

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import api, helm
+from launcher import api
+from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
-from launcher.helm import KUBE_VERSION
+from launcher.helm import client as helm
+from launcher.helm.client import KUBE_VERSION
 from launcher.paths import charts_dir
-from launcher.plan import LaunchPlan
 from tests.cli.conftest import Launcher
 
 A = """\
@@ -174,7 +175,7 @@ def test_a_row_of_accelerators_of_one_run_is_not_the_others(plan: Callable[..., 
 def test_what_a_chart_refuses_in_a_sweep_is_told_as_for_one(plan: Callable[..., LaunchPlan]) -> None:
     from dataclasses import replace
 
-    from launcher.values.tree import Origin, set_value
+    from launcher.config.values.tree import Origin, set_value
 
     good, bad = plan("a-1"), plan("a-2")
     path, origin = ("image", "tag"), Origin("x", 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.local.record import Record
+from launcher.backends.local.record import Record
 from tests.cli.conftest import SHORT, TRAINING, Launcher, Result, eventually
 from tests.cli.test_terminal import on_terminal
 

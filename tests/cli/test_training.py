@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.local.record import ENDED, read_events
-from launcher.values import files as values
+from launcher.backends.local.record import ENDED, read_events
+from launcher.config.values import files as values
 from tests import compiled_programs
 from tests.cli.conftest import Launcher, Result, end_all, eventually
 from tests.trainer.runs import STEPS, TRAIN, Lab, lines, numbers

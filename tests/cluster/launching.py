@@ -23,7 +23,7 @@ from unittest import mock
 import pytest
 
 from launcher.__main__ import run
-from launcher.kube.backend import KubeBackend
+from launcher.backends.kubernetes.backend import KubeBackend
 from tests.cli.conftest import Result
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_loop import control_loop
@@ -182,7 +182,7 @@ def kuberay_lets_go(api: Api, namespace: str) -> Iterator[None]:
 QUICKLY = f"""
 import sys
 from launcher.__main__ import main
-from launcher.kube.backend import KubeBackend
+from launcher.backends.kubernetes.backend import KubeBackend
 KubeBackend.__init__.__kwdefaults__["poll_seconds"] = {POLL_SECONDS}
 main()
 """

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from launcher.k8s.target import Place
 from launcher.paths import charts_dir
-from launcher.place import Place
 from tests.charts.helm import template
 from tests.cluster.control_plane import ControlPlane
 from tests.trainer.ray_nodes import RayNodes, own_address

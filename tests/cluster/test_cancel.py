@@ -117,8 +117,8 @@ def test_a_run_that_kueue_has_not_seen_is_not_cancelled_for_good(
     """Kueue is there, and down: it would start the run when it is back, so cancelling goes on till it is told."""
     run, _ = submitted(desk, control_plane, "job-set")
     admin.merge(path_of(run), {"spec": {"suspend": True}})  # Kueue's webhook does that, its controller is down
-    monkeypatch.setattr("launcher.kube.backend._WORKLOAD_SECONDS", 0.2)
-    monkeypatch.setattr("launcher.kube.waiting.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
+    monkeypatch.setattr("launcher.backends.kubernetes.waiting.QUIET_SECONDS", 0.0)
     here = ("demo", "-n", desk.namespace)
     for _ in range(2):  # the second finds the annotation, and is no wiser
         done = desk("cancel", *here)
@@ -149,7 +149,7 @@ def test_a_cancelled_run_that_kueue_has_not_seen_is_deleted_and_replaced(
     then: str, desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, file = submitted(desk, control_plane, "job-set")  # not suspended, either: nobody's webhook did it
-    monkeypatch.setattr("launcher.kube.backend._WORKLOAD_SECONDS", 0.2)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
     assert desk("cancel", "demo", "-n", desk.namespace).code == 1
     assert admin.get(path_of(run))["spec"]["suspend"] is True
     if then == "delete":
@@ -185,7 +185,7 @@ def test_pods_that_do_not_end_are_told(
     """Nobody is there to take them away."""
     run, _ = submitted(desk, control_plane, "job-set", run={"graceSeconds": 0})
     follow_as(control_plane, "three-then-one-and-two", run).step_past("Workload", PodsReady="True")
-    monkeypatch.setattr("launcher.kube.backend._FREED_SECONDS", 0.3)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._FREED_SECONDS", 0.3)
     done = desk("cancel", "demo", "-n", desk.namespace)
     assert done.code == 1
     assert done.err.splitlines()[1:] == [

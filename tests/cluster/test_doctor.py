@@ -18,9 +18,9 @@ import yaml
 
 from launcher import api
 from launcher.__main__ import run
-from launcher.doctor import Finding, Level
+from launcher.diagnose.doctor import Finding, Level
+from launcher.k8s.target import Place
 from launcher.paths import charts_dir
-from launcher.place import Place
 from tests.cluster import doctor_objects as there
 from tests.cluster.api import path_of
 from tests.cluster.control_plane import ControlPlane, free_ports

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from unittest import mock
 
-from launcher.kube.backend import KubeBackend
+from launcher.backends.kubernetes.backend import KubeBackend
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import KUEUE, Desk, until

@@ -442,7 +442,7 @@ PULL = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
 
 
 def test_why_a_ray_cluster_is_not_ready(bench4: Bench) -> None:
-    from launcher.cluster import connect
+    from launcher.k8s.client import connect
     from launcher.releases import readiness
 
     head = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ours", "namespace": bench4.name}}

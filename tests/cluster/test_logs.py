@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from launcher import api as launcher_api
-from launcher.place import Place
+from launcher.k8s.target import Place
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import Desk, quickly, until
 from tests.cluster.replay import follow_as

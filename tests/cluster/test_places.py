@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from launcher import api as launcher_api
-from launcher.local.record import Record, write_record
-from launcher.place import Place
+from launcher.backends.local.record import Record, write_record
+from launcher.k8s.target import Place
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import Desk

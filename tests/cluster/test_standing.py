@@ -23,15 +23,15 @@ import psutil
 import pytest
 
 from launcher import api
-from launcher.cluster import Forbidden, Unreachable
+from launcher.backends.base import State
+from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.backends.ray_cluster.backend import StandingBackend
+from launcher.backends.ray_cluster.dashboard import head_of
+from launcher.backends.ray_cluster.jobs import RayHead, RayJobs, TokenRefused
+from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
-from launcher.plan import LaunchPlan
+from launcher.k8s.client import Forbidden, Unreachable
 from launcher.releases import users
-from launcher.runs import State
-from launcher.standing import clusters as ray_clusters
-from launcher.standing.backend import StandingBackend
-from launcher.standing.dashboard import head_of
-from launcher.standing.jobs import RayHead, RayJobs, TokenRefused
 from tests.cluster import standing
 from tests.cluster.control_plane import ControlPlane, add_namespace
 from tests.cluster.standing import NAME, Standing

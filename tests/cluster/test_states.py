@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import follow
+from launcher.cli import follow
 from tests.cli.conftest import Result
 from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane

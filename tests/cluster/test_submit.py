@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from launcher import api as launcher_api
-from launcher.cluster import Cluster
-from launcher.cluster_errors import Unreachable
+from launcher.k8s.client import Cluster
+from launcher.k8s.errors import Unreachable
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import ROOT, Desk, kuberay_lets_go, until
@@ -203,8 +203,8 @@ def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monke
     sweep = {"slipway.dev/sweep": "study"}
     admin.merge(path_of(old), {"metadata": {"finalizers": ["example.com/held"], "labels": sweep}})
     admin.delete(path_of(old))
-    monkeypatch.setattr("launcher.kube.backend._GONE_SECONDS", 0.3)
-    monkeypatch.setattr("launcher.kube.waiting.QUIET_SECONDS", 0.1)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 0.3)
+    monkeypatch.setattr("launcher.backends.kubernetes.waiting.QUIET_SECONDS", 0.1)
     held = desk("submit", "-f", file, "--detach")
     waits = 'Waiting for the JobSet "demo" to be gone: it is being deleted, and is held by example.com/held…\n'
     assert (held.code, held.err) == (
@@ -220,7 +220,7 @@ def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monke
     # It is still known what it was.
     changed = desk("submit", "-f", file, "--set", "train.steps=60", "--detach")
     assert (changed.code, "--continue goes on from its last checkpoint" in changed.err) == (1, True)
-    monkeypatch.setattr("launcher.kube.backend._GONE_SECONDS", 30)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 30)
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(desk, "submit", "-f", file, "--detach", "-o", "json")
         time.sleep(0.5)

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from launcher import api as launcher_api
-from launcher.cluster import connect
-from launcher.kube.backend import KubeBackend
-from launcher.plan import LaunchPlan
-from launcher.runs import State
+from launcher.backends.base import State
+from launcher.backends.kubernetes.backend import KubeBackend
+from launcher.config.plan import LaunchPlan
+from launcher.k8s.client import connect
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import JOB_SETS, ROOT, Desk, quickly, settle
@@ -33,8 +33,8 @@ from tests.cluster.stand_in import controllers
 WARM = """
 import os, sys
 from launcher import api
-from launcher.cluster import connect
-from launcher.kube.backend import KubeBackend
+from launcher.k8s.client import connect
+from launcher.backends.kubernetes.backend import KubeBackend
 plan = api.plan([sys.argv[1]])
 backend = KubeBackend(connect(), poll_seconds=0.05)
 backend.prepare([plan])

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from launcher.checks.maxtext_keys import maxtext
-from launcher.checks.rules import schema
-from launcher.cli import VERBS, cli
+from launcher.cli.main import VERBS, cli
+from launcher.config.checks.rules import schema
+from launcher.config.maxtext.keys import maxtext
 from launcher.errors import LauncherError
 from launcher.paths import find_values_file
 from tests.docs.pages import CHECKOUT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.local.backend import LocalBackend
+from launcher.backends.local.backend import LocalBackend
 from tests import compiled_programs
 from tests.docs.laptop import Laptop
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages, runs_here

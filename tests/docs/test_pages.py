@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher.checks.rules import schema
-from launcher.checks.schema import violations
-from launcher.cli import VERBS
+from launcher.cli.main import VERBS
+from launcher.config.checks.rules import schema
+from launcher.config.checks.schema import violations
 from tests.docs.commands import is_key, problems, sections
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages
 
@@ -82,7 +82,7 @@ def test_what_its_sentences_name_is_there(shown: Page) -> None:
 def has_option(verb: str, option: str) -> bool:
     from importlib import import_module
 
-    command: Any = import_module(f"launcher.commands.{verb}").command
+    command: Any = import_module(f"launcher.cli.commands.{verb}").command
     params = [*command.params, *(p for sub in getattr(command, "commands", {}).values() for p in sub.params)]
     return option == "--help" or any(option in param.opts for param in params)
 

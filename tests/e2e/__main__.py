@@ -53,8 +53,8 @@ def main(arguments: list[str]) -> int:
 
 def _connect(wanted: settings.Settings) -> Api:
     """A client of the cluster. Raises LauncherError where there is none, or where it does not answer or let us in."""
-    from launcher.kubeconfig import configured, nowhere
-    from launcher.place import Place
+    from launcher.k8s.kubeconfig import configured, nowhere
+    from launcher.k8s.target import Place
 
     if wanted.values and not Path(wanted.values).is_file():
         raise LauncherError(f"SLIPWAY_E2E_VALUES names {wanted.values}, and there is no such file.")

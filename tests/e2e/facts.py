@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from launcher.doctor import versions
-from launcher.objects import label, name, namespace, quantity
+from launcher.diagnose.doctor import versions
+from launcher.k8s.objects import label, name, namespace, quantity
 from tests.cluster.api import Api, ApiError, Object
 from tests.e2e.needs import RIGHTS, Controller, Facts
 from tests.e2e.settings import Settings

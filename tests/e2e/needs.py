@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from launcher.doctor import versions
+from launcher.diagnose.doctor import versions
 
 Version = tuple[int, int]
 

@@ -20,7 +20,10 @@ from typing import Any
 
 import click
 
-from launcher.checks.rules import SHAPE_RULES
+from launcher.config.checks.rules import SHAPE_RULES
+from launcher.config.plan import CheckFailed, LaunchPlan, plan_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 from launcher.errors import LauncherError
 from launcher.forecast.child import Limits
 from launcher.forecast.compiled import Compiler
@@ -29,9 +32,6 @@ from launcher.forecast.fit import verdict
 from launcher.forecast.forecast import speed_of
 from launcher.forecast.program import Program
 from launcher.forecast.request import request
-from launcher.plan import CheckFailed, LaunchPlan, plan_launch
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
 from tests.forecast_proof.runs import Run, published
 
 RESULTS = Path(__file__).parent / "results.json"

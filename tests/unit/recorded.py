@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from launcher.cluster import Kind
-from launcher.cluster_errors import Forbidden, NotServed
+from launcher.k8s.client import Kind
+from launcher.k8s.errors import Forbidden, NotServed
 from tests.cluster import recordings
 
 Object = dict[str, Any]
@@ -56,7 +56,7 @@ class Recorded:
         self.objects = [obj for obj in self.objects if obj["kind"] != kind]
         return self
 
-    # --- as launcher.cluster.Cluster ---
+    # --- as launcher.k8s.client.Cluster ---
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
         found = [obj for obj in self.list(kind, namespace) if obj["metadata"]["name"] == name]

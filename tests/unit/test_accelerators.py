@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from launcher import accelerators
-from launcher.accelerators import Slice, SliceError
-from launcher.values.files import chart_defaults
+from launcher.config import accelerators
+from launcher.config.accelerators import Slice, SliceError
+from launcher.config.values.files import chart_defaults
 
 TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
 TPUS = [name for name, row in TABLE.items() if row["kind"] == "tpu"]

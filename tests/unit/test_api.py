@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import api, progress
-from launcher.cli import VERBS
+from launcher import api
+from launcher.backends import progress
+from launcher.backends.local.record import Record, write_record
+from launcher.cli.main import VERBS
 from launcher.errors import LauncherError
-from launcher.local.record import Record, write_record
-from launcher.place import Place
+from launcher.k8s.target import Place
 
 FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
 # What a verb is called in Python, where that is not its name.

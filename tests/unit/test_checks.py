@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from launcher.checks import room_rules
-from launcher.checks import rules as checks
-from launcher.checks.rules import Problem
-from launcher.checks.schema import leaves
+from launcher.config.checks import resource_rules
+from launcher.config.checks import rules as checks
+from launcher.config.checks.rules import Problem
+from launcher.config.checks.schema import leaves
+from launcher.config.plan import check_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 from launcher.paths import presets_dir
-from launcher.plan import check_launch
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
 
 DEFAULTS = chart_defaults("run")
 GOOD: dict[str, Any] = {
@@ -152,7 +152,9 @@ def test_a_run_needs_a_name_and_the_option_gives_one() -> None:
 
 
 def test_a_local_run_wants_local_storage_and_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_rules, "free_bytes", lambda folder: 1 << 50)  # how much this disk has is no matter here
+    monkeypatch.setattr(
+        resource_rules, "free_bytes", lambda folder: 1 << 50
+    )  # how much this disk has is no matter here
     found = [str(problem) for problem in problems("run: {kind: local}\n")]
     assert found == [
         "good.yaml:7: a local run uses this machine's CPU: slice.accelerator must be cpu, not v6e.",
@@ -203,7 +205,7 @@ def test_a_check_imports_nothing_heavy(tmp_path: Path) -> None:
     file.write_text("run: {nmae: x}\ntrain: {stps: 1}\n")
     program = f"""
 import sys
-from launcher import plan; from launcher.values import files as values
+from launcher import plan; from launcher.config.values import files as values
 assert len(plan.check_launch(values.load([{str(file)!r}]), values.chart_defaults("run"))) >= 2
 print([name for name in ("jsonschema", "kubernetes", "pydantic", "ray", "jax", "click", "rich") if name in sys.modules])
 """

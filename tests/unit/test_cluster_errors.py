@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import cluster_errors as errors
+from launcher.k8s import errors
 
 WHERE = "the cluster prod"
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"

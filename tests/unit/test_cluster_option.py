@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cluster import connect
-from launcher.values.files import dumps
+from launcher.config.values.files import dumps
+from launcher.k8s.client import connect
 
 
 @pytest.mark.parametrize(

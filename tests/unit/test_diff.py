@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.diff import (
+from launcher.helm.diff import (
     CHANGE,
     CREATE,
     REMOVE,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from launcher.cluster_errors import Forbidden
-from launcher.doctor import capacity, components, finding, kueue_config, queues, rights, versions
-from launcher.doctor.finding import Finding, Level
-from launcher.doctor.rights import Right, Rights
-from launcher.doctor.sight import VISIBILITY, Look, Sight, hidden
-from launcher.values.files import chart_defaults
+from launcher.config.values.files import chart_defaults
+from launcher.diagnose.doctor import capacity, components, finding, kueue_config, permissions, queues, versions
+from launcher.diagnose.doctor.finding import Finding, Level
+from launcher.diagnose.doctor.inventory import VISIBILITY, Look, Sight, hidden
+from launcher.k8s.errors import Forbidden
+from launcher.k8s.rbac import Right, Rights
 from tests.cluster import doctor_objects as there
 from tests.cluster.nodes import nodes
 
@@ -55,7 +55,7 @@ def healthy(**changes: Any) -> Sight:
         if component.group
     }
     hooks = there.webhooks()
-    everything = frozenset(rights.every())
+    everything = frozenset(permissions.every())
     sight = Sight(
         namespace="research",
         served={**served, VISIBILITY: Look({"v1beta2": ["clusterqueues/pendingworkloads"]})},
@@ -90,7 +90,7 @@ def examine(sight: Sight) -> list[Finding]:
         *kueue_config.examine(sight),
         *queues.examine(sight, HEAD),
         *capacity.examine(sight, TABLE),
-        *rights.examine(sight),
+        *permissions.examine(sight),
     ]
 
 
@@ -343,7 +343,7 @@ def test_frameworks_that_kueue_leaves_alone() -> None:
     ],
 )
 def test_how_long_pods_may_take(text: str, version: tuple[int, int], limit: str) -> None:
-    from launcher.values.reader import read_text
+    from launcher.config.values.reader import read_text
 
     assert kueue_config.waits(read_text(text.encode(), "config").tree, version) == limit
 
@@ -595,14 +595,14 @@ def test_rules_give_rights() -> None:
         Right("list", "events", ""),
         Right("get", "services/proxy", ""),
     ]
-    allowed, by_name = rights.from_rules(rules, asked)
+    allowed, by_name = permissions.from_rules(rules, asked)
     assert allowed == {asked[0], asked[2], asked[3]}
     assert by_name == {asked[5]: ("http:ours-head-svc:8265",)}
 
 
 def test_a_member_who_may_not_cancel() -> None:
     lacking = {Right("patch", "workloads", "kueue.x-k8s.io"), Right("list", "events", "")}
-    mine = Rights(frozenset(set(rights.every()) - lacking), {}, queues=False)
+    mine = Rights(frozenset(set(permissions.every()) - lacking), {}, queues=False)
     found = {one.subject: one for one in examine(healthy(rights=Look(mine))) if one.level is not Level.OK}
     assert found["cancel"].level is Level.PROBLEM
     assert found["cancel"].says == (
@@ -628,10 +628,14 @@ def test_a_member_who_may_not_cancel() -> None:
 
 
 def test_rights_to_what_the_cluster_does_not_have_are_not_missed() -> None:
-    mine = Rights(frozenset(right for right in rights.every() if right.group != "jobset.x-k8s.io"), {}, queues=False)
+    mine = Rights(
+        frozenset(right for right in permissions.every() if right.group != "jobset.x-k8s.io"), {}, queues=False
+    )
     served = {**healthy().served, "jobset.x-k8s.io": Look[Any]({})}
     assert [
-        one.subject for one in rights.examine(healthy(served=served, rights=Look(mine))) if one.level is not Level.OK
+        one.subject
+        for one in permissions.examine(healthy(served=served, rights=Look(mine)))
+        if one.level is not Level.OK
     ] == []
 
 
@@ -656,14 +660,14 @@ class HalfTold:
 def test_rights_that_are_no_rules_are_asked_for_one_by_one() -> None:
     allowed = {Right("create", "rayjobs", "ray.io"), Right("get", "pods/log", "")}
     cluster: Any = HalfTold(allowed)
-    assert rights.read(cluster) == Rights(frozenset(allowed), {}, queues=False)
+    assert permissions.read(cluster) == Rights(frozenset(allowed), {}, queues=False)
 
 
 def test_ray_clusters_by_name() -> None:
     proxy = Right("get", "services/proxy", "")
     names = ("ours-head-svc:8265", "http:ours-head-svc:8265", "b-head-svc:8265", "http:b-head-svc:8265")
-    mine = Rights(frozenset(set(rights.every()) - {proxy}), {proxy: names}, queues=False)
-    said = {one.subject: one.says for one in rights.examine(healthy(rights=Look(mine)))}
+    mine = Rights(frozenset(set(permissions.every()) - {proxy}), {proxy: names}, queues=False)
+    said = {one.subject: one.says for one in permissions.examine(healthy(rights=Look(mine)))}
     assert said["dashboard"] == "you may reach b-head-svc and ours-head-svc."
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from launcher import api
 from launcher.__main__ import run
-from launcher.doctor import Finding, Level, machine
-from launcher.place import Place
+from launcher.diagnose.doctor import Finding, Level, machine
+from launcher.k8s.target import Place
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_a_kubeconfig_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_this_machine_is_looked_at_without_heavy_imports() -> None:
     code = (
-        "import sys; from launcher import api; from launcher.place import Place; api.doctor(Place(local=True));"
+        "import sys; from launcher import api; from launcher.k8s.target import Place; api.doctor(Place(local=True));"
         "sys.exit(bool({'ray', 'jax', 'maxtext', 'kubernetes'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.explain import explain_run
-from launcher.explain.finding import Explanation
-from launcher.explain.words import amount, clause, listed, one_line, ordinal
-from launcher.kueue.workloads import Amounts
-from launcher.local.backend import LocalBackend
-from launcher.runs import RunStatus, State
+from launcher.backends.base import RunStatus, State
+from launcher.backends.local.backend import LocalBackend
+from launcher.diagnose.explain import explain_run
+from launcher.diagnose.explain.finding import Explanation
+from launcher.diagnose.explain.formatting import amount, clause, listed, one_line, ordinal
+from launcher.k8s.kueue.workloads import Amounts
 
 
 def local(state: State, reason: str = "") -> Explanation:

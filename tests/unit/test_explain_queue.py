@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from launcher.explain.finding import Explanation
-from launcher.explain.situation import Situation
-from launcher.explain.table import explain
+from launcher.diagnose.explain.finding import Explanation
+from launcher.diagnose.explain.situation import Situation
+from launcher.diagnose.explain.table import explain
 from tests.unit import recorded
 from tests.unit.recorded import Recorded, stamp
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from launcher.cluster_errors import Forbidden
-from launcher.explain.finding import Explanation
-from launcher.explain.situation import Situation
-from launcher.explain.table import explain
+from launcher.diagnose.explain.finding import Explanation
+from launcher.diagnose.explain.situation import Situation
+from launcher.diagnose.explain.table import explain
+from launcher.k8s.errors import Forbidden
 from tests.cluster import recordings
 from tests.unit import recorded
 from tests.unit.recorded import Recorded

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from launcher import follow, output
-from launcher.checks.problems import Problem
-from launcher.cluster_errors import Unreachable
+from launcher import formatting
+from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.cli import follow, output
+from launcher.config.checks.problems import Problem
 from launcher.errors import Detached, LauncherError
-from launcher.runs import Preview, RunStatus, State, Submission
+from launcher.k8s.errors import Unreachable
 
 RUN = RunStatus("llama", "default", "local", State.STARTING, reason="starting Ray", folder="/runs/llama")
 AT_3 = replace(
@@ -40,13 +41,16 @@ class Script:
 
     poll_seconds = 0.0
     where = option = ""
-    lanes = 1
+    max_parallel = 1
+    cluster = None
+    stuck_seconds: float | None = None
 
     def prepare(self, plans: Any) -> None:
         raise AssertionError(ONLY_LOOKS)
 
     def __init__(self, *statuses: RunStatus | BaseException | None) -> None:
         self._statuses = iter(statuses)
+        self.report_progress: Callable[[str], None] = lambda _: None
 
     def status(self, name: str) -> RunStatus | None:
         status = next(self._statuses)
@@ -66,7 +70,19 @@ class Script:
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         raise AssertionError(ONLY_LOOKS)
 
+    def summary(self, name: str) -> RunStatus | None:
+        raise AssertionError(ONLY_LOOKS)
+
+    def config_of(self, name: str) -> Mapping[str, Any]:
+        raise AssertionError(ONLY_LOOKS)
+
+    def metrics(self, name: str) -> Sequence[dict[str, Any]]:
+        raise AssertionError(ONLY_LOOKS)
+
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        raise AssertionError(ONLY_LOOKS)
+
+    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
         raise AssertionError(ONLY_LOOKS)
 
     def cancel(self, name: str) -> RunStatus:
@@ -165,7 +181,7 @@ def test_a_run_without_a_known_end_has_no_bar() -> None:
     ],
 )
 def test_spans_of_time(seconds: float, text: str, clock: str) -> None:
-    assert (output.duration(seconds), output.clock(seconds)) == (text, clock)
+    assert (formatting.duration(seconds), formatting.clock(seconds)) == (text, clock)
 
 
 def test_plain_data_is_what_json_can_hold() -> None:
@@ -178,7 +194,7 @@ def test_plain_data_is_what_json_can_hold() -> None:
     ("number", "text"), [(1234.5, "1,234"), (99.94, "99.9"), (0.1234, "0.123"), (1e7, "10,000,000")]
 )
 def test_counts(number: float, text: str) -> None:
-    assert output.count(number) == text
+    assert formatting.count(number) == text
 
 
 def test_a_run_that_is_stuck_is_given_up_once_patience_is_over_and_not_before(
@@ -190,19 +206,19 @@ def test_a_run_that_is_stuck_is_given_up_once_patience_is_over_and_not_before(
     given_up: list[tuple[str, str]] = []
 
     class Stubborn(Script):
-        patience_seconds = 0.05
+        stuck_seconds: float | None = 0.05
 
-        def give_up(self, name: str, reason: str) -> RunStatus:
+        def cancel_stuck(self, name: str, reason: str) -> RunStatus:
             given_up.append((name, reason))
             return replace(stuck, state=State.CANCELLED, stuck=False)
 
     mended = Stubborn(stuck, replace(stuck, stuck=False, reason=""), replace(DONE, kind="ray-job"))
-    mended.patience_seconds = 60
+    mended.stuck_seconds = 60
     assert follow.follow(mended, stuck).state is State.SUCCEEDED
     assert given_up == []
     # Nobody knows what became of it while the API server did not answer.
     silent = Stubborn(*[Unreachable("No answer.")] * 2, replace(DONE, kind="ray-job"))
-    silent.poll_seconds, silent.patience_seconds = 0.05, 0.01
+    silent.poll_seconds, silent.stuck_seconds = 0.05, 0.01
     assert follow.follow(silent, stuck).state is State.SUCCEEDED
     assert given_up == []
     ended = follow.follow(Stubborn(*[stuck] * 100_000), stuck)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.forecast.chips import Chip, chip_of
+from launcher.forecast.chip import Chip, chip_of
 from launcher.forecast.estimate import MEMORY_DOUBT, Compiled, Layout, estimate, layout
 from launcher.forecast.network import Torus
 from launcher.forecast.program import Memory

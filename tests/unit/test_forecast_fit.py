@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from launcher.checks.rules import SHAPE_RULES
+from launcher.cli import forecast_text as texts
+from launcher.config.checks.rules import SHAPE_RULES
+from launcher.config.plan import CheckFailed, LaunchPlan
 from launcher.errors import LauncherError
-from launcher.forecast import output as texts
 from launcher.forecast.cache import Cache
 from launcher.forecast.changes import Change, changed, changes
 from launcher.forecast.child import CompileFailed, Limits, OutOfTime
@@ -20,7 +21,6 @@ from launcher.forecast.fit import quantity, verdict
 from launcher.forecast.forecast import Forecast, forecast
 from launcher.forecast.program import Program, read
 from launcher.forecast.request import Request
-from launcher.plan import CheckFailed, LaunchPlan
 from tests.forecasts import GIB, LLAMA, TWO_SECONDS, plan, program
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from launcher.checks.rules import FORECAST_RULES
+from launcher.config.checks.rules import FORECAST_RULES
+from launcher.config.maxtext.mesh import mesh
+from launcher.config.maxtext.models import settings
 from launcher.forecast.changes import Change, changed
-from launcher.forecast.levers import AXES, candidates, levers
-from launcher.mesh import mesh
-from launcher.models import settings
+from launcher.forecast.search_space import AXES, candidates, levers
 from tests.forecasts import LLAMA, plan
 
 ALLOWED = {

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from launcher.checks.rules import SHAPE_RULES
+from launcher.cli import forecast_text as texts
+from launcher.config.checks.rules import SHAPE_RULES
+from launcher.config.plan import plan_launch
+from launcher.config.values import files as values
 from launcher.errors import LauncherError
 from launcher.forecast import fit
-from launcher.forecast import output as texts
 from launcher.forecast.cache import Cache
 from launcher.forecast.child import OutOfTime
 from launcher.forecast.compiled import Compiler
@@ -24,8 +26,6 @@ from launcher.forecast.program import Program, read
 from launcher.forecast.request import Request, request
 from launcher.forecast.search import Found, search
 from launcher.forecast.watch import Silent
-from launcher.plan import plan_launch
-from launcher.values import files as values
 from tests.forecasts import DEFAULTS, GIB, LLAMA, V6E, plan, program
 
 SECONDS = 100.0

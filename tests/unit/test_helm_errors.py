@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher import helm_errors
-from launcher.helm_errors import HelmError, InProgress, NoRelease, RulesBroken, Unowned, from_stderr
+from launcher.helm import errors
+from launcher.helm.errors import HelmError, InProgress, NoRelease, RulesBroken, Unowned, from_stderr
 
 EXISTS = (
     "exists and cannot be imported into the current release: invalid ownership metadata; annotation validation error: "
@@ -121,5 +121,5 @@ def test_a_role_comes_with_what_is_forbidden() -> None:
 
 
 def test_the_release_that_may_be_meant() -> None:
-    error = helm_errors.unowned("LocalQueue", "a", "ml", "the cluster c", "queues", "platform", "queues")
+    error = errors.unowned("LocalQueue", "a", "ml", "the cluster c", "queues", "platform", "queues")
     assert "-n platform" in error.hint

@@ -1,4 +1,4 @@
-"""launcher/checks/maxtext_keys.json is what the installed MaxText says, and our checks agree with MaxText."""
+"""launcher/config/maxtext/keys.json is what the installed MaxText says, and our checks agree with MaxText."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.checks.rules import OWNED, OWNED_WITH_DATA, maxtext, out_of_bounds, takes
+from launcher.config.checks.rules import OWNED, OWNED_WITH_DATA, maxtext, out_of_bounds, takes
 
 SAMPLES: list[Any] = [None, True, 1, 0, -1, 7, 1.5, "x", "none", [], ["a"], {}]
 
@@ -21,7 +21,7 @@ def from_maxtext() -> dict[str, Any]:
     program = f"""
 import json
 from typing import Annotated
-from trainer.key_table import as_text, key_table
+from tests.maxtext_tables.keys import as_text, key_table
 from trainer.startup import defer_unused_imports
 
 defer_unused_imports()
@@ -55,8 +55,8 @@ print(json.dumps({{
 
 
 def test_the_table_has_not_drifted_from_the_installed_maxtext(from_maxtext: dict[str, Any]) -> None:
-    file = Path(__file__).parents[2] / "launcher" / "checks" / "maxtext_keys.json"
-    assert from_maxtext["text"] == file.read_text(), "run `python -m trainer.key_table`"
+    file = Path(__file__).parents[2] / "launcher" / "config" / "maxtext" / "keys.json"
+    assert from_maxtext["text"] == file.read_text(), "run `python -m tests.maxtext_tables.keys`"
 
 
 def test_values_are_taken_where_maxtext_takes_them(from_maxtext: dict[str, Any]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from launcher.cluster_errors import NotThere, Unreachable
+from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes.states import Seen
 from launcher.errors import LauncherError
-from launcher.kube import logs as kube_logs
-from launcher.kube.states import Seen
+from launcher.k8s.errors import NotThere, Unreachable
 
 Object = dict[str, Any]
 

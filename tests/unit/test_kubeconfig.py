@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from launcher import kubeconfig
+from launcher.config.values.files import dumps
 from launcher.errors import LauncherError
-from launcher.values.files import dumps
+from launcher.k8s import kubeconfig
 
 HEAVY = ("google.auth", "oauthlib", "requests_oauthlib", "requests", "pydantic")
 
@@ -58,7 +58,7 @@ def test_an_auth_provider_of_old(written: Any) -> None:
     # The package reads the ID token's end of life; this one has none, and is taken as it is.
     written({"auth-provider": {"name": "oidc", "config": {"id-token": "a.e30.b"}}})
     assert kubeconfig.load().credentials() == {"authorization": "Bearer a.e30.b"}
-    code = "import sys; from launcher.cluster import connect; connect(); print('requests_oauthlib' in sys.modules)"
+    code = "import sys; from launcher.k8s.client import connect; connect(); print('requests_oauthlib' in sys.modules)"
     assert _python(code) == "True"
 
 
@@ -70,7 +70,7 @@ def test_a_certificate_that_is_not_there(written: Any) -> None:
 
 def test_what_few_kubeconfigs_need_is_not_imported(written: Any) -> None:
     written({"token": "secret"})
-    code = f"import sys; from launcher.cluster import connect; connect(); print(*set({HEAVY}) & set(sys.modules))"
+    code = f"import sys; from launcher.k8s.client import connect; connect(); print(*set({HEAVY}) & set(sys.modules))"
     assert _python(code) == ""
 
 
@@ -78,7 +78,7 @@ def test_the_package_is_whole_for_others(written: Any) -> None:
     """What a notebook does that uses the client beside launcher.api."""
     written({"token": "secret"})
     code = """
-from launcher.cluster import connect
+from launcher.k8s.client import connect
 connect()
 from kubernetes import client, config, watch
 from kubernetes.config import kube_config

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher.kueue import workloads as kueue
-from launcher.kueue.fit import Fit, verdicts
-from launcher.kueue.quota import Quotas
-from launcher.objects import condition
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.fit import Fit, verdicts
+from launcher.k8s.kueue.quota import Quotas
+from launcher.k8s.objects import condition
 from tests.unit import recorded
 
 TPU = "google.com/tpu"

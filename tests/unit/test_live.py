@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from launcher import api
-from launcher.explain import rules_never
-from launcher.kube import live
-from launcher.kube.snapshot import Snapshot
+from launcher.backends.kubernetes.snapshot import Snapshot
+from launcher.diagnose import preflight
+from launcher.diagnose.explain import rules_never
 from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
@@ -30,7 +30,7 @@ def refusals(cluster: Recorded, folder: Path) -> list[str]:
     run = cluster.find("JobSet", "waiting-2")
     run["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent"
     snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # as much of one as is needed
-    found = live.problems(api.plan([str(file)], force=True), run, snapshot)
+    found = preflight.problems(api.plan([str(file)], force=True), run, snapshot)
     return [problem.message for problem in found if problem.rule == "live.no_priority"]
 
 
@@ -81,7 +81,7 @@ def test_a_topology_that_no_flavor_has_is_pointed_at_where_it_was_set(
     for job in run["spec"]["replicatedJobs"]:
         job["template"]["spec"]["template"]["spec"]["nodeSelector"][rules_never.TOPOLOGY] = "4x4"
     snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # as much of one as is needed
-    found = live.problems(api.plan([str(file)], sets, force=True), run, snapshot)
+    found = preflight.problems(api.plan([str(file)], sets, force=True), run, snapshot)
     [problem] = [problem for problem in found if problem.rule == "live.no_flavor"]
     assert str(problem).startswith(f"{where.replace('FILE', str(file))}: waiting-2 can never start")
     assert f"{rules_never.TOPOLOGY}=4x4" in problem.message and "slice.topology=2x4" in problem.message

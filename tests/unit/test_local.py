@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.local import processes, runner
-from launcher.local.backend import LocalBackend
-from launcher.local.record import Record, read_events, read_record, write_record
-from launcher.runs import RunStatus, State
+from launcher.backends.base import RunStatus, State
+from launcher.backends.local import processes, runner
+from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local.record import Record, read_events, read_record, write_record
 
 NOW = "2026-11-01T10:00:00.000Z"
 

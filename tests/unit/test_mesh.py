@@ -1,4 +1,4 @@
-"""launcher/mesh.py, against what MaxText's own functions do; tests/unit/test_model_table.py asks MaxText itself."""
+"""launcher/config/maxtext/mesh.py against MaxText's own functions; test_model_table.py runs MaxText itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from launcher import accelerators, mesh
-from launcher.mesh import MeshError
-from launcher.values.files import chart_defaults
+from launcher.config import accelerators
+from launcher.config.maxtext import mesh
+from launcher.config.maxtext.mesh import MeshError
+from launcher.config.values.files import chart_defaults
 
 TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
 

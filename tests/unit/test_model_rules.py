@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from launcher.checks import room_rules
-from launcher.checks.problems import Problem
-from launcher.plan import check_launch
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
+from launcher.config.checks import resource_rules
+from launcher.config.checks.problems import Problem
+from launcher.config.plan import check_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 
 DEFAULTS = chart_defaults("run")
 GOOD: dict[str, Any] = {
@@ -251,8 +251,8 @@ def test_of_text_that_is_repeated_or_unknown_nothing_is_said(tmp_path: Path) -> 
 
 def test_checkpoints_that_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     # How full this machine's disk is, is no part of the test.
-    monkeypatch.setattr(room_rules, "runs_folder", lambda: Path("/runs"))
-    monkeypatch.setattr(room_rules, "free_bytes", lambda folder: 100_000_000_000)
+    monkeypatch.setattr(resource_rules, "runs_folder", lambda: Path("/runs"))
+    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 100_000_000_000)
     small = {**LOCAL, "train": {**LOCAL["train"], "model_name": "llama3.1-8b", "base_emb_dim": None}}
     (found,) = problems("", small)
     assert found.severity == "warning"
@@ -262,11 +262,11 @@ def test_checkpoints_that_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert problems("train: {max_num_checkpoints_to_keep: 1}\n", small) == []
     assert problems("train: {enable_checkpointing: false}\n", small) == []
-    monkeypatch.setattr(room_rules, "free_bytes", lambda folder: 20_000_000_000)
+    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 20_000_000_000)
     (found,) = problems("", small)
     assert found.severity == "error"
     assert "a checkpoint of 96.4 GB (8,030,261,248 parameters) has no room: 20.0 GB are free in /runs" in str(found)
-    monkeypatch.setattr(room_rules, "free_bytes", lambda folder: None)
+    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: None)
     assert problems("", small) == []
 
 
@@ -281,4 +281,4 @@ def test_checkpoints_that_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_checkpoints_are_counted(train: dict[str, Any], count: int) -> None:
-    assert room_rules.kept_checkpoints(train) == count
+    assert resource_rules.kept_checkpoints(train) == count

@@ -1,4 +1,4 @@
-"""launcher/checks/maxtext_models.json is what the installed MaxText says, and our arithmetic agrees with MaxText's.
+"""launcher/config/maxtext/models.json is the installed MaxText's, and our arithmetic agrees with MaxText's.
 
 One process asks MaxText: it traces three models, and lowers (but does not compile) a step of tiny ones on eight devices
 of this CPU, and the TPU's attention kernel alone for a TPU. What it takes or refuses there, the launcher's rules must
@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from launcher import mesh, models, splash
-from launcher.checks.maxtext_keys import maxtext
-from launcher.plan import check_launch
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
+from launcher.config.maxtext import mesh, models, splash_attention
+from launcher.config.maxtext.keys import maxtext
+from launcher.config.plan import check_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 
 TRACED = ["default", "gemma3-4b", "llama3.1-8b", "mixtral-8x7b"]
 TINY: dict[str, Any] = {
@@ -180,7 +180,7 @@ def answer() -> dict[str, Any]:
 
 
 def test_the_table_has_not_drifted_from_the_installed_maxtext(answer: dict[str, Any]) -> None:
-    file = Path(models.__file__).parent / "checks" / "maxtext_models.json"
+    file = Path(models.__file__).parent / "models.json"
     theirs, ours = json.loads(answer["text"]), json.loads(file.read_text(encoding="utf-8"))
     for name, row in ours["models"].items():
         if name not in TRACED:  # tracing all of them takes minutes
@@ -216,6 +216,6 @@ def test_rules_tell_what_maxtext_refuses(answer: dict[str, Any], number: int) ->
 def test_blocks_are_judged_as_the_attention_kernel_takes_them(answer: dict[str, Any], number: int) -> None:
     train, theirs = {**KERNEL, **BLOCKS[number]}, answer["kernels"][number]
     keys = models.settings(train)
-    assert splash.is_used(keys)
-    works = splash.works(keys, int(keys["max_target_length"]), int(keys["ici_context_parallelism"]))
+    assert splash_attention.is_used(keys)
+    works = splash_attention.works(keys, int(keys["max_target_length"]), int(keys["ici_context_parallelism"]))
     assert works == ("refused" not in theirs), theirs

@@ -1,10 +1,10 @@
-"""launcher/models.py: sizes of models, from the table alone."""
+"""launcher/config/maxtext/models.py: sizes of models, from the table alone."""
 
 from __future__ import annotations
 
 import pytest
 
-from launcher import models
+from launcher.config.maxtext import models
 
 COUNTS = {
     "default": 1_104_218_112,

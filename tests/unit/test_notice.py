@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from tests.prerequisites import require
-from trainer import notice
-from trainer.pod_end import _catches
+from trainer import stop_signal
+from trainer.prestop import _catches
 
 FIRST_PROCESS = """
 import time
@@ -45,7 +45,7 @@ def test_a_containers_first_process_ends_while_it_starts() -> None:
 
 def test_others_keep_the_signal_as_it_is() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    notice.end_while_there_is_nothing_to_save(3)
+    stop_signal.end_while_there_is_nothing_to_save(3)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -63,10 +63,10 @@ def test_a_word_is_heard_though_asking_for_it_fails_once(monkeypatch: pytest.Mon
         def stepping(self) -> None:
             pass
 
-    monkeypatch.setattr(notice, "_jax_listens", lambda: True)  # JAX takes SIGTERM in a training alone
+    monkeypatch.setattr(stop_signal, "_jax_listens", lambda: True)  # JAX takes SIGTERM in a training alone
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
-        with notice.watching(Busy(), lambda: False):
+        with stop_signal.watching(Busy(), lambda: False):
             deadline = time.monotonic() + 10
             while not heard and time.monotonic() < deadline:
                 time.sleep(0.05)

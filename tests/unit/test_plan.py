@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from launcher.plan import CheckFailed, config_difference, plan_launch
-from launcher.values import files as values
-from launcher.values.files import chart_defaults
+from launcher.config.plan import CheckFailed, config_difference, plan_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import chart_defaults
 
 DEFAULTS = chart_defaults("run")
 

@@ -1,4 +1,4 @@
-"""A host's hook (trainer/pod_end.py) where Ray's control plane is gone before the host is, as at the end of a run.
+"""A host's hook (trainer/prestop.py) where Ray's control plane is gone before the host is, as at the end of a run.
 
 The raylet is a stand-in that has a raylet's command line, for a real one ends with its control plane.
 """
@@ -31,7 +31,7 @@ def test_a_host_with_nothing_to_train_does_not_wait_for_a_head_that_is_gone(tmp_
         try:
             assert raylet.stdout is not None and raylet.stdout.readline()
             hook = subprocess.Popen(
-                [sys.executable, "-m", "trainer.pod_end", "--seconds", "120", "--node-id", "0a0b"],
+                [sys.executable, "-m", "trainer.prestop", "--seconds", "120", "--node-id", "0a0b"],
                 env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
                 cwd=CHECKOUT,
             )

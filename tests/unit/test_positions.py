@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from launcher.cluster_errors import Forbidden
-from launcher.kube.positions import positions
+from launcher.backends.kubernetes.positions import positions
+from launcher.k8s.errors import Forbidden
 from tests.unit import recorded
 from tests.unit.recorded import Recorded
 

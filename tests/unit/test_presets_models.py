@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from launcher import accelerators
+from launcher.config import accelerators
+from launcher.config.plan import check_launch, plan_launch
+from launcher.config.values import files as values
+from launcher.config.values.files import Values, chart_defaults
 from launcher.paths import presets_dir
-from launcher.plan import check_launch, plan_launch
-from launcher.values import files as values
-from launcher.values.files import Values, chart_defaults
 from trainer.config import check, maxtext_argv, read
 
 DEFAULTS = chart_defaults("run")

@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from launcher.checks.rules import FORECAST_RULES
+from launcher.config.checks.rules import FORECAST_RULES
+from launcher.config.plan import LaunchPlan, plan_launch
+from launcher.config.values import files as values
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.fit import verdict
 from launcher.forecast.speed import speed_of
 from launcher.paths import presets_dir
-from launcher.plan import LaunchPlan, plan_launch
-from launcher.values import files as values
 from tests.forecasts import DEFAULTS
 
 TUNED = sorted(path.stem for path in (presets_dir() / "tuned").glob("*.yaml"))

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from launcher import progress
-from launcher.cluster import Cluster, Forbidden
+from launcher.backends import progress
+from launcher.backends.base import RunStatus, State
+from launcher.backends.ray_cluster import attempts as standing_jobs
+from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.backends.ray_cluster.jobs import Token, token_of
+from launcher.backends.ray_cluster.logs import of_worker
 from launcher.errors import LauncherError
-from launcher.runs import RunStatus, State
-from launcher.standing import attempts as standing_jobs
-from launcher.standing import clusters as ray_clusters
-from launcher.standing.jobs import Token, token_of
-from launcher.standing.logs import of_worker
+from launcher.k8s.client import Cluster, Forbidden
 
 SECRET = "a-secret-token-0123456789"
 

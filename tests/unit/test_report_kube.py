@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
-from launcher import objects
-from launcher.cluster import EVENT
-from launcher.kube.states import Seen
+from launcher.backends.kubernetes.states import Seen
+from launcher.k8s import objects
+from launcher.k8s.client import EVENT
 from launcher.report.kube import History, history
 from launcher.report.metrics import time_of
 from launcher.report.model import Phase

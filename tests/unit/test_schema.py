@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.checks.schema import leaves, violations
+from launcher.config.checks.schema import leaves, violations
 
 KEYS = st.sampled_from(["a", "b", "c"])
 TYPES = ["object", "array", "string", "integer", "number", "boolean", "null"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher import models, splash
+from launcher.config.maxtext import models, splash_attention
 
 SIZES = (0, 4, 96, 128, 300, 512, 768, 1024, 5000)
 
@@ -18,15 +18,15 @@ SIZES = (0, 4, 96, 128, 300, 512, 768, 1024, 5000)
 @pytest.mark.parametrize("length", [128, 640, 1024, 5120, 8192])
 @pytest.mark.parametrize("shards", [1, 4])
 def test_the_nearest_blocks_work(length: int, shards: int) -> None:
-    if length % (shards * splash.LANES):
+    if length % (shards * splash_attention.LANES):
         length *= shards
     for query, key, part in itertools.product(SIZES, SIZES, SIZES):
         sizes = {"sa_block_q": query, "sa_block_kv": key, "sa_block_kv_compute": part, "sa_block_q_dq": part}
         keys = {**models.settings({}), **sizes, "sa_block_kv_dkv": key, "sa_block_kv_dkv_compute": query}
         for _ in range(3):  # one block may follow from another
-            for fault in splash.faults(keys, length, shards):
+            for fault in splash_attention.faults(keys, length, shards):
                 keys.update(dict.fromkeys(fault.keys, fault.nearest))
-        assert splash.works(keys, length, shards), (sizes, keys)
+        assert splash_attention.works(keys, length, shards), (sizes, keys)
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_the_nearest_blocks_work(length: int, shards: int) -> None:
     ],
 )
 def test_the_nearest_sequence_works(train: dict[str, Any], length: int, shards: int, nearest: int | None) -> None:
-    assert splash.nearest_length(models.settings(train), length, shards) == nearest
+    assert splash_attention.nearest_length(models.settings(train), length, shards) == nearest

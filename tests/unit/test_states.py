@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from launcher import objects
-from launcher.kube import states
-from launcher.kube.states import Seen
+from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes.states import Seen
+from launcher.k8s import objects
 from tests.cluster import recordings
 
 Object = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.forecast.chips import Chip
+from launcher.forecast.chip import Chip
 from launcher.forecast.kernels import attention_flops, grouped_tiles, kernel_seconds
 from launcher.forecast.network import Torus, collective_seconds
 from launcher.forecast.step_time import DCN, HOST, ICI, compute_seconds, step_time

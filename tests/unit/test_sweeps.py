@@ -5,23 +5,23 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from launcher.checks.problems import Problem
+from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.sweeps import sweep as sweeps
+from launcher.backends.sweeps.plan import LIMIT, SweepPlan, plan_sweep
+from launcher.backends.sweeps.sweep import Sweep
+from launcher.cli import follow_sweep as sweep_follow
+from launcher.config.checks.problems import Problem
+from launcher.config.plan import CheckFailed, LaunchPlan
+from launcher.config.values.assignment import read_sweep
+from launcher.config.values.files import chart_defaults, load
+from launcher.config.values.tree import SWEEP, Origin
 from launcher.errors import LauncherError
-from launcher.plan import CheckFailed, LaunchPlan
-from launcher.runs import Preview, RunStatus, State, Submission
-from launcher.sweeps import follow as sweep_follow
-from launcher.sweeps import sweep as sweeps
-from launcher.sweeps.plan import LIMIT, SweepPlan, plan_sweep
-from launcher.sweeps.sweep import Sweep
-from launcher.values.assignment import read_sweep
-from launcher.values.files import chart_defaults, load
-from launcher.values.tree import SWEEP, Origin
 
 SLICE = ("run.kind=ray-job", "team.name=research", "slice.accelerator=v6e", "slice.topology=4x4")
 PLACE = ("storage.kind=gcsfuse", "storage.bucket=example-runs", "image.repository=example.invalid/a", 'image.tag="1"')
@@ -202,10 +202,12 @@ def test_the_line_and_the_table() -> None:
 class Cluster:
     """A cluster whose runs this test moves along. A stand-in: what is counted here is how often it is asked."""
 
-    where, option, poll_seconds, lanes = "cluster x", " -n x", 0.0, 4
+    where, option, poll_seconds, max_parallel = "cluster x", " -n x", 0.0, 4
+    cluster, stuck_seconds = None, None
 
     def __init__(self, runs: list[RunStatus]) -> None:
         self.runs, self.asked = runs, list[str]()
+        self.report_progress: Callable[[str], None] = lambda _: None
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         self.asked.append("list")
@@ -226,7 +228,19 @@ class Cluster:
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         raise AssertionError("a run was made after one was refused")
 
+    def summary(self, name: str) -> RunStatus | None:
+        raise NotImplementedError
+
+    def config_of(self, name: str) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    def metrics(self, name: str) -> Sequence[dict[str, Any]]:
+        raise NotImplementedError
+
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        raise NotImplementedError
+
+    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
         raise NotImplementedError
 
     def cancel(self, name: str) -> RunStatus:

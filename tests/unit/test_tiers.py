@@ -82,7 +82,7 @@ def test_a_prerequisite_that_is_missing_skips_a_test_and_fails_it_in_ci(monkeypa
         (["docs/index.md", "README.md"], "code=false\n"),
         (["docs/index.md", "docs/examples/sweep.ipynb"], "code=true\n"),
         (["charts/run/README.md"], "code=true\n"),
-        (["launcher/cli.py"], "code=true\n"),
+        (["launcher/cli/main.py"], "code=true\n"),
     ],
 )
 def test_a_change_to_pages_alone_is_known(changed: list[str], printed: str, tmp_path: Path) -> None:

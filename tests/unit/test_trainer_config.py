@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from launcher.checks import rules as checks
-from launcher.plan import plan_launch
-from launcher.values.files import Values, chart_defaults, load
+from launcher.config.checks import rules as checks
+from launcher.config.plan import plan_launch
+from launcher.config.values.files import Values, chart_defaults, load
 from trainer import config as trainer_config
 from trainer.errors import ConfigError
 from trainer.loop import environment

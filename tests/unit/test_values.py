@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.config.values import files as values
+from launcher.config.values.files import Origin, Values
 from launcher.errors import LauncherError
-from launcher.values import files as values
-from launcher.values.files import Origin, Values
 
 
 def read(text: str, file: str = "v.yaml") -> Values:

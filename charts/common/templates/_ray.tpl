@@ -95,13 +95,13 @@ livenessProbe:
 
 {{- /*
 A pod that is told to end (a spot machine taken back, a drained node, a run that Kueue preempts) has its run write one
-more checkpoint, and stays until it has (trainer/pod_end.py). A worker's tells Ray, so that the restart is a preemption
+more checkpoint, and stays until it has (trainer/prestop.py). A worker's tells Ray, so that the restart is a preemption
 to Ray Train and not one of run.maxRestarts. Takes values; head (bool).
 */ -}}
 {{- define "common.ray.lifecycle" -}}
 preStop:
   exec:
-    command: [python, -m, trainer.pod_end, --seconds, {{ int64 .values.run.graceSeconds | quote }}{{ if .head }}, --head{{ end }}]
+    command: [python, -m, trainer.prestop, --seconds, {{ int64 .values.run.graceSeconds | quote }}{{ if .head }}, --head{{ end }}]
 {{- end -}}
 
 {{- /*

@@ -1,5 +1,5 @@
 {{- /*
-What a slice is: chips, hosts and machine type, from the table of accelerators. launcher/accelerators.py tells the
+What a slice is: chips, hosts and machine type, from the table of accelerators. launcher/config/accelerators.py tells the
 same; tests/charts/test_presets_slices.py compares the two on every shape.
 */ -}}
 

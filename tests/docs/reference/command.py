@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from launcher.checks.problems import Problem
-from launcher.cli import VERBS, cli
-from launcher.diff import ObjectChange
-from launcher.doctor.finding import Finding, Level
-from launcher.explain.finding import Evidence, Explanation
-from launcher.runs import RunStatus, State
-from launcher.standing.clusters import Group, Host, StandingCluster
+from launcher.backends.base import RunStatus, State
+from launcher.backends.ray_cluster.clusters import Group, Host, StandingCluster
+from launcher.cli.main import VERBS, cli
+from launcher.config.checks.problems import Problem
+from launcher.diagnose.doctor.finding import Finding, Level
+from launcher.diagnose.explain.finding import Evidence, Explanation
+from launcher.helm.diff import ObjectChange
 from tests.docs.reference.parts import cell, code, page, prose, table
 
 _INTRO = """\

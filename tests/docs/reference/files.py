@@ -6,8 +6,8 @@ import json
 import re
 
 import trainer.metrics
-from launcher.plan import plan_launch
-from launcher.values.files import chart_defaults, load
+from launcher.config.plan import plan_launch
+from launcher.config.values.files import chart_defaults, load
 from tests.docs.reference.parts import code, page, table
 from trainer.telemetry.chips import Chips
 from trainer.telemetry.prometheus import Endpoint
@@ -60,7 +60,7 @@ def run_config() -> str:
     example = json.dumps(plan.config, indent=2)
     return page(
         "The run config",
-        "launcher/plan.py and the preset quickstart",
+        "launcher/config/plan.py and the preset quickstart",
         " ".join(_CONFIG.split("\n")),
         "## accelerator",
         table(("key", "is"), ((code(key), says) for key, says in _ACCELERATOR)),

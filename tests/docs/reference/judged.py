@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.checks import room_rules
-from launcher.checks.rules import check
-from launcher.checks.schema import KEYWORDS
-from launcher.explain import table as situations
-from launcher.plan import effective
-from launcher.values.files import chart_defaults, read_text
-from launcher.values.tree import merge
+from launcher.config.checks import resource_rules
+from launcher.config.checks.rules import check
+from launcher.config.checks.schema import KEYWORDS
+from launcher.config.plan import effective
+from launcher.config.values.files import chart_defaults, read_text
+from launcher.config.values.tree import merge
+from launcher.diagnose.explain import table as situations
 from tests.charts.bad_values import BAD, GOOD
 from tests.docs.pages import CHECKOUT
 from tests.docs.reference.parts import code, page, table
@@ -85,8 +85,8 @@ def rules() -> dict[str, list[tuple[str, str]]]:
     with pytest.MonkeyPatch.context() as patch:
         # The page is the same wherever it is made.
         patch.chdir(CHECKOUT)
-        patch.setattr(room_rules, "runs_folder", lambda: Path("~/.slipway/runs"))
-        patch.setattr(room_rules, "free_bytes", lambda folder: 150_000_000_000)
+        patch.setattr(resource_rules, "runs_folder", lambda: Path("~/.slipway/runs"))
+        patch.setattr(resource_rules, "free_bytes", lambda folder: 150_000_000_000)
         return _rules()
 
 
@@ -130,7 +130,7 @@ def _flow(text: str) -> str:
 
 
 def rule_names() -> set[str]:
-    """The rules that the sources of launcher.checks name."""
+    """The rules that the sources of launcher.config.checks name."""
     found: set[str] = set()
     for file in (CHECKOUT / "launcher" / "checks").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -156,7 +156,7 @@ def explain() -> str:
             about = " ".join((rule.__doc__ or f"{name.replace('_', ' ').capitalize()}.").split("\n\n")[0].split())
             rows.append((about, "<br>".join(_headlines(module, name))))
         parts += [f"## {heading}", table(("situation", "the sentence"), rows)]
-    return page("Situations that explain knows", "launcher/explain", *parts)
+    return page("Situations that explain knows", "launcher/diagnose/explain", *parts)
 
 
 def _sections() -> list[tuple[str, list[tuple[str, str]]]]:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from launcher import api
-from launcher.place import ANYWHERE
+from launcher.k8s.target import ANYWHERE
 from tests.docs.reference.parts import page, prose
 
 

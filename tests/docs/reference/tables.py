@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from launcher import accelerators as slices
-from launcher.checks.maxtext_keys import OWNED, OWNED_WITH_DATA, POSITIVE, TEXT_IS_GIVEN, maxtext
-from launcher.values.files import chart_defaults
+from launcher.config import accelerators as slices
+from launcher.config.maxtext.keys import OWNED, OWNED_WITH_DATA, POSITIVE, TEXT_IS_GIVEN, maxtext
+from launcher.config.values.files import chart_defaults
 from tests.docs.reference.parts import code, page, table
 
 _INTRO = """\
@@ -76,7 +76,7 @@ def maxtext_keys() -> str:
     )
     return page(
         "MaxText's keys",
-        "launcher/checks/maxtext_keys.py",
+        "launcher/config/maxtext/keys.py",
         intro,
         table(("key", "instead"), ((code(f"train.{key}"), says) for key, says in OWNED.items())),
         "## Where the text comes from `data`",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from launcher.checks.rules import schema
+from launcher.config.checks.rules import schema
 from tests.docs.reference.parts import code, page, table
 
 Node = dict[str, Any]

@@ -7,7 +7,7 @@ import contextlib
 from decimal import Decimal
 from typing import Any
 
-from launcher.objects import quantity
+from launcher.k8s.objects import quantity
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.stand_in import Conditions, has_ended, is_suspended, is_true
 

@@ -1,0 +1,26 @@
+"""The backend for a plan, with the checks that only the cluster can make (launcher.diagnose.preflight)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from launcher.backends import lookup
+from launcher.k8s.target import ANYWHERE, Place
+
+if TYPE_CHECKING:
+    from launcher.backends.base import Backend
+    from launcher.backends.kubernetes.snapshot import Snapshot
+    from launcher.config.checks.problems import Problem
+    from launcher.config.plan import LaunchPlan
+
+
+def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
+    """The backend for a run of the plan's kind. Raises LauncherError if `place` and the plan name two places."""
+    return lookup.backend_for(plan, place, _preflight)
+
+
+def _preflight(plan: LaunchPlan, obj: Mapping[str, Any], snapshot: Snapshot) -> Sequence[Problem]:
+    from launcher.diagnose import preflight  # a local run does not pay for importing the rules of explain
+
+    return preflight.problems(plan, obj, snapshot)

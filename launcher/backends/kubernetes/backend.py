@@ -1,0 +1,564 @@
+"""Runs on a cluster as RayJobs and JobSets: made by one create, freed by Kueue, and kept until they are deleted.
+
+A submit is one atomic create, so ten at once make one run, and a killed launcher leaves a whole run or none. The
+next attempt of a run that has ended takes its place: the old object is deleted by its uid, so of several that try,
+one succeeds and the others find what it made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from launcher.backends import progress, resubmit
+from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes import pod_failures, states
+from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes.snapshot import Snapshot
+from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.waiting import Wait
+from launcher.config.checks.problems import has_errors
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
+from launcher.k8s import objects
+from launcher.k8s.client import (
+    EVENT,
+    NAMESPACE,
+    POD,
+    WORKLOAD,
+    AlreadyThere,
+    Cluster,
+    ClusterError,
+    Conflict,
+    NoNamespace,
+    NotThere,
+)
+from launcher.k8s.errors import QuotaExceeded
+from launcher.k8s.objects import Object, is_true
+
+if TYPE_CHECKING:
+    from launcher.config.checks.problems import Problem
+    from launcher.config.plan import LaunchPlan
+
+# How long to wait for others: for Kueue to make a Workload, for a deleted object to go, and, beside the run's own
+# grace, for pods to end.
+_WORKLOAD_SECONDS = 15.0
+_GONE_SECONDS = 90.0
+_FREED_SECONDS = 90.0
+_RACES = 20
+# KubeRay has it since 1.6.
+_CRON, _CRON_JOBS = "RayCronJob", "raycronjobs"
+_RELEASE = "meta.helm.sh/release-name"
+
+
+# What a cluster can refuse before the create: see launcher.diagnose.preflight, which stands above this package.
+type Preflight = Callable[[LaunchPlan, Mapping[str, Any], Snapshot], Sequence[Problem]]
+
+
+def _no_preflight(plan: LaunchPlan, obj: Mapping[str, Any], snapshot: Snapshot) -> Sequence[Problem]:
+    """For a backend that only reads runs."""
+    raise TypeError("a backend that submits needs a preflight")
+
+
+class KubeBackend:
+    """Runs as objects of a namespace; see runs.Backend for what each method promises."""
+
+    # How long a run that is stuck is left alone: a Secret may be on its way, and a grant takes minutes to be known.
+    stuck_seconds = 300.0
+    _ray_kinds: Sequence[str] | None = None
+    max_parallel = 8  # as many connections as the cluster's client keeps
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        everywhere: bool = False,
+        poll_seconds: float = 2.0,
+        preflight: Preflight = _no_preflight,
+    ) -> None:
+        self._preflight = preflight
+        self.cluster = cluster
+        self.everywhere = everywhere  # `list` shows all namespaces
+        self.poll_seconds = poll_seconds
+        self.report_progress: Callable[[str], None] = lambda _: None
+        self._rendered: dict[str, dict[str, Any]] = {}
+        self._absent: set[str] = set()  # names that a preview has just found free: their create comes first
+        self._snapshot = Snapshot(cluster)
+
+    @property
+    def where(self) -> str:
+        return self.cluster.where
+
+    @property
+    def option(self) -> str:
+        return self.cluster.option
+
+    # --- submit ---
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        """Render all of them in one call of Helm."""
+        from launcher.helm.client import run_objects
+
+        made = run_objects(plans, self._kinds(plans))
+        self._rendered = {plan.name: obj for plan, obj in zip(plans, made, strict=True)}
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        return self._preflight(plan, self._object(plan), self._snapshot)
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        obj = self._object(plan)
+        found = self._find(plan.name)
+        kind = obj["kind"]
+        if found is None:
+            warnings = self._warnings_before(plan, obj)
+            self.cluster.create(obj, dry_run=True)
+            self._absent.add(plan.name)
+            said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
+            return Preview(plan.config, said + warnings)
+        resubmit.check_sweep(plan, objects.label(found, kube_view.SWEEP), where=self.option)
+        verdict = self._verdict(found, obj, accept_changes, finish=False)
+        if verdict is not None:
+            return Preview(plan.config, f"{verdict} Would start nothing.")
+        warnings = self._warnings_before(plan, obj)
+        self._try(obj, found)
+        return Preview(plan.config, resubmit.would_resume(plan.name, kube_view.attempt_of(found) + 1) + warnings)
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        obj = self._object(plan)
+        said, freed = f'The run "{plan.name}" was submitted.', 0
+        for _ in range(_RACES):
+            found = None if plan.name in self._absent else self._find(plan.name)
+            self._absent.discard(plan.name)
+            if found is not None:
+                resubmit.check_sweep(plan, objects.label(found, kube_view.SWEEP), where=self.option)
+                try:
+                    verdict = self._verdict(found, obj, accept_changes)
+                except _Gone:
+                    continue  # somebody else was faster: look at what they made
+                if verdict is not None:
+                    return Submission(self._status_of(found), verdict, created=False)
+            warnings = self._warnings_before(plan, obj)
+            if found is not None:
+                said = self._make_room(found, obj) or said
+                freed = kube_view.attempt_of(found)
+            try:
+                made = self.cluster.create(obj)
+            except AlreadyThere:
+                continue
+            except NoNamespace as error:
+                raise self._no_namespace(error) from error
+            except ClusterError as error:
+                if freed:
+                    error.message = (
+                        f'The record of attempt {freed} of the run "{plan.name}" is gone, and attempt {freed + 1} was '
+                        f"not made. {error.message}"
+                    )
+                    goes_on = "Submitting it again goes on from its last checkpoint; its attempts count from 1 then."
+                    error.hint = f"{error.hint} {goes_on}".strip()
+                raise
+            return Submission(kube_view.status(self.cluster, Seen(made)), said + warnings, created=True)
+        raise LauncherError(
+            f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
+        )
+
+    def _object(self, plan: LaunchPlan) -> dict[str, Any]:
+        from launcher.helm.client import run_object
+
+        made = self._rendered.get(plan.name) or run_object(plan, self._kinds([plan]))
+        obj: dict[str, Any] = copy.deepcopy(dict(made))
+        obj["metadata"]["namespace"] = self.cluster.namespace
+        if plan.member is not None:
+            obj["metadata"].setdefault("labels", {})[kube_view.SWEEP] = plan.member.sweep
+            values = json.dumps(dict(plan.member.values), ensure_ascii=False)
+            obj["metadata"].setdefault("annotations", {})[kube_view.SWEEP_VALUES] = values
+        return obj
+
+    def _kinds(self, plans: Sequence[LaunchPlan]) -> Sequence[str]:
+        """The kinds of the cluster by which charts/run knows what its KubeRay can do."""
+        if not any(plan.kind is RunKind.RAY_JOB for plan in plans):
+            return ()
+        if self._ray_kinds is None:
+            served = self.cluster.served("ray.io")
+            self._ray_kinds = [f"ray.io/{version}/{_CRON}" for version in served if _CRON_JOBS in served[version]]
+        return self._ray_kinds
+
+    def _warnings_before(self, plan: LaunchPlan, obj: Object) -> str:
+        """What the cluster warns of, a line each. Raises CheckFailed for a run that could never start there."""
+        from launcher.config.plan import CheckFailed
+
+        found = self._preflight(plan, obj, self._snapshot)
+        if has_errors(found) and not plan.force:
+            self._refuse_no_namespace(obj)
+            failed = CheckFailed(found)
+            failed.hint = "--force submits it all the same."
+            raise failed
+        return "".join(f"\nWarning: {problem}" for problem in found)
+
+    def _verdict(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
+        """What a submit finds done already, in a sentence; None where there is the next attempt to make.
+
+        A run that is being cancelled is first seen to its end; without `finish`, that is taken for granted. One that
+        is being deleted counts as ended: it cannot go on.
+        """
+        from launcher.config.plan import config_difference
+
+        name = objects.name(found)
+        seen = kube_view.look(self.cluster, found)
+        state = _outcome(seen)
+        if seen.cancelled_at and not state.ended:
+            state = self.cancel(name).state if finish else State.CANCELLED
+        difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
+        return resubmit.verdict(name, state, difference, accept_changes=accept_changes, where=self.option)
+
+    def _make_room(self, found: Object, obj: dict[str, Any]) -> str:
+        """Remove the attempt that has ended, and number `obj` as the next; what there is to say of it.
+
+        First the API server is asked whether it would take the new one, so that a refusal costs no record.
+        """
+        going = _is_going(found)
+        if not going:
+            self._refuse_release(found, "be replaced")
+        attempt = kube_view.attempt_of(found) + 1
+        obj["metadata"].setdefault("annotations", {})[states.ATTEMPT] = str(attempt)
+        for part, key in (("labels", kube_view.SWEEP), ("annotations", kube_view.SWEEP_VALUES)):
+            kept = (found["metadata"].get(part) or {}).get(key)
+            if kept is not None:  # one of a sweep stays that, submitted by itself too
+                obj["metadata"].setdefault(part, {}).setdefault(key, kept)
+        self._try(obj, found)
+        # As it is by now: one that was being cancelled has been seen to its end.
+        now = self.cluster.get(kube_view.kind_of(found), objects.name(found)) or found
+        seen = kube_view.look(self.cluster, now)
+        stopped = going and not states.classify(seen)[0].ended
+        try:
+            if not going:
+                self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
+        except Conflict:
+            return ""  # another object has its name by now, which the create will meet
+        self._wait_until_gone(found)
+        return resubmit.resumed(objects.name(found), _outcome(seen), attempt, checkpoint=None, deleted=stopped)
+
+    def _try(self, obj: dict[str, Any], found: Object) -> None:
+        """A dry run of the create. That the name is taken comes last of all, so everything else has been accepted."""
+        try:
+            self.cluster.create(obj, dry_run=True)
+        except AlreadyThere:
+            pass
+        except QuotaExceeded as error:
+            # Deleting `found` would make room, if a moment later; who is to say that nobody else takes it?
+            name = objects.name(found)
+            error.hint = (
+                f"The record of the last attempt counts too. launcher delete {name}{self.option}, and submitting "
+                "it again, goes on from its last checkpoint as well."
+            )
+            raise
+
+    # --- reading ---
+
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        everything = self._with_pods(kube_view.all_seen(self.cluster, sweep=sweep, everywhere=self.everywhere))
+        workloads = [seen.workload for seen in everything if seen.workload is not None]
+        places = self._places(workloads, everywhere=self.everywhere)
+        statuses = [
+            replace(
+                self._said(seen),
+                position=places.get(objects.uid(seen.workload)) if seen.workload is not None else None,
+            )
+            for seen in everything
+        ]
+        if not statuses and not self.everywhere and not sweep:
+            with contextlib.suppress(ClusterError):  # not everybody may look
+                if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
+                    warn(f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.")
+        return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
+
+    def _with_pods(self, everything: Sequence[Seen]) -> Sequence[Seen]:
+        """With their pods where some are starting, which may be stuck; one request for all of them."""
+        starting = [seen for seen in everything if states.classify(seen)[0] in (State.STARTING, State.RESTARTING)]
+        if not starting:
+            return everything
+        try:
+            pods = self.cluster.list(POD, labels=kube_view.RUN, all_namespaces=self.everywhere)
+        except ClusterError:  # what can be told without is told
+            return everything
+        of: dict[tuple[str, str], list[Object]] = {}
+        for pod in pods:
+            of.setdefault((objects.namespace(pod), objects.label(pod, kube_view.RUN)), []).append(pod)
+        return [
+            replace(
+                seen,
+                pods=kube_view.own_pods(seen.obj, of.get((objects.namespace(seen.obj), objects.name(seen.obj)), ())),
+            )
+            if seen in starting
+            else seen
+            for seen in everything
+        ]
+
+    def _said(self, seen: Seen) -> RunStatus:
+        status = kube_view.status(self.cluster, seen)
+        starts = status.state in (State.STARTING, State.RESTARTING) and not seen.cancelled_at
+        stuck = pod_failures.why(seen.pods) if seen.pods and starts else ""
+        return replace(status, reason=stuck, stuck=True) if stuck else status
+
+    def status(self, name: str) -> RunStatus | None:
+        obj = self._find(name, foreign=True)
+        return None if obj is None or not kube_view.ours(obj) else self._status_of(obj)
+
+    def summary(self, name: str) -> RunStatus | None:
+        """`status` without what takes more requests: the end of the log, and the place in the queue."""
+        obj = self._find(name, foreign=True)
+        if obj is None or not kube_view.ours(obj):
+            return None
+        seen = Seen(obj)
+        # Whether it is cancelled for good, its Workload says.
+        return kube_view.status(self.cluster, kube_view.look(self.cluster, obj) if seen.cancelled_at else seen)
+
+    def config_of(self, name: str) -> Mapping[str, Any]:
+        obj = self._find(name)
+        return {} if obj is None else kube_view.config_of(obj)
+
+    def metrics(self, name: str) -> Sequence[dict[str, Any]]:
+        return list(progress.metrics(self.logs(name, follow=False, worker=None)))
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        def look() -> Seen | None:
+            obj = self._find(name)
+            return None if obj is None else kube_view.look(self.cluster, obj)
+
+        if look() is None:
+            raise self._unknown(name)
+        return kube_logs.lines(self.cluster, look, follow=follow, worker=worker, pause=self.poll_seconds)
+
+    # --- ending ---
+
+    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
+        """Cancel a run that can never start; its record says why."""
+        return self._cancel(name, {states.CANCELLED_FOR: reason})
+
+    def cancel(self, name: str) -> RunStatus:
+        return self._cancel(name, {})
+
+    def _cancel(self, name: str, notes: dict[str, str]) -> RunStatus:
+        obj = self._known(name)
+        seen = kube_view.look(self.cluster, obj)
+        if states.classify(seen)[0].ended:
+            return self._status_of(obj)
+        if not seen.cancelled_at:
+            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            self._patch(obj, {"metadata": {"annotations": {states.CANCELLED: now, **notes}}})
+        return self._see_to_its_end(obj)
+
+    def delete(self, name: str) -> None:
+        obj = self._known(name)
+        if not _is_going(obj):
+            seen = kube_view.look(self.cluster, obj)
+            state, _ = states.classify(seen)
+            if not state.ended and not seen.cancelled_and_idle:
+                raise LauncherError(
+                    f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}{self.option}"
+                )
+            self._refuse_release(obj, "be deleted")
+            try:
+                self.cluster.delete(kube_view.kind_of(obj), name, uid=objects.uid(obj))
+            except Conflict as error:
+                raise LauncherError(f'The run "{name}" was submitted again meanwhile; nothing was deleted.') from error
+        self._wait_until_gone(obj)
+
+    def _see_to_its_end(self, obj: Object) -> RunStatus:
+        """Take its pods and its quota from it, and wait until it has none; what it is then.
+
+        Whatever lets it go again meanwhile is told again: Kueue may make its Workload only now, or anew.
+        """
+        name, uid = objects.name(obj), objects.uid(obj)
+        grace = (kube_view.config_of(obj).get("run") or {}).get("graceSeconds")
+        seconds = _FREED_SECONDS + (grace if isinstance(grace, int | float) else 0)
+        wait = Wait(seconds, min(0.5, self.poll_seconds), self.report_progress)
+        while True:
+            seen = kube_view.look(self.cluster, self._known(name))
+            if objects.uid(seen.obj) != uid:
+                raise _Gone(f'The run "{name}" was submitted again while it was cancelled; the new one is left alone.')
+            if states.classify(seen)[0].ended:
+                return self._with_progress(seen)
+            self._stop(seen)
+            if seen.holds_nothing and seen.workload is None:
+                if wait.elapsed > _WORKLOAD_SECONDS:
+                    raise self._no_workload(name)
+                wait.for_(f'Waiting for Kueue to make a Workload of the run "{name}", to be told to leave it alone…')
+            elif wait.over:
+                raise LauncherError(
+                    f'The run "{name}" was told to end, and still holds {_held(seen)}.',
+                    f"launcher cancel {name}{self.option} goes on waiting; launcher explain {name}{self.option} says "
+                    "more.",
+                )
+            else:
+                wait.for_(f'Waiting for the run "{name}" to give back {_held(seen)}…')
+
+    def _stop(self, seen: Seen) -> None:
+        """Tell whoever may run it to stop, for good.
+
+        Kueue lets a suspended run go again as long as it is admitted, so its Workload is what has to be made inactive.
+        """
+        if seen.workload is None:
+            if not seen.suspended:
+                self._patch(seen.obj, {"spec": {"suspend": True}})
+        elif seen.active:
+            with contextlib.suppress(NotThere):  # the run has ended meanwhile, or was deleted
+                self.cluster.patch(WORKLOAD, objects.name(seen.workload), {"spec": {"active": False}})
+
+    def _no_workload(self, name: str) -> LauncherError:
+        return LauncherError(
+            f'The run "{name}" holds nothing now, but is not cancelled for good: Kueue has made no Workload of it, by '
+            "which it would be told to leave it alone, and starts the run once it makes one.",
+            f"To be rid of the run: launcher delete {name}{self.option}. To keep its record, repeat launcher cancel "
+            f"{name}{self.option} when Kueue runs again, which launcher doctor shows.",
+        )
+
+    def _patch(self, obj: Object, patch: dict[str, Any]) -> None:
+        try:
+            self.cluster.patch(kube_view.kind_of(obj), objects.name(obj), patch)
+        except NotThere as error:
+            raise self._unknown(objects.name(obj)) from error
+
+    def _wait_until_gone(self, obj: Object) -> None:
+        name, uid = objects.name(obj), objects.uid(obj)
+        wait = Wait(_GONE_SECONDS, min(0.2, self.poll_seconds), self.report_progress)
+        while True:
+            now = self.cluster.get(kube_view.kind_of(obj), name)
+            if now is None or objects.uid(now) != uid:
+                return
+            held = ", ".join(now["metadata"].get("finalizers") or []) or "its pods"
+            if wait.over:
+                raise LauncherError(
+                    f'The {obj["kind"]} "{name}" is being deleted, and is held by {held}.',
+                    "The controller that has to let it go may be down: launcher doctor shows it. Try again later.",
+                )
+            wait.for_(f'Waiting for the {obj["kind"]} "{name}" to be gone: it is being deleted, and is held by {held}…')
+
+    # --- the object ---
+
+    def _find(self, name: str, *, foreign: bool = False) -> Object | None:
+        """The run's object, or None. Raises LauncherError for an object of that name that is no run."""
+        obj = kube_view.find(self.cluster, name)
+        if obj is not None and not foreign and not kube_view.ours(obj):
+            raise LauncherError(
+                f'There is a {obj["kind"]} "{name}" in the namespace {self.cluster.namespace}, and Slipway did not '
+                "make it.",
+                "Take another name (--name).",
+            )
+        return obj
+
+    def _known(self, name: str) -> Object:
+        obj = self._find(name)
+        if obj is None:
+            raise self._unknown(name)
+        return obj
+
+    def _unknown(self, name: str) -> LauncherError:
+        return _Gone(f'There is no run "{name}" in the {self.where}.')
+
+    def _status_of(self, obj: Object) -> RunStatus:
+        return self._with_progress(kube_view.look(self.cluster, obj))
+
+    def _with_progress(self, seen: Seen) -> RunStatus:
+        """The status, with what the run's log tells of steps, losses and restarts."""
+        status = kube_view.status(self.cluster, seen)
+        if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
+            place = self._places([seen.workload]).get(objects.uid(seen.workload))
+            return replace(status, position=place)
+        if stuck := self._stuck(status, seen):
+            return replace(status, reason=stuck, stuck=True)
+        lines = kube_logs.tail(self.cluster, seen)
+        config = kube_view.config_of(seen.obj)
+        chips = int((config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
+        told = progress.read(lines, steps=status.steps, devices=chips)
+        if len(lines) >= kube_logs.TAIL_LINES:  # the beginning is not among them
+            told = replace(told, loss_first=None, eval_loss_first=None)
+        status = progress.apply(status, told)
+        if status.state is State.SUCCEEDED and status.step is None:
+            return replace(status, step=status.steps)  # the trainer ends well only after the last of them
+        if status.state is State.FAILED and told.reason:
+            return replace(status, reason=told.reason)
+        if status.state is State.RUNNING and told.failing:
+            return replace(status, state=State.RESTARTING, reason=told.failure)
+        if status.state is State.RUNNING and status.steps and status.step is None and not status.reason:
+            return replace(status, reason="Loading and compiling the model; no step is done yet.")
+        return status
+
+    def _stuck(self, status: RunStatus, seen: Seen) -> str:
+        """Why it can never start, from its pods and, where they do not say it, their events; else ""."""
+        if status.state not in (State.STARTING, State.RESTARTING) or not seen.pods or seen.cancelled_at:
+            return ""
+        return pod_failures.why(seen.pods) or pod_failures.why(
+            seen.pods, self._warnings(pod_failures.to_be_asked(seen.pods))
+        )
+
+    def _warnings(self, pod: Object | None) -> Sequence[str]:
+        if pod is None:
+            return ()
+        fields = f"involvedObject.kind=Pod,involvedObject.name={objects.name(pod)}"
+        try:
+            events = self.cluster.list(EVENT, fields=fields)
+        except ClusterError:  # not everybody may see them
+            return ()
+        return pod_failures.warnings(events)
+
+    def _places(self, workloads: Sequence[Object], *, everywhere: bool = False) -> Mapping[str, int]:
+        """The place of each Workload that waits, by its uid; see launcher.backends.kubernetes.positions."""
+        if not workloads:
+            return {}
+        from launcher.backends.kubernetes.positions import positions
+
+        return positions(self.cluster, workloads, everywhere=everywhere)
+
+    def _refuse_no_namespace(self, obj: Object) -> None:
+        """Raise LauncherError where it is the namespace that is missing, and all else only with it."""
+        try:
+            self.cluster.create(dict(obj), dry_run=True)
+        except NoNamespace as error:
+            raise self._no_namespace(error) from error
+        except ClusterError:
+            pass  # which is to be told once the rest is mended
+
+    def _no_namespace(self, error: NoNamespace) -> LauncherError:
+        return LauncherError(
+            f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.",
+            "charts/queues makes one for each of its teams; team.name and team.namespace choose one.",
+        )
+
+    def _refuse_release(self, obj: Object, what: str) -> None:
+        release = objects.annotation(obj, _RELEASE)
+        if release:
+            raise LauncherError(
+                f'The run "{objects.name(obj)}" is the Helm release {release}, and cannot {what} without it.',
+                f"helm uninstall {release} -n {self.cluster.namespace} removes it.",
+            )
+
+
+class _Gone(LauncherError):
+    """The object that was to be dealt with is gone, or another one has its name."""
+
+
+def _is_going(obj: Object) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def _outcome(seen: Seen) -> State:
+    """The state in which a submit finds the attempt before: what holds nothing any more, or goes, was cancelled."""
+    state, _ = states.classify(seen)
+    if not state.ended and (_is_going(seen.obj) or seen.cancelled_and_idle):
+        return State.CANCELLED
+    return state
+
+
+def _held(seen: Seen) -> str:
+    pods = len(seen.pods or ())
+    if pods:
+        return f"{pods} pod{'s' if pods > 1 else ''}"
+    if seen.workload is None or not is_true(seen.workload, "QuotaReserved"):
+        return "what its controller made for it"
+    return "its quota, which Kueue has not taken back"

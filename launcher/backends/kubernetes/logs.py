@@ -1,0 +1,249 @@
+"""The output of a run on a cluster: from the log of the pod that prints it, and across restarts and lost streams.
+
+A JobSet's first host prints the run's lines; a RayJob's driver copies its own to the log of the head's container,
+which goes on after the run has ended.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from launcher.backends.base import State
+from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes.states import Seen
+from launcher.errors import LauncherError
+from launcher.k8s import objects
+from launcher.k8s.client import Cluster, Invalid, NotThere, Unreachable
+from launcher.k8s.objects import Object
+
+# More than a step's line, an evaluation's and their neighbours: of a long log only the end is read for a status.
+TAIL_LINES = 400
+# How long to take what a stream still brings when the run has ended (s).
+_LAST_SECONDS = 2.0
+_COMPLETION, _JOB = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"
+_RAY_HOST, _RAY_SLICE = "ray.io/replica-host-index", "ray.io/worker-group-replica-index"
+
+
+def tail(cluster: Cluster, seen: Seen) -> list[str]:
+    """The last lines of the run's output; what KubeRay kept of it when the pods are gone; else none."""
+    pod = printing_pod(seen)
+    if pod is not None:
+        try:
+            return list(cluster.logs(objects.name(pod), container=_container(pod), tail=TAIL_LINES))
+        except (Invalid, NotThere):  # not started yet, or gone by now
+            pass
+        except Unreachable as error:
+            # The API server's word for a kubelet that does not answer: the machine may be down, and the rest is known.
+            if error.status != 500:
+                raise
+    return states.log_tail(seen)
+
+
+def lines(
+    cluster: Cluster, look: Callable[[], Seen | None], *, follow: bool, worker: int | None, pause: float
+) -> Iterator[str]:
+    """The run's output line by line, with `follow` until the run ends. `look` gives the run as it is now.
+
+    A stream that is lost is taken up again where it broke; a pod that replaces another begins anew.
+    """
+    source = _Source(cluster, worker)
+    printed = False
+    while True:
+        try:
+            seen = look()
+            if seen is None:
+                return
+            # A run that ends while its log is read is read once more: the stream may have been cut before that.
+            last = not follow or _ended(seen)
+            over = None if last else _Over(look, pause)
+            for line in source.read(seen, over):
+                printed = True
+                yield line
+            again = None if last else look()
+        except Unreachable:
+            if not follow:
+                raise
+            time.sleep(pause)
+            continue
+        if last and not printed:
+            yield from _left(seen, worker)
+        if last:
+            return
+        if again is not None and not _ended(again):
+            time.sleep(pause)
+
+
+def _ended(seen: Seen) -> bool:
+    return states.classify(seen)[0].ended
+
+
+class _Over:
+    """Whether the run has ended, or is gone, by a look every few seconds: a stream may outlive the run."""
+
+    def __init__(self, look: Callable[[], Seen | None], pause: float) -> None:
+        self._look = look
+        self.every = max(3 * pause, 0.5)  # seconds
+        self._next = time.monotonic() + self.every
+
+    def __call__(self) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        seen = self._look()
+        self._next = time.monotonic() + self.every
+        return seen is None or _ended(seen)
+
+
+class _Source:
+    """Where the lines come from, and how far they have been read."""
+
+    def __init__(self, cluster: Cluster, worker: int | None) -> None:
+        self.cluster, self.worker = cluster, worker
+        self._pod = ""
+        # The timestamp of the last line, made comparable, and how many lines that were read have it.
+        self._last, self._count = "", 0
+
+    def read(self, seen: Seen, over: _Over | None) -> Iterator[str]:
+        """The lines that are new; with `over`, those to come as well, until it says that there are no more."""
+        pod = printing_pod(seen, self.worker)
+        if pod is None:
+            return
+        if objects.uid(pod) != self._pod:
+            self._pod, self._last, self._count = objects.uid(pod), "", 0
+        only = _ray_worker_mark(seen, self.worker)
+        stream = self.cluster.logs(
+            objects.name(pod),
+            container=_container(pod),
+            follow=over is not None,
+            since=f"{self._last.partition('.')[0]}Z" if self._last else None,
+            timestamps=True,
+        )
+        known, skip = self._last, self._count
+        try:
+            for raw in stream if over is None else _until(stream, over):
+                stamp, _, text = raw.partition(" ")
+                moment = _comparable(stamp)
+                if known and moment < known:
+                    continue
+                if moment == known and skip:
+                    skip -= 1
+                    continue
+                known = ""  # from here on all is new
+                if moment == self._last:
+                    self._count += 1
+                elif moment > self._last:
+                    self._last, self._count = moment, 1
+                if only is None or only in text:
+                    yield text
+        except (Invalid, NotThere):
+            return  # the container has not started, or the pod has gone: look again
+
+
+def _until(stream: Iterator[str], over: _Over) -> Iterator[str]:
+    """The lines of a stream as they come, until `over`. What it raises is raised here."""
+    arrived: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+    left = threading.Event()
+
+    def read() -> None:
+        end: BaseException | None = None
+        try:
+            for line in stream:
+                if left.is_set():
+                    break
+                arrived.put(line)
+        except BaseException as error:  # raised where the lines are wanted
+            end = error
+        arrived.put(end)
+
+    # Reading blocks, and the run's end shows elsewhere. A reader that is left ends with its stream, or its silence.
+    threading.Thread(target=read, name="log", daemon=True).start()
+    stop = None
+    try:
+        while stop is None or time.monotonic() < stop:
+            if stop is None and over():
+                # What is on its way is waited for: the pod may be gone by now, and with it whom to ask.
+                stop = time.monotonic() + _LAST_SECONDS
+            try:
+                line = arrived.get(timeout=over.every if stop is None else _LAST_SECONDS / 4)
+            except queue.Empty:
+                if stop is not None:
+                    return
+                continue
+            if line is None:
+                return
+            if isinstance(line, BaseException):
+                raise line
+            yield line
+    finally:
+        left.set()
+
+
+def printing_pod(seen: Seen, worker: int | None = None) -> Object | None:
+    """The pod whose log is the run's, or that worker's; None where there is none (yet, or any more)."""
+    pods = seen.pods or ()
+    if seen.ray:
+        return kube_view.newest(pod for pod in pods if objects.label(pod, "ray.io/node-type") == "head")
+    hosts = _by_host(pods)
+    if worker is not None and hosts and worker >= len(hosts):
+        raise LauncherError(f"There is no worker {worker}: the run has {len(hosts)}, counted from 0.")
+    return hosts[worker or 0] if hosts else None
+
+
+def _by_host(pods: Sequence[Object]) -> list[Object]:
+    """The pods of a JobSet's hosts in the order of slices and hosts, the newest where one has replaced another."""
+    latest: dict[tuple[int, int], Object] = {}
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
+        latest[_number(pod, _JOB), _number(pod, _COMPLETION)] = pod
+    return [latest[place] for place in sorted(latest)]
+
+
+def _ray_worker_mark(seen: Seen, worker: int | None) -> str | None:
+    """What stands in the lines of one Ray worker: Ray puts the host's address before what a worker prints."""
+    if worker is None or not seen.ray:
+        return None
+    pods = [pod for pod in seen.pods or () if objects.label(pod, "ray.io/node-type") == "worker"]
+    pods.sort(key=lambda pod: (_number(pod, _RAY_SLICE), _number(pod, _RAY_HOST)))
+    if worker >= len(pods):
+        raise LauncherError(f"There is no worker {worker}: the run has {len(pods)}, counted from 0.")
+    return f"ip={objects.status(pods[worker]).get('podIP')})"
+
+
+def _left(seen: Seen, worker: int | None) -> list[str]:
+    """What there is to print of a run without a pod to ask. Raises LauncherError where there is nothing."""
+    kept = states.log_tail(seen)
+    if kept:
+        return kept
+    name, (state, _) = objects.name(seen.obj), states.classify(seen)
+    if not state.ended:
+        run = f"{name} -n {objects.namespace(seen.obj)}"
+        waits = state not in (State.RUNNING, State.RESTARTING)
+        raise LauncherError(
+            f'The run "{name}" is {state} and has written nothing yet.',
+            f"launcher explain {run} says why." if waits else f"launcher logs -f {run} waits for its output.",
+        )
+    folder = kube_view.folder_of(kube_view.config_of(seen.obj))
+    if kube_view.newest(seen.pods or ()) is not None:
+        return []
+    raise LauncherError(
+        f'The log of "{name}" has gone with its pods.', f"Its metrics and events are in {folder}." if folder else ""
+    )
+
+
+def _container(pod: Object) -> str:
+    """The container of the trainer; others beside it are storage's and Ray's own."""
+    names = [str(container["name"]) for container in pod["spec"]["containers"]]
+    return next((name for name in ("trainer", "ray-head", "ray-worker") if name in names), names[0])
+
+
+def _number(pod: Object, key: str) -> int:
+    text = objects.label(pod, key) or objects.annotation(pod, key)
+    return int(text) if text.isdigit() else 0
+
+
+def _comparable(stamp: str) -> str:
+    """An RFC 3339 time in UTC with nine digits of a second, so that such texts compare as times do."""
+    seconds, _, fraction = stamp.rstrip("Z").partition(".")
+    return f"{seconds}.{fraction:0<9}"

@@ -1,0 +1,181 @@
+"""Pods that no waiting mends: an image that is not there, a Secret, a claim or a bucket. Pure.
+
+Nobody in a cluster ends a run for these: the kubelet tries again for ever, while the run holds its chips. What may
+mend itself is none of them: a registry that does not answer or limits its rate, a slow pull, a full node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from launcher.k8s.objects import Object, condition, is_true, name, seconds_since, status
+
+IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+SETTINGS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+NO_IMAGE = "the registry has no such image"
+REFUSED = "the registry refuses"
+
+# What registries say, and what it means; the first that fits counts. Numbers are words: digests hold them, too.
+_CAUSES = (
+    (r"toomanyrequests|\b429\b|[Rr]ate ?limit|pull QPS exceeded", "the registry limits how often it is asked"),
+    (r"content digest \S+ not found|httpReadSeeker", "its layers do not come whole to the node"),
+    (r"not found|manifest unknown|NotFound|name unknown", NO_IMAGE),
+    (r"\b40[13]\b|unauthorized|Unauthorized|denied|forbidden|Forbidden|authorization|no basic auth", REFUSED),
+    (r"no such host|lookup .* on|server misbehaving", "the registry's name cannot be resolved"),
+    (r"x509|certificate", "the registry's certificate is not trusted"),
+    (r"timeout|deadline exceeded|connection refused|no route to host", "the registry does not answer"),
+    (r"no match for platform|exec format", "the image is not for this kind of machine"),
+    (r"no space left", "the node's disk is full"),
+)
+_FOR_GOOD = (NO_IMAGE, REFUSED, "the image is not for this kind of machine")
+_BUCKET_GONE = r"NotFound|bucket (?:does not|doesn't) exist|bucket not found"
+_BUCKET_REFUSED = r"PermissionDenied|\b403\b|Unauthenticated|does not have storage\."
+# Seconds that a pod which has its node may take to mount what it needs, before its events are asked.
+_SLOW = 60
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A container that has not started: why, in the kubelet's words."""
+
+    pod: Object
+    container: str
+    image: str
+    reason: str
+    message: str
+
+
+def waiting(pods: Sequence[Object]) -> Iterator[Waiting]:
+    """The containers of these pods that wait, with the reason."""
+    for pod in pods:
+        now = status(pod)
+        for entry in [*(now.get("initContainerStatuses") or []), *(now.get("containerStatuses") or [])]:
+            why = (entry.get("state") or {}).get("waiting") or {}
+            if why.get("reason"):
+                yield Waiting(
+                    pod, entry["name"], str(entry.get("image")), str(why["reason"]), str(why.get("message") or "")
+                )
+
+
+def image_cause(text: str, image: str) -> str:
+    """What a failed pull means, from what the kubelet and the registry say of it; "" where that is not known.
+
+    `image` is its name, in which anything may stand.
+    """
+    text = text.replace(image, "")
+    return next((said for pattern, said in _CAUSES if re.search(pattern, text)), "")
+
+
+def to_be_asked(pods: Sequence[Object]) -> Object | None:
+    """A pod whose events may say more: its mounts take long, or its failed pull has no cause."""
+    for item in waiting(pods):
+        if item.reason in IMAGE[:2] and not image_cause(item.message, item.image):
+            return item.pod
+    for pod in pods:
+        placed = condition(pod, "PodScheduled") or {"status": "False"}
+        made = placed["status"] == "True" and status(pod).get("phase") == "Pending" and _making(pod)
+        if made and seconds_since(str(placed["lastTransitionTime"])) > _SLOW:
+            return pod
+    return None
+
+
+def warnings(events: Sequence[Object]) -> list[str]:
+    """What the warnings among a pod's events say, the newest first.
+
+    Events are kept for an hour. The kubelet pulls an image once all volumes are mounted, so what it said of mounts
+    before that has mended itself: a Secret came a minute later.
+    """
+    pulled = max((_time(event) for event in events if event.get("reason") in ("Pulling", "Pulled")), default="")
+    found = [
+        event
+        for event in events
+        if event.get("type") == "Warning" and not (event.get("reason") == "FailedMount" and _time(event) < pulled)
+    ]
+    return [str(event.get("message") or "") for event in sorted(found, key=_time, reverse=True)]
+
+
+def _time(event: Object) -> str:
+    """When it was last seen, RFC 3339 without a fraction of a second."""
+    of_series = (event.get("series") or {}).get("lastObservedTime")
+    return str(of_series or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
+
+
+def why(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
+    """Why these pods can never run, and what mends it, in sentences; "" where nothing says that they cannot.
+
+    `events` are the `warnings` of the pod that `to_be_asked` names.
+    """
+    for item in waiting(pods):
+        if said := _image(item, events) or _settings(item):
+            return said
+    for pod in pods:
+        said = str((condition(pod, "PodScheduled") or {}).get("message") or "")
+        if not is_true(pod, "PodScheduled") and (
+            absent := re.search(r'persistentvolumeclaim "([^"]+)" not found', said)
+        ):
+            return (
+                f"Its storage, the PersistentVolumeClaim {absent[1]}, is not there. Mend storage.claim, or have the "
+                "claim made."
+            )
+    asked = to_be_asked(pods)
+    return _mount(asked, events) if asked is not None and _making(asked) else ""
+
+
+def _image(item: Waiting, events: Sequence[str]) -> str:
+    if item.reason == "InvalidImageName":
+        return f"The name of the image {item.image} is not valid. Mend image.repository, image.tag or image.digest."
+    if item.reason == "ErrImageNeverPull":
+        return f"The image {item.image} is not on the node, and image.pullPolicy is Never. Set it to IfNotPresent."
+    if item.reason not in IMAGE[:2]:
+        return ""
+    said = (image_cause(text, item.image) for text in (item.message, *events))
+    cause = next(filter(None, said), "")
+    if cause not in _FOR_GOOD:
+        return ""
+    mend = {
+        NO_IMAGE: "Mend image.repository, image.tag or image.digest, or push the image.",
+        REFUSED: "See that image.repository is spelt right, and that image.pullSecrets or the nodes may pull it.",
+    }.get(cause, "Build it for the machines of the slice.")
+    return f"The image {item.image} cannot be pulled: {cause}. {mend}"
+
+
+def _settings(item: Waiting) -> str:
+    if item.reason != "CreateContainerConfigError":
+        return ""
+    absent = re.search(r'(secret|configmap) "([^"]+)" not found', item.message, re.IGNORECASE)
+    if absent:
+        kind = "Secret" if absent[1].lower() == "secret" else "ConfigMap"
+        what = f"There is no {kind} {absent[2]} in the namespace"
+    elif key := re.search(r"couldn't find key (\S+) in (Secret|ConfigMap) (\S+)", item.message):
+        what = f"The {key[2]} {key[3]} has no key {key[1]}"
+    else:
+        return ""
+    return (
+        f"{what}, which its container {item.container} needs. Have it made, or mend worker.secretEnv, worker.envFrom "
+        "or tracking."
+    )
+
+
+def _mount(pod: Object, events: Sequence[str]) -> str:
+    for text in events:
+        if absent := re.search(r'(secret|configmap|persistentvolumeclaim) "([^"]+)" not found', text):
+            return f"Its pod {name(pod)} cannot mount the {absent[1]} {absent[2]}: there is none. Have it made."
+        if "MountVolume" not in text and "mount" not in text.lower():
+            continue
+        if re.search(_BUCKET_REFUSED, text):
+            return (
+                "Its bucket cannot be mounted, for it may not be read. Give the run's service account access to it "
+                "(storage.bucket; roles/storage.objectUser, by Workload Identity)."
+            )
+        if re.search(_BUCKET_GONE, text):
+            return "Its bucket cannot be mounted, for there is none of that name. Mend storage.bucket."
+    return ""
+
+
+def _making(pod: Object) -> bool:
+    """Whether none of the pod's containers has come up yet, and none says why."""
+    entries = status(pod).get("containerStatuses") or []
+    reasons = {str(((entry.get("state") or {}).get("waiting") or {}).get("reason") or "") for entry in entries}
+    return reasons <= {"ContainerCreating", "PodInitializing"}

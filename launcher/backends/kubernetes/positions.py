@@ -1,0 +1,119 @@
+"""Where queued runs stand in their queues: by Kueue's visibility API where it is served, else by Kueue's own order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Cluster
+from launcher.k8s.errors import ClusterError, Forbidden, NotServed
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.objects import Object, name, namespace, status, uid
+
+# Of a longer queue the rest is not told; the API's own limit is a thousand unless one is given.
+_MOST = "4000"
+
+
+class Asks(Protocol):
+    """The part of launcher.k8s.client.Cluster that is needed to ask the visibility API."""
+
+    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any: ...
+
+
+def pending(look: Asks, queue: str, namespace: str = "", local_queue: str = "") -> list[Object] | None:
+    """What waits in a ClusterQueue, in Kueue's order; of the LocalQueue alone where RBAC hides the rest.
+
+    Each has metadata, priority, and positionInClusterQueue from 0. None where the API is not served, or is down.
+    """
+    paths = [f"clusterqueues/{queue}/pendingworkloads"]
+    if local_queue:
+        paths.append(f"namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads")
+    for version in kueue.VISIBILITY_VERSIONS:
+        for path in paths:
+            try:
+                response = look.request(
+                    "GET", f"/apis/{kueue.VISIBILITY_GROUP}/{version}/{path}", query={"limit": _MOST}
+                )
+            except Forbidden:
+                continue
+            except ClusterError:  # not served, or the server behind it is down: the order can be computed
+                break
+            return list(response.json().get("items") or [])
+    return None
+
+
+def positions(cluster: Cluster, workloads: Iterable[Object], *, everywhere: bool = False) -> dict[str, int]:
+    """The place of each queued Workload in its ClusterQueue, from 1, by its uid; what cannot be told is left out.
+
+    `workloads` are some or all of the namespace's, or of all namespaces' (`everywhere`).
+    """
+    queued = [workload for workload in workloads if kueue.is_queued(workload)]
+    if not queued:
+        return {}
+    try:
+        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=everywhere)
+    except (NotServed, Forbidden):
+        return {}
+    targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
+    waiting: dict[str, dict[tuple[str, str], None]] = {}  # ClusterQueue -> the LocalQueues that lead there
+    for workload in queued:
+        local = (namespace(workload), kueue.local_queue_of(workload))
+        if targets.get(local):
+            waiting.setdefault(targets[local], {})[local] = None
+    found: dict[str, int] = {}
+    for queue, locals_ in waiting.items():
+        places: dict[tuple[str, str], int] = {}
+        for local in locals_:
+            said = pending(cluster, queue, *local)
+            if said is None:  # for one queue as for all
+                return _computed(cluster, queued, local_queues)
+            places |= {
+                (namespace(item), name(item)): int(item.get("positionInClusterQueue", place)) + 1
+                for place, item in enumerate(said)
+            }
+            if all(key in places for key in _keys(queued, targets, queue)):
+                break  # the whole ClusterQueue was told, or all that is asked about
+        found |= {
+            uid(workload): places[key]
+            for workload in queued
+            if (key := (namespace(workload), name(workload))) in places
+        }
+    return found
+
+
+def _keys(queued: Iterable[Object], targets: Mapping[tuple[str, str], str], queue: str) -> list[tuple[str, str]]:
+    """Those of the Workloads that wait in a ClusterQueue, by namespace and name."""
+    return [
+        (namespace(workload), name(workload))
+        for workload in queued
+        if targets.get((namespace(workload), kueue.local_queue_of(workload))) == queue
+    ]
+
+
+def _computed(cluster: Cluster, queued: list[Object], local_queues: list[Any]) -> dict[str, int]:
+    """By Kueue's order, where all that wait in a queue can be seen: others may be ahead that RBAC hides."""
+    try:
+        cluster_queues = {name(queue): queue for queue in cluster.list(CLUSTER_QUEUE)}
+    except (NotServed, Forbidden):
+        return {}
+    try:
+        everyone = cluster.list(WORKLOAD, all_namespaces=True)
+        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=True)
+    except Forbidden:
+        everyone = cluster.list(WORKLOAD)
+    targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
+    seen: dict[str, int] = {}
+    for workload in everyone:
+        if kueue.is_queued(workload):
+            queue = targets.get((namespace(workload), kueue.local_queue_of(workload)), "")
+            seen[queue] = seen.get(queue, 0) + 1
+    told = [
+        workload
+        for workload in everyone
+        if (queue := targets.get((namespace(workload), kueue.local_queue_of(workload)), "")) in cluster_queues
+        and not kueue.ordered_by_usage(cluster_queues[queue])
+        and int(status(cluster_queues[queue]).get("pendingWorkloads") or 0) <= seen.get(queue, 0)
+    ]
+    own = {uid(workload) for workload in queued}
+    found = kueue.queue_positions(told, local_queues)
+    return {key: place for key, place in found.items() if key in own}

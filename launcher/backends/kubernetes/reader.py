@@ -1,0 +1,209 @@
+"""Reading runs of a cluster: their objects, what belongs to them, and what all that says of a run.
+
+A run is one RayJob or JobSet with the label slipway.dev/run; what lacks it is none of ours, and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from launcher.backends.base import RunStatus
+from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes.states import Seen
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
+from launcher.json_object import json_object
+from launcher.k8s import objects
+from launcher.k8s.client import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, NotServed
+from launcher.k8s.client import Object as Json
+from launcher.k8s.objects import Object
+
+RUN, TEAM, SWEEP = "slipway.dev/run", "slipway.dev/team", "slipway.dev/sweep"
+SWEEP_VALUES = "slipway.dev/sweep-values"
+RUN_CONFIG = "slipway.dev/run-config"
+PRIORITY = "kueue.x-k8s.io/priority-class"
+JOB_UID = "kueue.x-k8s.io/job-uid"
+
+KINDS: Mapping[str, Kind] = {RunKind.RAY_JOB: RAY_JOB, RunKind.JOB_SET: JOB_SET}
+_NAMES = {kind.kind: name for name, kind in KINDS.items()}
+
+
+def find(cluster: Cluster, name: str) -> Object | None:
+    """The object of the run called `name`, or None.
+
+    Raises LauncherError where a RayJob and a JobSet have the name, and where one has it that is no run.
+    """
+    found = [obj for obj in together([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
+    if len(found) == 2:
+        raise LauncherError(
+            f'There are a RayJob and a JobSet "{name}" in the namespace {cluster.namespace}, and a run is one of them.',
+            f"Delete the one that is too many: kubectl delete jobset {name} -n {cluster.namespace}, or rayjob.",
+        )
+    return found[0] if found else None
+
+
+def ours(obj: Object) -> bool:
+    """Whether the object is a run, and not somebody else's RayJob or JobSet."""
+    return objects.label(obj, RUN) == objects.name(obj)
+
+
+def kind_of(obj: Object) -> Kind:
+    return KINDS[_NAMES[obj["kind"]]]
+
+
+def look(cluster: Cluster, obj: Object) -> Seen:
+    """The object with its Workload and its pods."""
+    name, uid = objects.name(obj), objects.uid(obj)
+    workloads, pods = together(
+        [
+            lambda: list_or_none(cluster, WORKLOAD, labels=f"{JOB_UID}={uid}") if _queued(obj) else [],
+            lambda: cluster.list(POD, labels=f"{RUN}={name}"),
+        ]
+    )
+    return Seen(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
+
+
+def own_pods[Pod: Object](obj: Object, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """Those of the pods with the run's label that are this attempt's.
+
+    Pods of the attempt before, whose object had the same name, may still be ending.
+    """
+    since = str(obj["metadata"].get("creationTimestamp") or "")
+    return tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= since)
+
+
+def all_seen(cluster: Cluster, *, sweep: str = "", everywhere: bool = False) -> list[Seen]:
+    """Every run of the namespace, or of all (`everywhere`), with its Workload; pods are not looked at.
+
+    With `sweep`, those of that sweep alone.
+    """
+    labels = f"{RUN},{SWEEP}={sweep}" if sweep else RUN
+    of_runs = [_lister(cluster, kind, labels, everywhere) for kind in KINDS.values()]
+    of_workloads = partial(list_or_none, cluster, WORKLOAD, everywhere=everywhere)
+    if sweep:  # a name is asked for that is no sweep's, more often than not, and all Workloads are many
+        runs = together(of_runs)
+        workloads = of_workloads() if any(runs) else []
+    else:
+        *runs, workloads = together([*of_runs, of_workloads])
+    by_owner = {objects.label(workload, JOB_UID): workload for workload in workloads or ()}
+    kueue = workloads is not None
+    return [Seen(obj, by_owner.get(objects.uid(obj)), None, kueue) for found in runs for obj in found if ours(obj)]
+
+
+def status(cluster: Cluster, seen: Seen) -> RunStatus:
+    """What object, Workload and pods say; without what only the log tells (steps, losses)."""
+    state, reason = states.classify(seen)
+    config = config_of(seen.obj)
+    slice_, train = config.get("slice") or {}, config.get("train") or {}
+    command = (config.get("run") or {}).get("command")
+    steps = None if command else train.get("steps")
+    return RunStatus(
+        name=objects.name(seen.obj),
+        namespace=objects.namespace(seen.obj),
+        kind=_NAMES[seen.obj["kind"]],
+        state=state,
+        reason=reason,
+        steps=steps if isinstance(steps, int) and steps > 0 else None,
+        submitted=str(seen.obj["metadata"].get("creationTimestamp") or "") or None,
+        started=states.started(seen),
+        ended=states.ended(seen) if state.ended else None,
+        restarts=states.restarts(seen),
+        attempt=attempt_of(seen.obj),
+        folder=folder_of(config),
+        team=objects.label(seen.obj, TEAM),
+        queue=objects.label(seen.obj, states.QUEUE),
+        priority=_priority(seen),
+        accelerator=" ".join(filter(None, [str(slice_.get("accelerator") or ""), str(slice_.get("topology") or "")])),
+        slices=slice_.get("count"),
+        context=cluster.context,
+        sweep=objects.label(seen.obj, SWEEP),
+        sweep_values=read_values(objects.annotation(seen.obj, SWEEP_VALUES)),
+    )
+
+
+def attempt_of(obj: Object) -> int:
+    text = objects.annotation(obj, states.ATTEMPT)
+    return int(text) if text.isdigit() else 1
+
+
+def config_of(obj: Object) -> dict[str, Any]:
+    """The run config that the object carries; {} where it carries none that can be read."""
+    spec = obj["spec"]
+    if obj["kind"] == "RayJob":
+        template = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
+    else:
+        jobs = spec.get("replicatedJobs") or [{}]
+        template = ((((jobs[0].get("template") or {}).get("spec")) or {}).get("template")) or {}
+    text = ((template.get("metadata") or {}).get("annotations") or {}).get(RUN_CONFIG)
+    return json_object(text or "") or {}
+
+
+def read_values(text: str) -> dict[str, Any]:
+    """What a sweep gave a run, from the text that the run carries; {} where it is none of ours."""
+    return json_object(text) or {}
+
+
+def folder_of(config: Mapping[str, Any]) -> str:
+    """Where the run's folder is, as a URL where it has one: of a bucket, or of a claim; else a path in the pods."""
+    storage, name = config.get("storage") or {}, (config.get("run") or {}).get("name") or ""
+    if not storage or not name:
+        return ""
+    if storage.get("kind") == "gcsfuse":
+        return f"gs://{storage.get('bucket')}/{name}"
+    if storage.get("kind") == "pvc":
+        return f"pvc://{storage.get('claim')}/{name}"
+    return f"{str(storage.get('mountPath') or '').rstrip('/')}/{name}"
+
+
+def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", everywhere: bool = False) -> list[Json]:
+    """The objects of a kind; none where the cluster does not have the kind."""
+    return list_or_none(cluster, kind, labels=labels, everywhere=everywhere) or []
+
+
+def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", everywhere: bool = False) -> list[Json] | None:
+    """The objects of a kind; None where the cluster does not have the kind."""
+    try:
+        return cluster.list(kind, labels=labels, all_namespaces=everywhere)
+    except NotServed:
+        return None
+
+
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of several requests, made at the same time; the first error is raised."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(max_workers=len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+def newest(those: Iterable[Object]) -> Object | None:
+    """The pod, or whatever it is, that was made last."""
+    return max(those, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
+
+
+def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | None]:
+    def get() -> Object | None:
+        try:
+            return cluster.get(kind, name)
+        except NotServed:
+            return None
+
+    return get
+
+
+def _lister(cluster: Cluster, kind: Kind, labels: str, everywhere: bool) -> Callable[[], list[Json]]:
+    return lambda: list_if_served(cluster, kind, labels=labels, everywhere=everywhere)
+
+
+def _queued(obj: Object) -> bool:
+    return bool(objects.label(obj, states.QUEUE))
+
+
+def _priority(seen: Seen) -> str:
+    named = objects.label(seen.obj, PRIORITY)
+    if named or seen.workload is None:
+        return named
+    reference = seen.workload["spec"].get("priorityClassRef") or {}
+    return str(reference.get("name") or "")

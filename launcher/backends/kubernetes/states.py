@@ -1,0 +1,314 @@
+"""What state a run on a cluster is in: from its object, its Kueue Workload and its pods, for every kind.
+
+Pure. Everything is looked up by a condition's type, whose places in a list mean nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from launcher.backends.base import BEING_CANCELLED, State
+from launcher.k8s.objects import Object, annotation, condition, is_false, is_true, label, parse_time, status
+
+CANCELLED = "slipway.dev/cancelled"
+"""Annotation of a run's object: when its user cancelled it (RFC 3339)."""
+CANCELLED_FOR = "slipway.dev/cancelled-for"
+"""Annotation beside it: why, where launcher cancelled it by itself."""
+ATTEMPT = "slipway.dev/attempt"
+"""Annotation of a run's object: the how-manieth attempt it is; 1 where it is missing."""
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+_NO_WORKLOAD = "Kueue has made no Workload for it yet."
+# A new head is found ready up to 15 s after its job has begun (the readiness probe of charts/common); one that only did
+# not answer for a while is not ready for 45 s at least.
+_READY_AFTER_START = timedelta(seconds=30)
+# KubeRay keeps the end of the driver's log in the message of a job that failed.
+_LOG = "last available logs"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run's object with what belongs to it, as of one moment. `pods` is None where they were not looked at.
+
+    `kueue` is whether the cluster has Kueue at all.
+    """
+
+    obj: Object
+    workload: Object | None = None
+    pods: Sequence[Object] | None = None
+    kueue: bool = True
+
+    @property
+    def ray(self) -> bool:
+        return str(self.obj["kind"]) == "RayJob"
+
+    @property
+    def suspended(self) -> bool:
+        return bool(self.obj["spec"].get("suspend"))
+
+    @property
+    def queued(self) -> bool:
+        """Whether Kueue decides when it runs."""
+        return bool(label(self.obj, QUEUE))
+
+    @property
+    def cancelled_at(self) -> str:
+        return annotation(self.obj, CANCELLED)
+
+    @property
+    def active(self) -> bool:
+        """Whether Kueue may run it; a Workload made inactive is stopped, and stays so."""
+        return self.workload is None or self.workload["spec"].get("active") is not False
+
+    @property
+    def stays_suspended(self) -> bool:
+        """Whether nobody would let it go once it is suspended: Kueue does, of a run that it makes a Workload for."""
+        if self.workload is None:
+            return not self.queued or not self.kueue
+        return not self.active
+
+    @property
+    def cancelled_and_idle(self) -> bool:
+        """Whether it was cancelled and holds nothing, so that it can be deleted; Kueue may still start it till then."""
+        return bool(self.cancelled_at) and self.holds_nothing
+
+    @property
+    def pods_wanted(self) -> int:
+        """How many pods Kueue has admitted, else how many there are."""
+        sets = (status(self.workload).get("admission") or {}).get("podSetAssignments") or [] if self.workload else []
+        return sum(int(part.get("count") or 0) for part in sets) or len(self.pods or ())
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether no pod and no quota is left of it."""
+        if self.pods:
+            return False
+        if not self.suspended or (self.ray and status(self.obj).get("rayClusterName")):
+            return False
+        return self.workload is None or not is_true(self.workload, "QuotaReserved")
+
+
+def classify(seen: Seen) -> tuple[State, str]:
+    """The run's state, and why it is in it ("" where there is nothing to say)."""
+    state, reason = _finished(seen) or _stopped(seen) or _under_way(seen)
+    if not state.ended:
+        if seen.obj["metadata"].get("deletionTimestamp"):
+            return state, "It is being deleted."
+        if seen.cancelled_at:
+            return state, BEING_CANCELLED
+    return state, reason
+
+
+def restarts(seen: Seen) -> int:
+    """How often the whole run was started again after a failure; what Ray Train restarts by itself is in its log.
+
+    Of heads that a RayJob has lost KubeRay tells the last one only, so they count as one.
+    """
+    now = status(seen.obj)
+    if not seen.ray:
+        return int(now.get("restarts") or 0)
+    ended_badly = now.get("jobDeploymentStatus") == "Failed"
+    return max(0, int(now.get("failed") or 0) - ended_badly) + _head_replaced(seen)
+
+
+def started(seen: Seen) -> str | None:
+    """When its job began, or all its pods were ready (RFC 3339).
+
+    Of a JobSet that was restarted nobody keeps the latter: then it is when Kueue let it go.
+    """
+    if seen.ray:
+        info = status(seen.obj).get("rayJobInfo") or {}
+        return info.get("startTime")
+    ready, admitted = condition(seen.workload, "PodsReady"), condition(seen.workload, "Admitted")
+    if ready is None or not is_true(seen.workload, "Admitted"):
+        return None
+    if ready["status"] == "True" and not restarts(seen):
+        return str(ready.get("lastTransitionTime"))
+    # Not ready, and no longer waiting to be ready for the first time.
+    been_ready = restarts(seen) or ready.get("reason") == "WaitForRecovery" or is_true(seen.workload, "Finished")
+    return str(admitted.get("lastTransitionTime")) if admitted and been_ready else None
+
+
+def ended(seen: Seen) -> str | None:
+    """When it ended (RFC 3339); None while it goes on."""
+    if seen.ray and status(seen.obj).get("endTime"):
+        return str(status(seen.obj)["endTime"])
+    for kind in ("Completed", "Failed"):
+        if not seen.ray and is_true(seen.obj, kind):
+            return str((condition(seen.obj, kind) or {}).get("lastTransitionTime"))
+    return seen.cancelled_at or None
+
+
+def log_tail(seen: Seen) -> list[str]:
+    """The end of a failed Ray job's log, which KubeRay keeps in the object when the pods are gone; else []."""
+    message = str(status(seen.obj).get("message") or "")
+    return message.rstrip("\n").split("\n")[1:] if seen.ray and _LOG in message.split("\n", 1)[0] else []
+
+
+def _finished(seen: Seen) -> tuple[State, str] | None:
+    """What its own controller says of its end."""
+    if not seen.ray:
+        if is_true(seen.obj, "Completed"):
+            return State.SUCCEEDED, ""
+        failed = condition(seen.obj, "Failed")
+        if failed is not None and failed["status"] == "True":
+            return State.FAILED, _job_set_failure(seen, str(failed.get("message") or ""))
+        return None
+    now = status(seen.obj)
+    deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
+    if deployment == "Complete" and job == "SUCCEEDED":
+        return State.SUCCEEDED, ""
+    if deployment in ("Complete", "Failed", "ValidationFailed"):
+        if job == "STOPPED":
+            return State.FAILED, "Its Ray job was stopped, not by launcher cancel."
+        return State.FAILED, _ray_failure(seen)
+    return None
+
+
+def _stopped(seen: Seen) -> tuple[State, str] | None:
+    """What was stopped before its end: by its user, or by Kueue."""
+    if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
+        return State.CANCELLED, annotation(seen.obj, CANCELLED_FOR) or "Cancelled."
+    if seen.queued and not seen.active and seen.holds_nothing:
+        evicted = condition(seen.workload, "Evicted") or {}
+        reason = str(evicted.get("reason") or "")
+        # "Deactivated" is somebody's wish; with an underlying cause, Kueue has given up by itself.
+        if reason.startswith("DeactivatedDueTo"):
+            return State.FAILED, f"Kueue has given it up: {evicted.get('message')}"
+        return State.CANCELLED, "Its Workload was made inactive, not by launcher cancel."
+    return None
+
+
+def _under_way(seen: Seen) -> tuple[State, str]:
+    if seen.queued:
+        waiting = _waiting(seen)
+        if waiting is not None:
+            return waiting
+    elif seen.suspended:
+        return State.QUEUED, "It is suspended, and no queue will start it."
+    return _ray_job(seen) if seen.ray else _job_set(seen)
+
+
+def _head_replaced(seen: Seen) -> bool:
+    """Whether a Ray job lost its head, and was submitted again to a new one, or is about to be.
+
+    KubeRay makes the new head in the same Ray cluster, and counts nothing: what is left of it is that the head was
+    found ready anew after all pods had been ready once, and that the job began about then.
+    """
+    now = status(seen.obj)
+    cluster = {"status": now.get("rayClusterStatus") or {}}
+    head, began = condition(cluster, "HeadPodReady"), (now.get("rayJobInfo") or {}).get("startTime")
+    whole = condition(cluster, "RayClusterProvisioned")
+    if head is None or whole is None or whole["status"] != "True" or not began:
+        return False
+    if head["status"] != "True":
+        return bool(now.get("jobDeploymentStatus") == "Running")
+    ready = parse_time(str(head["lastTransitionTime"]))
+    return ready > parse_time(str(whole["lastTransitionTime"])) and parse_time(str(began)) > ready - _READY_AFTER_START
+
+
+def _waiting(seen: Seen) -> tuple[State, str] | None:
+    """The state that Kueue gives it; None once it is admitted and let go."""
+    workload = seen.workload
+    if workload is None:
+        # A run that is not suspended has been admitted; its Workload may just not have been seen.
+        return (State.QUEUED, _NO_WORKLOAD) if seen.suspended or not status(seen.obj) else None
+    evicted = condition(workload, "Evicted") or {}
+    if evicted.get("status") == "True":
+        preempted = evicted.get("reason") == "Preempted"
+        return (State.PREEMPTED if preempted else State.QUEUED), _eviction(evicted)
+    if is_true(workload, "Admitted"):
+        return None if not seen.suspended else (State.ADMITTED, "Its pods are about to be made.")
+    reserved = condition(workload, "QuotaReserved") or {}
+    if reserved.get("status") == "True":
+        checks = [str(check.get("name")) for check in status(workload).get("admissionChecks") or []]
+        of = f" {', '.join(checks)}" if checks else "s of its queue"
+        return State.QUEUED, f"Its quota is reserved; it waits for the admission check{of}."
+    return State.QUEUED, str(reserved.get("message") or "Kueue has not looked at it yet.")
+
+
+def _job_set(seen: Seen) -> tuple[State, str]:
+    again = condition(seen.obj, "RestartingJobSet") or {}
+    if again.get("status") == "True":
+        return State.RESTARTING, _first_failed(str(again.get("message") or ""))
+    ready = condition(seen.workload, "PodsReady") or {}
+    if ready.get("status") == "True":
+        return State.RUNNING, ""
+    if ready.get("reason") == "WaitForRecovery":
+        return State.RESTARTING, "A pod has failed, and is replaced."
+    if seen.pods is None and not seen.queued:
+        return State.STARTING, ""
+    return _by_pods(seen)
+
+
+def _ray_job(seen: Seen) -> tuple[State, str]:
+    now = status(seen.obj)
+    deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
+    if deployment == "Retrying":
+        return State.RESTARTING, "KubeRay starts it again with a new cluster."
+    if deployment == "Running":
+        cluster = now.get("rayClusterStatus") or {}
+        if is_false({"status": cluster}, "HeadPodReady") and job in ("RUNNING", "Failure"):
+            return State.RESTARTING, "Its Ray head is lost, and is replaced."
+        if job == "Failure":  # KubeRay's word for a dashboard that it could not ask
+            again = bool((now.get("rayJobInfo") or {}).get("startTime"))
+            return (
+                State.RESTARTING if again else State.STARTING
+            ), f"Its Ray head does not answer: {now.get('message')}"
+        if job == "RUNNING":
+            return State.RUNNING, ""
+        return State.STARTING, "Ray is up; the job is about to start."
+    return _by_pods(seen)
+
+
+def _by_pods(seen: Seen) -> tuple[State, str]:
+    """Admitted, and not running: are there pods yet, and how many of them are ready?"""
+    if seen.pods is None:
+        return State.STARTING, "Its pods are starting."
+    if not seen.pods:
+        return State.ADMITTED, "It has no pods yet."
+    ready = sum(is_true(pod, "Ready") for pod in seen.pods)
+    if ready >= seen.pods_wanted and not seen.ray:
+        return State.RUNNING, ""
+    return State.STARTING, f"{ready} of {seen.pods_wanted} pods are ready."
+
+
+def _job_set_failure(seen: Seen, message: str) -> str:
+    """A trainer leaves its sentence as the termination message of its container, while its pod is there."""
+    for pod in seen.pods or []:
+        for container in status(pod).get("containerStatuses") or []:
+            ended = (container.get("state") or {}).get("terminated") or {}
+            if ended.get("exitCode") and (said := last_error(str(ended.get("message") or "").splitlines())):
+                return said
+    if "max number of restarts" in message:
+        return "It failed again, as often as run.maxRestarts allows."
+    return message
+
+
+def _first_failed(message: str) -> str:
+    """The job that JobSet names in brackets, as a sentence; else the message."""
+    match = re.search(r"\(first failed job: ([^)]+)\)", message)
+    return f"The job {match[1]} has failed." if match else message
+
+
+def _eviction(evicted: Object) -> str:
+    """Kueue's message without the UIDs and paths of who took its place, which launcher explain names."""
+    message = str(evicted.get("message") or evicted.get("reason") or "")
+    return re.sub(r" \(UID: [^)]*\)", "", message).partition("; preemptor path:")[0]
+
+
+def _ray_failure(seen: Seen) -> str:
+    now = status(seen.obj)
+    message = str(now.get("message") or "")
+    return last_error(log_tail(seen)) or message.split(", last available logs")[0] or str(now.get("reason") or "")
+
+
+def last_error(lines: Sequence[str]) -> str:
+    """The last "Error: …" line that the trainer wrote, without that word; "" where there is none."""
+    for line in reversed(lines):
+        if match := re.search(r"(?:^|\) )Error: (.+)", line):
+            return match[1].strip()
+    return ""

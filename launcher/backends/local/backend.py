@@ -1,0 +1,506 @@
+"""Runs on this machine: one folder each, and one supervisor process (runner.py) while it goes on.
+
+The folder <home>/runs/<name> is the run: record.json (what the supervisor knows), run.json (the run
+config), log.txt, and what the trainer writes. It is prepared under another name and renamed, so that it
+is there whole or not at all and ten submits at once make one run. Whoever changes a run holds its lock;
+the supervisor holds it for life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import fcntl
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher import paths
+from launcher.backends import resubmit
+from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.local import folder, runner
+from launcher.backends.local.folder import RunFolder
+from launcher.backends.local.origins import origins
+from launcher.backends.local.processes import kill_all, marked
+from launcher.backends.local.record import (
+    CONFIG,
+    ENDED,
+    EVENTS,
+    LOCK,
+    LOG,
+    METRICS,
+    ORIGINS,
+    Record,
+    is_locked,
+    now,
+    read_lines,
+    read_record,
+    write_json,
+    write_record,
+)
+from launcher.config.checks.problems import ERROR, Problem
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError, UsageError
+from launcher.json_object import json_object
+
+if TYPE_CHECKING:
+    from launcher.config.plan import LaunchPlan
+
+# How long to wait for another process that is about to finish with the run's lock.
+_LOCK_SECONDS = 20.0
+_START_SECONDS = 10.0
+# Workers of a local run are processes of a gigabyte each; more than this many for a processor is a mistake.
+_WORKERS_PER_PROCESSOR = 8
+# Each run of a sweep that waits for its turn is a process of some ten megabytes.
+_MOST_OF_A_SWEEP = 100
+_DRAFT, _DELETED = ".new-", ".deleted-"
+
+
+class LocalBackend:
+    """Runs in processes of this machine; see runs.Backend for what each method promises."""
+
+    kind = RunKind.LOCAL
+    where = ""
+    option = ""
+    poll_seconds = 0.1
+    cluster = None
+    stuck_seconds = None
+    max_parallel = 1  # a sweep's runs are made one after another, for each waits for those before it
+
+    def __init__(self, home: Path | None = None) -> None:
+        self.runs = (home or paths.home()) / "runs"
+        self._checked: set[str] = set()
+        self.report_progress: Callable[[str], None] = lambda _: None
+
+    # --- submit ---
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        if len(plans) > _MOST_OF_A_SWEEP:
+            raise LauncherError(
+                f"A sweep of {len(plans)} runs is too large for this machine, where they go one after another; it may "
+                f"have {_MOST_OF_A_SWEEP}."
+            )
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        try:
+            self._preflight(plan, self.config(plan))
+        except LauncherError as error:
+            return [Problem("live.machine", ERROR, error.message, None, None, "")]
+        return []
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        with _sentences(f'The run "{plan.name}" cannot be submitted'):
+            config = self.config(plan)
+            found = folder.find(self.runs, plan.name)
+            if found is None:
+                self._preflight(plan, config)
+                return Preview(
+                    config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.'
+                )
+            resubmit.check_sweep(plan, found.record.sweep)
+            verdict = self._verdict(found, config, accept_changes)
+            if isinstance(verdict, str):
+                return Preview(config, f"{verdict} Would start nothing.")
+            self._preflight(plan, config)
+            return Preview(config, resubmit.would_resume(plan.name, found.record.attempt + 1))
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        with _sentences(f'The run "{plan.name}" cannot be submitted'):
+            config = self.config(plan)
+            checked = False
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while True:
+                found = folder.find(self.runs, plan.name)
+                if found is not None:
+                    resubmit.check_sweep(plan, found.record.sweep)
+                    verdict = self._verdict(found, config, accept_changes)
+                    if isinstance(verdict, str):
+                        return Submission(found.status(), verdict, created=False)
+                if not checked:
+                    self._preflight(plan, config)
+                    checked = True
+                said = self._create(plan, config) if found is None else self._resume(found, plan, config)
+                if said:
+                    return Submission(self._under_way(plan.name), said, created=True)
+                if time.monotonic() > deadline:  # lost a race each time: somebody holds the lock and does nothing
+                    raise LauncherError(f"{self.runs / plan.name / LOCK} is held by another process; try again later.")
+                time.sleep(0.02)
+
+    def _under_way(self, name: str) -> RunStatus:
+        """The status once the supervisor has taken over, so that "started" is true when it is said."""
+        deadline = time.monotonic() + _START_SECONDS
+        while (status := self._known(name)).state is State.QUEUED and not status.reason and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return status
+
+    def config(self, plan: LaunchPlan) -> dict[str, Any]:
+        """The plan's config as this machine runs it: run folders as storage, and absolute paths."""
+        config = copy.deepcopy(dict(plan.config))
+        config["storage"] = {**(config.get("storage") or {}), "mountPath": str(self.runs)}
+        data = config.get("data") or {}
+        for part in (data, data.get("heldOut") or {}):
+            if isinstance(part.get("files"), list):
+                part["files"] = [_absolute(file) for file in part["files"]]
+            elif isinstance(part.get("files"), str) and part["files"]:
+                part["files"] = _absolute(part["files"])
+        tokenizer = data.get("tokenizer") or {}
+        path = tokenizer.get("path")
+        # A name on Hugging Face's hub only looks like a path, and the name of one in MaxText's package is none.
+        is_path = "/" in (path or "") and tokenizer.get("kind") != "huggingface"
+        if path and (is_path or Path(path).expanduser().exists()):
+            tokenizer["path"] = _absolute(path)
+        return config
+
+    def _verdict(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
+        """What a submit of this config finds done already, in a sentence; None where there is work to do."""
+        from launcher.config.plan import config_difference
+
+        difference = config_difference(found.config(), dict(config))
+        return resubmit.verdict(found.record.name, found.status().state, difference, accept_changes=accept_changes)
+
+    def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
+        """Refuse what cannot work, before anything is there that would have to be removed."""
+        command = runner.command_of(config)
+        if command:
+            if shutil.which(command[0]) is None:
+                raise LauncherError(_located(plan, f'run.command: there is no program "{command[0]}" on this machine.'))
+            return
+        most = _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
+        if runner.hosts(config) > most:
+            raise LauncherError(
+                _located(
+                    plan,
+                    f"slice.hosts: {runner.hosts(config)} workers are too many for this machine's"
+                    f" {os.cpu_count()} processors; a local run may have {most}.",
+                )
+            )
+        for module in ("ray", "maxtext"):
+            if importlib.util.find_spec(module) is None:
+                raise LauncherError(
+                    f"This Python ({sys.executable}) lacks {module}, which training on this machine needs.",
+                    'Install it beside the launcher: pip install "slipway[train]".',
+                )
+        text = json.dumps(config, sort_keys=True)
+        if text in self._checked:  # a sweep is previewed as a whole before its first run is made
+            return
+        with tempfile.TemporaryDirectory(prefix="slipway-") as temporary:
+            file = Path(temporary, CONFIG)
+            write_json(file, config)
+            done = subprocess.run(
+                [*runner.trainer_argv(file), "--check"],
+                env={**os.environ, **runner.trainer_env()},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+        if done.returncode == 0:
+            self._checked.add(text)
+            return
+        said = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
+        if not said:
+            raise RuntimeError(f"the trainer's check ended with exit code {done.returncode}:\n{done.stderr}")
+        raise LauncherError(_located(plan, said[-1]))
+
+    def _create(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
+        """Make the run; "" where somebody else was faster."""
+        self.runs.mkdir(parents=True, exist_ok=True)
+        self._tidy()
+        draft = self.runs / f"{_DRAFT}{uuid.uuid4().hex[:12]}"
+        draft.mkdir()
+        try:
+            lock = os.open(draft / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            record = Record(plan.name, plan.namespace, uuid.uuid4().hex, 1, State.QUEUED, now(), **_sweep_of(plan))
+            path = self.runs / plan.name
+            try:
+                write_json(draft / CONFIG, config)
+                write_json(draft / ORIGINS, origins(plan, config))
+                write_record(draft, record)
+                draft.rename(path)
+            except OSError as error:
+                shutil.rmtree(draft, ignore_errors=True)
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    return ""
+                raise
+            self._spawn(path, record, lock)
+        finally:
+            os.close(lock)
+        return f'The run "{plan.name}" was started on this machine.'
+
+    def _resume(self, found: RunFolder, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
+        """Start the next attempt; "" where the run is not as it was found, so that it must be looked at again."""
+        with folder.locked(found.path) as lock:
+            if lock is None or (record := read_record(found.path)) != found.record:
+                return ""
+            self._end_leftovers(record)
+            attempt = record.attempt + 1
+            resumed = replace(
+                Record(record.name, record.namespace, record.id, attempt, State.QUEUED, now()),
+                events_from=folder.size(found.path / EVENTS),
+                sweep=record.sweep,
+                sweep_number=record.sweep_number,
+                sweep_values=record.sweep_values,
+                history=[*record.history, _attempt(found)],
+            )
+            write_json(found.path / CONFIG, config)
+            write_json(found.path / ORIGINS, origins(plan, config))
+            write_record(found.path, resumed)
+            log = found.path / LOG
+            if log.exists():
+                log.rename(found.path / f"log.{record.attempt}.txt")
+            self._spawn(found.path, resumed, lock)
+        return resubmit.resumed(
+            record.name,
+            State(record.state),
+            attempt,
+            checkpoint=found.has_checkpoint,
+            interrupted=found.interrupted,
+        )
+
+    def _spawn(self, path: Path, record: Record, lock: int) -> None:
+        """Start the supervisor; the lock passes to it without being free in between."""
+        # Not the marks of a run inside which this command may be running.
+        env = {key: value for key, value in os.environ.items() if key not in _MARKS}
+        try:
+            with (path / LOG).open("ab") as log:
+                # -I: it needs nothing but the standard library, and nothing of the user's may get in its way.
+                # It forks at once and the first process ends, so that it is nobody's child and no zombie later.
+                subprocess.run(
+                    [sys.executable, "-I", runner.__file__, str(path), str(lock)],
+                    check=False,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=[lock],
+                )
+        except OSError as error:
+            reason = f"Its supervisor could not be started: {error.strerror}."
+            with contextlib.suppress(OSError):
+                write_record(path, replace(record, state=State.FAILED, ended=now(), reason=reason))
+            raise
+
+    # --- reading ---
+
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        statuses = []
+        with _sentences("The runs cannot be listed"):
+            try:
+                names = [entry.name for entry in os.scandir(self.runs) if entry.is_dir()]
+            except FileNotFoundError:
+                return []
+            for name in names:
+                try:
+                    status = self._status(name, sweep)
+                except LauncherError as error:
+                    warn(error.message)
+                else:
+                    statuses += [status] if status else []
+        return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
+
+    def status(self, name: str) -> RunStatus | None:
+        return self._status(name)
+
+    def summary(self, name: str) -> RunStatus | None:
+        return self._status(name)
+
+    def config_of(self, name: str) -> Mapping[str, Any]:
+        return json_object((self.runs / name / CONFIG).read_bytes()) or {}
+
+    def metrics(self, name: str) -> Sequence[dict[str, Any]]:
+        return list(read_lines(self.runs / name / METRICS))
+
+    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
+        raise AssertionError("unreachable")  # stuck_seconds is None
+
+    def _status(self, name: str, sweep: str = "") -> RunStatus | None:
+        """The run's status; None where there is no such run (of that sweep)."""
+        with _sentences(f'The run "{name}" cannot be read'):
+            try:
+                found = folder.find(self.runs, name)
+            except folder.ForeignFolderError:
+                return None
+            return found.status() if found and sweep in ("", found.record.sweep) else None
+
+    def _known(self, name: str) -> RunStatus:
+        status = self.status(name)
+        if status is None:
+            raise LauncherError(f'There is no run "{name}" on this machine.')
+        return status
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        if worker is not None:
+            raise UsageError("A local run has one log for all its workers; leave out --worker.")
+        first = self._known(name)
+        path = Path(first.folder, LOG)
+        rest = b""
+        with contextlib.ExitStack() as stack:
+            file = None
+            while True:
+                # Asked before reading: what was written before the end is read after it.
+                status = self.status(name)
+                over = not follow or status is None or status.state.ended or status.attempt != first.attempt
+                with _sentences(f'The log of "{name}" cannot be read'):
+                    if file is None:
+                        with contextlib.suppress(FileNotFoundError):
+                            file = stack.enter_context(path.open("rb"))
+                    while file is not None and (chunk := file.read(1 << 16)):
+                        *lines, rest = (rest + chunk).split(b"\n")
+                        yield from (line.decode("utf-8", "replace") for line in lines)
+                if over:
+                    break
+                time.sleep(self.poll_seconds)
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+    # --- ending ---
+
+    def cancel(self, name: str) -> RunStatus:
+        with _sentences(f'The run "{name}" cannot be cancelled'):
+            grace = float(os.environ.get("SLIPWAY_GRACE_SECONDS") or runner.GRACE_SECONDS)
+            deadline = time.monotonic() + grace + _LOCK_SECONDS
+            signalled = None
+            while True:
+                found = folder.find(self.runs, name)
+                if found is None:
+                    raise LauncherError(f'There is no run "{name}" on this machine.')
+                record = found.record
+                if record.state in ENDED:
+                    return found.status()
+                if found.interrupted:
+                    self._cancel_interrupted(found)
+                elif record.pid is not None and record.pid != signalled:
+                    if record.host != platform.node():
+                        raise LauncherError(f'The run "{name}" goes on on {record.host}; cancel it there.')
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(record.pid, signal.SIGTERM)
+                    signalled = record.pid
+                if time.monotonic() > deadline:
+                    raise LauncherError(f'The run "{name}" was told to end but has not; its log may say why.')
+                time.sleep(0.02)
+
+    def _cancel_interrupted(self, found: RunFolder) -> None:
+        with folder.locked(found.path) as lock:
+            if lock is not None and read_record(found.path) == found.record:
+                self._end_leftovers(found.record)
+                ended = found.last_sign_of_life
+                record = replace(found.record, state=State.CANCELLED, reason="Cancelled.", ended=ended)
+                write_record(found.path, record)
+
+    def delete(self, name: str) -> None:
+        with _sentences(f'The run "{name}" cannot be deleted'):
+            found = folder.find(self.runs, name)
+            if found is None:
+                raise LauncherError(f'There is no run "{name}" on this machine.')
+            if found.path.is_symlink():
+                raise LauncherError(f"{found.path} is a link; remove it and what it points to by hand.")
+            if found.active:
+                raise LauncherError(f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}")
+            grave = self.runs / f"{_DELETED}{uuid.uuid4().hex[:12]}"
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while True:
+                with folder.locked(found.path) as lock:
+                    if lock is not None and read_record(found.path) == found.record:
+                        self._end_leftovers(found.record)
+                        found.path.rename(grave)
+                        break
+                if time.monotonic() > deadline or not found.path.exists():
+                    raise LauncherError(f'The run "{name}" is in use by another command; try again.')
+                time.sleep(0.02)
+            shutil.rmtree(grave)
+
+    def _end_leftovers(self, record: Record) -> None:
+        if not kill_all(lambda: marked(record.id)):
+            raise LauncherError(
+                f'Processes of the last attempt of "{record.name}" hang in the kernel and cannot be ended: '
+                + ", ".join(map(str, marked(record.id)))
+            )
+
+    def _tidy(self) -> None:
+        """Remove what a command that was killed in the middle of its work has left."""
+        for entry in os.scandir(self.runs):
+            if entry.name.startswith((_DRAFT, _DELETED)):
+                with contextlib.suppress(OSError):
+                    # A moment's grace: a draft has no lock yet right after it was made.
+                    if time.time() - entry.stat().st_mtime > 60 and not is_locked(Path(entry.path, LOCK)):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+
+
+_MARKS = (
+    "SLIPWAY_RUN_ID",
+    "SLIPWAY_RUN_FOLDER",
+    "SLIPWAY_HOST_INDEX",
+    "SLIPWAY_HOSTS",
+    "SLIPWAY_RESTARTS_LEFT",
+    "SPT_NOENV",
+)
+
+
+def _sweep_of(plan: LaunchPlan) -> dict[str, Any]:
+    """What a run's record says of the sweep that it is one of."""
+    if plan.member is None:
+        return {}
+    return {
+        "sweep": plan.member.sweep,
+        "sweep_number": plan.member.number,
+        "sweep_values": dict(plan.member.values),
+    }
+
+
+def _attempt(found: RunFolder) -> dict[str, Any]:
+    """What is kept of an attempt that has ended, once the next begins."""
+    record = found.record
+    return {
+        "attempt": record.attempt,
+        "submitted": record.submitted,
+        "started": record.started,
+        "ended": found.last_sign_of_life if found.interrupted else record.ended,
+        "state": "interrupted" if found.interrupted else str(record.state),
+    }
+
+
+def _located(plan: LaunchPlan, sentence: str) -> str:
+    """The sentence behind file and line of the first key that it names, where the user wrote that."""
+    for match in re.finditer(r"\b[a-z]+(?:\.\w+)+", sentence):
+        origin = plan.values.origins.get(tuple(match[0].split(".")))
+        if origin is not None and not Path(origin.file).is_relative_to(paths.charts_dir()):
+            return f"{origin}: {sentence}"
+    return sentence
+
+
+@contextlib.contextmanager
+def _sentences(what: str) -> Iterator[None]:
+    """Turn what the file system refuses (full, read-only, forbidden) into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        hint = f"Runs are kept in {paths.home()}; SLIPWAY_HOME names another folder."
+        raise LauncherError(f"{what}: {error.strerror or error}{where}.", hint) from error
+
+
+def _absolute(path: str) -> str:
+    if "://" in path:
+        return path
+    return os.path.normpath(Path.cwd() / Path(path).expanduser())

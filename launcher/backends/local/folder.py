@@ -1,0 +1,195 @@
+"""The folder of a local run, as everybody but its supervisor sees it: is it one, who holds it, what does it tell."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.backends import progress
+from launcher.backends.base import RunStatus, State
+from launcher.backends.local import runner
+from launcher.backends.local.record import (
+    CONFIG,
+    ENDED,
+    EVENTS,
+    LOCK,
+    LOG,
+    METRICS,
+    RECORD,
+    Events,
+    Record,
+    RecordError,
+    is_locked,
+    parse_lines,
+    read_events,
+    read_lines,
+    read_record,
+    timestamp,
+)
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
+
+_INTERRUPTED = "Interrupted: its supervisor was killed, or the machine restarted; submit it again to resume it."
+_STARTING = "starting Ray, then loading and compiling the model"
+# Of metrics.jsonl, which may be large, the ends are read: enough for the first losses and the last 20 steps.
+_METRICS_END = 128 << 10
+
+
+class ForeignFolderError(LauncherError):
+    """A folder among the runs that is no run."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's folder with its record, and whether its supervisor lives; all as of one moment."""
+
+    path: Path
+    record: Record
+    alive: bool
+
+    @property
+    def active(self) -> bool:
+        return self.record.state not in ENDED and self.alive
+
+    @property
+    def interrupted(self) -> bool:
+        return self.record.state not in ENDED and not self.alive
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether a step was saved: a folder named by its number (a draft of one has a longer name)."""
+        checkpoints = self.path / "checkpoints"
+        return checkpoints.is_dir() and any(path.name.isdigit() for path in checkpoints.iterdir())
+
+    @property
+    def last_sign_of_life(self) -> str:
+        files = [path for name in (LOG, METRICS, EVENTS, RECORD) if (path := self.path / name).exists()]
+        return timestamp(max(path.stat().st_mtime for path in files))
+
+    def config(self) -> dict[str, Any]:
+        """The run config. Raises LauncherError where it is damaged."""
+        path = self.path / CONFIG
+        try:
+            config = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, FileNotFoundError) as error:
+            raise LauncherError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
+        return config
+
+    def status(self) -> RunStatus:
+        """What record, events and metrics say together."""
+        config = self.config()
+        events = read_events(self.path, self.record.events_from)
+        state, reason = self._state(events)
+        training = not runner.command_of(config)
+        steps = events.steps or ((config.get("train") or {}).get("steps") if training else None)
+        status = RunStatus(
+            name=self.record.name,
+            namespace=self.record.namespace,
+            kind=RunKind.LOCAL,
+            state=state,
+            reason=reason,
+            steps=steps if isinstance(steps, int) and steps > 0 else None,
+            submitted=self.record.submitted,
+            started=self.record.started,
+            ended=self.last_sign_of_life if self.interrupted else self.record.ended,
+            restarts=self.record.restarts + (events.restarts if self.record.state not in ENDED else 0),
+            attempt=self.record.attempt,
+            folder=str(self.path),
+            sweep=self.record.sweep,
+            sweep_values=dict(self.record.sweep_values),
+        )
+        chips = runner.hosts(config) * int((config.get("accelerator") or {}).get("chipsPerHost") or 1)
+        return _with_metrics(status, self.path / METRICS, events.devices or chips)
+
+    def _state(self, events: Events) -> tuple[State, str]:
+        """The run's state and the reason for it: the record's, and of a training what its events say since."""
+        state = State(self.record.state)
+        if self.interrupted:
+            return State.FAILED, _INTERRUPTED
+        if state in (State.STARTING, State.RESTARTING):
+            if events.failing:
+                return State.RESTARTING, events.failure
+            if events.loops:
+                return State.RUNNING, ""
+            if state is State.STARTING:
+                return state, _STARTING
+        return state, self.record.reason
+
+
+def find(runs: Path, name: str) -> RunFolder | None:
+    """The run called `name` among `runs`, or None. Raises LauncherError for a folder that is none of ours."""
+    if not name or name.startswith(".") or "/" in name or "\0" in name:  # what can be no run's name
+        return None
+    path = runs / name
+    try:
+        seen = read_record(path)
+        if seen.state in ENDED or (alive := is_locked(path / LOCK)):
+            return RunFolder(path, seen, alive=True)
+        # It may have ended between the two looks: the record is final before the lock is free.
+        return RunFolder(path, read_record(path), alive=alive)
+    except FileNotFoundError:
+        with contextlib.suppress(FileNotFoundError):
+            if any(path.iterdir()):
+                raise ForeignFolderError(
+                    f"{path} is there, but Slipway did not make it; move it away, or take another name."
+                ) from None
+        return None
+    except RecordError as error:
+        raise LauncherError(str(error)) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int | None]:
+    """The lock of the run in `path` as a file descriptor, or None where somebody else has it or the run is gone."""
+    try:
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Renamed away (deleted) meanwhile, or another one in its place?
+            file = path / LOCK
+            ours = file.exists() and os.path.samestat(file.stat(), os.fstat(lock))
+        except BlockingIOError:
+            ours = False
+        yield lock if ours else None
+    finally:
+        os.close(lock)
+
+
+def size(path: Path) -> int:
+    """A file's bytes; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+# --- metrics.jsonl ----------------------------------------------------------------------------------------------
+
+
+def _with_metrics(status: RunStatus, path: Path, devices: int) -> RunStatus:
+    """What metrics.jsonl tells: step, losses, speed."""
+    head, tail = _ends(path)
+    first, last = progress.of_metrics(head, devices=devices), progress.of_metrics(tail, devices=devices)
+    last = replace(last, loss_first=first.loss_first, eval_loss_first=first.eval_loss_first)
+    return progress.apply(status, last)
+
+
+def _ends(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The first and the last lines of a metrics file; of a small file both are all of it."""
+    total = size(path)
+    if total <= 2 * _METRICS_END:
+        lines = list(read_lines(path))
+        return lines, lines
+    with path.open("rb") as file:
+        head = file.read(_METRICS_END)
+    return list(parse_lines(head)), list(read_lines(path, total - _METRICS_END))

@@ -1,0 +1,37 @@
+"""Where each value of a run was written, for whoever asks later (launcher report)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from launcher import paths
+from launcher.config.values.tree import spell
+
+if TYPE_CHECKING:
+    from launcher.config.plan import LaunchPlan
+
+_ELSEWHERE = ("common", "global")
+
+
+def origins(plan: LaunchPlan, config: Mapping[str, Any]) -> dict[str, str]:
+    """The origin of every key of `config`, by the key as people write it: "mine.yaml:4", "--set 1".
+
+    A chart's default is named by its path among the charts. What is in `config` another value than in the plan was
+    changed for this machine (an absolute path, the folder of runs).
+    """
+    charts = str(paths.charts_dir().parent)
+    found = {}
+    for path, value, origin in plan.values.leaves():
+        if path[0] in _ELSEWHERE:
+            continue
+        text = str(origin).removeprefix(charts).lstrip("/") if origin.file.startswith(charts) else str(origin)
+        changed = _at(config, path) != value
+        found[spell(path)] = f"{text}, made absolute for this machine" if changed else text
+    return found
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree

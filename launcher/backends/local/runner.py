@@ -1,0 +1,401 @@
+"""The supervisor of one local run: `python launcher/backends/local/runner.py FOLDER [LOCK]`, a process of its own.
+
+It starts the run's processes, restarts them when they fail, and ends with nothing of theirs left alive.
+It holds the lock of the run's folder for as long as it lives: that, and not a process id, is how others
+know that the run goes on, so a reused id or a restarted machine never deceives them.
+
+Only the standard library is imported here, and of Slipway what needs no more: it stands beside training for
+days, and must start at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import platform
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # started as a file, where the package may not be installed
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from launcher.backends.local.processes import MARK, descendants, kill_all, marked
+from launcher.backends.local.record import (
+    CONFIG,
+    EVENTS,
+    LOCK,
+    LOG,
+    is_locked,
+    now,
+    read_events,
+    read_record,
+    write_record,
+)
+
+# How long a process may take to end after SIGTERM: enough to write a checkpoint, as Kubernetes gives a pod.
+GRACE_SECONDS = 30.0
+_BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
+# A run of a sweep that waits looks this often whether its turn has come.
+_TURN_SECONDS = 0.5
+# Room for the record of how the run ended, on a disk that it has filled; given back for that.
+_RESERVE, _RESERVE_BYTES = ".reserve", 16 << 10
+_LONGEST_WORD = 1 << 16
+TURN = ".turn"
+"""The file among the runs that is locked by the run of a sweep whose turn it is."""
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+# --- What a run consists of -------------------------------------------------------------------------------------
+
+
+def hosts(config: Mapping[str, Any]) -> int:
+    """How many hosts the run has, over all its slices."""
+    part = config.get("slice") or {}
+    per_slice = (config.get("accelerator") or {}).get("hosts") or part.get("hosts") or 1
+    return int(per_slice) * int(part.get("count") or 1)
+
+
+def command_of(config: Mapping[str, Any]) -> list[str]:
+    """The user's own program, or [] where the run trains."""
+    return [str(word) for word in (config.get("run") or {}).get("command") or []]
+
+
+def trainer_argv(config_file: Path) -> list[str]:
+    # -P: a folder named trainer where the user stands must not be taken for ours.
+    return [sys.executable, "-P", "-m", "trainer", "--config", str(config_file)]
+
+
+def trainer_env() -> dict[str, str]:
+    """What makes the package `trainer` importable where Slipway is a checkout that is not installed."""
+    root = Path(__file__).resolve().parents[3]
+    if root.name in ("site-packages", "dist-packages"):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+class Supervisor:
+    """One attempt of a run, from its first process to its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        self.record = read_record(folder)
+        self.command = command_of(self.config)
+        self.max_restarts = int((self.config.get("run") or {}).get("maxRestarts") or 0)
+        self.grace = float(os.environ.get("SLIPWAY_GRACE_SECONDS") or GRACE_SECONDS)
+        self.alive: dict[int, int] = {}  # process id to host index
+        self.exits: dict[int, int] = {}  # host index to exit code
+        self.cancels = 0
+        self.last_word = (
+            ""  # the sentence that the trainer ended with, which a full disk may have kept from events.jsonl
+        )
+        self._prctl = _prctl()
+        self._wake, wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_cancel)
+        # A closed terminal or ssh session is no reason to end.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if self._prctl:
+            # Orphans of the run (Ray's processes among them) become our children instead of init's.
+            self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+    def run(self) -> None:
+        try:
+            (self.folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
+        except OSError:  # a disk that is full already; whoever writes next tells of it
+            with contextlib.suppress(OSError):
+                (self.folder / _RESERVE).unlink(missing_ok=True)
+        self._note(pid=os.getpid(), host=platform.node())
+        with contextlib.ExitStack() as turn:
+            if self.record.sweep and not self._take_turn(turn):
+                return self._end("cancelled", None, "Cancelled.")
+            self._note(started=now(), reason="")
+            return self._run()
+
+    def _take_turn(self, turn: contextlib.ExitStack) -> bool:
+        """Wait until it is this run's turn, which lasts as long as `turn` is open; False where it is cancelled first.
+
+        The runs of sweeps go one after another on this machine, those of one sweep in their order: first the earlier
+        ones have to end, whose locks tell it, then whichever run has the turn.
+        """
+        runs, sweep = self.folder.parent, self.record.sweep
+        earlier = [f"{sweep}-{number}" for number in range(self.record.sweep_number - 1, 0, -1)]
+        for name in earlier:
+            while not self.cancels and is_locked(runs / name / LOCK):
+                self._wait_for(f"It waits for {name}, which comes before it in the sweep.")
+        # Never removed: all that wait must mean the same file.
+        file = os.open(runs / TURN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        turn.callback(os.close, file)
+        while not self.cancels:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait_for("It waits for another run of a sweep on this machine.")
+            else:
+                return True
+        return False
+
+    def _wait_for(self, reason: str) -> None:
+        if self.record.reason != reason:
+            self._note(reason=reason)
+        self._wait(time.monotonic() + _TURN_SECONDS)
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            code, what = self._once()
+            events = read_events(self.folder, self.record.events_from)
+            restarts = self.record.restarts + events.restarts
+            self.record = replace(self.record, restarts=restarts)
+            if self.cancels:
+                return self._end("cancelled", code, "Cancelled.")
+            if code == 0:
+                return self._end("succeeded", 0, "")
+            reason = self.last_word or events.error or what
+            # Nothing mends a config that can never work (the trainer's 2) or a program that is not there.
+            final = code in (126, 127) or (code == 2 and not self.command)
+            if final or restarts >= self.max_restarts:
+                return self._end("failed", code, reason)
+            self._say(f"{what} Restart {restarts + 1} of {self.max_restarts}.")
+            self._note(state="restarting", restarts=restarts + 1, events_from=self._events_size(), reason=reason)
+            again = time.monotonic() + min(_BACKOFF_SECONDS * 2**failures, _LONGEST_BACKOFF)
+            while not self.cancels and time.monotonic() < again:
+                self._wait(again)
+            failures += 1
+            if self.cancels:
+                return self._end("cancelled", code, "Cancelled.")
+
+    def _once(self) -> tuple[int, str]:
+        """Run all the processes to their end: the exit code that counts, and a sentence about it."""
+        self.exits, self.last_word = {}, ""
+        word, self._word = os.pipe()
+        try:
+            return self._all_to_their_end()
+        finally:
+            os.close(self._word)
+            os.set_blocking(word, False)
+            with contextlib.suppress(BlockingIOError):  # a process that hangs in the kernel may hold the other end
+                self.last_word = os.read(word, _LONGEST_WORD).decode(errors="replace")
+            os.close(word)
+
+    def _all_to_their_end(self) -> tuple[int, str]:
+        total = hosts(self.config) if self.command else 1
+        failed: int | None = None
+        try:
+            for index in range(total):
+                self._start(index, total)
+            # Said once it is true. Of a training, the trainer's events tell when it runs.
+            if self.command:
+                self._note(state="running", reason="")
+            elif self.record.state != "restarting":
+                self._note(state="starting")
+            while self.alive and failed is None and not self.cancels:
+                self._wait(None)
+                failed = next((index for index, code in self.exits.items() if code != 0), None)
+        except OSError as error:
+            self._stop()
+            program = self.command[0] if self.command else sys.executable
+            return 127, f'The program "{program}" cannot be started: {error.strerror}.'
+        self._stop()
+        if failed is None:
+            return next((code for code in self.exits.values() if code != 0), 0), ""
+        code = self.exits[failed]
+        who = "The trainer" if not self.command else "The command" + (f" on host {failed}" if total > 1 else "")
+        return code, f"{who} {_how_it_ended(code)}."
+
+    def _start(self, index: int, total: int) -> None:
+        env = dict(os.environ)
+        env |= {key: str(value) for key, value in ((self.config.get("worker") or {}).get("env") or {}).items()}
+        env |= {
+            MARK: self.record.id,
+            # Without it a process that sets its own title (Ray's workers) wipes the mark out of /proc.
+            "SPT_NOENV": "1",
+            "SLIPWAY_RUN_FOLDER": str(self.folder),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self.command:
+            argv = self.command
+            env |= {"SLIPWAY_HOST_INDEX": str(index), "SLIPWAY_HOSTS": str(total)}
+        else:
+            argv = trainer_argv(self.folder / CONFIG)
+            env |= trainer_env()
+            env["SLIPWAY_RESTARTS_LEFT"] = str(max(0, self.max_restarts - self.record.restarts))
+            env["SLIPWAY_GRACE_SECONDS"] = str(self.grace)
+            env["SLIPWAY_LAST_WORD"] = str(self._word)
+        prctl, parent = self._prctl, os.getpid()
+
+        def die_with_us() -> None:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            if prctl:
+                prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != parent:  # we died before the line above
+                    os._exit(1)
+
+        with (self.folder / LOG).open("ab") as log:
+            process = subprocess.Popen(
+                argv,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                pass_fds=() if self.command else (self._word,),
+                preexec_fn=die_with_us,  # safe: this process has one thread
+            )
+        self.alive[process.pid] = index
+        process.returncode = 0  # reaped by _reap, with the orphans; Popen must not wait for it too
+
+    def _stop(self) -> None:
+        """End all that is left of the run: politely, and after the grace by force."""
+        cancels = self.cancels
+        for pid in self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                # The trainer has its workers write one more checkpoint, for which Ray, of its group, is to stay.
+                (os.killpg if self.command else os.kill)(pid, signal.SIGTERM)
+        deadline = time.monotonic() + self.grace
+        while self.alive and time.monotonic() < deadline and self.cancels <= max(cancels, 1):
+            self._wait(deadline)
+        for pid in self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        if not kill_all(lambda: {*descendants(os.getpid()), *marked(self.record.id)}, self._reap):
+            self._say("Some processes of the run do not end; they hang in the kernel.")
+        self._reap()
+        self.alive.clear()
+
+    def _on_cancel(self, *_: object) -> None:
+        self.cancels += 1
+
+    def _wait(self, deadline: float | None) -> None:
+        """Until a child of ours ends, a signal comes, or the deadline passes; may return early."""
+        if self._reap():
+            return
+        # A signal that came since the caller looked has left its byte in the pipe, so it cannot be missed.
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        select.select([self._wake], [], [], left)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        self._reap()
+
+    def _reap(self) -> bool:
+        """Take note of what has ended; True if a process of ours was among it."""
+        ours = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return ours
+            if pid == 0:
+                return ours
+            if pid in self.alive:
+                self.exits[self.alive.pop(pid)] = os.waitstatus_to_exitcode(status)
+                ours = True
+
+    def _events_size(self) -> int:
+        try:
+            return (self.folder / EVENTS).stat().st_size
+        except OSError:
+            return 0
+
+    def _note(self, **changes: Any) -> None:
+        """Bring the record up to date. A full disk must not end the training; the end is written by force."""
+        self.record = replace(self.record, **changes)
+        try:
+            self._write()
+        except OSError as error:
+            self._say(f"The record cannot be written: {error.strerror}.")
+
+    def _end(self, state: str, code: int | None, reason: str) -> None:
+        if reason and state == "failed":
+            self._say(reason)
+        self.record = replace(self.record, state=state, exit_code=code, reason=reason, ended=now())
+        for pause in (0.5, 5.0, 30.0, 0.0):
+            try:
+                self._write()
+                break
+            except OSError:
+                time.sleep(pause)
+        with contextlib.suppress(OSError):
+            (self.folder / _RESERVE).unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        try:
+            write_record(self.folder, self.record)
+        except OSError as error:
+            reserve = self.folder / _RESERVE
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not reserve.exists():
+                raise
+            reserve.unlink()
+            write_record(self.folder, self.record)
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
+            log.write(f"[launcher] {text}\n")
+
+
+def _prctl() -> Callable[[int, int], int] | None:
+    if sys.platform != "linux":
+        return None
+    function = ctypes.CDLL(None, use_errno=True).prctl
+    return lambda option, value: int(function(option, value, 0, 0, 0))
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`FOLDER`: supervise its run; with `LOCK`, a descriptor that holds its lock, in the background."""
+    folder = Path(arguments[0])
+    if len(arguments) > 1:
+        if os.fork():
+            os._exit(0)  # whoever started us waits for this, and has no child left then
+        lock = int(arguments[1])
+        os.set_inheritable(lock, False)
+    else:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"{folder} has a supervisor already.\n")
+            return 1
+    supervisor = None
+    try:
+        supervisor = Supervisor(folder)
+        supervisor.run()
+    except BaseException as error:
+        # A bug of ours: its traceback belongs into the log, the run must not look alive or merely interrupted.
+        with (folder / LOG).open("a", encoding="utf-8") as log:
+            traceback.print_exc(file=log)
+        record = supervisor.record if supervisor else read_record(folder)
+        if supervisor:
+            kill_all(lambda: descendants(os.getpid()), supervisor._reap)
+        reason = f"A bug in Slipway's supervisor ({type(error).__name__}: {error}); the log holds its traceback."
+        write_record(folder, replace(record, state="failed", ended=now(), reason=reason))
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

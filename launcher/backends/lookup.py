@@ -1,0 +1,279 @@
+"""Which runs and sweeps there are, and which backend answers for a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
+from launcher.k8s.kubeconfig import NoCluster
+from launcher.k8s.target import ANYWHERE, Place
+
+if TYPE_CHECKING:
+    from launcher.backends.base import Backend, RunStatus
+    from launcher.backends.kubernetes.backend import Preflight
+    from launcher.backends.sweeps.sweep import Sweep
+    from launcher.config.plan import LaunchPlan
+
+# The backends of a place, and what is in the way of speaking to its cluster.
+type Reachable = tuple[list[Backend], LauncherError | None]
+# What can be the name of a run (a label in DNS), so that nothing else gets into a path.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.IGNORECASE)
+
+
+class NoSuchRun(LauncherError):
+    """No run, and no sweep, has the name."""
+
+
+def backends(place: Place = ANYWHERE) -> list[Backend]:
+    """Every kind of run that can be looked at from here.
+
+    Raises LauncherError where a cluster is meant, and there is no way to speak to it.
+    """
+    found, refusal = _backends(place)
+    if refusal is not None:
+        raise refusal
+    return found
+
+
+def _backends(place: Place) -> Reachable:
+    """The same, and what is in the way of speaking to the cluster: no reason not to look at this machine's runs."""
+    found: list[Backend] = []
+    if place.here:
+        from launcher.backends.local.backend import LocalBackend
+
+        found = [LocalBackend()]
+    if not place.meant:
+        return found, None
+    from launcher.backends.kubernetes.backend import KubeBackend
+    from launcher.backends.ray_cluster.backend import StandingBackend
+
+    try:
+        cluster = place.cluster()
+    except LauncherError as error:
+        return found, error
+    kinds = (KubeBackend(cluster, everywhere=place.everywhere), StandingBackend(cluster, everywhere=place.everywhere))
+    return [*found, *kinds], None
+
+
+def _ask_each[Answer](
+    everywhere: Sequence[Backend], ask: Callable[[Backend], Answer]
+) -> list[tuple[Backend, Answer | LauncherError]]:
+    """Each backend with its answer, or with what it refused with; they are asked at the same time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def answer(backend: Backend) -> tuple[Backend, Answer | LauncherError]:
+        try:
+            return backend, ask(backend)
+        except LauncherError as error:
+            return backend, error
+
+    with ThreadPoolExecutor(max(1, len(everywhere))) as pool:
+        return list(pool.map(answer, everywhere))
+
+
+def backend_for(plan: LaunchPlan, place: Place, preflight: Preflight) -> Backend:
+    """The backend for a run of the plan's kind. Raises LauncherError if `place` and the plan name two places.
+
+    The backend calls `preflight` before it creates a run that has an object of its own.
+    """
+    if plan.kind is RunKind.LOCAL:
+        if not place.here:
+            raise LauncherError("run.kind is local: the run goes to this machine; leave out --context and --namespace.")
+        from launcher.backends.local.backend import LocalBackend
+
+        return LocalBackend()
+    if place.local:
+        raise LauncherError(
+            f"run.kind is {plan.kind}: the run goes to a cluster; leave out --local, or use --set run.kind=local."
+        )
+    team = plan.config["team"]
+    named = team["namespace"] or team["name"]
+    if named and place.namespace not in (None, named):
+        raise LauncherError(
+            f"The values put the run into the namespace {named} (team), and --namespace says {place.namespace}.",
+            "Leave out --namespace, or change team.namespace.",
+        )
+    try:
+        cluster = replace(place, namespace=named or place.namespace).cluster()
+    except NoCluster as error:
+        raise NoCluster(error.message, f"{error.hint} For this machine: --set run.kind=local.") from error
+    if plan.kind is RunKind.RAY_CLUSTER:
+        from launcher.backends.ray_cluster.backend import StandingBackend
+
+        return StandingBackend(cluster)
+    from launcher.backends.kubernetes.backend import KubeBackend
+
+    return KubeBackend(cluster, preflight=preflight)
+
+
+def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
+    """The run called `name` (or "run/NAME") and the backend that answers for it.
+
+    A run that is found counts, whatever is wrong with the other places; where none is, one that could not be asked is
+    an error, for it may have the run.
+    """
+    bare = name.removeprefix("run/")
+    found = find_run(bare, place)
+    if found is None:
+        raise no_run(bare, place)
+    return found
+
+
+def find_run(
+    name: str, place: Place, *, summary: bool = False, there: Reachable | None = None
+) -> tuple[Backend, RunStatus] | None:
+    """`find`, but None where there is no such run; with `summary`, without the fields that take more requests."""
+    if not _NAME.fullmatch(name):
+        return None
+    everywhere, refusal = there or _backends(place)
+
+    def look(backend: Backend) -> RunStatus | None:
+        return backend.summary(name) if summary else backend.status(name)
+
+    found, refusals = [], [refusal] if refusal is not None else []
+    for backend, answer in _ask_each(everywhere, look):
+        if isinstance(answer, LauncherError):
+            refusals.append(answer)
+        elif answer is not None:
+            found.append((backend, answer))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = " and ".join(f"{status.kind} ({status.folder})" for _, status in found)
+        raise LauncherError(
+            f'There are several runs "{name}": {places}.',
+            "--local means this machine's, --namespace or --context a cluster's.",
+        )
+    if refusal is not None and place.here and len(refusals) == 1:
+        raise LauncherError(f'There is no run "{name}" on this machine. {refusal.message}', refusal.hint) from refusal
+    if refusals:
+        raise refusals[0]
+    return None
+
+
+def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sweep]:
+    """The run or the sweep called `name`, and the backend that answers for it.
+
+    "run/NAME" and "sweep/NAME" say which is meant. Raises LauncherError where there are both, or neither.
+    """
+    kind, slash, bare = name.partition("/")
+    if slash and kind == "run":
+        return find(bare, place)
+    if slash and kind == "sweep":
+        found = _sweeps_called(bare, place, strict=True)
+        if not found:
+            raise LauncherError(f'There is no sweep "{bare}"{_looked(place)}.', "launcher list shows all runs.")
+        return _only(bare, found)
+
+    from concurrent.futures import ThreadPoolExecutor
+
+    there = _backends(place)  # with one kubeconfig read, and connections that serve both
+    with ThreadPoolExecutor(1) as pool:  # at the same time: this is the first thing that most verbs do
+        asked = pool.submit(_sweeps_called, name, place, there=there)
+        try:
+            run = find_run(name, place, there=there)
+        except LauncherError:
+            run = None
+            if not asked.result():  # a sweep of this machine is found where the cluster does not answer, too
+                raise
+        found = asked.result()
+    if run is None:
+        if not found:
+            raise no_run(name, place)
+        return _only(name, found)
+    if found:
+        from launcher.backends.sweeps import sweep as sweeps
+
+        raise LauncherError(
+            f'There are a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}).',
+            f"run/{name} means the run, sweep/{name} the sweep.",
+        )
+    return run
+
+
+def list_runs(
+    warn: Callable[[str], None] = lambda _: None, *, place: Place = ANYWHERE, sweep: str = ""
+) -> list[RunStatus]:
+    """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, each once.
+
+    `sweep`: only the runs of the sweep of that name. Raises LauncherError where a cluster alone is asked, and does not
+    answer.
+    """
+    said: set[str] = set()
+
+    def once(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            warn(sentence)
+
+    everywhere, refusal = _backends(place)
+    asked = _ask_each(everywhere, lambda backend: backend.list(once, sweep=sweep))
+    answered = [(backend, answer) for backend, answer in asked if not isinstance(answer, LauncherError)]
+    refusals = [answer for _, answer in asked if isinstance(answer, LauncherError)]
+    refusals += [refusal] if refusal is not None else []
+    if refusals and not (answered and place.here):
+        raise refusals[0]
+    nowhere_else = not any(backend.where for backend, _ in answered)
+    for refused in refusals:
+        once(f"{refused.message} Only this machine was looked at." if nowhere_else else refused.message)
+    runs = [run for _, found in answered for run in found]
+    return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
+
+
+def _sweeps_called(
+    name: str, place: Place, *, strict: bool = False, there: Reachable | None = None
+) -> list[tuple[Backend, Sweep]]:
+    """The sweeps of that name. A cluster that does not answer, or tells this user nothing, has none; where nothing else
+    has one, that is an error if `strict`."""
+    from launcher.backends.sweeps import sweep as sweeps
+
+    everywhere, refusal = there or _backends(place)
+    found = []
+    for backend, answer in _ask_each(everywhere, lambda backend: sweeps.look(name, backend)):
+        if isinstance(answer, LauncherError):
+            refusal = answer
+        elif answer is not None:
+            found.append((backend, answer))
+    if strict and refusal is not None and not found:
+        raise refusal
+    return found
+
+
+def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, Sweep]:
+    if len(found) > 1:
+        places = " and ".join(f"{sweep.runs[0].kind} ({backend.where or 'this machine'})" for backend, sweep in found)
+        raise LauncherError(
+            f'There are several sweeps "{name}": {places}.',
+            "--local means this machine's, --namespace or --context a cluster's.",
+        )
+    return found[0]
+
+
+def _looked(place: Place) -> str:
+    """Where a name was looked for, as the end of a sentence."""
+    looked = f" in the {place.cluster().where}" if place.there else " on this machine"
+    return f" on this machine, or{looked}" if place.here and place.there else looked
+
+
+def no_run(name: str, place: Place) -> NoSuchRun:
+    from difflib import get_close_matches
+
+    from launcher.backends.sweeps import sweep as sweeps
+
+    for _, sweep in _sweeps_called(name, place):
+        return NoSuchRun(
+            f'"{name}" is a sweep; this takes one of its runs: {sweeps.range_of(sweep)}.',
+            f"launcher status {name} shows them.",
+        )
+    names = [status.name for status in list_runs(place=place)]
+    near = get_close_matches(name, names, n=1)
+    guess = f' Did you mean "{near[0]}"?' if near else ""
+    looked = _looked(place)
+    elsewhere = " -n NAMESPACE looks in another namespace." if place.there else ""
+    return NoSuchRun(
+        f'There is no run "{name}"{looked}.{guess}', f"launcher list shows the runs that there are.{elsewhere}"
+    )

@@ -1,0 +1,126 @@
+"""A run's attempts as jobs of Ray: what their metadata hold, and what a job's status and log make of the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from launcher.backends import progress
+from launcher.backends.base import State
+from launcher.backends.local.record import timestamp
+from launcher.backends.progress import Progress
+from launcher.backends.ray_cluster.jobs import Job, RayJobs
+from launcher.errors import LauncherError
+
+if TYPE_CHECKING:
+    from launcher.config.plan import LaunchPlan
+
+# Keys of a job's metadata.
+RUN, ATTEMPT, CONFIG = "slipway.dev/run", "slipway.dev/attempt", "slipway.dev/run-config"
+TEAM, SWEEP, SWEEP_VALUES, DIGEST, SUBMISSION = (
+    "slipway.dev/team",
+    "slipway.dev/sweep",
+    "slipway.dev/sweep-values",
+    "slipway.dev/digest",
+    "slipway.dev/submission",
+)
+ENTRYPOINT = f"python -m trainer --job-config {CONFIG}"
+# Ray hands a job's metadata to its driver in one environment variable, of which Linux takes 128 KiB.
+_METADATA_LIMIT = 120_000
+_STARTING = "starting the driver, then loading and compiling the model"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run's newest attempt: the job, and the cluster that has it."""
+
+    jobs: RayJobs
+    job: Job
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self.job.get("metadata") or {}
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata[RUN])
+
+    @property
+    def attempt(self) -> int:
+        return int(self.metadata[ATTEMPT])
+
+    @property
+    def id(self) -> str:
+        return str(self.job["submission_id"])
+
+    def config(self) -> dict[str, Any]:
+        return dict(json.loads(self.metadata.get(CONFIG) or "{}"))
+
+
+def newest_attempts(jobs: RayJobs) -> dict[str, Found]:
+    """The newest attempt of each run that the cluster knows, by name; jobs that are not the launcher's are left out."""
+    newest: dict[str, Found] = {}
+    for job in jobs.list():
+        metadata = job.get("metadata") or {}
+        if RUN not in metadata or not str(metadata.get(ATTEMPT)).isdigit() or CONFIG not in metadata:
+            continue
+        found = Found(jobs, job)
+        before = newest.get(found.name)
+        if before is None or found.attempt > before.attempt:
+            newest[found.name] = found
+    return newest
+
+
+def metadata_of(plan: LaunchPlan, attempt: int) -> dict[str, str]:
+    """The job's metadata. Raises LauncherError where the run config is too large for them."""
+    text = json.dumps(plan.config, ensure_ascii=False, separators=(",", ":"))
+    labels = {
+        RUN: plan.name,
+        ATTEMPT: str(attempt),
+        TEAM: str((plan.config.get("team") or {}).get("name") or ""),
+        DIGEST: hashlib.sha256(text.encode()).hexdigest()[:16],
+        SUBMISSION: uuid.uuid4().hex,
+        CONFIG: text,
+    }
+    if plan.member is not None:
+        labels[SWEEP] = plan.member.sweep
+        labels[SWEEP_VALUES] = json.dumps(dict(plan.member.values), ensure_ascii=False)
+    if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
+        raise LauncherError(
+            "train, data: the run config is too large for a job of Ray, which takes 128 KiB with its quotes escaped; "
+            "name files by folders and globs."
+        )
+    return labels
+
+
+def classify(job: Job, known: Progress) -> tuple[State, str]:
+    """State and reason of a run: of its job as Ray's API tells it, and of what its log has told."""
+    match job["status"]:
+        case "PENDING":
+            return State.QUEUED, "Ray is about to start its driver"
+        case "SUCCEEDED":
+            return State.SUCCEEDED, ""
+        case "STOPPED":
+            return State.CANCELLED, "Cancelled."
+        case "FAILED":
+            return State.FAILED, known.reason or _failure(str(job.get("message") or ""))
+    if known.failing:
+        return State.RESTARTING, known.failure
+    return (State.RUNNING, "") if known.loops else (State.STARTING, _STARTING)
+
+
+def _failure(message: str) -> str:
+    """Why a job failed, from Ray's message: what became of the driver, and then the driver's last lines."""
+    if "No module named trainer" in message:
+        return "The image of the Ray cluster has no trainer in it; install the cluster with Slipway's image."
+    lines = message.strip().splitlines()
+    told = progress.read(lines, steps=None, devices=1).reason
+    return told or (lines[0] if lines else "Ray does not say why.")
+
+
+def time_of(milliseconds: object) -> str | None:
+    return timestamp(int(str(milliseconds)) / 1000) if milliseconds else None

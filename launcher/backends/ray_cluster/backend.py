@@ -1,0 +1,375 @@
+"""Runs as jobs of a standing Ray cluster, charts/ray-cluster's, which is there before and after them.
+
+A run's attempt is one job, whose submission id is its name and number: Ray takes an id once, so ten submits at once
+make one run, and one whose answer was lost can be repeated. The job's metadata hold the run config, for the trainer
+and for whoever submits the name again. Ray keeps jobs in its head's memory: with the head they go, and what
+stays of the run is its folder.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from launcher.backends import progress, resubmit
+from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.progress import Progress
+from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.backends.ray_cluster import logs as standing_logs
+from launcher.backends.ray_cluster.attempts import (
+    ENTRYPOINT,
+    RUN,
+    SUBMISSION,
+    SWEEP,
+    SWEEP_VALUES,
+    TEAM,
+    Found,
+    classify,
+    metadata_of,
+    newest_attempts,
+    time_of,
+)
+from launcher.backends.ray_cluster.clusters import StandingCluster
+from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
+from launcher.config.checks.problems import ERROR, WARNING, Problem
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
+from launcher.k8s import objects
+from launcher.k8s.client import Cluster, ClusterError, Forbidden, Unreachable
+from launcher.k8s.objects import Object
+
+if TYPE_CHECKING:
+    from launcher.config.plan import LaunchPlan
+
+_RACES = 20
+_TAIL_LINES = 1000
+_LISTED_TAILS = 20
+_STOP_SECONDS = 60.0
+
+
+class StandingBackend:
+    """Runs in the standing Ray clusters of a namespace; see runs.Backend for what each method promises."""
+
+    stuck_seconds = None
+    max_parallel = 1  # Ray starts the jobs of a sweep in the order in which it gets them
+
+    def __init__(self, cluster: Cluster, *, everywhere: bool = False, poll_seconds: float = 2.0) -> None:
+        self.cluster = cluster
+        self.everywhere = everywhere  # `list` shows all namespaces
+        self.poll_seconds = poll_seconds
+        self.report_progress: Callable[[str], None] = lambda _: None
+        self._readers: dict[str, progress.Reader] = {}
+        self._read: set[str] = set()  # jobs that had ended when their log was read: it does not change any more
+        self._seen: dict[str, Found] = {}
+
+    @property
+    def where(self) -> str:
+        return self.cluster.where
+
+    @property
+    def option(self) -> str:
+        return self.cluster.option
+
+    # --- submit ---
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        """Nothing: jobs share nothing but their cluster."""
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        try:
+            target, _, note = self._target(plan)
+            ray_clusters.check_fit(target, plan.config)
+        except LauncherError as error:
+            return [Problem("live.cluster", ERROR, " ".join([error.message, error.hint]), None, None, "run.cluster")]
+        return [Problem("live.cluster", WARNING, note.strip(), None, None, "run.cluster")] if note else []
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        target, jobs, note = self._target(plan)
+        metadata_of(plan, 1)
+        found = self._find(plan.name, first=jobs)
+        if found is None:
+            ray_clusters.check_fit(target, plan.config)
+            return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.where}.{note}')
+        verdict = self._verdict(found, plan, accept_changes)
+        if verdict is not None:
+            return Preview(plan.config, f"{verdict} Would start nothing.")
+        ray_clusters.check_fit(target, plan.config)
+        return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + note)
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        target, jobs, note = self._target(plan)
+        for _ in range(_RACES):
+            found = self._find(plan.name, first=jobs)
+            attempt, said = 1, f'The run "{plan.name}" was submitted to {jobs.head.where}.'
+            if found is not None:
+                verdict = self._verdict(found, plan, accept_changes)
+                if verdict is not None:
+                    return Submission(self._status(found), verdict, created=False)
+                attempt = found.attempt + 1
+                said = resubmit.resumed(plan.name, self._status(found).state, attempt, checkpoint=None)
+            ray_clusters.check_fit(target, plan.config)
+            made = self._create(jobs, plan, attempt, found)
+            if made is not None:
+                return Submission(self._status(made), said + note, created=True)
+        raise LauncherError(
+            f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
+        )
+
+    def _target(self, plan: LaunchPlan) -> tuple[Object, RayJobs, str]:
+        """The plan's cluster, ready to take a job; and what there is to note, a sentence with a space before it."""
+        target = ray_clusters.named(self.cluster, str(plan.config["run"]["cluster"]))
+        ray_clusters.check_ready(target, self.option)
+        jobs = self._jobs(target)
+        runs, wanted = jobs.version(), str(plan.config["image"]["rayVersion"])
+        if runs == wanted:
+            return target, jobs, ""
+        return target, jobs, f" Note: the cluster has Ray {runs}, and image.rayVersion says {wanted}."
+
+    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: Found | None) -> Found | None:
+        """Start the attempt after `before`; None where somebody else was faster."""
+        submission, metadata = f"{plan.name}-{attempt}", metadata_of(plan, attempt)
+        if before is not None:  # one of a sweep stays that, submitted by itself too
+            kept = {key: before.metadata[key] for key in (SWEEP, SWEEP_VALUES) if key in before.metadata}
+            metadata = {**kept, **metadata}
+        try:
+            if not jobs.submit(submission, ENTRYPOINT, metadata):
+                return None
+        except Unreachable:
+            # Did it arrive, with only the answer lost? An id is taken once, so looking is enough.
+            job = jobs.get(submission)
+            if job is None or (job.get("metadata") or {}).get(SUBMISSION) != metadata[SUBMISSION]:
+                raise
+        job = jobs.get(submission)
+        return None if job is None else Found(jobs, job)
+
+    def _verdict(self, found: Found, plan: LaunchPlan, accept_changes: bool) -> str | None:
+        from launcher.config.plan import config_difference
+
+        resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.option)
+        state, difference = self._status(found).state, config_difference(found.config(), plan.config)
+        where = self.option
+        return resubmit.verdict(plan.name, state, difference, accept_changes=accept_changes, where=where)
+
+    # --- reading ---
+
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        newest: list[Found] = []
+        try:
+            standing = ray_clusters.all_standing(self.cluster, everywhere=self.everywhere)
+        except Forbidden as error:
+            warn(error.message)
+            return []
+        for ray_cluster in standing:
+            try:
+                newest += newest_attempts(self._jobs(ray_cluster)).values()
+            except LauncherError as error:
+                warn(error.message)
+        newest = [found for found in newest if sweep in ("", found.metadata.get(SWEEP, ""))]
+        newest.sort(key=lambda found: int(found.job.get("start_time") or 0), reverse=True)
+        statuses = []
+        for number, found in enumerate(newest):
+            active = found.job["status"] not in ENDED
+            statuses.append(self._status(found, read=active or number < _LISTED_TAILS, whole=False))
+        return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
+
+    def status(self, name: str) -> RunStatus | None:
+        seen = self._seen.get(name)
+        if seen is not None and seen.job["status"] not in ENDED:  # followed: one job is asked for, not all of them
+            job = seen.jobs.get(seen.id)
+            if job is not None:
+                return self._status(Found(seen.jobs, job))
+        found = self._find(name)
+        if found is not None:
+            return self._status(found)
+        if seen is not None:
+            raise LauncherError(
+                f'The run "{name}" is not known any more in {seen.jobs.head.where}: its record was deleted, or the '
+                "head has started anew, and Ray forgets its jobs with it.",
+                f"Submitting it again goes on from its last checkpoint in {self._folder(seen)}.",
+            )
+        return None
+
+    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+        found = self._known(name)
+        lines = standing_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
+        return lines if worker is None else standing_logs.of_worker(lines, worker)
+
+    def clusters(self, name: str | None = None) -> Sequence[StandingCluster]:
+        """The namespace's standing Ray clusters (or the one of that name), each with its pods and its runs."""
+        found = ray_clusters.all_standing(self.cluster)
+        described = []
+        for ray_cluster in found:
+            if name in (None, objects.name(ray_cluster)):
+                described.append(ray_clusters.describe(self.cluster, ray_cluster, runs=self._runs(ray_cluster)))
+        return described
+
+    def summary(self, name: str) -> RunStatus | None:
+        return self.status(name)
+
+    def metrics(self, name: str) -> Sequence[dict[str, Any]]:
+        return list(progress.metrics(self.logs(name, follow=False, worker=None)))
+
+    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
+        raise AssertionError("unreachable")  # stuck_seconds is None
+
+    def config_of(self, name: str) -> dict[str, Any]:
+        """The run config of a run; {} where there is no such run."""
+        found = self._find(name)
+        return {} if found is None else found.config()
+
+    def cluster_of(self, name: str) -> str | None:
+        """The name of the Ray cluster that has the run, None where there is no such run."""
+        found = self._find(name)
+        return None if found is None else found.jobs.head.name
+
+    def _runs(self, ray_cluster: Object) -> Sequence[str] | None:
+        """The names of the runs that go on there; None where Ray cannot be asked: the cluster is shown all the same."""
+        try:
+            found = newest_attempts(self._jobs(ray_cluster)).values()
+        except LauncherError:
+            return None
+        return sorted(each.name for each in found if each.job["status"] not in ENDED)
+
+    # --- ending ---
+
+    def cancel(self, name: str) -> RunStatus:
+        found = self._known(name)
+        if found.job["status"] not in ENDED:
+            found.jobs.stop(found.id)
+        # Its driver has as long for one more checkpoint as the cluster's head gives it, by the same values or others'.
+        grace = (found.config().get("run") or {}).get("graceSeconds")
+        patience = _STOP_SECONDS + (grace if isinstance(grace, int | float) else 0)
+        deadline = time.monotonic() + patience
+        while found.job["status"] not in ENDED:
+            if time.monotonic() > deadline:
+                raise LauncherError(
+                    f'The run "{name}" was told to end but has not in {patience:g} s; its log may say why.',
+                    f"launcher logs {name}{self.option}",
+                )
+            time.sleep(0.2)
+            job = found.jobs.get(found.id)
+            if job is None:
+                raise LauncherError(f'The run "{name}" was deleted meanwhile.')
+            found = Found(found.jobs, job)
+        return self._status(found)
+
+    def delete(self, name: str) -> None:
+        found = self._known(name)
+        if found.job["status"] not in ENDED:
+            raise LauncherError(
+                f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}{self.option}"
+            )
+        for job in found.jobs.list():
+            if (job.get("metadata") or {}).get(RUN) == name:
+                found.jobs.delete(str(job["submission_id"]))
+        self._seen.pop(name, None)
+
+    # --- inside ---
+
+    def _jobs(self, ray_cluster: Object) -> RayJobs:
+        return RayJobs(RayHead(self.cluster, ray_cluster))
+
+    def _known(self, name: str) -> Found:
+        found = self._find(name)
+        if found is None:
+            raise LauncherError(f'There is no run "{name}" in a standing Ray cluster ({self.where}).')
+        return found
+
+    def _find(self, name: str, *, first: RayJobs | None = None) -> Found | None:
+        """The run's newest attempt: in `first`, else in any standing cluster of the namespace.
+
+        A cluster of somebody else's, whose token this user may not read, has no run of theirs, nor has any for whoever
+        may not see Ray clusters at all; one that does not answer may have it: Unreachable, where no other has.
+        """
+        silent: LauncherError | None = None
+        found: list[Found] = []
+        try:
+            standing = ray_clusters.all_standing(self.cluster)
+        except Forbidden:
+            return None
+        for ray_cluster in standing:
+            ours = first is not None and objects.name(ray_cluster) == first.head.name
+            try:
+                jobs = first if ours and first is not None else self._jobs(ray_cluster)
+                newest = newest_attempts(jobs).get(name)
+            except Forbidden:
+                continue
+            except LauncherError as error:
+                if ours:
+                    raise
+                # One that was never ready has no runs yet, whatever it lacks (KubeRay makes its token's Secret).
+                if isinstance(error, ClusterError) or objects.is_true(ray_cluster, "RayClusterProvisioned"):
+                    silent = error
+                continue
+            found += [newest] if newest is not None else []
+        if found:
+            # Of one that moved from a cluster to another, the later.
+            best = max(found, key=lambda each: (each.attempt, int(each.job.get("start_time") or 0)))
+            self._seen[name] = best
+            return best
+        if silent is not None and first is None:
+            # To whoever looks in several places, one whose token is wrong is one that does not answer.
+            raise Unreachable(silent.message, silent.hint) from silent
+        return None
+
+    def _status(self, found: Found, *, read: bool = True, whole: bool = True) -> RunStatus:
+        job, config = found.job, found.config()
+        slice_, row = config.get("slice") or {}, config.get("accelerator") or {}
+        known = self._progress(found, config, whole=whole) if read else Progress()
+        state, reason = classify(job, known)
+        steps = (config.get("train") or {}).get("steps")
+        training = not (config.get("run") or {}).get("command")
+        begun = time_of(job.get("start_time"))
+        status = RunStatus(
+            name=found.name,
+            namespace=found.jobs.head.namespace,
+            kind=RunKind.RAY_CLUSTER,
+            state=state,
+            reason=reason,
+            steps=steps if training and isinstance(steps, int) and steps > 0 else None,
+            submitted=begun,
+            started=begun if state is not State.QUEUED else None,
+            ended=time_of(job.get("end_time")) if state.ended else None,
+            attempt=found.attempt,
+            folder=self._folder(found),
+            team=found.metadata.get(TEAM, ""),
+            accelerator=" ".join(filter(None, (str(row.get("name") or ""), str(row.get("topology") or "")))),
+            slices=slice_.get("count"),
+            context=self.cluster.context,
+            sweep=found.metadata.get(SWEEP, ""),
+            sweep_values=kube_view.read_values(found.metadata.get(SWEEP_VALUES, "")),
+        )
+        self._seen[found.name] = found
+        return progress.apply(status, known)
+
+    def _folder(self, found: Found) -> str:
+        return kube_view.folder_of(found.config())
+
+    def _progress(self, found: Found, config: Mapping[str, Any], *, whole: bool) -> Progress:
+        """What the log tells: `whole` reads all of it once, and then its end, again and again; else its end alone."""
+        chips = int((config.get("accelerator") or {}).get("chips") or 1)
+        devices = chips * int((config.get("slice") or {}).get("count") or 1)
+        reader = self._readers.get(found.id)
+        if reader is None and not whole:
+            lines = list(_text_lines(found.jobs.log(found.job, lines=_TAIL_LINES)))
+            known = progress.read(lines, steps=None, devices=devices)
+            return known if len(lines) < _TAIL_LINES else progress.without_beginning(known)
+        if found.id not in self._read:
+            lines_wanted = -1 if reader is None else _TAIL_LINES
+            reader = reader or progress.Reader(steps=None, devices=devices)
+            reader.feed(_text_lines(found.jobs.log(found.job, lines=lines_wanted)))
+            self._readers[found.id] = reader
+            if found.job["status"] in ENDED:
+                self._read.add(found.id)
+        return reader.progress() if reader is not None else Progress()
+
+
+def _text_lines(parts: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        yield from (line.decode("utf-8", "replace") for line in whole)
+    if rest:
+        yield rest.decode("utf-8", "replace")

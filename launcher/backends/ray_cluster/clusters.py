@@ -1,0 +1,375 @@
+"""Standing RayClusters, as their objects in Kubernetes tell: which there are, how they are, and what fits on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any
+
+from launcher.errors import LauncherError
+from launcher.formatting import table
+from launcher.k8s import objects
+from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, NotServed
+from launcher.k8s.objects import Object
+
+_ACCELERATOR, _TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
+_GPU_MODEL = "cloud.google.com/gke-accelerator"
+_CHIPS = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A worker group: `slices` slices (at most, where Ray's autoscaler adds them) of `hosts` hosts each.
+
+    `kind` is tpu, gpu or cpu, `chips` those of one host; `label` and `topology` are those of its nodes, "" where the
+    pods ask for none.
+    """
+
+    name: str
+    kind: str
+    label: str
+    topology: str
+    chips: int
+    hosts: int
+    slices: int
+
+    def spelled(self) -> str:
+        if self.kind == "cpu":
+            return f"{_count(self.slices * self.hosts, 'host')} without chips"
+        shape = " ".join(filter(None, (self.label or self.kind, self.topology)))
+        per_slice = f"{_count(self.hosts, 'host')} with {self.chips} chips"
+        return f"{_count(self.slices, 'slice')} of {shape} ({per_slice})"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A pod of a cluster: its head's, or one of a worker group's."""
+
+    pod: str
+    group: str
+    node: str
+    ready: bool
+    chips: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class StandingCluster:
+    """A standing RayCluster now. Scripts read its fields as JSON: add, never rename.
+
+    `state` is suspended, starting, ready or failed (ready: the head answers; hosts may still be missing);
+    `hosts` of `hosts_wanted` workers are there. `runs` are those that go on in it, None where Ray was not asked, or
+    did not answer.
+    """
+
+    name: str
+    namespace: str
+    state: str
+    reason: str
+    ray_version: str
+    hosts: int
+    hosts_wanted: int
+    chips: int
+    since: str
+    groups: tuple[Group, ...] = ()
+    pods: tuple[Host, ...] = ()
+    runs: tuple[str, ...] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+# --- finding ----------------------------------------------------------------------------------------------------
+
+
+def all_standing(cluster: Cluster, *, everywhere: bool = False) -> list[Object]:
+    """The RayClusters of the namespace, or of all, that belong to no RayJob or RayService; none without KubeRay."""
+    try:
+        found = cluster.list(RAY_CLUSTER, all_namespaces=everywhere)
+    except NotServed:
+        return []
+    return [
+        each
+        for each in found
+        if not objects.label(each, "ray.io/originated-from-crd")
+        and not any(owner.get("kind") in ("RayJob", "RayService") for owner in _owners(each))
+    ]
+
+
+def named(cluster: Cluster, name: str) -> Object:
+    """The standing RayCluster of that name. Raises LauncherError that says which there are."""
+    found = cluster.get(RAY_CLUSTER, name)
+    if found is not None:
+        return found
+    names = [objects.name(each) for each in all_standing(cluster)]
+    near = get_close_matches(name, names, n=1)
+    guess = f' Did you mean "{near[0]}"?' if near else f" There are: {', '.join(names)}." if names else ""
+    raise LauncherError(
+        f'There is no Ray cluster "{name}" in the {cluster.where}.{guess}',
+        f"run.cluster names it; launcher install ray-cluster {name}{cluster.option} -f FILE makes one.",
+    )
+
+
+def check_ready(ray_cluster: Object, where: str = "") -> None:
+    """Raise LauncherError where its head cannot take a job; `where` is Cluster.option."""
+    state, reason = _state(ray_cluster)
+    if state != "ready":
+        name = objects.name(ray_cluster)
+        why = f": {reason}" if reason else ""
+        raise LauncherError(
+            f"The Ray cluster {name} is {state}, so it takes no runs yet{why}.",
+            f"launcher status {name}{where} shows its pods.",
+        )
+
+
+# --- what fits --------------------------------------------------------------------------------------------------
+
+
+def check_fit(ray_cluster: Object, config: Mapping[str, Any]) -> None:
+    """Raise LauncherError where a run of that config can never run there: slices, storage, variables of Secrets."""
+    _check_slices(ray_cluster, config)
+    if not (config.get("run") or {}).get("command"):
+        _check_storage(ray_cluster, config)
+    _check_environment(ray_cluster, config)
+
+
+def groups_of(ray_cluster: Object) -> list[Group]:
+    return [_group(spec) for spec in ray_cluster["spec"].get("workerGroupSpecs") or []]
+
+
+def _group(spec: Object) -> Group:
+    pod = spec["template"]["spec"]
+    selector = pod.get("nodeSelector") or {}
+    chips = {kind: sum(_limit(each, name) for each in pod["containers"]) for kind, name in _CHIPS.items()}
+    kind = next((kind for kind, number in chips.items() if number), "cpu")
+    label = selector.get(_ACCELERATOR if kind == "tpu" else _GPU_MODEL, "") if kind != "cpu" else ""
+    replicas = max(int(spec.get("replicas") or 0), _elastic(spec))
+    return Group(
+        name=str(spec.get("groupName") or ""),
+        kind=kind,
+        label=str(label),
+        topology=str(selector.get(_TOPOLOGY, "")),
+        chips=chips.get(kind, 0),
+        hosts=int(spec.get("numOfHosts") or 1),
+        slices=replicas,
+    )
+
+
+def _elastic(spec: Object) -> int:
+    """The most replicas that a group may come to have; KubeRay's default is no bound at all."""
+    most = int(spec.get("maxReplicas") or 0)
+    return most if most < 2**31 - 1 else 0
+
+
+def _check_slices(ray_cluster: Object, config: Mapping[str, Any]) -> None:
+    row, count = config["accelerator"], int((config.get("slice") or {}).get("count") or 1)
+    groups = groups_of(ray_cluster)
+    hosts = int(row["hosts"])
+    if row["kind"] == "tpu":
+        having = [each for each in groups if _is_slice(each, row)]
+        there, wanted = sum(each.slices for each in having), count
+        asked = f"{_count(count, 'slice')} of {row['label']} {row['topology']}"
+        asked += f" ({_count(hosts, 'host')} with {row['chipsPerHost']} chips)"
+    else:
+        having = [each for each in groups if _is_host(each, row)]
+        there, wanted = sum(each.slices * each.hosts for each in having), hosts * count
+        asked = _count(wanted, "host")
+        asked += f" with {row['chipsPerHost']} GPUs of {row['label']}" if row["kind"] == "gpu" else ""
+    if there >= wanted:
+        return
+    name = objects.name(ray_cluster)
+    has = "; ".join(f"{each.spelled()}, group {each.name}" for each in groups) or "no workers at all"
+    if having and row["kind"] == "tpu":
+        mend = f"Set slice.count to {there}, or give the cluster more slices (slice.count in its own values)."
+    elif having:
+        mend = (
+            f"Set slice.hosts to {there // count or 1}, or give the cluster more hosts (slice.hosts in its own values)."
+        )
+    else:
+        mend = "Set slice.accelerator and slice.topology to what it has, or run.cluster to another (launcher list)."
+    raise LauncherError(f"The run wants {asked}, and the Ray cluster {name} has {has}.", mend)
+
+
+def _is_slice(group: Group, row: Mapping[str, Any]) -> bool:
+    return (
+        group.kind == "tpu"
+        and group.label in ("", row["label"])
+        and group.topology in ("", row["topology"])
+        and group.hosts == int(row["hosts"])
+        and group.chips == int(row["chipsPerHost"])
+    )
+
+
+def _is_host(group: Group, row: Mapping[str, Any]) -> bool:
+    if row["kind"] == "cpu":
+        return group.kind == "cpu"
+    return group.kind == "gpu" and group.label in ("", row["label"]) and group.chips >= int(row["chipsPerHost"])
+
+
+def _check_storage(ray_cluster: Object, config: Mapping[str, Any]) -> None:
+    path = str(config["storage"]["mountPath"]).rstrip("/")
+    for what, spec in _pod_specs(ray_cluster):
+        mounts = [
+            str(mount["mountPath"]).rstrip("/")
+            for each in spec["containers"]
+            for mount in each.get("volumeMounts") or []
+        ]
+        if not any(f"{path}/".startswith(f"{mount}/") for mount in mounts):
+            raise LauncherError(
+                f"storage.mountPath is {path}, where {what} of the Ray cluster {objects.name(ray_cluster)} mounts "
+                f"nothing, so what the run writes would be lost with the pod.",
+                f"It has: {', '.join(mounts) or 'no mounts'}. Set storage to what the cluster was installed with.",
+            )
+
+
+def _check_environment(ray_cluster: Object, config: Mapping[str, Any]) -> None:
+    """Variables from Secrets belong to pods, and these pods are there already."""
+    worker = config.get("worker") or {}
+    for what, spec in _pod_specs(ray_cluster)[1:]:
+        variables = {str(entry["name"]) for each in spec["containers"] for entry in each.get("env") or []}
+        sources = {
+            str(source["name"])
+            for each in spec["containers"]
+            for entry in each.get("envFrom") or []
+            for source in entry.values()
+            if isinstance(source, dict) and "name" in source
+        }
+        missing = [f"worker.secretEnv.{name}" for name in worker.get("secretEnv") or {} if name not in variables]
+        missing += [f"worker.envFrom.{name}" for name in worker.get("envFrom") or {} if name not in sources]
+        if missing:
+            raise LauncherError(
+                f"{missing[0]}: {what} of the Ray cluster {objects.name(ray_cluster)} was made without it, and a run "
+                "cannot add a Secret to pods that are there already.",
+                "Set it in the cluster's own values (launcher install ray-cluster), or remove it from the run's.",
+            )
+
+
+def _pod_specs(ray_cluster: Object) -> list[tuple[str, Object]]:
+    """The pod specs of the head and of each worker group, the head's first."""
+    spec = ray_cluster["spec"]
+    groups = spec.get("workerGroupSpecs") or []
+    return [
+        ("the head", spec["headGroupSpec"]["template"]["spec"]),
+        *((f"the group {each.get('groupName')}", each["template"]["spec"]) for each in groups),
+    ]
+
+
+# --- showing ----------------------------------------------------------------------------------------------------
+
+
+def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | None = None) -> StandingCluster:
+    """The cluster with its pods; `runs` are the names of those that go on in it, where that is known."""
+    name, status = objects.name(ray_cluster), objects.status(ray_cluster)
+    state, reason = _state(ray_cluster)
+    pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"ray.io/cluster={name}")
+    hosts = sorted(map(_host, pods), key=lambda host: (host.group != "head", host.group, host.pod))
+    workers = [host for host in hosts if host.group != "head"]
+    return StandingCluster(
+        name=name,
+        namespace=objects.namespace(ray_cluster),
+        state=state,
+        reason=reason,
+        ray_version=str(ray_cluster["spec"].get("rayVersion") or ""),
+        hosts=sum(host.ready for host in workers),
+        hosts_wanted=int(status.get("desiredWorkerReplicas") or 0),
+        chips=sum(host.chips for host in workers if host.ready),
+        since=str(ray_cluster["metadata"].get("creationTimestamp") or ""),
+        groups=tuple(groups_of(ray_cluster)),
+        pods=tuple(hosts),
+        runs=None if runs is None else tuple(runs),
+    )
+
+
+def listing(clusters: Sequence[StandingCluster]) -> str:
+    """The table of `launcher list`, "" where there are none."""
+    if not clusters:
+        return ""
+    rows = [("RAY CLUSTER", "STATE", "HOSTS", "CHIPS", "RAY", "SINCE", "RUNS")]
+    for each in clusters:
+        runs = "?" if each.runs is None else ", ".join(each.runs)
+        hosts = f"{each.hosts}/{each.hosts_wanted}"
+        rows.append((each.name, each.state, hosts, str(each.chips or ""), each.ray_version, each.since, runs))
+    return table(rows)
+
+
+def details(each: StandingCluster) -> str:
+    """The text of `launcher status` for a standing cluster: what it is, and its pods with their nodes."""
+    rows = [
+        ("cluster", f"{each.name} (namespace {each.namespace})"),
+        ("state", f"{each.state}: {each.reason}" if each.reason else each.state),
+        ("Ray", each.ray_version),
+        ("since", each.since),
+        ("hosts", f"{each.hosts} of {each.hosts_wanted} ready"),
+        *(("group", f"{group.name}: {group.spelled()}") for group in each.groups),
+    ]
+    if each.runs is not None:
+        rows.append(("runs", ", ".join(each.runs) or "none"))
+    text = table([row for row in rows if row[1]])
+    if each.pods:
+        nodes = [("POD", "GROUP", "NODE", "READY", "CHIPS")]
+        nodes += [
+            (
+                host.pod,
+                host.group,
+                host.node or "(none)",
+                "yes" if host.ready else host.reason or "no",
+                str(host.chips or ""),
+            )
+            for host in each.pods
+        ]
+        text += "\n\n" + table(nodes)
+    return text
+
+
+def _host(pod: Object) -> Host:
+    spec, status = pod["spec"], objects.status(pod)
+    ready = objects.is_true(pod, "Ready") and not pod["metadata"].get("deletionTimestamp")
+    waiting = [
+        str(((each.get("state") or {}).get("waiting") or {}).get("reason") or "")
+        for each in status.get("containerStatuses") or []
+    ]
+    scheduled = objects.condition(pod, "PodScheduled") or {}
+    reason = next(filter(None, waiting), "") or str(scheduled.get("reason") or "") or str(status.get("phase") or "")
+    head = objects.label(pod, "ray.io/node-type") == "head"
+    return Host(
+        pod=objects.name(pod),
+        group="head" if head else objects.label(pod, "ray.io/group"),
+        node=str(spec.get("nodeName") or ""),
+        ready=ready,
+        chips=sum(_limit(each, name) for each in spec["containers"] for name in _CHIPS.values()),
+        reason="" if ready else reason,
+    )
+
+
+def _state(ray_cluster: Object) -> tuple[str, str]:
+    """State and reason; see StandingCluster."""
+    status = objects.status(ray_cluster)
+    if ray_cluster["spec"].get("suspend") or objects.is_true(ray_cluster, "RayClusterSuspended"):
+        queue = objects.label(ray_cluster, "kueue.x-k8s.io/queue-name")
+        return "suspended", f"it waits in the queue {queue}" if queue else "spec.suspend is set"
+    failure = objects.condition(ray_cluster, "ReplicaFailure") or {}
+    if failure.get("status") == "True":
+        return "failed", str(failure.get("message") or failure.get("reason") or "").rstrip(".")
+    head = objects.condition(ray_cluster, "HeadPodReady")
+    if (head or {}).get("status") == "True" or (head is None and status.get("state") == "ready"):
+        return "ready", ""
+    return "starting", str(
+        (head or {}).get("message") or (head or {}).get("reason") or "its head has no pod yet"
+    ).rstrip(".")
+
+
+def _owners(obj: Object) -> Sequence[Object]:
+    return obj["metadata"].get("ownerReferences") or []
+
+
+def _limit(container: Object, name: str) -> int:
+    """A container's limit of an extended resource, which is a whole number; 0 without one."""
+    resources = container.get("resources") or {}
+    amount = (resources.get("limits") or {}).get(name) or (resources.get("requests") or {}).get(name) or 0
+    return int(Decimal(objects.quantity(amount)))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,243 @@
+"""Ray's dashboard on a port of this machine: each request goes on through the API server, with Ray's token added.
+
+Whoever may use that port uses the user's own rights, so it takes connections on loopback only, of this user's own
+processes where the system tells whose they are (Linux), and no requests that a foreign web page makes a browser send.
+Plain HTTP only: Ray's dashboard needs no more, and websockets (`ray job logs --follow`) are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.server
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.backends.ray_cluster.backend import StandingBackend
+from launcher.backends.ray_cluster.jobs import TOKEN_HEADER, RayHead, RayJobs
+from launcher.config.suggest import either, nearest
+from launcher.errors import LauncherError
+from launcher.k8s import objects
+from launcher.k8s.client import RAY_CLUSTER, RAY_JOB, Cluster, Forbidden, Unreachable
+from launcher.k8s.errors import ClusterError
+from launcher.k8s.objects import Object
+
+_LOOPBACK = "127.0.0.1"
+# What Ray takes at most (DASHBOARD_CLIENT_MAX_SIZE): a job's working directory.
+_BODY_LIMIT = 100 << 20
+# Of one connection (RFC 9110, 7.6.1), the launcher's own to set, or of another login than this one.
+_NOT_PASSED_ON = {
+    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
+    *("upgrade", "host", "authorization", TOKEN_HEADER, "cookie", "set-cookie", "accept-encoding", "content-length"),
+}
+
+
+def head_of(cluster: Cluster, name: str) -> RayHead:
+    """The head behind NAME: a standing Ray cluster, or the one of a run (RayJob). Raises LauncherError."""
+    ray_cluster = _ray_cluster(cluster, name)
+    try:
+        head = RayHead(cluster, ray_cluster)
+        RayJobs(head).version()  # whether it answers, and takes the token
+    except Forbidden as error:
+        if not objects.label(ray_cluster, "ray.io/originated-from-crd"):
+            raise
+        raise _not_for_members(error, cluster, name) from error
+    return head
+
+
+def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
+    """A RayJob's own cluster is made anew, with another name, for each attempt: no Role can name its Secret."""
+    return Forbidden(
+        f'{error.message.partition(", and the Secret")[0].rstrip(".")}: the Ray cluster of the run "{run}", its '
+        "Service and the Secret with its token have other names in each attempt, so members' rights do not name them.",
+        "Somebody with rights to all Services and Secrets of the namespace, such as a platform engineer, can open it. "
+        f"launcher status {run}{cluster.option} and launcher logs {run}{cluster.option} work without; a standing "
+        "cluster's dashboard is for members, too.",
+        verb=error.verb,
+        resource=error.resource,
+        group=error.group,
+        namespace=error.namespace,
+    )
+
+
+@contextlib.contextmanager
+def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, http.server.ThreadingHTTPServer]]:
+    """The dashboard of NAME at a URL of this machine, on a free port for 0; `serve_forever` is the caller's.
+
+    Raises LauncherError where there is none, or Ray does not answer.
+    """
+    head = head_of(cluster, name)
+
+    class Handler(_Handler):
+        pass
+
+    Handler.head = head
+    try:
+        server = http.server.ThreadingHTTPServer((_LOOPBACK, port), Handler)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        why = "is in use" if error.errno == errno.EADDRINUSE else "may not be used by you"
+        raise LauncherError(f"The port {port} of this machine {why}.", "Without --port a free one is taken.") from error
+    server.daemon_threads = True
+    with server:
+        yield f"http://{_LOOPBACK}:{server.server_address[1]}", server
+
+
+def _ray_cluster(cluster: Cluster, name: str) -> Object:
+    found = cluster.get(RAY_CLUSTER, name)
+    if found is not None:
+        return found
+    job = cluster.get(RAY_JOB, name)
+    if job is not None:
+        started = str(objects.status(job).get("rayClusterName") or "")
+        found = cluster.get(RAY_CLUSTER, started) if started else None
+        if found is None:
+            raise LauncherError(
+                f'The run "{name}" has no Ray cluster now, so it has no dashboard.',
+                f"launcher status {name}{cluster.option} says where it is; launcher logs {name}{cluster.option} shows "
+                "what it printed.",
+            )
+        return found
+    backend = StandingBackend(cluster)
+    standing = backend.cluster_of(name)
+    if standing is not None:
+        return ray_clusters.named(cluster, standing)
+    raise _no_dashboard(name, backend)
+
+
+def _no_dashboard(name: str, backend: StandingBackend) -> LauncherError:
+    """Neither a Ray cluster nor a run with one is called so: what is."""
+    cluster = backend.cluster
+    clusters = [objects.name(each) for each in ray_clusters.all_standing(cluster)]
+    runs = [objects.name(each) for each in cluster.list(RAY_JOB) if objects.status(each).get("rayClusterName")]
+    near = nearest(name, [*clusters, *runs])
+    guess = f' Did you mean "{near[0]}"?' if near else ""
+    there = (
+        [f"Standing Ray clusters: {either(clusters, 'and')}."] if clusters else ["There is no standing Ray cluster."]
+    )
+    there += [f"Runs with a Ray cluster of their own: {either(runs, 'and')}."] if runs else []
+    return LauncherError(
+        f'There is no Ray cluster "{name}", and no run of that name with one, in the {cluster.where}.{guess}',
+        " ".join([*there, f"launcher list{cluster.option} shows all; a sweep's runs are asked for one by one."]),
+    )
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    head: RayHead
+    server_version, sys_version = "slipway", ""
+    timeout = 60
+
+    def handle_one_request(self) -> None:
+        if not _same_user(self.connection):
+            self.close_connection = True
+            return
+        super().handle_one_request()
+
+    def _pass_on(self) -> None:
+        self.close_connection = True
+        if refusal := self._refusal():
+            self._answer(*refusal)
+            return
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length) if length else None
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_PASSED_ON}
+        try:
+            answer = self.head.request(
+                self.command,
+                self.path,
+                body=body,
+                # As it is, so that lengths stay true.
+                headers={**headers, "Accept-Encoding": "identity"},
+                stream=True,
+            )
+        except ClusterError as error:
+            self._answer(502, f"{error.message}\n{error.hint}".rstrip())
+            return
+        except LauncherError as error:
+            self._answer(500, f"{error.message}\n{error.hint}".rstrip())
+            return
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError), contextlib.closing(answer):
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                if name not in _NOT_PASSED_ON or name == "content-length":
+                    self.send_header(name, value)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            if self.command == "HEAD":
+                return
+            # Cut off in the middle, it ends short of its length, which the browser sees.
+            with contextlib.suppress(Unreachable):
+                for part in answer.parts():
+                    self.wfile.write(part)
+                    self.wfile.flush()
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _pass_on  # noqa: N815 - http.server's names
+
+    def _refusal(self) -> tuple[int, str] | None:
+        port = self.connection.getsockname()[1]
+        ours = {f"{_LOOPBACK}:{port}", f"localhost:{port}"}
+        if self.headers.get("Host", "").lower() not in ours:
+            # A foreign name that leads to this machine: a web page that wants in.
+            return 421, f"This is Ray's dashboard for http://{_LOOPBACK}:{port} alone."
+        origin = self.headers.get("Origin")
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") or (
+            origin is not None and urlsplit(origin).netloc.lower() not in ours
+        ):
+            return 403, "Another web page may not use this dashboard; open its address yourself."
+        if "upgrade" in self.headers.get("Connection", "").lower():
+            return 501, "Websockets are not passed on; launcher logs -f NAME follows a run's output."
+        path = urlsplit(self.path).path
+        if not self.path.startswith("/") or any(part in (".", "..") for part in _unquoted(path).split("/")):
+            # The API server's other paths begin where this one would climb out of Ray's.
+            return 400, "The path is not one of Ray's."
+        if self.headers.get("Transfer-Encoding"):
+            return 411, "A body needs its length."
+        length = self.headers.get("Content-Length") or "0"
+        if not length.isdigit() or int(length) > _BODY_LIMIT:
+            return 413, "Ray takes 100 MiB at most."
+        return None
+
+    def _answer(self, status: int, text: str) -> None:
+        data = f"{text}\n".encode()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Nothing: the terminal is the user's."""
+
+
+def _unquoted(path: str) -> str:
+    """The path as whoever decodes it once, or twice, may read it."""
+    return unquote(unquote(path)).replace("\\", "/")
+
+
+def _same_user(connection: socket.socket) -> bool:
+    """Whether the other end is a process of this user's; True where the system has no table of connections."""
+    table = Path("/proc/net/tcp")
+    try:
+        rows = table.read_text(encoding="ascii").splitlines()[1:]
+    except OSError:
+        return True
+    theirs, ours = (_spelled(*address) for address in (connection.getpeername(), connection.getsockname()))
+    for row in rows:
+        fields = row.split()
+        if fields[1] == theirs and fields[2] == ours:
+            return int(fields[7]) in (os.getuid(), 0)
+    return False
+
+
+def _spelled(host: str, port: int) -> str:
+    """An address as /proc/net/tcp has it: the four bytes as a number of this machine's, then the port."""
+    (number,) = struct.unpack("=I", socket.inet_aton(host))
+    return f"{number:08X}:{port:04X}"

@@ -1,0 +1,315 @@
+"""Ray's Jobs API of a Ray cluster in Kubernetes, through the API server's proxy to the head's Service.
+
+So whoever reaches the API server reaches Ray, with no forwarded port. Ray's token goes in a header of its own,
+x-ray-authorization (ray/_private/authentication), for Authorization is the API server's.
+
+Ray has a client for this, JobSubmissionClient, but it comes with all of `import ray` (two seconds, and not part of the
+launcher's base install), and it knows nothing of the API server's proxy.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from launcher.errors import LauncherError
+from launcher.k8s import objects
+from launcher.k8s.client import RAY_CLUSTER, SECRET, Cluster, Forbidden, Response, Unreachable
+from launcher.k8s.errors import ClusterError, from_status, role_for
+from launcher.k8s.objects import Object
+
+TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 - a header's name
+DASHBOARD_PORT = 8265
+_TOKEN_KEY = "auth_token"  # noqa: S105 - KubeRay's key in the Secret, not a token
+_NAME_LIMIT = 50
+_SECONDS = 60.0
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+
+Job = Mapping[str, Any]
+"""A job as Ray's API tells it: submission_id, status, message, start_time and end_time (ms), metadata, …"""
+
+
+class TokenRefused(ClusterError):
+    """Ray wants a token, or another one."""
+
+
+class RayError(ClusterError):
+    """Ray's head answered with an error."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of Ray's, and whence it is, for sentences. The text never shows, in a traceback either."""
+
+    text: str
+    origin: str
+
+    def __repr__(self) -> str:
+        return f"Token({self.origin})"
+
+
+def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
+    """The token of a RayCluster, None where Ray asks for none (spec.authOptions).
+
+    It is in a Secret that KubeRay makes, named like the RayCluster, or in the one that authOptions names, and is read
+    with the user's own rights; with enableK8sTokenAuth it is the user's own token of Kubernetes. Raises LauncherError.
+    """
+    options = ray_cluster["spec"].get("authOptions")
+    if options is None or options.get("mode", "token") == "disabled":
+        return None
+    name, namespace = objects.name(ray_cluster), objects.namespace(ray_cluster)
+    if options.get("enableK8sTokenAuth"):
+        bearer = cluster.bearer_token()
+        if not bearer:
+            raise LauncherError(
+                f"The Ray cluster {name} knows its users by their tokens of Kubernetes (enableK8sTokenAuth), and the "
+                f"kubeconfig's user {cluster.user} has a client certificate only.",
+                f"Use a context whose user has a token, such as a service account's: kubectl create token NAME "
+                f"-n {namespace}.",
+            )
+        return Token(bearer, f"your token of {cluster.name}")
+    secret_name = options.get("secretName") or _secret_name(name)
+    try:
+        secret = cluster.get(SECRET, secret_name, namespace)
+    except Forbidden as error:
+        raise _may_not_read(error, name, secret_name, namespace) from error
+    if secret is None:
+        raise LauncherError(
+            f"The Secret {secret_name} (namespace {namespace}) with the token of the Ray cluster {name} is not there.",
+            "KubeRay makes it together with the cluster; launcher doctor shows whether KubeRay runs.",
+        )
+    try:
+        text = base64.b64decode((secret.get("data") or {})[_TOKEN_KEY], validate=True).decode("ascii").strip()
+    except (KeyError, binascii.Error, UnicodeDecodeError):
+        text = ""
+    if not text:
+        raise LauncherError(
+            f"The Secret {secret_name} (namespace {namespace}) holds no token of Ray's under the key {_TOKEN_KEY}."
+        )
+    return Token(text, f"the Secret {secret_name}")
+
+
+def service_of(ray_cluster: Object) -> str:
+    """The name of the Service that leads to the head."""
+    known = (objects.status(ray_cluster).get("head") or {}).get("serviceName")
+    return str(known or f"{objects.name(ray_cluster)}-head-svc")
+
+
+class RayHead:
+    """The HTTP server of a Ray cluster's head (dashboard and Jobs API), behind the API server."""
+
+    def __init__(self, cluster: Cluster, ray_cluster: Object) -> None:
+        """Reads the token; raises LauncherError where it cannot be had."""
+        self.name, self.namespace = objects.name(ray_cluster), objects.namespace(ray_cluster)
+        self._cluster = cluster
+        self._service = service_of(ray_cluster)
+        self._token = token_of(cluster, ray_cluster)
+
+    @property
+    def where(self) -> str:
+        return f"the Ray cluster {self.name} (namespace {self.namespace})"
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        stream: bool = False,
+        timeout: float = _SECONDS,
+    ) -> Response:
+        """One request to the head, with Ray's token; whatever Ray answers, errors too.
+
+        Raises ClusterError where it is the API server that says no, or that does not reach the head.
+        """
+        token = {TOKEN_HEADER: f"Bearer {self._token.text}"} if self._token else {}
+        url = self._cluster.proxy_path(self._service, DASHBOARD_PORT, path, self.namespace)
+        response = self._cluster.request(
+            method,
+            url,
+            query=query,
+            body=body,
+            headers={**(headers or {}), **token},
+            stream=stream,
+            timeout=timeout,
+            raw=True,
+        )
+        if response.status >= 400 and "json" in response.headers.get("content-type", ""):
+            data = response.data
+            if _is_kubernetes(data):
+                raise self._not_reached(response.status, data, method, url)
+        return response
+
+    def refusal(self, status: int, text: str) -> ClusterError:
+        """The error for an answer of Ray's own with a status of 400 and more."""
+        if status == 401:
+            return TokenRefused(
+                f"{_capital(self.where)} asks for a token, and its RayCluster object says that there is none "
+                "(spec.authOptions).",
+                "Set security.tokenAuth: true in the cluster's values and install it again.",
+                status=status,
+            )
+        if status == 403 and self._token is not None and "token" in text.lower():
+            return TokenRefused(
+                f"{_capital(self.where)} does not accept {self._token.origin}.",
+                "Where the Secret was made anew, the cluster's pods still have the old token until they are deleted. "
+                "Where the token is your own, you need the verb ray:write on this RayCluster; a platform engineer can "
+                "allow it:\n"
+                + _indented(_named(role_for("ray:write", RAY_CLUSTER.plural, "ray.io", self.namespace), self.name)),
+                status=status,
+            )
+        if status == 500 and ("agent to submit" in text or "head node agent" in text):
+            return Unreachable(
+                f"{_capital(self.where)} is up, but the part of it that starts jobs is not yet.",
+                "Try again in a moment.",
+                status=status,
+            )
+        return RayError(f"{_capital(self.where)} answers with an error ({status}): {_last_line(text)}", status=status)
+
+    def _not_reached(self, status: int, data: bytes, method: str, url: str) -> ClusterError:
+        error = from_status(status, data, where=self._cluster.name, method=method, path=url)
+        if status in (404, 502, 503, 504) or isinstance(error, Unreachable):
+            why = str(json.loads(data).get("message") or "").rstrip(".")
+            return Unreachable(
+                f"The head of {self.where} does not answer: {why}.",
+                f"launcher status {self.name}{self._cluster.option} shows its pods.",
+                status=status,
+            )
+        return error
+
+
+class RayJobs:
+    """Ray's Jobs API: what the launcher needs of it."""
+
+    def __init__(self, head: RayHead) -> None:
+        self.head = head
+
+    def version(self) -> str:
+        """Ray's version, like "2.60.0"."""
+        return str(self._json("GET", "api/version").get("ray_version") or "")
+
+    def list(self) -> list[Job]:
+        """Every job that was submitted, and that Ray's head still knows."""
+        return [job for job in self._json("GET", "api/jobs/") if job.get("type") == "SUBMISSION"]
+
+    def get(self, submission: str) -> Job | None:
+        """The job, or None where the head knows none of that id."""
+        response = self.head.request("GET", f"api/jobs/{quote(submission)}")
+        if response.status == 404:
+            return None
+        return dict(self._checked(response).json())
+
+    def submit(self, submission: str, entrypoint: str, metadata: Mapping[str, str]) -> bool:
+        """Start a job; False where there is one of that id already. An answer that is lost costs nothing: the next
+        call says False, and the job tells by its metadata whose it is."""
+        body = {"submission_id": submission, "entrypoint": entrypoint, "metadata": dict(metadata)}
+        response = self.head.request(
+            "POST", "api/jobs/", body=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
+        )
+        # Ray has no status of its own for it.
+        if response.status >= 400 and f"{submission} already exists" in response.data.decode("utf-8", "replace"):
+            return False
+        self._checked(response)
+        return True
+
+    def stop(self, submission: str) -> None:
+        """Have the job stopped; returns before it is. Nothing happens to one that has ended, or is gone."""
+        response = self.head.request("POST", f"api/jobs/{quote(submission)}/stop")
+        if response.status != 404:
+            self._checked(response)
+
+    def delete(self, submission: str) -> None:
+        """Remove the record of a job that has ended, if it is there."""
+        response = self.head.request("DELETE", f"api/jobs/{quote(submission)}")
+        if response.status != 404:
+            self._checked(response)
+
+    def log(self, job: Job, *, lines: int = -1) -> Iterator[bytes]:
+        """The last `lines` of what the job's driver printed (-1: all) as it comes; nothing before it has started."""
+        response = self._log(job, "file", lines, _SECONDS)
+        if response is None:
+            return
+        try:
+            yield from response.parts()
+        finally:
+            response.close()
+
+    def follow(self, job: Job, *, silence: float) -> Response | None:
+        """The job's log from its first line, going on as the driver prints, and never ending by itself; None before
+        it has started. Its parts raise Unreachable after `silence` seconds without a byte."""
+        return self._log(job, "stream", -1, silence)
+
+    def _log(self, job: Job, media: str, lines: int, timeout: float) -> Response | None:
+        # The Jobs API itself has the whole log only, in one piece, or a websocket.
+        if not job.get("driver_node_id"):
+            return None
+        query = {
+            "node_id": str(job["driver_node_id"]),
+            "filename": f"job-driver-{job['submission_id']}.log",
+            "lines": str(lines),
+        }
+        response = self.head.request("GET", f"api/v0/logs/{media}", query=query, stream=True, timeout=timeout)
+        if response.status == 500 and b"could not find" in response.data.lower():
+            return None
+        return self._checked(response)
+
+    def _json(self, method: str, path: str) -> Any:
+        return self._checked(self.head.request(method, path)).json()
+
+    def _checked(self, response: Response) -> Response:
+        if response.status >= 400:
+            raise self.head.refusal(response.status, response.data.decode("utf-8", "replace"))
+        return response
+
+
+def _may_not_read(error: Forbidden, name: str, secret: str, namespace: str) -> Forbidden:
+    role = _named(role_for("get", "secrets", "", namespace), secret)
+    return Forbidden(
+        f"{error.message.rstrip('.')}, and the Secret {secret} holds the token of the Ray cluster {name}.",
+        "A platform engineer can allow you this one Secret:\n" + _indented(role),
+        verb="get",
+        resource="secrets",
+        group="",
+        namespace=namespace,
+    )
+
+
+def _named(role: str, name: str) -> str:
+    """The Role for one object of that name only."""
+    return f"{role}\n    resourceNames: [{name}]"
+
+
+def _secret_name(name: str) -> str:
+    """KubeRay's name for a RayCluster's Secret: its last 50 characters, a letter first (CheckName in its utils)."""
+    name = name[-_NAME_LIMIT:]
+    return f"r{name[1:]}" if not name[0].isalpha() else name
+
+
+def _is_kubernetes(data: bytes) -> bool:
+    """Whether an error is the API server's own, and not handed on from Ray."""
+    try:
+        body = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(body, dict) and body.get("kind") == "Status" and body.get("apiVersion") == "v1"
+
+
+def _last_line(text: str) -> str:
+    """Ray answers with a traceback; its last line says what it was."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:500] if lines else "it says no more"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,117 @@
+"""From values and `--sweep`s to the plans of a sweep's runs: pure, and all that is wrong is told at once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+from launcher.config.checks.problems import Problem
+from launcher.config.checks.rules import has_errors
+from launcher.config.kinds import RunKind
+from launcher.config.plan import CheckFailed, LaunchPlan, SweepMember, plan_launch
+from launcher.config.values import assignment
+from launcher.config.values.assignment import Axis
+from launcher.config.values.tree import SWEEP, Origin, Values, set_value, with_defaults
+from launcher.errors import LauncherError
+
+LIMIT = 1000
+"""Runs that a sweep may have; each of them is checked, rendered and created."""
+
+# One submit goes to one place, and the runs' names follow from the sweep's.
+_NOT_SWEPT = {
+    "run.name": "the runs are called by the sweep's name and a number.",
+    "run.kind": "all runs of a sweep are of one kind.",
+    "team": "all runs of a sweep belong to one team.",
+}
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a sweep would run: `plans`, in the order of the combinations, are of runs called NAME-1, NAME-2, …
+
+    `keys` are the swept keys as they were written; `warnings` are sentences, each once.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    plans: tuple[LaunchPlan, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> RunKind:
+        return self.plans[0].kind
+
+
+def plan_sweep(user: Values, defaults: Values, sweeps: Sequence[str], *, name: str | None = None) -> SweepPlan:
+    """The plans for every combination of the values of `sweeps` ("train.learning_rate=1e-4,3e-4"), the last one
+    changing fastest, over the user's values and the chart's `defaults`.
+
+    `name` is what `--name` gave. Raises CheckFailed with the problems of all combinations, each once, and
+    LauncherError for sweeps that cannot be combined.
+    """
+    axes = [assignment.read_sweep(text, Origin(SWEEP, number)) for number, text in enumerate(sweeps, start=1)]
+    _check_axes(axes)
+    if name is not None:
+        user = set_value(user, ("run", "name"), name, Origin("--name", 1))
+    base = _name(with_defaults(user, defaults))
+    plans: list[LaunchPlan] = []
+    problems: dict[tuple[Any, ...], Problem] = {}
+    for number, values in enumerate(itertools.product(*(axis.values for axis in axes)), start=1):
+        root = reduce(lambda root, pair: assignment.put(root, *pair), zip(axes, values, strict=True), user.root)
+        layered = Values(root)
+        member = SweepMember(base, number, dict(zip((axis.key for axis in axes), values, strict=True)))
+        run = f"{base}-{number}"
+        if base:  # without a name the rules say so
+            layered = set_value(layered, ("run", "name"), run, user.origin(("run", "name")) or Origin("--name", 1))
+        try:
+            plans.append(replace(plan_launch(layered, defaults), member=member))
+        except CheckFailed as failed:
+            for problem in failed.problems:
+                # The same of every run: that it names each by its own name makes no other problem of it. Of names
+                # the last one is told, which is the longest.
+                says = "" if problem.rule == "name" else problem.message.replace(run, base)
+                problems[problem.rule, problem.file, problem.line, problem.key, says] = problem
+    if has_errors(problems.values()):
+        raise _failed(list(problems.values()), base, _size(axes))
+    warnings = dict.fromkeys(warning.replace(plan.name, base) for plan in plans for warning in plan.warnings)
+    return SweepPlan(base, tuple(axis.key for axis in axes), tuple(plans), tuple(warnings))
+
+
+def _name(effective: Values) -> str:
+    run = effective.tree.get("run")
+    name = run.get("name") if isinstance(run, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
+def _size(axes: Sequence[Axis]) -> int:
+    return math.prod(len(axis.values) for axis in axes)
+
+
+def _check_axes(axes: Sequence[Axis]) -> None:
+    """Raises LauncherError for sweeps that do not go together, or are too many."""
+    for axis in axes:
+        path = ".".join(map(str, axis.parts))
+        for key, why in _NOT_SWEPT.items():
+            if f"{path}.".startswith(f"{key}.") or f"{key}.".startswith(f"{path}."):
+                raise LauncherError(f"{axis.origin}: {axis.key} cannot be swept: {why}")
+    for first, second in itertools.combinations(axes, 2):
+        shorter = min(len(first.parts), len(second.parts))
+        if first.parts[:shorter] == second.parts[:shorter]:
+            raise LauncherError(
+                f"{first.origin} and {second.origin} set the same key: {first.key} and {second.key}.",
+                "Give all values of a key in one --sweep.",
+            )
+    if _size(axes) > LIMIT:
+        of = " x ".join(str(len(axis.values)) for axis in axes)
+        raise LauncherError(f"The sweep has {of} = {_size(axes):,} combinations; it may have {LIMIT:,}.")
+
+
+def _failed(problems: list[Problem], base: str, runs: int) -> CheckFailed:
+    failed = CheckFailed(problems)
+    if any(problem.rule == "name" for problem in problems):
+        failed.hint = f"The runs of the sweep are called {base}-1 to {base}-{runs}."
+    return failed

@@ -1,0 +1,348 @@
+"""Sweeps: runs that were submitted together, one for each combination of values, and are looked at together.
+
+A sweep is nothing but its runs, each of which knows its name: there is no record beside them that could disagree, so
+one that was submitted in part is completed by submitting it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from launcher.backends.base import Backend, Preview, RunStatus, State, Submission
+from launcher.errors import LauncherError
+from launcher.k8s.errors import Unreachable
+
+if TYPE_CHECKING:
+    from launcher.backends.sweeps.plan import SweepPlan
+    from launcher.config.plan import LaunchPlan
+
+# Of a large sweep, so many runs are named in a sentence.
+_NAMED = 5
+_SLOWEST_POLL = 5.0
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as of one moment: its runs, in their order."""
+
+    name: str
+    runs: tuple[RunStatus, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The swept keys."""
+        return tuple(dict.fromkeys(key for run in self.runs for key in run.sweep_values))
+
+    @property
+    def ended(self) -> bool:
+        return all(run.state.ended for run in self.runs)
+
+    @property
+    def succeeded(self) -> bool:
+        return all(run.state is State.SUCCEEDED for run in self.runs)
+
+    @property
+    def counts(self) -> Mapping[State, int]:
+        """How many runs are in each state, in the order of a run's life."""
+        found = Counter(run.state for run in self.runs)
+        return {state: found[state] for state in State if found[state]}
+
+    @property
+    def ranked(self) -> tuple[RunStatus, ...]:
+        """The runs by their loss, the least first: held-out where a run has one, else of the last step; then those
+        that have none, in their order."""
+        measure = self.measure
+        return tuple(sorted(self.runs, key=lambda run: _or_infinite(getattr(run, measure))))
+
+    @property
+    def best(self) -> RunStatus | None:
+        """The run with the least loss; None where none is known."""
+        first = self.ranked[0]
+        return first if math.isfinite(_or_infinite(getattr(first, self.measure))) else None
+
+    @property
+    def measure(self) -> str:
+        """The field of a run by which the runs are compared: "eval_loss", or "loss" where none was evaluated."""
+        evaluated = any(run.eval_loss is not None for run in self.runs)
+        return "eval_loss" if evaluated else "loss"
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [run.as_json() for run in self.runs]
+
+
+@dataclass(frozen=True)
+class SweepSubmission:
+    """What became of submitting a sweep: a Submission for each run, in order; what was done in one sentence, and
+    warnings, a line each."""
+
+    name: str
+    submissions: tuple[Submission, ...]
+    said: str
+
+    @property
+    def sweep(self) -> Sweep:
+        return Sweep(self.name, tuple(submission.status for submission in self.submissions))
+
+
+def of(name: str, statuses: Sequence[RunStatus]) -> Sweep | None:
+    """The sweep called `name` among the runs; None where none of them is of it."""
+    runs = [status for status in statuses if status.sweep == name]
+    return Sweep(name, tuple(sorted(runs, key=lambda run: _number(run.name)))) if runs else None
+
+
+# --- submitting -------------------------------------------------------------------------------------------------
+
+
+def preview(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> list[Preview]:
+    """What submitting would do to each run. Raises LauncherError with all that would be refused, and creates nothing.
+
+    On a cluster each run is created in a dry run, so what is refused there (a policy, a quota of one object) is known
+    before the first is made.
+    """
+    if backend.status(plan.name) is not None:
+        raise LauncherError(
+            f'There is a run "{plan.name}" already; a sweep needs a name of its own.', "Take another one (--name)."
+        )
+    backend.prepare(plan.plans)
+    return _all(backend, plan.plans, lambda each: backend.preview(each, accept_changes=accept_changes), _same_refusals)
+
+
+def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepSubmission:
+    """Make the runs that are not there, resume those that have failed, and find the others.
+
+    Nothing is made where one of them would be refused. Raises LauncherError where the cluster refuses one only when
+    it comes to it (a namespace's quota is used up): those that were made stay, and submitting again goes on.
+    """
+    preview(plan, backend, accept_changes=accept_changes)
+    made: list[Submission] = []
+
+    def one(each: LaunchPlan) -> Submission:
+        submission = backend.submit(each, accept_changes=accept_changes)
+        made.append(submission)
+        return submission
+
+    def stopped(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
+        error = _same_refusals(failures)
+        there = f"{len(made)} of the {len(plan.plans)} runs of the sweep are there"
+        return LauncherError(f"{error.message}\n{there}; submitting it again makes the others.", error.hint)
+
+    submissions = _all(backend, plan.plans, one, stopped)
+    # A submission's sentence may be followed by warnings, a line each, which its runs have in common.
+    warnings = dict.fromkeys(text for each in submissions for text in each.said.splitlines()[1:])
+    said = "\n".join([_said(plan, submissions, backend.where), *warnings])
+    return SweepSubmission(plan.name, tuple(submissions), said)
+
+
+def _said(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str:
+    """What was done, in one sentence."""
+    new = sum(each.created and each.status.attempt == 1 for each in submissions)
+    resumed = sum(each.created and each.status.attempt > 1 for each in submissions)
+    place = "" if where else " on this machine"
+    if new == len(submissions):
+        return f'The sweep "{plan.name}" was submitted: {_count(new)}{place}.'
+    parts = [f"{new} submitted"] if new else []
+    parts += [f"{resumed} resumed"] if resumed else []
+    found = Counter(each.status.state for each in submissions if not each.created)
+    parts += [f"{found[state]} {state} already" for state in State if found[state]]
+    return f'The sweep "{plan.name}", {_count(len(submissions))}{place}: {", ".join(parts)}.'
+
+
+def _count(runs: int) -> str:
+    return f"{runs} runs" if runs != 1 else "1 run"
+
+
+# --- looking, ending --------------------------------------------------------------------------------------------
+
+
+def look(name: str, backend: Backend) -> Sweep | None:
+    """The sweep now, without what only the logs of a cluster's runs tell; None where there is none."""
+    if not _NAME.fullmatch(name):  # no label's value either
+        return None
+    return of(name, backend.list(lambda _: None, sweep=name))
+
+
+def closer(sweep: Sweep, backend: Backend) -> Sweep:
+    """The same with the steps and losses of the runs that have begun, each of which is asked for."""
+
+    def one(run: RunStatus) -> RunStatus:
+        begun = run.state not in (State.QUEUED, State.ADMITTED)
+        return (backend.status(run.name) or run) if begun and run.step is None else run
+
+    with ThreadPoolExecutor(backend.max_parallel) as pool:
+        return Sweep(sweep.name, tuple(pool.map(one, sweep.runs)))
+
+
+def pause(sweep: Sweep, backend: Backend) -> float:
+    """Seconds between two looks at the sweep: more than for one run, since more is asked for."""
+    return min(_SLOWEST_POLL, max(backend.poll_seconds, 0.5) * max(1.0, len(sweep.runs) / 20))
+
+
+def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iterator[Sweep | Unreachable]:
+    """The sweep now and again, until all its runs have ended or the monotonic clock shows `deadline`; or that the API
+    server does not answer.
+
+    A run's steps and losses are kept when its log has gone.
+    """
+    watched = _Watch(sweep, backend)
+    while True:
+        yield watched.sweep
+        left = math.inf if deadline is None else deadline - time.monotonic()
+        if watched.sweep.ended or left <= 0:
+            return
+        time.sleep(min(left, pause(sweep, backend)))
+        try:
+            watched.look()
+        except Unreachable as error:
+            yield error
+
+
+def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = lambda _: None) -> Sweep:
+    """Cancel the runs that have not ended, those that wait first, so that none of them starts meanwhile."""
+    going = [run for run in reversed(sweep.runs) if not run.state.ended]
+    waiting = [run for run in going if run.state in (State.QUEUED, State.PREEMPTED)]
+    ended: dict[str, RunStatus] = {}
+
+    def one(run: RunStatus) -> None:
+        ended[run.name] = backend.cancel(run.name)
+        each(ended[run.name])
+
+    for batch in (waiting, [run for run in going if run not in waiting]):
+        _all(backend, batch, one, _same_refusals)
+    return Sweep(sweep.name, tuple(ended.get(run.name, run) for run in sweep.runs))
+
+
+def delete(sweep: Sweep, backend: Backend) -> None:
+    """Remove all runs of a sweep that has ended. Raises LauncherError where one goes on, and removes nothing."""
+    check_ended(sweep, backend)
+    _all(backend, sweep.runs, lambda run: backend.delete(run.name), _same_refusals)
+
+
+def check_ended(sweep: Sweep, backend: Backend) -> None:
+    """Raises LauncherError where one of the runs goes on."""
+    going = [run.name for run in sweep.runs if not run.state.ended]
+    if going:
+        raise LauncherError(
+            f'The sweep "{sweep.name}" has not ended: {_named(going)}.',
+            f"Cancel it first: launcher cancel {sweep.name}{backend.option}",
+        )
+
+
+class _Watch:
+    """A sweep that is looked at again and again; logs are read a few at a time, and once after a run's end."""
+
+    _LOGS, _LOG_SECONDS = 4, 10.0
+
+    def __init__(self, sweep: Sweep, backend: Backend) -> None:
+        self.sweep = sweep
+        self._backend = backend
+        self._read: dict[str, float] = {}  # when a run's log was read last; infinite once it is known to its end
+
+    def look(self) -> None:
+        now = look(self.sweep.name, self._backend)
+        if now is None:
+            raise LauncherError(f'The runs of the sweep "{self.sweep.name}" were deleted meanwhile.')
+        before = {run.name: run for run in self.sweep.runs}
+        runs = [before[run.name].carry_over(run) if run.name in before else run for run in now.runs]
+        # Where the list tells a run's steps (on this machine), its log need not.
+        due = [run for run in now.runs if run.step is None and self._due(run)]
+        due.sort(key=lambda run: (not run.state.ended, self._read.get(run.name, 0.0)))
+        read = self._logs(due if now.ended else due[: self._LOGS])
+        self.sweep = Sweep(now.name, tuple(run.carry_over(read[run.name]) if run.name in read else run for run in runs))
+
+    def _due(self, run: RunStatus) -> bool:
+        if not run.state.ended and run.state not in (State.STARTING, State.RUNNING, State.RESTARTING):
+            return False
+        last = self._read.get(run.name, 0.0)
+        return last < math.inf and (run.state.ended or time.monotonic() >= last + self._LOG_SECONDS)
+
+    def _logs(self, runs: Sequence[RunStatus]) -> dict[str, RunStatus]:
+        """The statuses of these runs with what their logs tell."""
+
+        def one(run: RunStatus) -> RunStatus | None:
+            with contextlib.suppress(Unreachable):
+                return self._backend.status(run.name)
+            return None
+
+        with ThreadPoolExecutor(self._backend.max_parallel) as pool:
+            found = [status for status in pool.map(one, runs) if status is not None]
+        for status in found:
+            self._read[status.name] = math.inf if status.state.ended else time.monotonic()
+        return {status.name: status for status in found}
+
+
+# --- many at once -----------------------------------------------------------------------------------------------
+
+
+def _all[T, R](
+    backend: Backend,
+    items: Sequence[T],
+    do: Callable[[T], R],
+    failed: Callable[[Sequence[tuple[str, LauncherError]]], LauncherError],
+) -> list[R]:
+    """What `do` gives for each item (a plan or a status), some at a time, in about this order.
+
+    Raises `failed` of all errors, by the runs' names, when every item has had its turn.
+    """
+    failures: dict[str, LauncherError] = {}
+
+    def one(item: Any) -> list[R]:
+        try:
+            return [do(item)]
+        except LauncherError as error:
+            failures[item.name] = error
+            return []
+
+    with ThreadPoolExecutor(backend.max_parallel) as pool:
+        results = [result for done in pool.map(one, items) for result in done]
+    if failures:
+        raise failed([(name, failures[name]) for name in sorted(failures, key=_number)])
+    return results
+
+
+def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
+    """One error for several runs: what is said of many, but for their names, is said once."""
+    by_text: dict[str, list[tuple[str, LauncherError]]] = {}
+    for name, error in failures:
+        by_text.setdefault(error.message.replace(name, "*"), []).append((name, error))
+    lines = []
+    for same in by_text.values():
+        name, error = same[0]
+        others = f" (and so {_named([other for other, _ in same[1:]])})" if len(same) > 1 else ""
+        about = "" if name in error.message else f"{name}: "
+        lines.append(f"{about}{error.message}{others}")
+    hints = dict.fromkeys(error.hint for _, error in failures if error.hint)
+    first = failures[0][1]
+    combined = LauncherError("\n".join(lines), next(iter(hints), ""))
+    return first if len(failures) == 1 and failures[0][0] in first.message else combined
+
+
+def _named(names: Sequence[str]) -> str:
+    """ "lr-1, lr-2 and 7 others"."""
+    if len(names) <= _NAMED + 1:
+        return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} others"
+
+
+def range_of(sweep: Sweep) -> str:
+    """The names of its runs: "lr-1 to lr-6"."""
+    names = [run.name for run in sweep.runs]
+    return f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
+
+
+def _number(name: str) -> tuple[str, int]:
+    """What orders lr-2 before lr-10."""
+    match = re.fullmatch(r"(.*?)-?(\d*)", name)
+    return (match[1], int(match[2] or 0)) if match else (name, 0)
+
+
+def _or_infinite(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else math.inf

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the script that makes a shell complete words.
+
+    \b
+    bash:  eval "$(launcher completion bash)"
+    zsh:   eval "$(launcher completion zsh)"
+    fish:  launcher completion fish | source
+    """
+    from click.shell_completion import get_completion_class
+
+    from launcher.cli.main import cli
+
+    completion = get_completion_class(shell)
+    if completion is None:
+        raise LookupError(f"click completes nothing for {shell}, which is one of the choices above")
+    script = completion(cli, {}, "launcher", "_LAUNCHER_COMPLETE").source()
+    click.echo(script)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.cli.options import need_terminal, run_argument, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.k8s.target import Place
+
+
+@click.command()
+@run_argument
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@run_place_options
+def command(name: str, yes: bool, place: Place) -> int:
+    """Remove a run that has ended, or all runs of a sweep.
+
+    A local run's folder goes with it: record, log, metrics and checkpoints. Of a run on a cluster its record goes;
+    checkpoints and metrics stay in its storage.
+    """
+    from launcher import api
+    from launcher.backends.base import BEING_CANCELLED, RunStatus
+    from launcher.cli import follow, output
+    from launcher.errors import LauncherError
+
+    backend, status = api.resolve(name, place)
+    backend.report_progress = output.narrate
+    if not isinstance(status, RunStatus):
+        from launcher.cli import sweep_verbs
+
+        return sweep_verbs.delete(status, backend, confirm=not yes)
+    name = status.name
+    if not status.state.ended and status.reason != BEING_CANCELLED:  # which holds nothing any more, or is refused
+        run = follow.spelled(status, place)
+        raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
+    if not yes:
+        need_terminal()
+        all_of = f"({backend.where})" if backend.where else f"and all of {status.folder}"
+        if not click.confirm(f'Delete the run "{name}" {all_of}?', err=True):
+            output.narrate("Nothing was deleted.")
+            return 1
+    if yes and backend.where:
+        output.narrate(f'Deleting the run "{name}" ({backend.where})…')
+    backend.delete(name)
+    output.narrate(f'The run "{name}" is deleted.')
+    return 0

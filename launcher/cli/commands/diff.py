@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import format_option, name_option, place_options, values_options
+from launcher.k8s.target import Place
+
+
+@click.command()
+@click.argument("chart", type=click.Choice(["queues", "ray-cluster"]), metavar="[queues|ray-cluster]", required=False)
+@click.argument("release", required=False, metavar="[RELEASE]")
+@values_options
+@name_option
+@place_options
+@format_option
+def command(
+    chart: str | None,
+    release: str | None,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    name: str | None,
+    place: Place,
+    form: str,
+) -> int:
+    """Show what submit would change in the cluster, or install with queues or ray-cluster.
+
+    The API server says it, by a dry run. + is made, ~ is changed, - is removed. The exit code is 0 either way.
+    """
+    from launcher import api
+    from launcher.cli import output
+    from launcher.errors import UsageError
+    from launcher.helm import diff
+
+    if chart is not None:
+        if name is not None:
+            raise UsageError("--name is a run's; a release's name is given after the chart's.")
+        plan = api.plan_release(chart, files, sets, name=release, place=place, recover=True)
+        changes, data = plan.changes, plan.as_json()
+        output.narrate(plan.where, *filter(None, [plan.recovery]))
+    else:
+        run = api.plan(files, sets, name=name)
+        changes = api.diff_run(run, place=place)
+        data = {"run": run.name, "changes": [change.as_json() for change in changes if change.action != diff.SAME]}
+        output.narrate(*(f"Warning: {warning}" for warning in run.warnings), diff.said(run, changes))
+    output.emit(data, form, "\n".join(diff.told(changes)))
+    if changes:
+        output.narrate(f"Objects: {diff.summary(changes)}.")
+    return 0

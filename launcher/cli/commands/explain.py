@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.cli.options import format_option, run_argument, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.k8s.target import Place
+
+
+@click.command()
+@run_argument
+@run_place_options
+@format_option
+def command(name: str, place: Place, form: str) -> None:
+    """Say why a run waits or failed, and what would help."""
+    from launcher import api
+    from launcher.cli import output
+
+    explanation = api.explain(name, place=place)
+    output.emit(explanation.as_json(), form, explanation.as_text())

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.cli.options import format_option, run_place_options
+
+if TYPE_CHECKING:
+    from launcher.backends.base import RunStatus
+    from launcher.k8s.target import Place
+
+
+_NONE = "There are no runs yet; launcher submit starts one."
+
+
+@click.command()
+@run_place_options
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The runs of all the cluster's namespaces.")
+@click.option("--sweep", default="", metavar="NAME", help="The runs of this sweep only.")
+@click.option("--clusters", "only_clusters", is_flag=True, help="The standing Ray clusters only.")
+@format_option
+def command(place: Place, everywhere: bool, sweep: str, only_clusters: bool, form: str) -> None:
+    """List the runs of this machine and of the cluster's namespace, newest first.
+
+    Below them stand the namespace's standing Ray clusters; -o json and yaml print the runs, or with --clusters the
+    clusters.
+    """
+    from dataclasses import replace
+
+    from launcher import api, formatting
+    from launcher.cli import output
+    from launcher.errors import UsageError
+
+    if everywhere and (place.local or place.namespace is not None):
+        raise UsageError("--all-namespaces means all of a cluster; leave out --local and --namespace.")
+    place = replace(place, everywhere=everywhere)
+    if only_clusters:
+        _print_clusters(place, form)
+        return
+    warned: list[str] = []
+
+    def warn(sentence: str) -> None:
+        warned.append(sentence)
+        output.narrate(f"Warning: {sentence}")
+
+    runs = api.list_runs(warn, place=place, sweep=sweep)
+    if not runs and not warned:
+        output.narrate(f'There is no run of a sweep "{sweep}".' if sweep else _NONE)
+    text = formatting.table(_rows(runs)) if runs else ""
+    if form == "text" and not sweep:
+        text = "\n\n".join(filter(None, [text, _clusters_text(place)]))
+    output.emit([run.as_json() for run in runs], form, text)
+
+
+def _print_clusters(place: Place, form: str) -> None:
+    from launcher import api
+    from launcher.backends.ray_cluster import clusters as ray_clusters
+    from launcher.cli import output
+
+    found = api.clusters(place=place)
+    if not found:
+        output.narrate("There is no standing Ray cluster; launcher install ray-cluster makes one.")
+    output.emit([each.as_json() for each in found], form, ray_clusters.listing(found))
+
+
+def _clusters_text(place: Place) -> str:
+    """The table of standing clusters; "" where there are none, or where the list of runs has said what is wrong."""
+    from launcher import api
+    from launcher.backends.ray_cluster import clusters as ray_clusters
+    from launcher.errors import LauncherError
+
+    try:
+        return ray_clusters.listing(api.clusters(place=place))
+    except LauncherError:
+        return ""
+
+
+def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
+    """A column for each thing that at least one of the runs has."""
+    from launcher import formatting
+    from launcher.cli.follow_sweep import spell
+
+    many = len({run.namespace for run in runs if run.in_cluster}) > 1
+    table = {
+        "NAME": [run.name for run in runs],
+        "NAMESPACE": [run.namespace if many else "" for run in runs],
+        "TEAM": [run.team for run in runs],
+        "KIND": [run.kind for run in runs],
+        "SLICES": [_slices(run) for run in runs],
+        "STATE": [run.state.value for run in runs],
+        "AGE": [formatting.age(run.submitted) for run in runs],
+        "PRIORITY": [run.priority for run in runs],
+        "QUEUE": [f"{run.queue} #{run.position}" if run.position else run.queue for run in runs],
+        "STEP": [_step(run) for run in runs],
+        "SWEPT": [", ".join(f"{key} {spell(value)}" for key, value in run.sweep_values.items()) for run in runs],
+        "LOSS": ["" if run.loss is None else f"{run.loss:.3f}" for run in runs],
+    }
+    columns = {title: cells for title, cells in table.items() if any(cells)}
+    return [tuple(columns), *zip(*columns.values(), strict=True)]
+
+
+def _slices(run: RunStatus) -> str:
+    return f"{run.slices} x {run.accelerator}" if run.slices and run.accelerator else ""
+
+
+def _step(run: RunStatus) -> str:
+    if run.step is None:
+        return ""
+    return f"{run.step}/{run.steps}" if run.steps else str(run.step)

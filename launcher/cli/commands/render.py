@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import format_option, name_option, values_options
+
+
+@click.command()
+@values_options
+@name_option
+@format_option
+def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, form: str) -> None:
+    """Print the manifests that submit would create.
+
+    Needs Helm and no cluster. The rules are checked first, as submit does it.
+    """
+    from launcher import api
+    from launcher.cli import output
+
+    plan = api.plan(files, sets, name=name)
+    output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
+    rendering = api.render(plan)
+    output.narrate(*filter(None, [rendering.said]))
+    output.emit(rendering.data, "json" if form == "json" else "text", rendering.text)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import click
+
+from launcher.cli.options import format_option, need_terminal, place_options
+from launcher.k8s.target import Place
+
+
+@click.command()
+@click.argument("release", metavar="RELEASE")
+@place_options
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
+@click.option("--force", is_flag=True, help="Even if runs wait or run in its queues, or in its Ray cluster.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@format_option
+def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, form: str) -> int:
+    """Remove a release of queues or of a Ray cluster.
+
+    Teams' namespaces stay, with all that is in them. A release that is none of Slipway's is refused, and so is one
+    whose queues or Ray cluster have runs; where Ray does not tell, that is said.
+    """
+    from launcher import api
+    from launcher.cli import output
+    from launcher.k8s.objects import called
+
+    removal = api.plan_removal(release, place=place)
+    output.narrate(
+        f"{release} ({removal.release.chart_name}): {removal.cluster.where}",
+        *(f"- {called(obj)}" for obj in removal.removed),
+        *(f"= {called(obj)} stays, with all that is in it" for obj in removal.kept),
+        *(f"! {run} needs it" for run in removal.needed_by),
+        *(f"? {sentence}" for sentence in removal.unseen),
+    )
+    if dry_run:
+        output.narrate("Nothing was changed.")
+        output.emit(removal.as_json(), form, "")
+        return 0
+    if not yes and not (removal.needed_by and not force):
+        need_terminal("removes")
+        if not click.confirm("Remove that?", err=True):
+            output.narrate("Nothing was changed.")
+            return 1
+    left = api.uninstall(removal, output.narrate, force=force)
+    output.narrate(*left, f"The release {release} is removed.")
+    output.emit({**removal.as_json(), "left": left}, form, "")
+    return int(bool(left))

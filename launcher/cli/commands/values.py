@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.cli.options import any_values_options, format_option
+
+if TYPE_CHECKING:
+    from launcher.config.values.tree import Values
+
+
+@click.command()
+@any_values_options
+@click.option("--all", "defaults", is_flag=True, help="Add the defaults of the chart, for what is not set.")
+@click.option("--origins", is_flag=True, help="Print each key with the file and line that set it.")
+@format_option
+def command(files: tuple[str, ...], sets: tuple[str, ...], defaults: bool, origins: bool, form: str) -> None:
+    """Print the values files and --set merged, not validated.
+
+    Maps merge, lists and scalars replace, null removes a default: Helm's own rule.
+    """
+    from launcher import api
+    from launcher.cli import output
+
+    merged = api.values(files, sets, defaults=defaults)
+    if origins:
+        _print_origins(merged, form)
+    else:
+        output.emit(merged.tree, "yaml" if form == "text" else form, "")
+
+
+def _print_origins(merged: Values, form: str) -> None:
+    import json
+
+    from launcher import formatting
+    from launcher.cli import output
+    from launcher.config.values.tree import spell
+
+    rows = [(spell(path), value, origin) for path, value, origin in merged.leaves()]
+    data = [{"key": key, "value": value, "file": origin.file, "line": origin.line} for key, value, origin in rows]
+    text = [(key, json.dumps(output.plain(value), ensure_ascii=False), str(origin)) for key, value, origin in rows]
+    output.emit(data, form, formatting.table(text))

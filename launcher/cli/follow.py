@@ -1,0 +1,315 @@
+"""Following a run until it ends: a live bar on a terminal, plain lines now and then elsewhere.
+
+Nothing here knows what kind of run it is: all comes from Backend.status().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from launcher import formatting
+from launcher.backends.base import RunStatus, State, found_or_deleted
+from launcher.cli import output
+from launcher.errors import Detached, ExitCode
+from launcher.k8s.errors import Unreachable
+from launcher.k8s.target import ANYWHERE, Place
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from launcher.backends.base import Backend
+
+# Where no terminal is, a line of progress this often.
+_LINE_SECONDS = 10.0
+_NARROWEST_BAR = 8
+
+
+class Live(Protocol):
+    """What redraws itself on a terminal as long as it is entered."""
+
+    @property
+    def live(self) -> contextlib.AbstractContextManager[Any]: ...
+
+
+def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunStatus:
+    """Show the run's progress on stderr until it ends; its last status.
+
+    Raises Detached on Ctrl-C: the run goes on, and the message says how to come back.
+    """
+    name, restarts, attempt = status.name, status.restarts, status.attempt
+    silent = False
+    stuck = StuckTimer(backend)
+    try:
+        with showing(_Lines, _Bar) as view:
+            while True:
+                if not silent and stuck.is_over(status):  # an old status is no reason to end a run
+                    view.say(
+                        f'{status.reason} No waiting helps, so the run "{name}" is cancelled, and its chips are free.'
+                    )
+                    return stuck.cancel_stuck(status)
+                if status.restarts > restarts and status.attempt == attempt:
+                    view.say(f"Restart {status.restarts}" + (f": {status.reason}" if status.reason else "."))
+                restarts, attempt = status.restarts, status.attempt
+                view.show(status)
+                if status.state.ended:
+                    return status
+                time.sleep(backend.poll_seconds)
+                try:
+                    status = status.carry_over(found_or_deleted(backend.status(name), name))
+                except Unreachable as error:
+                    # The run does not need us: an API server that is restarted comes back, and so does a network.
+                    if not silent:
+                        view.say(f"{error.message} The run goes on; trying again.")
+                    silent = True
+                    continue
+                if silent:
+                    view.say("The API server answers again.")
+                silent = False
+    except KeyboardInterrupt:
+        raise Detached(f'The run "{name}" goes on.\n{come_back(status, place)}') from None
+
+
+class StuckTimer:
+    """With runs that are stuck: how long they have been, while somebody follows them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._since: dict[str, float] = {}
+
+    def is_over(self, status: RunStatus) -> bool:
+        limit = self._backend.stuck_seconds
+        if limit is None or not status.stuck or status.state.ended:
+            self._since.pop(status.name, None)
+            return False
+        waited = time.monotonic() - self._since.setdefault(status.name, time.monotonic())
+        return waited >= limit
+
+    def cancel_stuck(self, status: RunStatus) -> RunStatus:
+        """End it; its status then."""
+        self._since.pop(status.name, None)
+        return self._backend.cancel_stuck(status.name, status.reason)
+
+
+def come_back(status: RunStatus, place: Place = ANYWHERE) -> str:
+    """The commands for a run that goes on by itself."""
+    run = spelled(status, place)
+    rows = [
+        (f"launcher logs -f {run}", "its output"),
+        (f"launcher wait {run}", "until it ends"),
+        (f"launcher cancel {run}", "to stop it"),
+    ]
+    if status.in_cluster:
+        rows.insert(0, (f"launcher explain {run}", "why it waits"))
+    return formatting.table([("", *row) for row in rows])
+
+
+def spelled(status: RunStatus, place: Place = ANYWHERE, *, sweep: str = "") -> str:
+    """The name of the run, or of its `sweep`, as a command needs it: with the namespace, and the context asked for."""
+    name = sweep or status.name
+    if not status.in_cluster:
+        return name
+    context = f" --context {place.context}" if place.context else ""
+    return f"{name}{context} -n {status.namespace}"
+
+
+def exit_code(status: RunStatus) -> ExitCode:
+    """The command's exit code for a run that has ended."""
+    return ExitCode.DONE if status.state is State.SUCCEEDED else ExitCode.MENDABLE
+
+
+def summary(status: RunStatus, place: Place = ANYWHERE) -> str:
+    """What a run came to, a line each: for people, on stdout."""
+    rows = [(f"{status.state}", f"{status.name}{_took(status)}")]
+    if status.state in (State.FAILED, State.CANCELLED) and status.reason not in ("", "Cancelled."):
+        rows.append(("reason", status.reason))
+    if status.step is not None:
+        rows.append(("steps", f"{status.step} of {status.steps}" if status.steps else f"{status.step}"))
+    if status.loss is not None:
+        rows.append(("loss", _from_to(status.loss_first, status.loss)))
+    if status.eval_loss is not None:
+        rows.append(("held-out", _from_to(status.eval_loss_first, status.eval_loss)))
+    if status.tokens_per_second is not None:
+        rows.append(("speed", f"{formatting.count(status.tokens_per_second)} tokens/s"))
+    if status.restarts:
+        rows.append(("restarts", str(status.restarts)))
+    if status.step is not None:
+        checkpoints = f"{status.folder}/checkpoints"
+        if "://" in status.folder or Path(checkpoints).is_dir():
+            rows.append(("checkpoints", checkpoints))
+        rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
+    rows += [
+        ("" if number else "next", line)
+        for number, line in enumerate(formatting.table(_next(status, place)).splitlines())
+    ]
+    return formatting.table(rows)
+
+
+def _next(status: RunStatus, place: Place) -> list[tuple[str, str]]:
+    """Commands for what may come after the end, and what they do; FILE is what the run was submitted with."""
+    logs = f"launcher logs {spelled(status, place)}"
+    submit = f"launcher submit -f FILE --name {status.name}"
+    if status.state is State.SUCCEEDED:
+        if status.step is None:
+            return [(logs, "its output")]
+        more = f"{submit} --set train.steps={2 * (status.steps or status.step)} --continue"
+        return [(logs, "its output"), (more, "trains on")]
+    if status.state is State.CANCELLED:
+        return [(submit, "resumes it")]
+    if status.step is None:
+        return [(logs, "says more"), (submit, "starts it again; add --continue if the values have changed")]
+    return [(logs, "says more"), (submit, "resumes it")]
+
+
+def _took(status: RunStatus) -> str:
+    from datetime import datetime
+
+    if not status.started or not status.ended:
+        return ""
+    seconds = (datetime.fromisoformat(status.ended) - datetime.fromisoformat(status.started)).total_seconds()
+    return f" after {formatting.duration(seconds)}"
+
+
+def _from_to(first: float | None, last: float) -> str:
+    return f"{first:.3f} -> {last:.3f}" if first is not None else f"{last:.3f}"
+
+
+# --- no terminal: lines -----------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """A line when the state changes, now and then a line of progress, and one at the end."""
+
+    def __init__(self) -> None:
+        self._said: tuple[State, str] | None = None
+        self._step: int | None = None
+        self._next = 0.0
+        self._last = ""
+
+    def show(self, status: RunStatus) -> None:
+        state = (status.state, _busy(status))
+        if state != self._said and not status.state.ended:
+            told = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" has said why
+            self.say(f"{status.name}: " + (f"{status.state}" if told else _state(status)))
+            self._said = state
+        due = time.monotonic() >= self._next or status.state.ended
+        if due and status.step is not None and status.step != self._step and status.state is not State.STARTING:
+            self.say(f"{status.name}: " + progress(status))
+            self._step, self._next = status.step, time.monotonic() + _LINE_SECONDS
+
+    def say(self, line: str) -> None:
+        self._last = line
+        output.narrate(line)
+
+
+def progress(status: RunStatus) -> str:
+    """One line: "step 12/40, loss 8.124, 1,234 tokens/s, 12 s left"."""
+    parts = [f"step {status.step}/{status.steps}" if status.steps else f"step {status.step}"]
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.3f}")
+    if status.tokens_per_second is not None:
+        parts.append(f"{formatting.count(status.tokens_per_second)} tokens/s")
+    if status.seconds_left and not status.state.ended:
+        parts.append(f"{formatting.duration(status.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def _state(status: RunStatus) -> str:
+    busy = _busy(status)
+    return f"{status.state}: {busy}" if busy else f"{status.state}"
+
+
+def _busy(status: RunStatus) -> str:
+    """What the run waits for, or is busy with; of one that trains its steps say it."""
+    if status.state.ended or (status.state is State.RUNNING and status.step is not None):
+        return ""
+    place = f"number {status.position} in the queue {status.queue}" if status.position else ""
+    return "; ".join(filter(None, [place, status.reason]))
+
+
+# --- a terminal: one line that changes --------------------------------------------------------------------------
+
+
+class _Bar:
+    """The line at the bottom of the terminal, drawn anew as the run goes on."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._status: RunStatus | None = None
+        self._since = time.monotonic()
+        self.live = Live(self, console=console, transient=True, refresh_per_second=8, redirect_stdout=False)
+
+    def show(self, status: RunStatus) -> None:
+        if self._status is None or status.state is not self._status.state:
+            self._since = time.monotonic()
+        self._status = status
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        status = self._status
+        if status is None:
+            return
+        if status.state is not State.RUNNING or status.step is None:
+            state, _, busy = _state(status).partition(": ")
+            text = f"{status.name}  {state} {formatting.clock(time.monotonic() - self._since)}  {busy}".rstrip()
+            yield Text(text, no_wrap=True, overflow="ellipsis")
+            return
+        # One column less than there are: a full line makes some terminals wrap.
+        text, width = fit(status, options.max_width - 1)
+        if not width:
+            yield Text(text, no_wrap=True, overflow="ellipsis")
+            return
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_row(
+            ProgressBar(total=status.steps, completed=status.step, width=width),
+            Text(text, no_wrap=True, overflow="ellipsis"),
+        )
+        yield grid
+
+
+def fit(status: RunStatus, width: int) -> tuple[str, int]:
+    """The text of the bar's line in `width` columns, and the columns left for the bar (0: none, no total).
+
+    What matters least is left out first: name, speed, time left, loss.
+    """
+    step = f"{status.step}/{status.steps}" if status.steps else f"step {status.step}"
+    loss = f"loss {status.loss:.3f}" if status.loss is not None else ""
+    left = f"{formatting.clock(status.seconds_left)} left" if status.seconds_left is not None else ""
+    speed = f"{formatting.count(status.tokens_per_second)} tokens/s" if status.tokens_per_second is not None else ""
+    for parts in ((step, loss, speed, left, status.name), (step, loss, speed, left), (step, loss, left), (step, loss)):
+        text = "  ".join(filter(None, parts))
+        if len(text) + 2 + _NARROWEST_BAR <= width:
+            break
+    else:
+        text = step
+    room = width - len(text) - 2
+    return text, min(room, 40) if status.steps and room >= _NARROWEST_BAR else 0
+
+
+@contextlib.contextmanager
+def showing[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) -> Iterator[V | L]:
+    """What shows something that goes on: `live` on a terminal that can draw, `lines` elsewhere."""
+    if not sys.stderr.isatty():
+        yield lines()
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_dumb_terminal:
+        yield lines()
+        return
+    shown = live(console)
+    with shown.live:
+        yield shown

@@ -1,0 +1,211 @@
+"""Following a sweep until all its runs have ended: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from launcher import formatting
+from launcher.backends.base import RunStatus, State
+from launcher.backends.sweeps import sweep as sweeps
+from launcher.backends.sweeps.sweep import Sweep
+from launcher.cli import output
+from launcher.cli.follow import StuckTimer, showing, spelled
+from launcher.errors import Detached, ExitCode
+from launcher.k8s.errors import Unreachable
+from launcher.k8s.target import ANYWHERE, Place
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from launcher.backends.base import Backend
+
+# Where no terminal is, a line on the whole sweep this often.
+_LINE_SECONDS = 10.0
+# Where more runs than this come into a state at the same time, they are counted and not named.
+_NAMED = 4
+_MEASURES = {"eval_loss": "held-out loss", "loss": "loss"}
+
+
+def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
+    """Show the sweep's progress on stderr until all its runs have ended; its last state.
+
+    Raises Detached on Ctrl-C: the runs go on, and the message says how to come back.
+    """
+    if sweep.ended:
+        return sweeps.closer(sweep, backend)
+    silent = False
+    stuck = StuckTimer(backend)
+    try:
+        with showing(_Lines, _Table) as view:
+            for now in sweeps.watch(sweep, backend):
+                if isinstance(now, Unreachable):
+                    if not silent:
+                        view.say(f"{now.message} The runs go on; trying again.")
+                    silent = True
+                    continue
+                if silent:
+                    view.say("The API server answers again.")
+                sweep, silent = now, False
+                view.show(sweep)
+                for run in filter(stuck.is_over, sweep.runs):
+                    view.say(f"{run.name}: {run.reason} No waiting helps, so it is cancelled, and its chips are free.")
+                    stuck.cancel_stuck(run)  # the next look finds it cancelled
+    except KeyboardInterrupt:
+        raise Detached(f'The runs of the sweep "{sweep.name}" go on.\n{come_back(sweep, place)}') from None
+    return sweep
+
+
+def come_back(sweep: Sweep, place: Place = ANYWHERE) -> str:
+    """The commands for a sweep that goes on by itself."""
+    name = spelled(sweep.runs[0], place, sweep=sweep.name)
+    rows = [
+        (f"launcher status {name}", "its runs"),
+        (f"launcher wait {name}", "until all have ended"),
+        (f"launcher cancel {name}", "to stop them"),
+    ]
+    return formatting.table([("", *row) for row in rows])
+
+
+def exit_code(sweep: Sweep) -> ExitCode:
+    """The command's exit code for a sweep that has ended."""
+    return ExitCode.DONE if sweep.succeeded else ExitCode.MENDABLE
+
+
+def line(sweep: Sweep) -> str:
+    """ "sweep lr: 3 running, 2 queued, 1 succeeded; best held-out loss 4.830 (lr-2: train.learning_rate 3e-4)"."""
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items())
+    best = sweep.best
+    if best is None:
+        return f"sweep {sweep.name}: {counts}"
+    values = ", ".join(f"{key} {spell(value)}" for key, value in best.sweep_values.items())
+    loss = getattr(best, sweep.measure)
+    return f"sweep {sweep.name}: {counts}; best {_MEASURES[sweep.measure]} {loss:.3f} ({best.name}: {values})"
+
+
+def table(sweep: Sweep) -> str:
+    """The sweep's runs, a line each, the best first."""
+    return formatting.table(rows(sweep, sweep.ranked))
+
+
+def summary(sweep: Sweep, place: Place = ANYWHERE) -> str:
+    """What a sweep came to: for people, on stdout."""
+    text = f"{table(sweep)}\n{line(sweep)}"
+    failed = [run for run in sweep.runs if run.state is State.FAILED and run.reason]
+    if failed:
+        text += f"\n{failed[0].name}: {failed[0].reason}"
+    return text
+
+
+def rows(sweep: Sweep, runs: Sequence[RunStatus]) -> list[tuple[str, ...]]:
+    """A table of some of the sweep's runs: what differs between them, and what they have come to."""
+    columns: dict[str, list[str]] = {"RUN": [run.name for run in runs]}
+    for key, title in zip(sweep.keys, titles(sweep.keys), strict=True):
+        columns[title] = [spell(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs]
+    columns["STATE"] = [run.state.value for run in runs]
+    columns["STEP"] = [_step(run) for run in runs]
+    columns["LOSS"] = [_loss(run.loss) for run in runs]
+    columns["HELD-OUT"] = [_loss(run.eval_loss) for run in runs]
+    kept = {title: cells for title, cells in columns.items() if any(cells) or title in ("RUN", "STATE")}
+    return [tuple(kept), *zip(*kept.values(), strict=True)]
+
+
+def spell(value: Any) -> str:
+    """A swept value as people write it: 0.0003 is 0.0003, 0.00001 is 1e-05; lists and maps as JSON."""
+    if isinstance(value, str):
+        return value
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def titles(keys: Sequence[str]) -> list[str]:
+    """What a table's columns of these keys are called: each key's last part, where that says enough."""
+    short = [key.rpartition(".")[2] for key in keys]
+    return [last if short.count(last) == 1 else key for key, last in zip(keys, short, strict=True)]
+
+
+def _step(run: RunStatus) -> str:
+    if run.step is None:
+        return ""
+    return f"{run.step}/{run.steps}" if run.steps else str(run.step)
+
+
+def _loss(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+# --- no terminal: lines -----------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """A line when runs change their states, and now and then one on the whole sweep."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, tuple[int, State]] = {}
+        self._last = ""
+        self._next = time.monotonic() + _LINE_SECONDS
+
+    def show(self, sweep: Sweep) -> None:
+        changed: dict[State, list[RunStatus]] = {}
+        for run in sweep.runs:
+            if self._states.get(run.name) != (run.attempt, run.state):
+                changed.setdefault(run.state, []).append(run)
+                self._states[run.name] = (run.attempt, run.state)
+        for state, runs in changed.items():
+            if len(runs) > _NAMED:
+                self.say(f"{runs[0].name} … {runs[-1].name}: {len(runs)} are {state}")
+                continue
+            for run in runs:
+                why = f": {run.reason}" if run.reason and state in (State.FAILED, State.RESTARTING) else ""
+                self.say(f"{run.name}: {state}{why}")
+        text = line(sweep)
+        if not sweep.ended and time.monotonic() >= self._next and text != self._last:
+            self.say(text)
+            self._last, self._next = text, time.monotonic() + _LINE_SECONDS
+
+    def say(self, line: str) -> None:
+        output.narrate(line)
+
+
+# --- a terminal: a table that changes -----------------------------------------------------------------------------
+
+
+class _Table:
+    """The runs at the bottom of the terminal, drawn anew as they go on; of a large sweep those that run."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._sweep: Sweep | None = None
+        self.live = Live(self, console=console, transient=True, refresh_per_second=4, redirect_stdout=False)
+
+    def show(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        if self._sweep is None:
+            return
+        room = max(1, (options.max_height or console.height) - 4)
+        for text in [*formatting.table(rows(self._sweep, shown(self._sweep, room))).splitlines(), line(self._sweep)]:
+            fitted = Text(text, no_wrap=True)
+            # One column less than there are: a full line makes some terminals wrap.
+            fitted.truncate(options.max_width - 1, overflow="ellipsis")
+            yield fitted
+
+
+def shown(sweep: Sweep, room: int) -> list[RunStatus]:
+    """The runs that a table of `room` lines shows: those that go on before those that have ended, the best first,
+    before those that wait."""
+    if len(sweep.runs) <= room:
+        return list(sweep.runs)
+    waiting = (State.QUEUED, State.ADMITTED, State.PREEMPTED)
+    order = {run.name: number for number, run in enumerate(sweep.ranked)}
+    return sorted(sweep.runs, key=lambda run: (run.state in waiting, run.state.ended, order[run.name]))[:room]

@@ -1,0 +1,162 @@
+"""The options and arguments that several verbs share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from launcher.errors import LauncherError, UsageError
+
+_Command = Callable[..., Any]
+
+_COMPLETION_SECONDS = 2.0
+
+
+def values_options(command: _Command) -> _Command:
+    """`-f FILE…` and `--set K=V`: the layers of values, in the order given; one of them at least."""
+
+    @functools.wraps(command)
+    def given(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
+        if not files and not sets:
+            raise UsageError("There are no values: give a values file with -f, or --set.")
+        return command(*args, files=files, sets=sets, **options)
+
+    return any_values_options(given)
+
+
+def any_values_options(command: _Command) -> _Command:
+    """The same, where nothing may be given, too."""
+    command = click.option(
+        "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value over the files; may be repeated."
+    )(command)
+    return click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        help="A values file, or a preset's name; may be repeated, the later one wins.",
+    )(command)
+
+
+def name_option(command: _Command) -> _Command:
+    return click.option("--name", metavar="NAME", help="The run's name, instead of run.name.")(command)
+
+
+def format_option(command: _Command) -> _Command:
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(["text", "json", "yaml"]),
+        default="text",
+        help="How to print the result (default: text).",
+    )(command)
+
+
+def place_options(command: _Command) -> _Command:
+    """`--context` and `-n`, as kubectl takes them: the command gets them as `place`, a Place."""
+    return _placed(command)
+
+
+def run_place_options(command: _Command) -> _Command:
+    """The same, and `--local`, for verbs that look for runs on this machine too."""
+    return _placed(command, local_help="Look among this machine's runs only.")
+
+
+def submit_place_options(command: _Command) -> _Command:
+    """The same for submit, whose values say where a run goes: what is given must agree with them."""
+    return _placed(
+        command,
+        local_help="Refuse what would go to a cluster: run.kind must be local.",
+        namespace_help="The namespace, where the values name no team (default: the team's, else the context's).",
+    )
+
+
+def _placed(
+    command: _Command,
+    *,
+    local_help: str = "",
+    namespace_help: str = "A namespace of the cluster (default: the context's).",
+) -> _Command:
+    """Without `local_help` there is no --local."""
+
+    @functools.wraps(command)
+    def placed(*args: Any, context: str | None, namespace: str | None, local: bool = False, **options: Any) -> Any:
+        from launcher.k8s.target import Place
+
+        if local and (context is not None or namespace is not None):
+            raise click.UsageError("--local means this machine; leave out --context and --namespace.")
+        return command(*args, place=Place(context, namespace, local), **options)
+
+    if local_help:
+        placed = click.option("--local", is_flag=True, help=local_help)(placed)
+    placed = click.option("-n", "--namespace", metavar="NAMESPACE", help=namespace_help)(placed)
+    return click.option("--context", metavar="NAME", help="A context of the kubeconfig (default: the current one).")(
+        placed
+    )
+
+
+def need_terminal(does: str = "deletes") -> None:
+    """Before a question: UsageError where nobody can answer it."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"There is no terminal to ask on; --yes {does} without asking.")
+
+
+def run_argument(command: _Command) -> _Command:
+    return click.argument("name", metavar="NAME", shell_complete=_run_names)(command)
+
+
+def run_names_argument(command: _Command) -> _Command:
+    return click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_run_names)(command)
+
+
+def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from threading import Thread
+
+    from launcher import api
+    from launcher.k8s.target import Place
+
+    given = {key: ctx.params.get(key) for key in ("context", "namespace")}
+    place = Place(given["context"], given["namespace"], bool(ctx.params.get("local")))
+    names: list[str] = []
+
+    def look(where: Place) -> None:
+        with contextlib.suppress(LauncherError):
+            for backend in api.backends(where):
+                runs = backend.list(lambda _: None)
+                names.extend(status.sweep for status in runs if status.sweep)
+                names.extend(status.name for status in runs)
+
+    # Nobody waits long for a shell to complete a word: a cluster that is silent has no names.
+    def look_everywhere() -> None:
+        if place.here:
+            look(Place(local=True))
+        look(place)
+
+    asked = Thread(target=look_everywhere, daemon=True)
+    asked.start()
+    asked.join(_COMPLETION_SECONDS)
+    return [name for name in dict.fromkeys(tuple(names)) if name.startswith(incomplete)]
+
+
+class Seconds(click.ParamType[float]):
+    """A span of time: "90", "90s", "5m", "1.5h"."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value)
+        factor = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
+        try:
+            seconds = float(text[:-1]) * factor if factor else float(text)
+        except ValueError:
+            seconds = -1
+        if not 0 <= seconds < float("inf"):
+            self.fail(f'"{text}" is no span of time; write 90, 90s, 5m or 1.5h.', param, ctx)
+        return seconds

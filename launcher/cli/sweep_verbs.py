@@ -1,0 +1,107 @@
+"""What the verbs do where NAME is a sweep, or where --sweep makes one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher import formatting
+from launcher.backends.sweeps import sweep as sweeps
+from launcher.cli import follow_sweep as sweep_follow
+from launcher.cli import output
+from launcher.errors import Detached
+
+if TYPE_CHECKING:
+    from launcher.backends.base import Backend
+    from launcher.backends.sweeps.plan import SweepPlan
+    from launcher.backends.sweeps.sweep import Sweep
+    from launcher.k8s.target import Place
+
+# Checking more runs than this takes long enough to be said.
+_MANY = 10
+
+
+def preview(plan: SweepPlan, place: Place, *, accept_changes: bool, form: str) -> int:
+    """`submit --sweep … --dry-run`: the runs with what differs between them; as JSON or YAML their configs."""
+    from launcher import api
+
+    previews = api.preview_sweep(plan, accept_changes=accept_changes, place=place)
+    output.narrate(*dict.fromkeys(line for preview in previews for line in preview.said.splitlines()))
+    members = [each.member for each in plan.plans if each.member is not None]
+    cells = [[sweep_follow.spell(value) for value in member.values.values()] for member in members]
+    table = formatting.table(
+        [
+            ("RUN", *sweep_follow.titles(plan.keys)),
+            *((each.name, *row) for each, row in zip(plan.plans, cells, strict=True)),
+        ]
+    )
+    output.emit([preview.config for preview in previews], form, table)
+    return 0
+
+
+def submit(plan: SweepPlan, place: Place, *, accept_changes: bool, detach: bool, form: str) -> int:
+    from launcher import api
+
+    backend = api.backend_for(plan.plans[0], place)
+    if backend.where:
+        output.narrate(f"Submitting to {backend.where}.")
+    if len(plan.plans) > _MANY:
+        output.narrate(f"Checking {len(plan.plans)} runs before the first is made…")
+    try:
+        submission = sweeps.submit(plan, backend, accept_changes=accept_changes)
+    except KeyboardInterrupt:
+        raise Detached(
+            f'Interrupted: some of its runs may not be there yet; those that are go on. Submitting "{plan.name}" '
+            f"again makes the others; launcher status {plan.name}{backend.option} shows what there is."
+        ) from None
+    output.narrate(submission.said)
+    sweep = submission.sweep
+    if detach:
+        if not sweep.ended:
+            output.narrate(sweep_follow.come_back(sweep, place))
+        output.emit(sweep.as_json(), form, "")
+        return 0
+    sweep = sweep_follow.follow(backend, sweep, place)
+    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
+    return sweep_follow.exit_code(sweep)
+
+
+def status(sweep: Sweep, backend: Backend, form: str) -> None:
+    sweep = sweeps.closer(sweep, backend)
+    output.emit(sweep.as_json(), form, f"{sweep_follow.table(sweep)}\n{sweep_follow.line(sweep)}")
+
+
+def wait(sweep: Sweep, place: Place, *, timeout: float | None, form: str) -> int:
+    from launcher import api
+
+    sweep = api.wait_sweep(sweep.name, timeout=timeout, place=place)
+    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
+    return sweep_follow.exit_code(sweep)
+
+
+def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
+    going = sum(not run.state.ended for run in sweep.runs)
+    of = f" ({backend.where})" if backend.where else ""
+    if going:
+        output.narrate(f'Ending {going} of the {len(sweep.runs)} runs of the sweep "{sweep.name}"{of}…')
+    sweep = sweeps.cancel(sweep, backend)
+    output.narrate(sweep_follow.line(sweep))
+    output.emit(sweep.as_json(), form, "")
+
+
+def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
+    import click
+
+    from launcher.cli.options import need_terminal
+
+    sweeps.check_ended(sweep, backend)
+    where = f" ({backend.where})" if backend.where else ", with their folders"
+    if confirm:
+        need_terminal()
+    if confirm and not click.confirm(
+        f'Delete the {len(sweep.runs)} runs of the sweep "{sweep.name}"{where}?', err=True
+    ):
+        output.narrate("Nothing was deleted.")
+        return 1
+    sweeps.delete(sweep, backend)
+    output.narrate(f'The {len(sweep.runs)} runs of the sweep "{sweep.name}" are deleted.')
+    return 0

@@ -1,0 +1,195 @@
+"""Slices of accelerators: from a name and a topology to chips and hosts, by the table in charts/common.
+
+Nobody types a host count for TPUs: it is the topology's chips divided by the machine type's chips per host.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from launcher.config.suggest import either
+from launcher.errors import LauncherError
+
+_SHAPE = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*)+")
+_PRODUCT = re.compile(r"(?P<name>[a-z0-9]+)-(?P<count>[1-9][0-9]*)")
+_ALIASES = {
+    "v5litepod": "v5e",
+    "v5-lite": "v5e",
+    "v5lite": "v5e",
+    "ironwood": "tpu7x",
+    "v7x": "tpu7x",
+    "trillium": "v6e",
+}
+
+
+class SliceError(LauncherError):
+    """A slice that cannot be had; `key` is the one under `slice` to mend."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One slice: `chips` in all on `hosts` machines of `machine_type` with `chips_per_host` each.
+
+    For gpu a chip is a GPU; for cpu it is a host (JAX sees one device a process). `topology` is empty for both.
+    """
+
+    accelerator: str
+    kind: str
+    topology: str
+    machine_type: str
+    chips_per_host: int
+    hosts: int
+
+    @property
+    def chips(self) -> int:
+        return self.hosts * self.chips_per_host
+
+
+def resolve(wanted: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:
+    """The slice that `wanted` (the values under the key slice, for one of them) asks for, by the rows of `table`.
+
+    Raises SliceError with a sentence that names what can be had instead.
+    """
+    name = wanted["accelerator"]
+    row = table.get(name)
+    if row is None:
+        raise SliceError("accelerator", _no_accelerator(name, table))
+    if row["kind"] == "tpu":
+        return _tpu(name, row, wanted)
+    if wanted["topology"]:
+        raise SliceError("topology", f"only TPU slices have a topology; {name} takes slice.hosts.")
+    machine = wanted["machineType"] or row.get("defaultMachineType", "")
+    machines = row["machineTypes"]
+    if row["kind"] == "cpu":
+        return Slice(name, "cpu", "", machine, machines.get(machine, 1), wanted["hosts"] or 1)
+    if machine not in machines:
+        raise SliceError(
+            "machineType", f"{name} has no machine type {machine}; it comes as {either(sorted(machines))}."
+        )
+    return Slice(name, row["kind"], "", machine, machines[machine], wanted["hosts"] or 1)
+
+
+def _tpu(name: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> Slice:
+    topology = wanted["topology"]
+    if wanted["hosts"]:
+        raise SliceError("hosts", f"the hosts of a {name} slice follow from its topology; remove slice.hosts.")
+    machines = machine_types(row, topology)
+    if not machines:
+        raise SliceError("topology", _no_topology(name, row, topology))
+    machine = wanted["machineType"] or machines[0]
+    if machine not in machines:
+        raise SliceError("machineType", f"a {name} slice of {topology} comes on {either(machines)}, not on {machine}.")
+    per_host = row["machineTypes"][machine]
+    return Slice(name, "tpu", topology, machine, per_host, chips(topology) // per_host)
+
+
+def chips(topology: str) -> int:
+    """The chips of a shape: the product of its sides."""
+    return math.prod(map(int, topology.split("x")))
+
+
+def machine_types(row: Mapping[str, Any], topology: str) -> list[str]:
+    """The machine types that a TPU row has for a shape, the default first; none where it has no such shape."""
+    listed: list[str] | None = row.get("topologies", {}).get(topology)
+    if listed is not None:
+        return listed
+    larger = row.get("larger")
+    if larger is None or not _SHAPE.fullmatch(topology):
+        return []
+    sides = [int(side) for side in topology.split("x")]
+    fits = (
+        len(sides) == row["dimensions"]
+        and all(side % 4 == 0 and side <= larger["maxSide"] for side in sides)
+        and math.prod(sides) <= larger["maxCubes"] * 64
+        and (not larger["ordered"] or sides == sorted(sides))
+    )
+    machines: list[str] = larger["machineTypes"] if fits else []
+    return machines
+
+
+def topologies(row: Mapping[str, Any]) -> Iterator[str]:
+    """Every shape of a TPU row: those listed, then those by the rule."""
+    yield from row.get("topologies", {})
+    larger = row.get("larger")
+    if larger is None:
+        return
+    cubes, side = larger["maxCubes"], larger["maxSide"] // 4  # in cubes of 4x4x4
+    for x in range(1, min(cubes, side) + 1):
+        for y in range(x if larger["ordered"] else 1, min(cubes // x, side) + 1):
+            for z in range(y if larger["ordered"] else 1, min(cubes // (x * y), side) + 1):
+                yield f"{4 * x}x{4 * y}x{4 * z}"
+
+
+def best_shapes(row: Mapping[str, Any]) -> dict[int, str]:
+    """For each number of chips the shape that is nearest to a cube, or square; in ascending order of chips."""
+    best: dict[int, str] = {}
+    for shape in topologies(row):
+        count = chips(shape)
+        if count not in best or _longest(shape) < _longest(best[count]):
+            best[count] = shape
+    return dict(sorted(best.items()))
+
+
+def _longest(shape: str) -> tuple[list[int], list[int]]:
+    """Its sides, the longest first; of the same sides the order in which they are written."""
+    sides = [int(side) for side in shape.split("x")]
+    return sorted(sides, reverse=True), sides
+
+
+def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:
+    product = _PRODUCT.fullmatch(name.lower())
+    known = _ALIASES.get(product["name"], product["name"]) if product else ""
+    if product and known in table and table[known]["kind"] == "tpu":
+        wanted = int(product["count"]) // table[known]["coresPerChip"]
+        shape = best_shapes(table[known]).get(wanted)
+        if shape:
+            return f"{name} is slice.accelerator: {known} with slice.topology: {shape}."
+        return f"{name} is slice.accelerator: {known}, but {_no_count(known, table[known], wanted)}"
+    alias = _ALIASES.get(name.lower())
+    begins = [row for row in table if row.startswith(name.lower())]
+    near = [alias] if alias in table else begins or get_close_matches(name.lower(), list(table), n=1)
+    guess = f"; did you mean {near[0]}?" if near else "."
+    return f'there is no accelerator "{name}" (there are {", ".join(table)}){guess}'
+
+
+def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
+    best = best_shapes(row)
+    if not topology:
+        some = list(best.values())
+        more = " …" if len(some) > 8 else ""
+        return f"a {name} slice needs a topology: {', '.join(some[:8])}{more}."
+    product = _PRODUCT.fullmatch(topology.lower())
+    if product and (product["name"] == name or _ALIASES.get(product["name"]) == name):
+        wanted = int(product["count"]) // row["coresPerChip"]
+        if wanted in best:
+            return f"a topology is a shape; {topology} is {best[wanted]}."
+        return _no_count(name, row, wanted)
+    if re.fullmatch(r"[1-9][0-9]*", topology):
+        wanted = int(topology)
+        if wanted in best:
+            return f"a topology is a shape; the one with {wanted} chip{'s' if wanted != 1 else ''} is {best[wanted]}."
+        return _no_count(name, row, wanted)
+    if not _SHAPE.fullmatch(topology.lower()):
+        return f'"{topology}" is no topology; {name} has shapes such as {next(reversed(list(best.values())[:5]))}.'
+    wanted = chips(topology.lower())
+    if wanted in best:
+        return f"{name} has no topology {topology}; {wanted} chips are {best[wanted]}."
+    return _no_count(name, row, wanted)
+
+
+def _no_count(name: str, row: Mapping[str, Any], wanted: int) -> str:
+    best = best_shapes(row)
+    below = [count for count in best if count < wanted]
+    above = [count for count in best if count > wanted]
+    near = [f"{best[count]} ({count})" for count in below[-1:] + above[:1]]
+    are = "nearest are" if len(near) > 1 else "nearest is"
+    return f"no {name} slice has {wanted} chip{'s' if wanted != 1 else ''}; {are} {' and '.join(near)}."

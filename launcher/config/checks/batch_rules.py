@@ -1,0 +1,91 @@
+"""Rules for the batch: what of it each device gets, and what the mesh, the slices and the stages make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from launcher.config.checks.problems import ERROR, WARNING, Case, Problem
+from launcher.config.checks.train_context import SLICE, Devices, devices_of, mesh_of, path_of, train_of
+from launcher.config.maxtext import models
+from launcher.config.maxtext.mesh import Batch, Mesh, batch, batch_axes, rules
+
+
+def batch_size(case: Case) -> Iterator[Problem]:
+    train = train_of(case)
+    if not train or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
+        return
+    problems = list(_one_batch(case, train, devices, found, "per_device_batch_size"))
+    if train.get("eval_per_device_batch_size") and _evaluates(case):
+        problems += _one_batch(case, train, devices, found, "eval_per_device_batch_size")
+    if not any(problem.severity == ERROR for problem in problems):
+        # A batch that MaxText refuses is not called wasteful as well.
+        problems = list(_tiles(case, train)) or problems
+    yield from problems
+
+
+def _tiles(case: Case, train: Mapping[str, Any]) -> Iterator[Problem]:
+    """As maxtext.configs.types asks, even where there is one tile: a device's tokens must be a whole number then."""
+    keys = models.settings(train)
+    tokens, tiles = float(keys["per_device_batch_size"]) * int(keys["max_target_length"]), int(keys["num_vocab_tiling"])
+    if tiles > 0 and tokens % tiles:
+        path = path_of(case, ["num_vocab_tiling", "per_device_batch_size", "max_target_length"])
+        wanted = "are no whole number" if tiles == 1 else f"cannot be cut into {tiles} tiles"
+        message = (
+            f"train.{path[1]}: a device's {tokens:,g} tokens (train.per_device_batch_size x train.max_target_length) "
+            f"{wanted}; {'raise the batch until they are' if tiles == 1 else f'use a divisor of {tokens:,g}'}."
+        )
+        yield from case.across("batch", path, message, "train.per_device_batch_size", "train.max_target_length")
+
+
+def _evaluates(case: Case) -> bool:
+    data, train = case.tree["data"], case.tree["train"]
+    if data["files"] or data["corpus"]:
+        return bool(data["heldOut"]["files"] or data["heldOut"]["fraction"])
+    return bool((train.get("eval_interval") or -1) > 0)
+
+
+def _one_batch(case: Case, train: Mapping[str, Any], devices: Devices, found: Mesh, key: str) -> Iterator[Problem]:
+    evaluation = key.startswith("eval")
+    keys = models.settings(train)
+    sequences: Batch = batch(train, devices.total, evaluation=evaluation)
+    value, path = keys[key], path_of(case, [key])
+    of = f"train.{key}: {value:g} on {devices.total} device{'s' if devices.total != 1 else ''}"
+    problem: tuple[str, str] | None = None
+    real = bool(case.tree["data"]["files"] or case.tree["data"]["corpus"]) or keys["dataset_type"] != "synthetic"
+    # Real data is read in whole sequences for every device (grain_data_processing.make_grain_train_iterator and its
+    # like assert it), synthetic data for every part that the batch is shared out into.
+    parts = devices.total if real else found.over(batch_axes(train))
+    shared = found.over(["data", "fsdp", "fsdp_transpose", "expert"] if rules(train) else ["data", "fsdp"])
+    some = f"{sequences.micro} sequence{'s' if sequences.micro != 1 else ''}"
+    if sequences.micro < 1:
+        problem = (
+            ERROR,
+            f"{of} is less than one sequence; raise it to {math.ceil(1e6 / devices.total) / 1e6:g} at least.",
+        )
+    elif sequences.load % parts:
+        problem = (
+            ERROR,
+            (
+                f"{of} is {sequences.load} sequences, which cannot be shared out over {parts} devices; use a whole "
+                "number, or a fraction below 1."
+            ),
+        )
+    elif sequences.micro % shared and found.over(["stage"]) == 1:
+        axes = f"{of} is {some}, and the mesh shares a batch out over {shared} devices"
+        wide = int(keys["max_target_length"]) >= 128
+        kernel = keys["attention"] == "flash" or (keys["attention"] == "autoselected" and wide)
+        if devices.kind == "tpu" and kernel:
+            # attention_op.AttentionOp.tpu_flash_attention asserts it of data and fsdp, JAX's shard_map of the others.
+            problem = (
+                ERROR,
+                (
+                    f"{axes}, of which the attention kernel takes equal parts; raise it, or give devices to "
+                    "train.ici_tensor_parallelism or train.ici_context_parallelism."
+                ),
+            )
+        else:
+            problem = WARNING, f"{axes}; some of them compute on nothing."
+    if problem:
+        yield from case.across("batch", path, problem[1], *SLICE, severity=problem[0])

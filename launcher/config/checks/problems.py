@@ -1,0 +1,88 @@
+"""What is checked, and what is found wrong: the words that all rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from launcher.config.kinds import RunKind
+from launcher.config.values.tree import Origin, Values, spell
+
+ERROR, WARNING = "error", "warning"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with the values. `file` and `line` are None where nobody wrote the key.
+
+    `key` is the dotted path, `message` a full sentence that does not repeat file and line.
+    """
+
+    rule: str
+    severity: str
+    message: str
+    file: str | None
+    line: int | None
+    key: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """`FILE:LINE: KEY: sentence`, without what is not known; without the key where the sentence names it."""
+        where = f"{Origin(self.file, self.line)}: " if self.file is not None and self.line is not None else ""
+        return where + (self.message if self.key in self.message else f"{self.key}: {self.message}")
+
+
+class Case:
+    """What is checked: the user's own layers (for origins), and the effective values (for everything else)."""
+
+    def __init__(self, user: Values, effective: Values) -> None:
+        self.user = user
+        self.effective = effective
+        self.mistyped = False
+        """Whether there is an unknown key, which may be one that seems to be absent."""
+        self.train_is_sound = True
+        """Whether each key of `train` holds up by itself, so that there is something to calculate with."""
+
+    @cached_property
+    def tree(self) -> dict[str, Any]:
+        return self.effective.tree
+
+    @property
+    def kind(self) -> RunKind:
+        return RunKind(self.tree["run"]["kind"])
+
+    def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
+        origin = self.user.origin(path)
+        file, line = (origin.file, origin.line) if origin else (None, None)
+        return Problem(rule, severity, message, file, line, spell(path))
+
+    def across(
+        self, rule: str, path: Sequence[str], message: str, *others: str, severity: str = ERROR
+    ) -> Iterator[Problem]:
+        """A problem that `path` makes with the keys `others` (dotted); none where one of them may be mistyped."""
+        keys = [tuple(path), *(tuple(other.split(".")) for other in others)]
+        if not (self.mistyped and any(key not in self.user.origins for key in keys)):
+            yield self.problem(rule, path, message, severity)
+
+
+Rule = Callable[[Case], Iterator[Problem]]
+
+
+def spelled(problems: Sequence[Problem]) -> str:
+    """The problems as lines for people."""
+    return "\n".join(map(str, problems))
+
+
+def has_errors(problems: Iterable[Problem]) -> bool:
+    """Whether any of the problems stops a run."""
+    return any(problem.severity == ERROR for problem in problems)
+
+
+def table_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table of accelerators in effective values."""
+    table: Mapping[str, Any] = values["common"]["accelerators"]
+    return table

@@ -1,0 +1,151 @@
+"""Rules for whether text and disk suffice. Both are known for a local run alone: a cluster's volumes are not here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.config.checks.problems import WARNING, Case, Problem, Rule
+from launcher.config.checks.train_context import devices_of, train_of
+from launcher.config.kinds import RunKind
+from launcher.config.maxtext import models
+from launcher.config.maxtext.mesh import batch
+from launcher.paths import home
+
+_TEXT = (".txt", ".md", ".jsonl")
+# Files that are looked at, so that checking stays quick; of more, nothing is said.
+_MOST_FILES = 20_000
+# trainer/data.py cuts text into pieces of at least this many bytes; each is a document. A line of .jsonl is one, and
+# takes at least as many bytes as {"t":""} and its newline.
+_PIECE, _LINE = 1 << 10, 9
+# Tokens that a document gets beside its text's: one at its beginning, one at its end, and the space that sentencepiece
+# puts first.
+_BESIDE = 3
+# What compression leaves of random weights in float32 at least (0.85 of normal ones, by zlib, their bytes sorted).
+_COMPRESSED = 0.8
+
+
+# --- Text ---------------------------------------------------------------------------------------------------------
+
+
+def _text(case: Case) -> Iterator[Problem]:
+    """Where train.num_epoch says how often the text is read (else it is repeated for ever): is it certainly too little?
+
+    A token stands for at least one byte, so a file's bytes bound its tokens; each document may begin a sequence of its
+    own. Parquet is compressed, so of it nothing is said.
+    """
+    train, data = train_of(case), case.tree["data"]
+    epochs = train.get("num_epoch")
+    if not train or epochs is None or case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None:
+        return
+    if not data["files"] or (found := _sizes(data["files"])) is None:
+        return
+    keys = models.settings(train)
+    length, steps = int(keys["max_target_length"]), int(keys["steps"])
+    pieces = sum(size // (_LINE if name.endswith(".jsonl") else _PIECE) + 1 for name, size in found)
+    size = sum(size for _, size in found)
+    most = int(epochs) * ((size + _BESIDE * pieces) // length + pieces)
+    wanted = steps * batch(train, devices.total).load
+    if wanted > most:
+        passes = f"train.num_epoch: of {epochs} pass{'es' if epochs != 1 else ''}"
+        message = (
+            f"{passes} over data.files ({size:,} bytes) at most {most:,} sequences of {length:,} tokens come, and "
+            f"{steps:,} steps take {wanted:,}; give more text, lower "
+            "train.steps, or remove train.num_epoch, which repeats the text."
+        )
+        others = ("data.files", "train.steps", "train.max_target_length", "train.per_device_batch_size")
+        yield from case.across("text", ("train", "num_epoch"), message, *others)
+
+
+def _sizes(entries: Sequence[str]) -> list[tuple[str, int]] | None:
+    """Names and bytes of the text files; None where one is missing, of another kind, or there are too many."""
+    found: dict[str, int] = {}
+    try:
+        for entry in entries:
+            path = Path(entry).expanduser()
+            for file in [path] if path.is_file() else _below(path):
+                if file.suffix == ".parquet" or len(found) > _MOST_FILES:
+                    return None
+                if file.suffix in _TEXT:
+                    found[str(file.absolute())] = file.stat().st_size
+                elif file == path:
+                    return None
+    except OSError:
+        return None
+    return list(found.items()) or None
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """The files of a folder; a pattern is not looked at, since it may match what no rule should walk through."""
+    if not path.is_dir():
+        raise FileNotFoundError(path)
+    for folder, _, names in os.walk(path):
+        yield from (Path(folder, name) for name in names)
+
+
+# --- Disk ---------------------------------------------------------------------------------------------------------
+
+
+def kept_checkpoints(train: dict[str, Any]) -> int:
+    """How many checkpoints a run of `train` leaves: those by period, the first and the last, or as many as are kept."""
+    keys = models.settings(train)
+    steps, period = int(keys["steps"]), max(1, int(keys["checkpoint_period"]))
+    # After step n - 1 there is one of each multiple of the period, 0 among them, and one of the last step.
+    saved = (steps - 1) // period + 1 + (1 if (steps - 1) % period else 0)
+    most = keys["max_num_checkpoints_to_keep"]
+    return saved if most is None else min(saved, int(most))
+
+
+def _disk(case: Case) -> Iterator[Problem]:
+    train = train_of(case)
+    if not train or case.kind is not RunKind.LOCAL or not models.settings(train)["enable_checkpointing"]:
+        return
+    one, least = models.checkpoint_bytes(train), models.weight_bytes(train)
+    if one is None or least is None or (free := free_bytes(runs_folder())) is None:
+        return
+    count = kept_checkpoints(dict(train))
+    path = ("train", "model_name") if ("train", "model_name") in case.user.origins else ("storage", "kind")
+    room = f"{_spelled(free)} are free in {runs_folder()}"
+    if _COMPRESSED * least > free:
+        message = (
+            f"a checkpoint of {_spelled(one)} ({models.parameters(train):,} parameters) has no room: {room}; free "
+            "some, or set train.enable_checkpointing: false."
+        )
+        yield from case.across("checkpoints", path, message, "train.model_name", "train.enable_checkpointing")
+    elif one * count > free:
+        message = (
+            f"{count} checkpoint{'s' if count != 1 else ''} of {_spelled(one)} may have no room: {room}; free some, "
+            "set train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
+        )
+        others = ("train.model_name", "train.checkpoint_period", "train.max_num_checkpoints_to_keep")
+        yield from case.across("checkpoints", path, message, *others, severity=WARNING)
+
+
+def runs_folder() -> Path:
+    """Where launcher.backends.local keeps its runs."""
+    return home() / "runs"
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Bytes that are free where `folder` is or will be."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), None)
+    try:
+        return None if there is None else shutil.disk_usage(there).free
+    except OSError:
+        return None
+
+
+def _spelled(size: float) -> str:
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size / 1e3:.0f} kB"
+
+
+_READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
+
+ROOM_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _text), (_READS, _disk))
+"""Each rule with the keys that it reads."""

@@ -1,0 +1,437 @@
+"""Every rule about values that can be told without a cluster and without chips; all that is wrong is told at once.
+
+A rule is a generator that takes a `Case` and yields problems. Each key is looked at by itself first. Rules across keys
+run only where the keys that they read are sound, and while there is an unknown key, nothing that follows from a key
+being absent is told: the unknown one may be it, mistyped. So one mistake gives one message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from launcher.config import accelerators
+from launcher.config.checks.cluster_rules import CLUSTER_RULES, contradictions
+from launcher.config.checks.model_rules import MODEL_RULES
+from launcher.config.checks.problems import ERROR, WARNING, Case, Problem, Rule, has_errors, spelled, table_of
+from launcher.config.checks.resource_rules import ROOM_RULES
+from launcher.config.checks.schema import Violation, leaves, spell_value, violations
+from launcher.config.checks.tracking_rules import TRACKING_RULES
+from launcher.config.kinds import RunKind
+from launcher.config.maxtext.keys import (
+    KINDS,
+    OWNED,
+    OWNED_WITH_DATA,
+    POSITIVE,
+    TEXT_IS_GIVEN,
+    maxtext,
+    out_of_bounds,
+    takes,
+)
+from launcher.config.suggest import bare, either, nearest
+from launcher.config.values.reader import resolve
+from launcher.config.values.tree import Values, spell
+from launcher.paths import charts_dir
+
+__all__ = [
+    "CLUSTER_LIMIT",
+    "ERROR",
+    "FORECAST_RULES",
+    "NAME_LIMITS",
+    "OWNED",
+    "OWNED_WITH_DATA",
+    "POSITIVE",
+    "RULES",
+    "SHAPE_RULES",
+    "WARNING",
+    "Case",
+    "Problem",
+    "Rules",
+    "check",
+    "has_errors",
+    "maxtext",
+    "out_of_bounds",
+    "schema",
+    "spelled",
+    "table_of",
+    "takes",
+]
+
+NAME_LIMITS = {
+    RunKind.LOCAL: 63,  # a folder; the limit of a DNS label keeps names usable on a cluster later
+    RunKind.RAY_CLUSTER: 63,
+    RunKind.RAY_JOB: 35,  # GKE's TPU webhook cuts service names at 50 characters, KubeRay does not: 36 is too long
+    RunKind.JOB_SET: 40,  # a pod's host name, NAME-slice-99-9999 with 5 random characters, must stay within 63
+}
+"""Characters that a run's name may have, by kind."""
+
+CLUSTER_LIMIT = 41  # characters of a RayCluster's name; the same webhook
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def check(user: Values, effective: Values, rules: Rules | None = None) -> list[Problem]:
+    """All problems, sorted by file and line; those that nobody's line shows come last.
+
+    Of rules across keys only `rules` are asked (default: all); each key is looked at by itself all the same.
+    """
+    case = Case(user, effective)
+    if set(user.origins) <= {("run",), ("run", "name")}:
+        return [case.problem("empty", (), "there are no values; name a file with -f, such as the preset quickstart.")]
+    violations_ = list(_schema_violations(case))
+    problems = [_explain(case, violation) for violation in violations_]
+    broken = {violation.path for violation in violations_}
+    if isinstance(case.tree.get("train"), dict):
+        of_train = list(_train_keys(case))
+        case.train_is_sound = all(problem.rule == "owned-key" for problem in of_train)
+        problems += of_train
+    case.mistyped = any(problem.rule == "unknown-key" for problem in problems)
+    for reads, rule in RULES if rules is None else rules:
+        if not any(_overlap(path, read) for path in broken for read in reads):
+            problems += rule(case)
+    return sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key, p.rule))
+
+
+def _overlap(a: tuple[str, ...], b: str) -> bool:
+    """Whether one of the two paths is the other or lies above it."""
+    other = tuple(b.split("."))
+    short = min(len(a), len(other))
+    return a[:short] == other[:short]
+
+
+# --- The schema -------------------------------------------------------------------------------------------------
+
+
+@cache
+def schema(chart: str) -> dict[str, Any]:
+    """A chart's values.schema.json."""
+    text: dict[str, Any] = json.loads((charts_dir() / chart / "values.schema.json").read_bytes())
+    return text
+
+
+def _schema_violations(case: Case) -> Iterator[Violation]:
+    yield from violations(schema("run"), case.tree)
+    if "common" not in case.tree:
+        yield Violation(("common",), "missing-key", "has no value (null); give it one, or remove the key.")
+    elif case.user.origin(("common",)) is not None and isinstance(case.tree["common"], dict):
+        yield from violations(schema("common"), case.tree["common"], ("common",))
+
+
+def _explain(case: Case, violation: Violation) -> Problem:
+    path, says = violation.path, violation.says
+    key = spell(path)
+    if violation.rule == "unknown-key":
+        return case.problem("unknown-key", path, f"there is no key {key}{_unseen(path[-1]) or _belongs(path)}")
+    if violation.rule == "type":
+        value = _value_at(case.tree, path)
+        if isinstance(value, str) and _schema_at(path).get("type") == "array":
+            words = shlex.split(value) if path == ("run", "command") and _balanced(value) else [value]
+            says = says.removesuffix(".") + f", such as [{', '.join(map(json.dumps, words))}]."
+    if violation.rule == "enum":
+        members = [str(m) for m in _schema_at(path).get("enum", ())]
+        value = _value_at(case.tree, path)
+        near = nearest(value, members) if isinstance(value, str) else []
+        says = says + (f' Did you mean "{near[0]}"?' if near else "")
+    return case.problem(violation.rule, path, f"{key} {says}")
+
+
+def _balanced(text: str) -> bool:
+    try:
+        return bool(shlex.split(text))
+    except ValueError:
+        return False
+
+
+def _unseen(key: str) -> str:
+    """The end of the sentence on a key with a character in it that looks like a space, or like nothing."""
+    strange = next((char for char in key if char != " " and unicodedata.category(char) in ("Zs", "Cf")), "")
+    return f"; it holds the invisible character U+{ord(strange):04X}, type it anew." if strange else ""
+
+
+def _schema_at(path: Sequence[str]) -> dict[str, Any]:
+    node = schema("run")
+    for key in path:
+        node = node.get("properties", {}).get(key, {})
+    return node
+
+
+def _value_at(tree: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
+    """The keys of that name that lie the least deep: `name` is a run's or a team's before it is some Secret's."""
+    found = [path for path in paths if path[-1] == key]
+    return [spell(path) for path in found if len(path) == min(map(len, found))]
+
+
+def _belongs(path: tuple[str, ...]) -> str:
+    """The end of the sentence on an unknown key: what was meant, as far as that can be guessed."""
+    *above, key = path
+    paths = [p for p in leaves(schema("run")) if p[0] not in ("common", "global")]
+    siblings = [p[-1] for p in paths if list(p[:-1]) == above]
+    near = nearest(key, siblings)
+    if near and bare(near[0]) == bare(key):
+        return f"; did you mean {spell([*above, near[0]])}?"
+    elsewhere = _called(key, paths)
+    if key in maxtext()["keys"]:
+        owned = OWNED.get(key)
+        elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
+    if elsewhere:
+        return f"; did you mean {either(elsewhere[:4])}?"
+    if near:
+        return f"; did you mean {spell([*above, near[0]])}?"
+    by_name = {p[-1]: spell(p) for p in reversed(paths)}
+    by_name |= {name: f"train.{name}" for name in maxtext()["keys"] if name not in by_name and name not in OWNED}
+    far = nearest(key, by_name)
+    if far:
+        return f"; did you mean {by_name[far[0]]}?"
+    return f"; {spell(above) if above else 'the top level'} has {either(siblings, 'and')}." if siblings else "."
+
+
+# --- MaxText's keys ---------------------------------------------------------------------------------------------
+
+
+def _train_keys(case: Case) -> Iterator[Problem]:
+    table = maxtext()["keys"]
+    for key, value in case.tree["train"].items():
+        path = ("train", key)
+        name = spell(path)
+        if key in OWNED:
+            if value is not None:
+                yield case.problem("owned-key", path, f"{name} is set by Slipway: {OWNED[key]}")
+        elif key not in table:
+            yield case.problem("unknown-key", path, f"MaxText has no key {key}{_train_belongs(key)}")
+        elif value is None:
+            pass  # a layer took the key back; the trainer leaves it to MaxText
+        elif not takes(table[key]["types"], value):
+            kinds = [kind for kind in KINDS if kind in table[key]["types"]]
+            wanted = either([KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
+            unquoted = isinstance(value, str) and takes(table[key]["types"], resolve(value))
+            hint = "; remove the quotes" if unquoted else ""
+            yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}{hint}.")
+        elif "values" in table[key] and value not in table[key]["values"]:
+            members = [str(member) for member in table[key]["values"]]
+            near = nearest(str(value), members)
+            guess = f' Did you mean "{near[0]}"?' if near else ""
+            listed = ", ".join(member or '""' for member in members)
+            yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it is one of {listed}.{guess}")
+        elif key == "steps" and value < 1:
+            yield case.problem("steps", path, f"train.steps is {value}; a run takes at least one step.")
+        elif bound := out_of_bounds(POSITIVE.get(key) or table[key], value):
+            yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
+        else:
+            yield from _train_value(case, path, value)
+
+
+def _train_value(case: Case, path: tuple[str, str], value: Any) -> Iterator[Problem]:
+    if path[1] == "model_name" and value not in ("default", *maxtext()["models"]):
+        near = nearest(value, maxtext()["models"], 3)
+        guess = f"; did you mean {either(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
+        yield case.problem("model-name", path, f'MaxText {maxtext()["maxtext"]} has no model "{value}"{guess}')
+
+
+def _train_belongs(key: str) -> str:
+    near = nearest(key, maxtext()["keys"])
+    if near and bare(near[0]) == bare(key):
+        return f"; did you mean train.{near[0]}?"
+    elsewhere = _called(key, [p for p in leaves(schema("run")) if p[0] not in ("common", "global", "train")])
+    if elsewhere:
+        return f"; did you mean {either(elsewhere)}?"
+    return f"; did you mean train.{near[0]}?" if near else "."
+
+
+# --- Rules across keys ------------------------------------------------------------------------------------------
+
+
+def _name(case: Case) -> Iterator[Problem]:
+    path = ("run", "name")
+    name, kind = case.tree["run"]["name"], case.kind
+    if not name:
+        yield from case.across("name", path, "the run has no name; give it one with --name NAME or run.name.")
+    else:
+        yield from _label(case, path, name, NAME_LIMITS[kind], f"a {kind} run", "run.kind")
+
+
+def _cluster(case: Case) -> Iterator[Problem]:
+    path = ("run", "cluster")
+    name, kind = case.tree["run"]["cluster"], case.kind
+    if kind is not RunKind.RAY_CLUSTER:
+        return
+    if not name:
+        message = "run.kind is ray-cluster; run.cluster must name the standing RayCluster."
+        yield from case.across("cluster", path, message)
+    else:
+        yield from _label(case, path, name, CLUSTER_LIMIT, "a RayCluster on TPUs")
+
+
+def _label(case: Case, path: tuple[str, str], name: str, limit: int, what: str, *others: str) -> Iterator[Problem]:
+    if not _NAME.fullmatch(name):
+        message = f'"{name}" is no name; use small letters, digits and hyphens, with a letter first and no hyphen last.'
+        ascii_ = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+        plain = re.sub(r"[^a-z0-9]+", "-", ascii_.lower()).strip("-")[:limit].rstrip("-")
+        plain = f"run-{plain}"[:limit] if plain[:1].isdigit() else plain
+        guess = f' For example "{plain}".' if _NAME.fullmatch(plain) else ""
+        yield case.problem("name", path, message + guess)
+    elif len(name) > limit:
+        message = f'"{name}" has {len(name)} characters; the name of {what} may have {limit}.'
+        yield from case.across("name", path, message, *others)
+
+
+def _data(case: Case) -> Iterator[Problem]:
+    tree = case.tree
+    data = tree["data"]
+    has_data = bool(data["files"] or data["corpus"])
+    for key in OWNED_WITH_DATA if has_data else ():
+        if tree["train"].get(key) is not None:
+            yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {TEXT_IS_GIVEN}")
+    if data["files"] and data["corpus"]:
+        yield case.problem("data", ("data", "corpus"), "data.files and data.corpus are both set; keep one of the two.")
+    if tree["run"]["command"]:
+        if has_data or tree["train"]:
+            yield case.problem(
+                "command", ("run", "command"), "run.command replaces the trainer; data and train are ignored.", WARNING
+            )
+        return
+    yield from _files(case, ("data", "files"), data["files"])
+    yield from _files(case, ("data", "heldOut", "files"), data["heldOut"]["files"])
+    if not has_data and not tree["train"].get("dataset_type"):
+        yield from case.across(
+            "data",
+            ("data",),
+            "there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type"
+            " (synthetic needs no text).",
+            *("data.files", "data.corpus", "train.dataset_type"),
+        )
+
+
+def _files(case: Case, path: tuple[str, ...], files: Sequence[str]) -> Iterator[Problem]:
+    for file in files:
+        if not file.strip():
+            yield case.problem("data", path, f"{spell(path)} has an empty item; remove it, or name a file.")
+        elif "://" in file:
+            message = f'{spell(path)}: "{file}" is a URL; text is read from files: copy it, or mount its bucket.'
+            yield case.problem("data", path, message)
+
+
+def _reservation(case: Case) -> Iterator[Problem]:
+    if _is_elsewhere(case):
+        return
+    part = case.tree["slice"]
+    if part["provisioning"] == "reservation" and not part["reservation"]:
+        message = "slice.provisioning is reservation; slice.reservation must name it."
+        yield from case.across("reservation", ("slice", "reservation"), message)
+    if part["reservation"] and part["provisioning"] != "reservation":
+        message = f"slice.reservation needs slice.provisioning: reservation, which is {part['provisioning']}."
+        yield from case.across("reservation", ("slice", "reservation"), message, "slice.provisioning")
+
+
+def _slice(case: Case) -> Iterator[Problem]:
+    table = case.tree.get("common", {}).get("accelerators", {})
+    if _is_elsewhere(case):
+        return
+    part = case.tree["slice"]
+    if next(contradictions(case), None):
+        return  # a row that contradicts itself is told by itself
+    try:
+        accelerators.resolve(part, table)
+    except accelerators.SliceError as error:
+        others = ("slice.accelerator", "slice.topology") if error.key == "machineType" else ("slice.accelerator",)
+        yield from case.across("slice", ("slice", error.key), error.message, *others)
+
+
+def _local(case: Case) -> Iterator[Problem]:
+    kind, storage, accelerator = (
+        case.kind,
+        case.tree["storage"]["kind"],
+        case.tree["slice"]["accelerator"],
+    )
+    if kind is not RunKind.LOCAL:
+        return
+    if storage != "local":
+        message = f"a local run keeps its files on this machine: storage.kind must be local, not {storage}."
+        yield from case.across("local", ("storage", "kind"), message)
+    if _is_elsewhere(case):
+        message = f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {accelerator}."
+        yield from case.across("local", ("slice", "accelerator"), message)
+
+
+def _is_elsewhere(case: Case) -> bool:
+    """Whether a local run asks for an accelerator that this machine is not; what its slice lacks is of no matter."""
+    run, accelerator = case.tree.get("run"), case.tree["slice"]["accelerator"]
+    kind = run.get("kind") if isinstance(run, dict) else ""
+    return kind == RunKind.LOCAL and accelerator != "cpu" and accelerator in case.tree["common"]["accelerators"]
+
+
+def _storage(case: Case) -> Iterator[Problem]:
+    tree = case.tree
+    storage, kind = tree["storage"], case.kind
+    if kind is RunKind.LOCAL:
+        return
+    path, bucket = storage["mountPath"], storage["bucket"]
+    if not re.fullmatch(r"/[^:]*[^:/]", path):
+        message = f'storage.mountPath is "{path}"; it must begin with "/" and name a folder below it.'
+        yield from case.across("storage", ("storage", "mountPath"), message, "run.kind")
+    elif re.match(r"/(etc/slipway|dev|proc|sys|tmp/ray)(/|$)", path):
+        message = (
+            f'storage.mountPath is "{path}", which the pods need for themselves; use another folder, such as /data.'
+        )
+        yield from case.across("storage", ("storage", "mountPath"), message, "run.kind")
+    if storage["kind"] == "gcsfuse" and not bucket:
+        message = "storage.kind is gcsfuse; storage.bucket must name the bucket."
+        yield from case.across("storage", ("storage", "bucket"), message, "run.kind")
+    elif bucket and not re.fullmatch(r"[a-z0-9][-a-z0-9._]{1,220}[a-z0-9]", bucket):
+        message = f'storage.bucket: "{bucket}" is no bucket\'s name; write it without gs:// and without a folder.'
+        yield case.problem("storage", ("storage", "bucket"), message)
+    if storage["kind"] == "pvc" and not storage["claim"]:
+        message = "storage.kind is pvc; storage.claim must name the PersistentVolumeClaim."
+        yield from case.across("storage", ("storage", "claim"), message)
+    if storage["kind"] == "local" and kind is not RunKind.RAY_CLUSTER and not tree["run"]["command"]:
+        message = (
+            "storage.kind is local, which on a cluster ends with each pod, checkpoints and all; "
+            "the trainer needs gcsfuse or pvc."
+        )
+        yield from case.across("storage", ("storage", "kind"), message, "run.kind", "run.command")
+    for name in storage["sidecarLimits"]:
+        if name not in ("cpu", "memory", "ephemeral-storage"):
+            message = f'storage.sidecarLimits: there is no limit "{name}"; there are cpu, memory and ephemeral-storage.'
+            problem = case.problem("storage", ("storage", "sidecarLimits", name), message)
+            yield replace(problem, key="storage.sidecarLimits")  # the sentence names the rest
+
+
+type Rules = Sequence[tuple[tuple[str, ...], Rule]]
+
+RULES: Rules = (
+    (("run.name", "run.kind"), _name),
+    (("run.cluster", "run.kind"), _cluster),
+    (("data", "run.command", "train"), _data),
+    (("slice", "common", "run.kind"), _reservation),
+    (("slice", "common"), _slice),
+    (("run.kind", "storage", "slice.accelerator", "common"), _local),
+    (("run.kind", "storage", "run.command"), _storage),
+    *CLUSTER_RULES,
+    *TRACKING_RULES,
+    *MODEL_RULES,
+    *ROOM_RULES,
+)
+"""Each rule with the keys that it reads."""
+
+SHAPE_RULES: Rules = (
+    (("slice", "common"), contradictions),
+    *(
+        (reads, rule)
+        for reads, rule in RULES
+        if all(read.split(".")[0] in ("slice", "train", "common") for read in reads)
+    ),
+)
+"""Those that say whether the model can be laid out on the slice: they need nothing but slice and train."""
+
+FORECAST_RULES: Rules = (*SHAPE_RULES, *(each for each in MODEL_RULES if each not in SHAPE_RULES))
+"""Those before a compile: what MaxText would refuse is not compiled."""

@@ -1,0 +1,82 @@
+"""What the rules on `train` start from: MaxText's keys, the devices that JAX will see, and the mesh of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.config import accelerators
+from launcher.config.checks.cluster_rules import contradictions
+from launcher.config.checks.problems import Case, table_of
+from launcher.config.kinds import RunKind
+from launcher.config.maxtext import models
+from launcher.config.maxtext.mesh import Mesh, MeshError, devices_per_slice, mesh
+
+SLICE = ("slice.accelerator", "slice.topology", "slice.machineType", "slice.hosts", "slice.count")
+"""The keys that say on which slices a run is."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Slices of `each` devices; `words` say what one of them is."""
+
+    kind: str
+    slices: int
+    each: int
+    words: str
+
+    @property
+    def total(self) -> int:
+        return self.slices * self.each
+
+
+def train_of(case: Case) -> Mapping[str, Any]:
+    """The keys for MaxText, where they are sound and something trains; else empty."""
+    train = {key: value for key, value in case.tree["train"].items() if value is not None}
+    if not train or not case.train_is_sound or case.tree["run"]["command"] or not models.row_of(train):
+        return {}
+    return train
+
+
+def devices_of(case: Case) -> Devices | None:
+    """What JAX will see; None where that is not known here."""
+    part, table = case.tree["slice"], table_of(case.tree)
+    if next(contradictions(case), None):
+        return None
+    try:
+        one = accelerators.resolve(part, table)
+    except accelerators.SliceError:
+        return None
+    count = int(part["count"])
+    if one.kind == "tpu":
+        each = devices_per_slice(one)
+        chips = f" ({each} devices)" if each != one.chips else ""
+        plural = "s" if one.chips != 1 else ""
+        return Devices(
+            "tpu", count, each, f"a {one.accelerator} slice of {one.topology} has {one.chips} chip{plural}{chips}"
+        )
+    if "xla_force_host_platform_device_count" in case.tree["worker"]["env"].get("XLA_FLAGS", ""):
+        return None
+    if case.kind is not RunKind.LOCAL and one.hosts * count > 1:
+        return None  # several machines without TPUs: whether JAX sees one slice or one each is its own affair
+    each = one.chips * count
+    plural = "s" if each != 1 else ""
+    return Devices(one.kind, 1, each, f"the run has {each} device{plural}")
+
+
+def mesh_of(train: Mapping[str, Any], devices: Devices) -> Mesh | None:
+    try:
+        return mesh(train, slices=devices.slices, devices=devices.each)
+    except MeshError:
+        return None
+
+
+def path_of(case: Case, keys: Sequence[str]) -> tuple[str, str]:
+    """The first of MaxText's keys that the user gave; else the first."""
+    given = [key for key in keys if is_given(case, key)]
+    return ("train", [*given, *keys][0])
+
+
+def is_given(case: Case, key: str) -> bool:
+    return ("train", key) in case.user.origins

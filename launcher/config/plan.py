@@ -1,0 +1,166 @@
+"""From values to a launch plan: pure, so that render, diff, check and submit cannot diverge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.config import accelerators
+from launcher.config.checks import rules as checks
+from launcher.config.checks.rules import Problem
+from launcher.config.checks.schema import spell_value
+from launcher.config.kinds import RunKind
+from launcher.config.values.tree import Origin, Values, set_value, spell, with_defaults
+from launcher.errors import LauncherError
+
+
+class CheckFailed(LauncherError):
+    """The values break rules; `problems` holds all of them, warnings too, the message one line for each error."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        errors = [problem for problem in problems if problem.severity == checks.ERROR]
+        super().__init__(checks.spelled(errors))
+        self.problems = list(problems)
+
+
+@dataclass(frozen=True)
+class SweepMember:
+    """That a run is one of a sweep: the sweep's name, its number in it (from 1), and what it has of its own there.
+
+    `values` are those that the sweep gave it, by their keys as they were written. No part of its config.
+    """
+
+    sweep: str
+    number: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What is to be run; the same for every verb and every kind of run.
+
+    `config` is the run config, plain JSON data that the trainer reads: the effective values with their keys
+    unchanged (run, team, queue, slice, storage, data, worker, train), without `common` and `global`, and
+    `accelerator`, what the table says about the slice:
+
+        name, kind ("tpu", "gpu", "cpu"), label, rayAcceleratorType, hbmGiB (GiB per chip), peakTflops (dense bf16
+        TFLOP/s per chip, 0 where unknown), machineType, topology ("" but for TPUs), chipsPerHost, and, per slice,
+        hosts and chips.
+
+    `user` are the user's own layers, which is what Helm gets; `values` the effective values with their origins,
+    `common` included; `warnings` are sentences; `member` is there where the run is one of a sweep;
+    `force` submits what a cluster says could never start.
+    """
+
+    name: str
+    kind: RunKind
+    namespace: str
+    config: dict[str, Any]
+    user: Values
+    values: Values
+    warnings: tuple[str, ...] = ()
+    force: bool = False
+    member: SweepMember | None = None
+
+
+def effective(user: Values, defaults: Values, name: str | None = None) -> tuple[Values, Values]:
+    """The user's values with `--name` among them, and the effective ones."""
+    if name is not None:
+        user = set_value(user, ("run", "name"), name, Origin("--name", 1))
+    return user, with_defaults(user, defaults)
+
+
+def check_launch(user: Values, defaults: Values, *, name: str | None = None) -> list[Problem]:
+    """All that is wrong with the values, warnings too, sorted by file and line; empty where nothing is."""
+    return checks.check(*effective(user, defaults, name))
+
+
+def plan_launch(
+    user: Values, defaults: Values, *, name: str | None = None, rules: checks.Rules = checks.RULES
+) -> LaunchPlan:
+    """The plan for the user's values over the chart's `defaults` (`values.chart_defaults("run")`).
+
+    `name` is what `--name` gave. Raises CheckFailed with every problem at once. With fewer `rules` than all, the plan
+    may lack what these ask for, and is not to be submitted.
+    """
+    user, values = effective(user, defaults, name)
+    problems = checks.check(user, values, rules)
+    if checks.has_errors(problems):
+        raise CheckFailed(problems)
+    tree = values.tree
+    table = checks.table_of(tree)
+    return LaunchPlan(
+        name=tree["run"]["name"],
+        kind=RunKind(tree["run"]["kind"]),
+        namespace=tree["team"]["namespace"] or tree["team"]["name"] or "default",
+        config=run_config(tree, table),
+        user=user,
+        values=values,
+        warnings=tuple(map(str, problems)),
+    )
+
+
+_OF_ALL_SHAPES = {
+    *("topologies", "larger", "machineTypes", "hostMemoryGiB", "defaultMachineType", "dimensions", "coresPerChip"),
+}
+
+
+def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """The run config for effective values that hold up; see LaunchPlan for its shape."""
+    slice_ = accelerators.resolve(tree["slice"], table)
+    row = {key: value for key, value in table[slice_.accelerator].items() if key not in _OF_ALL_SHAPES}
+    config = {key: value for key, value in tree.items() if key not in ("common", "global")}
+    config["accelerator"] = {
+        "name": slice_.accelerator,
+        **row,
+        "machineType": slice_.machine_type,
+        "topology": slice_.topology,
+        "chipsPerHost": slice_.chips_per_host,
+        "chips": slice_.chips,
+        "hosts": slice_.hosts,
+    }
+    return config
+
+
+def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two run configs, a line for each key: "train.steps: 30 -> 60".
+
+    `accelerator` is left out: it follows from `slice`.
+    """
+    before, after = dict(_flat(old)), dict(_flat(new))
+    lines = []
+    for path in [*before, *(path for path in after if path not in before)]:
+        if path[0] == "accelerator" or (path in before and path in after and _same(before[path], after[path])):
+            continue
+        was = _spell(before[path]) if path in before else "(not set)"
+        now = _spell(after[path]) if path in after else "(not set)"
+        lines.append(f"{spell(path)}: {was} -> {now}{_consequence(path, after)}")
+    return lines
+
+
+def _consequence(path: tuple[str, ...], after: Mapping[tuple[str, ...], Any]) -> str:
+    """What a change does that its line does not show."""
+    if path == ("train", "steps") and ("train", "learning_rate_schedule_steps") not in after:
+        # MaxText's schedule is as long as the run unless it is told.
+        return " (every step's learning rate changes with it, unless train.learning_rate_schedule_steps is set)"
+    return ""
+
+
+def _flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, (*path, key))
+        elif not isinstance(value, Mapping):  # an empty map says nothing
+            yield (*path, key), value
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _spell(value: Any) -> str:
+    import json
+
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else spell_value(value)

@@ -1,0 +1,120 @@
+"""The user's values: files and `--set`, merged by Helm's own rule; and a tree written as YAML again."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from launcher.config.values.assignment import assign
+from launcher.config.values.reader import read_text, resolve
+from launcher.config.values.tree import SET, Node, Origin, Values, merge, merge_nodes, set_value, spell, with_defaults
+from launcher.errors import LauncherError
+from launcher.paths import charts_dir, find_values_file
+
+__all__ = [
+    "SET",
+    "Origin",
+    "Values",
+    "chart_defaults",
+    "dumps",
+    "load",
+    "merge",
+    "read_file",
+    "read_text",
+    "resolve",
+    "set_value",
+    "spell",
+    "with_defaults",
+]
+
+
+def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
+    """The user's own layers, merged as `helm -f A -f B --set …` does: maps merge, lists and scalars replace.
+
+    A null stays in the tree: it removes a chart's default later (`with_defaults`). `-` reads standard input; a
+    file that is not there is looked for among the presets. Raises LauncherError with file and line.
+    """
+    root = Values.empty().root
+    for name in files:
+        root = merge_nodes(root, read_file(name).root)
+    for number, text in enumerate(sets, start=1):
+        root = assign(root, text, Origin(SET, number))
+    return Values(root)
+
+
+def read_file(name: str) -> Values:
+    """One values file. Raises LauncherError for anything that Helm would not read, and for what it would drop."""
+    if name.strip() == "-":
+        return read_text(sys.stdin.buffer.read(), "standard input")
+    path = find_values_file(name)
+    if path.is_dir():
+        raise LauncherError(f'"{path}" is a folder; -f takes a values file.')
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LauncherError(f'The values file "{path}" cannot be read: {error.strerror}.') from error
+    return read_text(data, str(path))
+
+
+def chart_defaults(chart: str) -> Values:
+    """The defaults of one of Slipway's charts, with those of the library chart under `common`, as Helm sees them."""
+    folder = charts_dir()
+    own = read_file(str(folder / chart / "values.yaml"))
+    common = read_file(str(folder / "common" / "values.yaml"))
+    return merge(own, Values(Node({"common": common.root}, own.root.origin)))
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------
+
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+=@%-]*(?:[ :][A-Za-z0-9_./+=@%-]+)*")
+_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+
+
+def dumps(tree: Any) -> str:
+    """`tree` as YAML that Helm reads back to the very same tree; text that YAML would read otherwise is quoted."""
+    lines: list[str] = []
+    _dump(tree, "", lines)
+    return "\n".join(lines) + "\n"
+
+
+def _dump(value: Any, indent: str, lines: list[str]) -> None:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            name = _dump_scalar(key)
+            if len(name) > 128:  # YAML wants a key that is longer than 1024 bytes to be marked as one
+                lines.append(f"{indent}? {name}")
+                name = ""
+            _dump_under(f"{indent}{name}:", child, indent + "  ", lines)
+    elif isinstance(value, list) and value:
+        for child in value:
+            _dump_under(f"{indent}-", child, indent + "  ", lines)
+    else:
+        lines.append(indent + _dump_scalar(value))
+
+
+def _dump_under(head: str, child: Any, indent: str, lines: list[str]) -> None:
+    if isinstance(child, dict | list) and child:
+        if head.endswith("-"):  # a map or list in a list starts on the dash's line
+            at = len(lines)
+            _dump(child, indent, lines)
+            lines[at] = head + " " + lines[at][len(indent) :]
+        else:
+            lines.append(head)
+            _dump(child, indent, lines)
+    else:
+        lines.append(f"{head} {_dump_scalar(child)}")
+
+
+def _dump_scalar(value: Any) -> str:
+    import json
+
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value) and isinstance(resolve(value), str):
+            return value
+        quoted = json.dumps(value, ensure_ascii=False)
+        return _ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    if isinstance(value, dict | list):
+        return "{}" if isinstance(value, dict) else "[]"
+    return json.dumps(value)

@@ -1,0 +1,376 @@
+"""A values file to a tree, exactly as Helm reads it.
+
+Helm reads YAML by sigs.k8s.io/yaml: go-yaml v2 makes a tree (YAML 1.1 booleans, octal numbers, merge keys), the
+tree becomes JSON (keys become strings), and the JSON is read back (numbers become float64). The functions here
+follow those sources step by step, on top of ruamel.yaml's parser; tests/charts compares them with real Helm.
+
+What Helm drops without a word is refused here: a key written twice in one map, what stands behind the end of a
+document, and a second document in one file (Helm 3 drops it, Helm 4 merges it).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.config.values.tree import Node, Origin, Values, plain
+from launcher.errors import LauncherError
+
+_MAX_DEPTH = 100  # levels of nesting; Helm stops at 10,000, a values file has about six
+_MAX_NODES = 400_000  # what aliases may unfold to, as in go-yaml: else ten lines of YAML can fill the memory
+
+
+def read_text(data: bytes, file: str) -> Values:
+    """The values in `data`; `file` is the name that origins and errors use."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise LauncherError(f"{file}:{line}: the file is not UTF-8 text; save it as UTF-8.") from error
+    root: Node | None = None
+    for first_line, document in _documents(text, file):
+        node = Reader(file, first_line).read(document)
+        if node is None or node.value is None:
+            continue
+        if not isinstance(node.value, dict):
+            what = "a list" if isinstance(node.value, list) else "a single value"
+            raise LauncherError(f"{node.origin}: the file holds {what}; a values file is a map of keys to values.")
+        if root is not None:
+            raise LauncherError(
+                f"{node.origin}: a second document begins here, which Helm 3 drops and Helm 4 merges;"
+                " put it into a file of its own."
+            )
+        root = node
+    return Values(root or Node({}, Origin(file, 1)))
+
+
+def _documents(text: str, file: str) -> Iterator[tuple[int, str]]:
+    """The documents of a file as Helm 4 cuts them, each with the number of its first line, counted from 0.
+
+    It cuts at each line that begins with three dashes, even inside a string. (k8s.io/apimachinery, YAMLReader.)
+    """
+    lines: list[str] = []
+    start = 0
+    for number, raw in enumerate(text.removesuffix("\n").split("\n") if text else []):
+        line = raw.removesuffix("\r")
+        if line.startswith("---"):
+            rest = line[3:].strip()
+            if rest and not rest.startswith("#"):
+                raise LauncherError(f'{file}:{number + 1}: nothing but a comment may follow "---" on its line.')
+            if lines:
+                yield start, "\n".join(lines) + "\n"
+                lines, start = [], number + 1
+                continue
+        lines.append(line)
+    if lines:
+        yield start, "\n".join(lines) + "\n"
+
+
+_TAG = "tag:yaml.org,2002:"
+_RESOLVABLE = {"", *(_TAG + name for name in ("str", "bool", "int", "float", "null", "timestamp"))}
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+}
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_POINT = re.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
+_INT = re.compile(
+    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))"
+)
+_ANCHOR = re.compile(r"[0-9A-Za-z_-]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
+
+
+class _Uint(int):
+    """An integer above int64: as a key, Helm refuses it."""
+
+
+def _number(text: str) -> Any:
+    """go-yaml's reading of a plain scalar that begins like a number; the text itself where it is none."""
+    if text[0] == ".":
+        return _float(text) if _POINT.fullmatch(text) else text
+    plain = text.replace("_", "")
+    match = _INT.fullmatch(plain)
+    if match:
+        base = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}[match.lastgroup or "dec"]
+        digits = int(match[match.lastgroup or "dec"], base)
+        value = -digits if match["sign"] == "-" else digits
+        if -(2**63) <= value < 2**63:
+            return value
+        if value < 2**64 and not match["sign"]:
+            return _Uint(value)
+    return _float(plain, text) if _FLOAT.fullmatch(plain) else text
+
+
+def _float(digits: str, otherwise: str | None = None) -> Any:
+    """float64 as Go parses it: too large is an error there, so the scalar stays text."""
+    value = float(digits)
+    return (digits if otherwise is None else otherwise) if math.isinf(value) else value
+
+
+def resolve(text: str) -> Any:
+    """What go-yaml makes of a plain scalar without a tag: bool, None, int, float, or the text itself."""
+    if text == "":
+        return None
+    first = text[0]
+    if first in "yYnNtTfFoO~+-.0123456789" and text in _WORDS:
+        return _WORDS[text]
+    return _number(text) if first in "+-.0123456789" else text
+
+
+def _float32(value: float) -> str:
+    """Go's FormatFloat(value, 'g', -1, 32): how Helm prints a number that is a key. 0.1 is "0.1", 1e6 "1e+06"."""
+    if math.isnan(value):
+        return ".nan"
+    try:
+        single: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        single = math.copysign(math.inf, value)
+    if math.isinf(single):
+        return ".inf" if single > 0 else "-.inf"
+    for digits in range(9):  # nine significant digits tell any two float32 apart
+        text = f"{single:.{digits}e}"
+        if struct.pack("f", float(text)) == struct.pack("f", single):
+            break
+    mantissa, exponent = text.split("e")
+    power = int(exponent)
+    if -4 <= power < 6:
+        return f"{float(text):.{max(0, digits - power)}f}"
+    return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+@dataclass(slots=True)
+class _Yaml:
+    """A node of the file, before aliases and merge keys are unfolded. kind: scalar, map, list, alias."""
+
+    kind: str
+    line: int
+    value: Any
+    tag: str = ""
+    implicit: bool = True
+
+
+class Reader:
+    """One document: events to nodes (like go-yaml's parser), nodes to values with origins (like its decoder)."""
+
+    def __init__(self, file: str, first_line: int) -> None:
+        self.file = file
+        self.first_line = first_line
+        self.anchors: dict[str, _Yaml] = {}
+        self.open_aliases: set[int] = set()
+        self.count = 0
+
+    def fail(self, line: int, sentence: str) -> LauncherError:
+        return LauncherError(f"{self.file}:{line}: {sentence}")
+
+    def read(self, text: str) -> Node | None:
+        """The document's value, or None where there is none (nothing but comments)."""
+        from launcher.config.values._yaml import MarkedYAMLError, ReaderError, YAMLError
+
+        try:
+            node = self.parse(text)
+        except ReaderError as error:
+            line = self.first_line + text.count("\n", 0, error.position) + 1
+            code = f"U+{error.character:04X}"
+            raise self.fail(line, f"the character {code} is not allowed here; write it as an escape.") from error
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = self.first_line + (mark.line if mark else 0) + 1
+            raise self.fail(line, f"this is not valid YAML: {_problem(error, self.first_line)}.") from error
+        except YAMLError as error:
+            raise self.fail(self.first_line + 1, f"this is not valid YAML: {error}.") from error
+        if node is None:
+            return None
+        return self.node(node, 0)
+
+    # Events to nodes.
+
+    def parse(self, text: str) -> _Yaml | None:
+        from launcher.config.values._yaml import Events, e
+
+        events = Events(text)
+        events.get_event()
+        event = events.get_event()
+        if isinstance(event, e.StreamEndEvent):
+            return None
+        node = self.compose(events, 0)
+        events.get_event()
+        event = events.get_event()
+        if not isinstance(event, e.StreamEndEvent):
+            line = self.first_line + event.start_mark.line + 1
+            raise self.fail(line, "Helm would drop what stands behind the end of the document; remove it.")
+        return node
+
+    def compose(self, events: Any, depth: int) -> _Yaml:
+        from launcher.config.values._yaml import e
+
+        event = events.get_event()
+        line = self.first_line + event.start_mark.line + 1
+        if depth > _MAX_DEPTH:
+            raise self.fail(line, f"the file is nested deeper than {_MAX_DEPTH} levels.")
+        if isinstance(event, e.AliasEvent):
+            target = self.anchors.get(event.anchor)
+            if target is None:
+                raise self.fail(line, f"the alias *{event.anchor} has no anchor above it.")
+            return _Yaml("alias", line, target)
+        if event.anchor and not _ANCHOR.fullmatch(event.anchor):
+            raise self.fail(line, f"the anchor &{event.anchor} may hold letters, digits, - and _ only.")
+        tag = event.tag or ""
+        if isinstance(event, e.ScalarEvent):
+            if _SURROGATE.search(event.value):
+                raise self.fail(line, "half of a surrogate pair is no character.")
+            node = _Yaml("scalar", line, event.value, tag, event.implicit[0])
+            if event.anchor:
+                self.anchors[event.anchor] = node
+            return node
+        children: list[_Yaml] = []
+        kind, end = (
+            ("map", e.MappingEndEvent) if isinstance(event, e.MappingStartEvent) else ("list", e.SequenceEndEvent)
+        )
+        node = _Yaml(kind, line, children, tag)
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        while not isinstance(events.peek_event(), end):
+            children.append(self.compose(events, depth + 1))
+        events.get_event()
+        return node
+
+    # Nodes to values.
+
+    def node(self, yaml: _Yaml, depth: int) -> Node:
+        self.count += 1
+        if self.count > _MAX_NODES or depth > _MAX_DEPTH:
+            raise self.fail(yaml.line, "the file's aliases unfold to too much.")
+        if yaml.kind == "alias":
+            if id(yaml.value) in self.open_aliases:
+                raise self.fail(yaml.line, "an alias stands inside what it stands for.")
+            self.open_aliases.add(id(yaml.value))
+            node = self.node(yaml.value, depth + 1)
+            self.open_aliases.discard(id(yaml.value))
+            return node
+        origin = Origin(self.file, yaml.line)
+        if yaml.kind == "map":
+            return Node(self.mapping(yaml, {}, depth), origin)
+        if yaml.kind == "list":
+            return Node([plain(self.node(child, depth + 1)) for child in yaml.value], origin)
+        return Node(json_number(self.scalar(yaml), origin), origin)
+
+    def mapping(self, yaml: _Yaml, out: dict[str, Node], depth: int) -> dict[str, Node]:
+        """Fills `out` key by key, as go-yaml does: a merge key overrides what stands above it."""
+        lines: dict[str, int] = {}
+        children = iter(yaml.value)
+        for key_yaml, value_yaml in zip(children, children, strict=True):
+            if (
+                key_yaml.kind == "scalar"
+                and key_yaml.value == "<<"
+                and (key_yaml.implicit or key_yaml.tag == _TAG + "merge")
+            ):
+                self.merge_key(value_yaml, out, depth)
+                continue
+            key = self.key(key_yaml)
+            if key in lines:
+                raise self.fail(
+                    key_yaml.line, f'the key "{key}" is there already, on line {lines[key]}; keep one of the two.'
+                )
+            lines[key] = key_yaml.line
+            value = self.node(value_yaml, depth + 1).value
+            out.pop(key, None)
+            out[key] = Node(value, Origin(self.file, key_yaml.line))
+        return out
+
+    def merge_key(self, yaml: _Yaml, out: dict[str, Node], depth: int) -> None:
+        sources = reversed(yaml.value) if yaml.kind == "list" else [yaml]
+        for source in sources:
+            target = source.value if source.kind == "alias" else source
+            if target.kind != "map" or id(target) in self.open_aliases:
+                raise self.fail(yaml.line, "the merge key << takes a map, an alias of a map, or a list of those.")
+            self.open_aliases.add(id(target))
+            self.mapping(target, out, depth + 1)
+            self.open_aliases.discard(id(target))
+
+    def key(self, yaml: _Yaml) -> str:
+        target = yaml.value if yaml.kind == "alias" else yaml
+        if target.kind != "scalar":
+            raise self.fail(yaml.line, "a key is a map or a list; keys are text.")
+        value = self.scalar(target)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if value is None or isinstance(value, _Uint):
+            raise self.fail(yaml.line, f'the key "{target.value}" is {"empty" if value is None else "too large"}.')
+        return str(value) if isinstance(value, int) else _float32(value)
+
+    def scalar(self, yaml: _Yaml) -> Any:
+        """go-yaml's resolve."""
+        text, tag = yaml.value, yaml.tag
+        if not tag:
+            return resolve(text) if yaml.implicit else text
+        if tag == _TAG + "binary":
+            try:
+                return base64.b64decode("".join(text.split()), validate=True).decode()
+            except (binascii.Error, ValueError) as error:
+                raise self.fail(yaml.line, "the !!binary value is not base64 of UTF-8 text.") from error
+        if tag not in _RESOLVABLE or tag == _TAG + "str":
+            return text
+        value = resolve(text)
+        kind = tag.removeprefix(_TAG)
+        if kind == "float" and isinstance(value, int) and not isinstance(value, (bool, _Uint)):
+            value = float(value)
+        fits = {
+            "bool": isinstance(value, bool),
+            "int": isinstance(value, int) and not isinstance(value, bool),
+            "float": isinstance(value, float),
+            "null": value is None,
+            "timestamp": isinstance(value, str) and _DATE.fullmatch(value) is not None,
+        }
+        if not fits[kind]:
+            raise self.fail(yaml.line, f'"{text}" is no {kind}, which its tag !!{kind} says.')
+        return value
+
+
+def json_number(value: Any, origin: Origin) -> Any:
+    """A number as it comes out of JSON: float64, an int here where it has no fraction and no digit is lost."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    number = float(value)
+    if not math.isfinite(number):
+        raise LauncherError(f"{origin}: {number} is no number that JSON, and so Helm, can hold.")
+    if number.is_integer() and abs(number) < 2**53 and not (number == 0 and math.copysign(1, number) < 0):
+        return int(number)
+    return number
+
+
+def _problem(error: Any, first_line: int) -> str:
+    """What is wrong, on one line: in words for people where ruamel's are those of its scanner."""
+    problem = str(error.problem or error.context or "it cannot be read").strip().replace("\n", " ")
+    context, opened = str(error.context or ""), first_line + (error.context_mark.line if error.context_mark else 0) + 1
+    if "quoted scalar" in context and "end of stream" in problem:
+        return f"the quote that opens on line {opened} is not closed"
+    if problem.startswith("expected ',' or"):
+        bracket = "{" if "mapping" in context else "["
+        return f'the "{bracket}" that opens on line {opened} is not closed here; a "," or its end is missing'
+    if match := re.fullmatch(r"found character '(.)' that cannot start any token", problem):
+        return f"{match[1]} cannot begin a key or a value; put the text in quotes"
+    if match := re.search(r"expected <block end>, but found '([]}])'", problem):
+        return f'there is a "{match[1]}" too many'
+    if problem.startswith("expected <block end>"):
+        return f"this does not fit what begins on line {opened}; mend the indentation"
+    if "'\\t'" in problem:
+        return "there is a tab; indent with spaces"
+    if "expected '<document start>'" in problem:
+        return "this does not continue what stands above it (Helm would drop it); mend the indentation"
+    if "mapping values are not allowed" in problem:
+        return 'there is a ":" where no key may stand; quote the text, or mend the indentation'
+    return problem

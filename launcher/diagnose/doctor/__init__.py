@@ -1,0 +1,92 @@
+"""`launcher doctor`: is this machine, and this cluster, fit to run?
+
+machine.py looks at this machine, look.py asks the cluster for all that the rules want, all at once; components.py,
+kueue_config.py, queues.py, capacity.py and rights.py are the rules: pure functions from what was seen to findings.
+What this user may not look at is `unknown`, and no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from launcher.diagnose.doctor.finding import CLUSTER, Finding, Level, as_text, clause, has_problems, summary
+from launcher.errors import LauncherError
+
+if TYPE_CHECKING:
+    from launcher.k8s.client import Cluster
+    from launcher.k8s.target import Place
+
+__all__ = ["Finding", "Level", "as_text", "examine", "has_problems", "summary"]
+
+
+def examine(place: Place) -> list[Finding]:
+    """Everything that can be told of this machine and, where there is one, of the place's cluster.
+
+    Raises LauncherError only where the checkout or wheel itself is broken: what is wrong with machine or cluster is a
+    finding.
+    """
+    from launcher.diagnose.doctor import machine
+    from launcher.k8s.kubeconfig import nowhere
+
+    there = place.there
+    found = list(machine.examine(cluster=there))
+    if not there:
+        if not place.local:
+            says = f"{nowhere() or 'there is no kubeconfig'}, so runs can be on this machine only."
+            hint = "On GKE: gcloud container clusters get-credentials NAME."
+            found.append(Finding(CLUSTER, Level.WARNING, "kubeconfig", says, hint))
+        return found
+    try:
+        cluster = place.cluster()
+    except LauncherError as error:
+        return [*found, Finding(CLUSTER, Level.PROBLEM, "kubeconfig", clause(error.message), error.hint)]
+    return [*found, *_cluster(cluster)]
+
+
+def _cluster(cluster: Cluster) -> Iterator[Finding]:
+    from launcher.diagnose.doctor import versions
+    from launcher.k8s.errors import ClusterError
+
+    where = f"{cluster.where}, user {cluster.user}." if cluster.user else f"{cluster.where}."
+    yield Finding(CLUSTER, Level.OK, "kubeconfig", where)
+    try:
+        text = cluster.version()
+    except ClusterError as error:
+        # Without an answer there is nothing more to ask; whoever may not ask for the version may ask for the rest.
+        yield Finding(CLUSTER, Level.PROBLEM, "API server", clause(error.message), error.hint)
+        if error.status != 403:
+            return
+    else:
+        yield _kubernetes(text, versions.supported("kubernetes"))
+    yield from _rest(cluster)
+
+
+def _kubernetes(text: str, fits: Any) -> Finding:
+    from launcher.diagnose.doctor import versions
+
+    version = versions.parse(text)
+    says = f"Kubernetes {text}; supported are {fits}."
+    if version is None or version > fits.newest:
+        return Finding(CLUSTER, Level.WARNING, "API server", f"{says} This one is newer or unknown.")
+    if version < fits.oldest:
+        return Finding(CLUSTER, Level.PROBLEM, "API server", f"{says} This one is too old.", "Upgrade the cluster.")
+    return Finding(CLUSTER, Level.OK, "API server", f"answers, Kubernetes {text}.")
+
+
+def _rest(cluster: Cluster) -> Iterator[Finding]:
+    from launcher.config.values.files import chart_defaults
+    from launcher.diagnose.doctor import capacity, collect, components, kueue_config, permissions, queues
+
+    defaults: dict[str, Any] = chart_defaults("run").tree
+    head = {resource: defaults["head"][resource] for resource in ("cpu", "memory")}
+    sight = collect.look(cluster)
+    if sight.own_namespace.why is None and sight.own_namespace.seen is None:
+        says = f"there is no namespace {cluster.namespace}, so no run can be there."
+        hint = "Choose another with -n; charts/queues makes one for each team."
+        yield Finding(CLUSTER, Level.PROBLEM, "namespace", says, hint)
+    yield from components.examine(sight, capacity.has_tpus(sight))
+    yield from kueue_config.examine(sight)
+    yield from queues.examine(sight, head)
+    yield from capacity.examine(sight, defaults["common"]["accelerators"])
+    yield from permissions.examine(sight)

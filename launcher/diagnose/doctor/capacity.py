@@ -1,0 +1,358 @@
+"""Whether quota and nodes fit together: flavors that no node matches, nodes that no flavor covers, chips too many or
+too few. Pure; one pass over the nodes.
+
+A pod that Kueue gives a flavor selects nodes by the flavor's labels, and tolerates the flavor's tolerations, the
+flavor's own taints (else it would not have got it), and the taint of the chips, which the charts' pods all tolerate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, listed, many
+from launcher.k8s.kueue.workloads import taint_text, tolerates
+from launcher.k8s.objects import is_true, label, name, quantity, status
+
+if TYPE_CHECKING:
+    from launcher.diagnose.doctor.inventory import Sight
+
+Object = Mapping[str, Any]
+
+# The resources of chips, as charts/common names them (common.resource), and GKE's labels of their nodes.
+TPU, GPU = "google.com/tpu", "nvidia.com/gpu"
+CHIPS = (TPU, GPU)
+_ACCELERATOR = {TPU: "cloud.google.com/gke-tpu-accelerator", GPU: "cloud.google.com/gke-accelerator"}
+_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+_POOL = "cloud.google.com/gke-nodepool"
+_SPOT = "cloud.google.com/gke-spot"
+# Taints that come and go with a node's state; whether a node is fit now is told by its conditions.
+_PASSING = (
+    *("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "cloud.google.com/impending-node-termination"),
+    *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
+)
+
+
+@dataclass(frozen=True)
+class Flavor:
+    """A ResourceFlavor, with its quota in all queues and cohorts by resource."""
+
+    name: str
+    labels: Mapping[str, str]
+    tolerations: Sequence[Object]
+    topology: str
+    quota: Mapping[str, Decimal]
+
+    @cached_property
+    def chips(self) -> str:
+        """The resource of its chips; "" for a flavor of cpu."""
+        by_quota = next((resource for resource in CHIPS if resource in self.quota), "")
+        by_label = next((resource for resource, key in _ACCELERATOR.items() if key in self.labels), "")
+        return by_quota or by_label
+
+    def matches(self, node: Object) -> bool:
+        has = node["metadata"].get("labels") or {}
+        return all(has.get(key) == value for key, value in self.labels.items())
+
+    def refuses(self, node: Object) -> str:
+        """The first taint of the node that keeps this flavor's pods away; ""."""
+        for taint in (node.get("spec") or {}).get("taints") or []:
+            passing = str(taint.get("key")).startswith(_PASSING) or taint.get("effect") == "PreferNoSchedule"
+            if not passing and not any(tolerates(toleration, taint) for toleration in self.tolerations):
+                return taint_text(taint)
+        return ""
+
+
+def flavors(objects: Iterable[Object], owners: Iterable[Object]) -> list[Flavor]:
+    """The flavors, with the quota that `owners` (ClusterQueues and Cohorts) have in them."""
+    quota: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    for owner in owners:
+        for group in (owner.get("spec") or {}).get("resourceGroups") or []:
+            for flavor in group.get("flavors") or []:
+                for entry in flavor.get("resources") or []:
+                    quota[str(flavor["name"])][str(entry["name"])] += quantity(entry.get("nominalQuota", 0))
+    made = []
+    for one in objects:
+        spec = one.get("spec") or {}
+        own = [{"key": taint["key"], "operator": "Exists"} for taint in spec.get("nodeTaints") or []]
+        chips = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"} for resource in CHIPS]
+        tolerations = [*(spec.get("tolerations") or []), *own, *chips]
+        labels = spec.get("nodeLabels") or {}
+        made.append(Flavor(name(one), labels, tolerations, str(spec.get("topologyName") or ""), dict(quota[name(one)])))
+    return made
+
+
+def has_tpus(sight: Sight) -> bool | None:
+    """Whether the cluster has, or may get, TPUs; None where neither nodes nor flavors can be seen."""
+    found = [any(_chips(node, TPU) or label(node, _ACCELERATOR[TPU]) for node in sight.nodes.seen or [])]
+    for flavor in flavors(sight.flavors.seen or [], sight.cluster_queues.seen or []):
+        found.append(flavor.chips == TPU)
+    return True if any(found) else None if sight.nodes.seen is None else False
+
+
+# --- the rules -----------------------------------------------------------------------------------------------------
+
+
+def examine(sight: Sight, table: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of flavors and nodes. `table` is that of accelerators, for names that people know."""
+    if sight.nodes.seen is None:
+        yield _finding(Level.UNKNOWN, "nodes", f"{sight.nodes.says}.")
+        return
+    nodes = sight.nodes.seen
+    if sight.flavors.seen is None:
+        yield _finding(Level.OK, "nodes", f"{_inventory(nodes, table)}.")
+        if sight.flavors.forbidden:
+            yield _finding(Level.UNKNOWN, "flavors", f"{sight.flavors.says}.")
+        return
+    owners = [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
+    known = sight.cluster_queues.seen is not None
+    those = flavors(sight.flavors.seen, owners)
+    if not those:
+        yield _finding(Level.WARNING, "flavors", "there is no ResourceFlavor, so no quota.", _QUEUES_HINT)
+    matched = {flavor.name: [node for node in nodes if flavor.matches(node)] for flavor in those}
+    own = _own_nodes(those, nodes)
+    topologies = {name(one): one for one in sight.topologies.seen or []}
+    for flavor in those:
+        found = [
+            *_flavor(flavor, matched[flavor.name], own[flavor.name], nodes, table, known),
+            *_levels(flavor, matched[flavor.name], topologies, seen=sight.topologies.seen is not None),
+        ]
+        # What is well about a flavor is not worth a line beside what is not.
+        yield from [one for one in found if one.level is not Level.OK] or found
+    yield from _shared(those, nodes)
+    yield from _uncovered(those, nodes, table)
+
+
+_QUEUES_HINT = "launcher install queues makes them, of values like values/queues/three-teams.yaml."
+
+
+def _flavor(
+    flavor: Flavor,
+    matched: Sequence[Object],
+    own: Sequence[Object],
+    nodes: Sequence[Object],
+    table: Mapping[str, Any],
+    known: bool,
+) -> Iterator[Finding]:
+    subject = f"flavor {flavor.name}"
+    if known and not flavor.quota:
+        yield _finding(
+            Level.WARNING, subject, "no ClusterQueue and no Cohort has it, so no run gets its nodes.", _QUEUES_HINT
+        )
+    if not matched:
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(flavor.labels.items()))
+        yield _finding(
+            Level.WARNING,
+            subject,
+            f"no node matches it now ({labels or 'no node at all'}).",
+            _near(flavor, nodes, table)
+            or "Fine if a node pool with these labels scales from zero; else its nodes "
+            "will never come, and its runs are admitted and then wait.",
+        )
+        return
+    refused = Counter(taint for node in matched if (taint := flavor.refuses(node)))
+    if refused:
+        level = Level.PROBLEM if refused.total() == len(matched) else Level.WARNING
+        yield _finding(
+            level if flavor.chips or level is Level.PROBLEM else Level.OK,
+            subject,
+            f"{refused.total()} of its {many(len(matched), 'node')} have a taint that its runs do not tolerate: "
+            f"{listed(refused)}.",
+            f"If they are meant for its runs, give the flavor the toleration (flavors.{flavor.name}.tolerations in "
+            "charts/queues)."
+            if flavor.chips or level is Level.PROBLEM
+            else "",
+        )
+    if flavor.chips and known and flavor.quota:
+        yield _quota(flavor, subject, [node for node in own if not flavor.refuses(node)])
+    elif not refused:
+        yield _finding(Level.OK, subject, f"{many(len(matched), 'node')}{_unfit(matched)}.")
+
+
+def _quota(flavor: Flavor, subject: str, nodes: Sequence[Object]) -> Finding:
+    quota = flavor.quota.get(flavor.chips, Decimal())
+    there = sum((_chips(node, flavor.chips) for node in nodes), Decimal())
+    have = f"{_amount(there)} on {many(len(nodes), 'node')}{_unfit(nodes)}"
+    if there == quota:
+        return _finding(Level.OK, subject, f"quota for {_amount(quota)}; {have}.")
+    if there < quota:
+        return _finding(
+            Level.WARNING,
+            subject,
+            f"quota for {_amount(quota)}, but there are {have} now.",
+            "Fine if its node pools grow that far; else runs are admitted and then wait for nodes.",
+        )
+    return _finding(
+        Level.WARNING,
+        subject,
+        f"quota for {_amount(quota)}, but there are {have}: {_amount(there - quota)} that no run can get.",
+        "Give them to a queue or a cohort (clusterQueues.NAME.quota in charts/queues).",
+    )
+
+
+def _levels(
+    flavor: Flavor, nodes: Sequence[Object], topologies: Mapping[str, Object], *, seen: bool
+) -> Iterator[Finding]:
+    if not flavor.topology or not seen:
+        return
+    subject = f"flavor {flavor.name}"
+    topology = topologies.get(flavor.topology)
+    if topology is None:
+        yield _finding(
+            Level.PROBLEM,
+            subject,
+            f"its Topology {flavor.topology} does not exist, so Kueue holds its queues inactive.",
+            "Make it (topologies in charts/queues), or a flavor without topologyName.",
+        )
+        return
+    for level in topology["spec"]["levels"]:
+        key = str(level["nodeLabel"])
+        bare = [node for node in nodes if not label(node, key)]
+        if bare:
+            yield _finding(
+                Level.WARNING,
+                subject,
+                f"{len(bare)} of its {many(len(nodes), 'node')} lack the label {key} of the Topology "
+                f"{flavor.topology}: Kueue places nothing on them.",
+                "Label them, or leave the level out.",
+            )
+
+
+def _own_nodes(those: Sequence[Flavor], nodes: Sequence[Object]) -> dict[str, list[Object]]:
+    """For each flavor of chips the nodes that it describes best: of those that match, the one with the most labels."""
+    own: dict[str, list[Object]] = {flavor.name: [] for flavor in those}
+    for node in nodes:
+        fit = [flavor for flavor in those if flavor.chips and _chips(node, flavor.chips) and flavor.matches(node)]
+        most = max((len(flavor.labels) for flavor in fit), default=0)
+        for flavor in fit:
+            if len(flavor.labels) == most:
+                own[flavor.name].append(node)
+    return own
+
+
+def _shared(those: Sequence[Flavor], nodes: Sequence[Object]) -> Iterator[Finding]:
+    """Nodes whose chips the quota of several flavors may hand out."""
+    together: Counter[tuple[str, ...]] = Counter()
+    for node in nodes:
+        fit = [
+            flavor.name
+            for flavor in those
+            if flavor.chips in flavor.quota
+            and _chips(node, flavor.chips)
+            and flavor.matches(node)
+            and not flavor.refuses(node)
+        ]
+        if len(fit) > 1:
+            together[tuple(fit)] += 1
+    for names, count in together.items():
+        yield _finding(
+            Level.WARNING,
+            f"flavors {listed(names)}",
+            f"{many(count, 'node')} match{'es' if count == 1 else ''} all of them: runs of one may take the chips "
+            "that are counted in another.",
+            "Tell them apart by nodeLabels, or taint the nodes of one, as GKE's spot nodes can be.",
+        )
+
+
+def _uncovered(those: Sequence[Flavor], nodes: Sequence[Object], table: Mapping[str, Any]) -> Iterator[Finding]:
+    groups: defaultdict[tuple[str, str], list[Object]] = defaultdict(list)
+    for node in nodes:
+        for resource in CHIPS:
+            covered = any(
+                flavor.matches(node) for flavor in those if resource in flavor.quota or flavor.chips == resource
+            )
+            if _chips(node, resource) and not covered:
+                groups[resource, _shape(node, table)].append(node)
+    for (resource, what), some in sorted(groups.items()):
+        chips = sum((_chips(node, resource) for node in some), Decimal())
+        yield _finding(
+            Level.WARNING,
+            f"{what}{_pools(some)}",
+            f"{many(len(some), 'node')} {'is' if len(some) == 1 else 'are'} in no flavor: {_amount(chips)} that no "
+            "run can get.",
+            "If runs are to have them, add a flavor" + _example(some[0], resource, table),
+        )
+
+
+def _shape(node: Object, table: Mapping[str, Any]) -> str:
+    """ "v5e 2x4", "h100-80gb spot", of what the labels say."""
+    resource = next((one for one in CHIPS if _chips(node, one)), TPU)
+    accelerator = label(node, _ACCELERATOR[resource])
+    words = [_row(accelerator, table) or accelerator or resource, label(node, _TOPOLOGY)]
+    words.append("spot" if label(node, _SPOT) == "true" else "")
+    return " ".join(filter(None, words))
+
+
+def _pools(nodes: Sequence[Object]) -> str:
+    """ " (pool a)", " (10 pools)"; nothing where the labels name none."""
+    pools = {label(node, _POOL) for node in nodes} - {""}
+    if not pools:
+        return ""
+    return f" (pool {min(pools)})" if len(pools) == 1 else f" ({len(pools)} pools)"
+
+
+def _counted(nodes: Iterable[Object], table: Mapping[str, Any]) -> str:
+    """How many nodes there are of each shape: "8 of v5e 2x4 (2 pools) and 2 of v6e 2x4 (pool b)"."""
+    shapes: defaultdict[str, list[Object]] = defaultdict(list)
+    for node in nodes:
+        shapes[_shape(node, table)].append(node)
+    return listed(f"{len(some)} of {shape}{_pools(some)}" for shape, some in sorted(shapes.items()))
+
+
+def _example(node: Object, resource: str, table: Mapping[str, Any]) -> str:
+    row, topology = _row(label(node, _ACCELERATOR[resource]), table), label(node, _TOPOLOGY)
+    if not row:
+        return "."
+    fields = {"accelerator": row, "topology": topology, "provisioning": "spot" * (label(node, _SPOT) == "true")}
+    given = ", ".join(f"{key}: {value}" for key, value in fields.items() if value)
+    called = "-".join(value for value in fields.values() if value)
+    return f": {called}: {{{given}}}, and quota for it."
+
+
+def _near(flavor: Flavor, nodes: Sequence[Object], table: Mapping[str, Any]) -> str:
+    """What a flavor that no node matches may be meant to be: a label that nearly fits."""
+    key = _ACCELERATOR.get(flavor.chips, "")
+    wanted = flavor.labels.get(key, "")
+    real = {str(row["label"]) for row in table.values() if row.get("label")}
+    if wanted and wanted not in real and (near := get_close_matches(wanted, sorted(real), n=1)):
+        return f"GKE knows no {key}={wanted}; did you mean {near[0]}?"
+    same = [node for node in nodes if wanted and label(node, key) == wanted]
+    if same:
+        return f"Of this accelerator there are {_counted(same, table)}."
+    return ""
+
+
+def _row(accelerator: str, table: Mapping[str, Any]) -> str:
+    """The table's name of an accelerator by its label; "" where it has none."""
+    return next((str(key) for key, row in table.items() if accelerator and row.get("label") == accelerator), "")
+
+
+def _inventory(nodes: Sequence[Object], table: Mapping[str, Any]) -> str:
+    words = _counted((node for node in nodes if any(_chips(node, one) for one in CHIPS)), table)
+    return f"{many(len(nodes), 'node')}{_unfit(nodes)}" + (f", among them {words}" if words else ", no chips")
+
+
+def _unfit(nodes: Sequence[Object]) -> str:
+    """How many nodes take no pods now, in brackets."""
+    cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes)
+    down = sum(not is_true(node, "Ready") for node in nodes)
+    words = [f"{down} not ready"] * bool(down) + [f"{cordoned} cordoned"] * bool(cordoned)
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _chips(node: Object, resource: str) -> Decimal:
+    there = (status(node).get("allocatable") or {}).get(resource)
+    return quantity(there) if there else Decimal()
+
+
+def _amount(chips: Decimal) -> str:
+    return many(int(chips), "chip")
+
+
+def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:
+    return Finding(CAPACITY, level, subject, says, hint)

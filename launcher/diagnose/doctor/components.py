@@ -1,0 +1,382 @@
+"""Kueue, JobSet, KubeRay and GKE's TPU webhook: are they there, of which version, and do they answer. Pure.
+
+Names and images are upstream's: of the manifests and charts of Kueue 0.16 to 0.19, JobSet 0.10 to 0.12, KubeRay 1.5
+to 1.7, and the TPU webhook 1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from launcher.diagnose.doctor import versions
+from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, listed
+from launcher.diagnose.doctor.inventory import hidden
+from launcher.k8s import client as k
+from launcher.k8s.objects import condition, label, name, namespace, status
+
+if TYPE_CHECKING:
+    from launcher.diagnose.doctor.inventory import Look, Sight
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Component:
+    """A controller that runs need. `images` and `deployments` are ends of names by which its Deployment is known,
+    `service` what the name of its webhook's Service has in it ("": it has no webhook that matters)."""
+
+    name: str
+    group: str
+    kinds: tuple[k.Kind, ...]
+    supported: str  # the charts' word for its versions; "" where they name none
+    images: tuple[str, ...]
+    deployments: tuple[str, ...]
+    service: str
+    hooks: tuple[str, ...]
+    without: str  # what cannot be had without it
+    install: str
+
+
+KUEUE = Component(
+    "Kueue",
+    "kueue.x-k8s.io",
+    (k.WORKLOAD, k.LOCAL_QUEUE, k.CLUSTER_QUEUE, k.COHORT, k.RESOURCE_FLAVOR, k.TOPOLOGY, k.PRIORITY_CLASS),
+    "kueue",
+    ("kueue",),
+    ("kueue-controller-manager",),
+    "kueue",
+    ("mutating", "validating"),
+    "no run can wait in a queue",
+    "Install Kueue: https://kueue.sigs.k8s.io/docs/installation/",
+)
+JOB_SET = Component(
+    "JobSet",
+    "jobset.x-k8s.io",
+    (k.JOB_SET,),
+    "jobset",
+    ("jobset",),
+    ("jobset-controller-manager", "jobset-controller"),
+    "jobset",
+    ("mutating", "validating"),
+    "runs of kind job-set cannot run",
+    "Install JobSet: https://jobset.sigs.k8s.io/docs/installation/",
+)
+KUBERAY = Component(
+    "KubeRay",
+    "ray.io",
+    (k.RAY_JOB, k.RAY_CLUSTER),
+    "kuberay",
+    ("kuberay/operator", "kuberay-operator"),
+    ("kuberay-operator",),
+    "",
+    (),
+    "runs of kind ray-job, and standing Ray clusters, cannot run",
+    "Install KubeRay's operator, or on GKE the Ray add-on: gcloud container clusters update NAME "
+    "--update-addons=RayOperator=ENABLED",
+)
+TPU_WEBHOOK = Component(
+    "TPU webhook",
+    "",
+    (),
+    "",
+    ("tpu-webhook",),
+    ("kuberay-tpu-webhook",),
+    "tpu-webhook",
+    ("mutating",),
+    "the hosts of a TPU slice under Ray do not find each other",
+    "It comes with GKE's Ray add-on; elsewhere install ai-on-gke/kuberay-tpu-webhook.",
+)
+COMPONENTS = (KUEUE, JOB_SET, KUBERAY, TPU_WEBHOOK)
+GROUPS = tuple(component.group for component in COMPONENTS if component.group)
+
+
+class Service(NamedTuple):
+    """A webhook's Service, the webhooks that it answers, and whether nothing passes while it does not."""
+
+    namespace: str
+    name: str
+    required: bool
+    unsigned: bool  # some webhook has no certificate authority to know it by
+
+
+# --- finding them --------------------------------------------------------------------------------------------------
+
+
+def controllers(deployments: Iterable[Object]) -> dict[Component, list[Any]]:
+    """The Deployments of each component, the available ones first."""
+    found: dict[Component, list[Any]] = {}
+    for deployment in deployments:
+        for component in COMPONENTS:
+            if _image_of(component, deployment) or name(deployment) in component.deployments:
+                found.setdefault(component, []).append(deployment)
+    return {component: sorted(those, key=lambda one: not available(one)) for component, those in found.items()}
+
+
+def available(deployment: Object) -> int:
+    """How many of its pods are ready for work."""
+    return int(status(deployment).get("availableReplicas") or 0)
+
+
+def version_of(component: Component, deployment: Object) -> str:
+    """By the image's tag, else by the Deployment's label; "" where neither tells. (The label of a kustomized JobSet
+    is that of an older one.)"""
+    tags = [versions.image_parts(_image_of(component, deployment))[1], label(deployment, "app.kubernetes.io/version")]
+    return next((tag.removeprefix("v") for tag in tags if versions.parse(tag)), "")
+
+
+def services(component: Component, configurations: Iterable[Object], controllers: Sequence[Object]) -> list[Service]:
+    """The Services that the component's webhooks are at."""
+    found: dict[tuple[str, str], Service] = {}
+    for configuration in configurations_of(component, configurations, controllers):
+        for hook in configuration.get("webhooks") or []:
+            client = hook.get("clientConfig") or {}
+            if service := client.get("service"):
+                key = (str(service["namespace"]), str(service["name"]))
+                before = found.get(key, Service(*key, required=False, unsigned=False))
+                found[key] = Service(
+                    *key,
+                    required=before.required or hook.get("failurePolicy") != "Ignore",
+                    unsigned=before.unsigned or not client.get("caBundle"),
+                )
+    return list(found.values())
+
+
+def configurations_of(
+    component: Component, configurations: Iterable[Object], controllers: Sequence[Object]
+) -> list[Object]:
+    """The webhook configurations of a component: by the Service's name, and its namespace where that is known."""
+    homes = {namespace(deployment) for deployment in controllers}
+    return [
+        configuration
+        for configuration in configurations
+        if component.service
+        and any(
+            component.service in service["name"] and (not homes or service["namespace"] in homes)
+            for hook in configuration.get("webhooks") or []
+            if (service := (hook.get("clientConfig") or {}).get("service"))
+        )
+    ]
+
+
+def _image_of(component: Component, deployment: Object) -> str:
+    template = (deployment.get("spec") or {}).get("template") or {}
+    for container in (template.get("spec") or {}).get("containers") or []:
+        image = str(container.get("image") or "")
+        repository = "/" + versions.image_parts(image)[0]
+        if any(repository.endswith("/" + end) for end in component.images):
+            return image
+    return ""
+
+
+# --- what is wrong with them ---------------------------------------------------------------------------------------
+
+
+def examine(sight: Sight, tpus: bool | None) -> Iterator[Finding]:
+    """Of all four. `tpus`: whether the cluster has TPU nodes or flavors; None where that cannot be seen."""
+    found = controllers(sight.deployments.seen or [])
+    neither = not any(sight.serves(one.group) for one in (JOB_SET, KUBERAY))
+    for component in COMPONENTS:
+        if component is TPU_WEBHOOK:
+            yield from _tpu_webhook(sight, found.get(component, []), tpus)
+            continue
+        served = sight.served[component.group]
+        if served.why is not None:
+            yield _unknown(component, served)
+        elif not served.seen:
+            # Either of the two is enough to train; without a queue, or without both, nothing is.
+            level = Level.PROBLEM if component is KUEUE or neither else Level.WARNING
+            yield _finding(component, level, f"not installed: {component.without}.", component.install)
+        else:
+            yield from _installed(sight, component, served.seen, found.get(component, []))
+
+
+def _installed(
+    sight: Sight, component: Component, served: Mapping[str, Sequence[str]], those: Sequence[Object]
+) -> Iterator[Finding]:
+    api = component.kinds[0].api_version
+    bad = list(_served(component, served, api.rpartition("/")[2]))
+    if sight.deployments.seen is not None:
+        bad += _controller(sight, component, those)
+    bad += _webhooks(sight, component, those)
+    yield from bad
+    unseen = hidden(_unseen(sight, component, those))
+    if unseen:
+        where = f"{_where(component, those[0])}, serves" if those else "serves"
+        yield _finding(component, Level.UNKNOWN, f"{where} {api}; whether it is well cannot be told: {unseen}.")
+    elif not bad:
+        webhooks = " and its webhooks" if component.hooks else ""
+        yield _finding(component, Level.OK, f"{_where(component, those[0])} serves {api}{webhooks}.")
+
+
+def _unseen(sight: Sight, component: Component, those: Sequence[Object]) -> list[Look[Any]]:
+    """What of a component could not be looked at."""
+    looks = [sight.deployments, *(sight.webhooks[kind] for kind in component.hooks)]
+    every = [one for kind in component.hooks for one in sight.webhooks[kind].seen or []]
+    looks += [sight.endpoints[service.namespace] for service in services(component, every, those)]
+    return [look for look in looks if look.why is not None]
+
+
+def _served(component: Component, served: Mapping[str, Sequence[str]], version: str) -> Iterator[Finding]:
+    if version not in served:
+        yield _finding(
+            component,
+            Level.PROBLEM,
+            f"serves {component.group} as {listed(served)}; the charts write {version}.",
+            f"Install a version of {component.name} that is supported: {_range(component)}.",
+        )
+        return
+    missing = [kind.plural for kind in component.kinds if kind.plural not in served[version]]
+    if missing:
+        yield _finding(
+            component,
+            Level.PROBLEM,
+            f"{component.group}/{version} lacks {listed(missing)}: their CRDs are missing.",
+            f"Install all CRDs of {component.name}'s version.",
+        )
+
+
+def _controller(sight: Sight, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
+    if not those:
+        yield _finding(
+            component,
+            Level.PROBLEM,
+            f"the API is served, but no Deployment is its controller: {component.without}.",
+            component.install,
+        )
+        return
+    first = those[0]
+    if not available(first):
+        why = (condition(first, "Progressing") or {}).get("message") or (condition(first, "Available") or {}).get(
+            "message"
+        )
+        scaled = (first.get("spec") or {}).get("replicas") == 0
+        yield _finding(
+            component,
+            Level.PROBLEM,
+            f"{_where(component, first)}, has no pod that is ready{f' ({why.rstrip(chr(46))})' if why else ''}.",
+            f"kubectl -n {namespace(first)} "
+            + (f"scale deployment {name(first)} --replicas=1" if scaled else f"describe pods, for {name(first)}'s"),
+        )
+    yield from _version(component, first)
+    if component is KUBERAY and (watched := _watched(first)) and sight.namespace not in watched:
+        yield _finding(
+            component,
+            Level.WARNING,
+            f"the operator in {namespace(first)} watches {listed(watched)} only: a run in {sight.namespace} would "
+            "never start.",
+            "Its chart's watchNamespace says so.",
+        )
+
+
+def _version(component: Component, deployment: Object) -> Iterator[Finding]:
+    if not component.supported:
+        return
+    text = version_of(component, deployment)
+    version, fits = versions.parse(text), versions.supported(component.supported)
+    if version is None:
+        image = _image_of(component, deployment) or "no image of a known name"
+        yield _finding(component, Level.WARNING, f"its version cannot be told: {image}; supported are {fits}.")
+    elif version < fits.oldest:
+        yield _finding(
+            component, Level.PROBLEM, f"version {text} is too old; supported are {fits}.", "Upgrade " + component.name
+        )
+    elif version > fits.newest:
+        yield _finding(component, Level.WARNING, f"version {text} is newer than those the charts know: {fits}.")
+
+
+def _webhooks(sight: Sight, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
+    for kind in component.hooks:
+        seen = sight.webhooks[kind]
+        if those and seen.seen is not None and not configurations_of(component, seen.seen, those):
+            yield _finding(
+                component,
+                Level.PROBLEM,
+                f"there is no {kind} webhook configuration of it"
+                + (
+                    ": runs would start without waiting for quota." if (component, kind) == (KUEUE, "mutating") else "."
+                ),
+                f"Install {component.name} again; its manifests have it.",
+            )
+    every = [one for kind in component.hooks for one in sight.webhooks[kind].seen or []]
+    for service in services(component, every, those):
+        yield from _answers(sight, component, service)
+
+
+def _answers(sight: Sight, component: Component, service: Service) -> Iterator[Finding]:
+    endpoints = sight.endpoints[service.namespace].seen
+    if endpoints is None:
+        return
+    ready = [
+        one
+        for entry in endpoints
+        if label(entry, "kubernetes.io/service-name") == service.name
+        for one in entry.get("endpoints") or []
+        if (one.get("conditions") or {}).get("ready") is not False
+    ]
+    if not ready:
+        what = "what it looks at is refused" if service.required else "it is passed over"
+        yield _finding(
+            component,
+            Level.PROBLEM if service.required else Level.WARNING,
+            f"no pod stands behind its webhook's Service {service.namespace}/{service.name}: {what}.",
+            f"kubectl -n {service.namespace} get pods shows why.",
+        )
+    elif service.unsigned:
+        yield _finding(
+            component,
+            Level.WARNING,
+            f"its webhook at {service.namespace}/{service.name} has no caBundle, so the API server may not trust it.",
+            f"{component.name} (or cert-manager) writes it once it runs.",
+        )
+
+
+def _tpu_webhook(sight: Sight, those: Sequence[Object], tpus: bool | None) -> Iterator[Finding]:
+    if not sight.serves(KUBERAY.group) or tpus is False:
+        why = "there are no TPUs here" if sight.serves(KUBERAY.group) else "only hosts of TPUs under KubeRay need it"
+        yield _finding(TPU_WEBHOOK, Level.OK, f"not needed: {why}.")
+        return
+    unseen = hidden(_unseen(sight, TPU_WEBHOOK, those))
+    configured = configurations_of(TPU_WEBHOOK, sight.webhooks["mutating"].seen or [], those)
+    if not those and not configured and not unseen:
+        level = Level.PROBLEM if tpus else Level.WARNING
+        yield _finding(TPU_WEBHOOK, level, f"not installed: {TPU_WEBHOOK.without}.", TPU_WEBHOOK.install)
+        return
+    bad = [*_controller(sight, TPU_WEBHOOK, those)] if those else []
+    bad += _webhooks(sight, TPU_WEBHOOK, those)
+    yield from bad
+    if unseen:
+        yield _finding(TPU_WEBHOOK, Level.UNKNOWN, f"whether it is there, and well, cannot be told: {unseen}.")
+    elif not bad:
+        where = _where(TPU_WEBHOOK, those[0]) if those else "outside of the cluster"
+        yield _finding(TPU_WEBHOOK, Level.OK, f"{where} answers.")
+
+
+def _where(component: Component, deployment: Object) -> str:
+    version = version_of(component, deployment)
+    return f"{version + ' ' if version else ''}in {namespace(deployment)} (Deployment {name(deployment)})"
+
+
+def _watched(deployment: Object) -> list[str]:
+    """The namespaces that KubeRay's operator is told to watch; none: all of them."""
+    for container in deployment["spec"]["template"]["spec"]["containers"]:
+        words = [*(container.get("command") or []), *(container.get("args") or [])]
+        for index, word in enumerate(words):
+            flag, equals, value = str(word).lstrip("-").partition("=")
+            if flag == "watch-namespace":
+                value = value if equals else str(words[index + 1]) if index + 1 < len(words) else ""
+                return [entry for entry in value.split(",") if entry]
+    return []
+
+
+def _range(component: Component) -> str:
+    return str(versions.supported(component.supported))
+
+
+def _unknown(component: Component, look: Look[Any]) -> Finding:
+    return _finding(component, Level.UNKNOWN, f"{look.says}.")
+
+
+def _finding(component: Component, level: Level, says: str, hint: str = "") -> Finding:
+    return Finding(CONTROLLERS, level, component.name, says, hint)

@@ -1,0 +1,76 @@
+"""What the doctor saw of a cluster, and what it was not allowed to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from launcher.diagnose.doctor.finding import clause, listed
+from launcher.k8s.errors import ClusterError, Forbidden
+
+if TYPE_CHECKING:
+    from launcher.k8s.rbac import Rights
+
+Object = dict[str, Any]
+Objects = list[Object]
+Served = Mapping[str, Sequence[str]]
+VISIBILITY = "visibility.kueue.x-k8s.io"
+
+
+@dataclass(frozen=True)
+class Look[T]:
+    """What was seen, or why it could not be looked at."""
+
+    seen: T | None = None
+    why: ClusterError | None = None
+
+    @property
+    def forbidden(self) -> Forbidden | None:
+        return self.why if isinstance(self.why, Forbidden) else None
+
+    @property
+    def says(self) -> str:
+        """Why it is unknown, in the midst of a sentence."""
+        return hidden([self])
+
+
+def hidden(looks: Iterable[Look[Any]]) -> str:
+    """Why these are unknown: "you may not list nodes nor deployments of apps in the whole cluster"; "" for none."""
+    looks = list(looks)
+    forbidden: dict[tuple[str, str], list[str]] = {}
+    for look in looks:
+        if error := look.forbidden:
+            what = error.resource + (f" of {error.group}" if error.group else "")
+            resources = forbidden.setdefault((error.verb, error.namespace), [])
+            resources += [] if what in resources else [what]
+    words = []
+    for (verb, namespace), resources in forbidden.items():
+        place = f"the namespace {namespace}" if namespace else "the whole cluster"
+        words.append(f"you may not {verb} {listed(resources)} in {place}")
+    words += [clause(look.why.message).rstrip(".") for look in looks if look.why is not None and look.forbidden is None]
+    return "; ".join(dict.fromkeys(words))
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen of a cluster, for the rules, which ask for nothing more."""
+
+    namespace: str
+    served: Mapping[str, Look[Served]]
+    deployments: Look[Objects]
+    webhooks: Mapping[str, Look[Objects]]  # mutating, validating
+    nodes: Look[Objects]
+    flavors: Look[Objects]
+    cluster_queues: Look[Objects]
+    cohorts: Look[Objects]
+    topologies: Look[Objects]
+    local_queues: Look[Objects]
+    priorities: Look[Objects]
+    own_namespace: Look[Object | None]
+    rights: Look[Rights]
+    kueue_config: Look[Object | None] = field(default_factory=Look)  # no Look at all where Kueue is not there
+    endpoints: Mapping[str, Look[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
+
+    def serves(self, group: str) -> bool:
+        return bool(self.served[group].seen)

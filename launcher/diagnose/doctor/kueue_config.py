@@ -1,0 +1,186 @@
+"""Kueue's own configuration: what it takes into its queues, and how long it waits for pods. Pure.
+
+The form is that of config.kueue.x-k8s.io v1beta1 and v1beta2 (Kueue 0.16 to 0.19), its defaults those of
+apis/config/*/defaults.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from launcher.diagnose.doctor import components, versions
+from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, listed
+from launcher.diagnose.doctor.inventory import VISIBILITY
+from launcher.errors import LauncherError
+from launcher.k8s.objects import name, namespace
+
+if TYPE_CHECKING:
+    from launcher.diagnose.doctor.inventory import Sight
+
+Object = Mapping[str, Any]
+_FILE = "controller_manager_config.yaml"
+_SUBJECT = "Kueue's configuration"
+_WAITS_SINCE = (0, 19)
+_DEFAULT_WAIT = "30m"
+_LONG = 3600.0  # seconds; a large slice is provisioned, and its image pulled, in less
+_FEATURE = "DisableWaitForPodsReady"
+# Of what the charts make: what Kueue calls it, whose API group it is of, and what does not wait without it.
+_FRAMEWORKS = (
+    ("ray.io/rayjob", components.KUBERAY, "runs of kind ray-job"),
+    ("ray.io/raycluster", components.KUBERAY, "standing Ray clusters"),
+    ("jobset.x-k8s.io/jobset", components.JOB_SET, "runs of kind job-set"),
+)
+
+
+def config_map_name(deployment: Object) -> str:
+    """The ConfigMap that Kueue's Deployment mounts its configuration from."""
+    for volume in deployment["spec"]["template"]["spec"].get("volumes") or []:
+        if volume.get("configMap"):
+            return str(volume["configMap"]["name"])
+    return "kueue-manager-config"
+
+
+def examine(sight: Sight) -> Iterator[Finding]:
+    """Of Kueue's configuration, and of the visibility API beside it; nothing where there is no Kueue."""
+    if not sight.serves(components.KUEUE.group):
+        return
+    yield _visibility(sight)
+    those = components.controllers(sight.deployments.seen or []).get(components.KUEUE)
+    if not those:
+        return
+    seen = sight.kueue_config
+    if seen.why is not None:
+        yield _finding(Level.UNKNOWN, f"{seen.says}.")
+        return
+    text = (seen.seen or {}).get("data", {}).get(_FILE)
+    if text is None:
+        where = f"{namespace(those[0])}/{config_map_name(those[0])}"
+        yield _finding(Level.WARNING, f"the ConfigMap {where} has no {_FILE}, so it cannot be told.")
+        return
+    from launcher.config.values.reader import read_text
+
+    try:
+        config = read_text(str(text).encode(), _FILE).tree
+    except LauncherError as error:
+        yield _finding(Level.PROBLEM, f"Kueue's ConfigMap cannot be read: {error.message}")
+        return
+    bad = [*_frameworks(sight, config), *_waits(config, those[0]), *_fair(sight, config)]
+    yield from bad
+    if not bad:
+        yield _finding(Level.OK, f"takes the runs of the charts into its queues. {_never_starts(config, those[0])}")
+
+
+def _frameworks(sight: Sight, config: Object) -> Iterator[Finding]:
+    enabled = (config.get("integrations") or {}).get("frameworks") or ["batch/job"]
+    missing = [(key, what) for key, of, what in _FRAMEWORKS if sight.serves(of.group) and key not in enabled]
+    if missing:
+        keys = [key for key, _ in missing]
+        yield _finding(
+            Level.PROBLEM,
+            f"integrations.frameworks lacks {listed(keys)}: {listed(what for _, what in missing)} start without "
+            "waiting for quota.",
+            f"Add {listed(keys)} to integrations.frameworks, and restart Kueue.",
+        )
+
+
+def waits(config: Object, version: versions.Version | None, arguments: Sequence[str] = ()) -> str:
+    """How long a run's pods may take to be ready, as Kueue writes it ("30m"); "" where it does not look at that.
+
+    Since 0.19 it does unless told not to, by a feature gate alone: `enable: false` of v1beta1 is the default.
+    """
+    gates = dict(config.get("featureGates") or {})
+    for argument in arguments:
+        for gate, value in re.findall(r"(\w+)=(true|false)", argument if "feature-gates" in argument else ""):
+            gates[gate] = value == "true"
+    if gates.get(_FEATURE):
+        return ""
+    always = version is not None and version >= _WAITS_SINCE
+    if _is_on(config, "waitForPodsReady"):
+        told = config["waitForPodsReady"]
+        return str(told.get("timeout") or (_DEFAULT_WAIT if always and not _is_old(config) else "5m"))
+    return _DEFAULT_WAIT if always else ""
+
+
+def _is_old(config: Object) -> bool:
+    return str(config.get("apiVersion", "")).endswith("/v1beta1")
+
+
+def _is_on(config: Object, section: str) -> bool:
+    """Whether a section is on: v1beta2 by its being there, v1beta1 by its key `enable`."""
+    told = config.get(section)
+    return told is not None and (not _is_old(config) or bool(told.get("enable")))
+
+
+def _seconds(duration: str) -> float:
+    """Go's way to write a time: "1h30m" is 5400."""
+    units = {"h": 3600, "m": 60, "s": 1}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(h|m|s)", duration))
+
+
+def _limit(config: Object, deployment: Object) -> str:
+    version = versions.parse(components.version_of(components.KUEUE, deployment))
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    return waits(config, version, [str(word) for one in containers for word in one.get("args") or []])
+
+
+def _never_starts(config: Object, deployment: Object) -> str:
+    """What becomes of a run whose pods never come up: an image that is not there, a Secret that is missing."""
+    limit = _limit(config, deployment)
+    if not limit:
+        return (
+            "It does not end a run that can never start (waitForPodsReady is off): a JobSet holds its chips until "
+            "somebody cancels it, which a submit that follows it does, and a RayJob until run.startDeadlineSeconds."
+        )
+    often = ((config.get("waitForPodsReady") or {}).get("requeuingStrategy") or {}).get("backoffLimitCount")
+    again = "queues again for ever" if often is None else f"queues again {often} times, and is given up then"
+    return f"A run that can never start loses its chips after {limit}, and {again} (waitForPodsReady)."
+
+
+def _waits(config: Object, deployment: Object) -> Iterator[Finding]:
+    limit = _limit(config, deployment)
+    if limit and _seconds(limit) < _LONG:
+        default = "" if _is_on(config, "waitForPodsReady") else ", its default since 0.19"
+        yield _finding(
+            Level.WARNING,
+            f"a run whose pods are not all ready {limit} after its admission is evicted (waitForPodsReady{default}): "
+            "slices that take longer to provision, or images longer to pull, never start.",
+            f"Set waitForPodsReady.timeout to more than the slowest node pool takes; the feature gate {_FEATURE} "
+            "turns it off.",
+        )
+
+
+def _fair(sight: Sight, config: Object) -> Iterator[Finding]:
+    weighted = [
+        name(one)
+        for one in [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
+        if (one.get("spec") or {}).get("fairSharing")
+    ]
+    if weighted and not _is_on(config, "fairSharing"):
+        yield _finding(
+            Level.WARNING,
+            f"fair sharing is off, so the weights of {listed(weighted)} have no effect.",
+            "Add fairSharing to Kueue's configuration, or leave out fairWeight.",
+        )
+
+
+def _visibility(sight: Sight) -> Finding:
+    seen = sight.served[VISIBILITY]
+    says = "positions in the queue are computed by launcher, and the order of admission fair sharing is not known."
+    if seen.why is not None:
+        return Finding(CONTROLLERS, Level.WARNING, "Kueue's visibility", f"does not answer ({seen.says}): {says}")
+    if not seen.seen:
+        return Finding(
+            CONTROLLERS,
+            Level.WARNING,
+            "Kueue's visibility",
+            f"{VISIBILITY} is not served: {says}",
+            "Kueue's docs: "
+            "https://kueue.sigs.k8s.io/docs/tasks/manage/monitor_pending_workloads/pending_workloads_on_demand/",
+        )
+    return Finding(CONTROLLERS, Level.OK, "Kueue's visibility", f"serves {listed(seen.seen)}.")
+
+
+def _finding(level: Level, says: str, hint: str = "") -> Finding:
+    return Finding(CONTROLLERS, level, _SUBJECT, says, hint)

@@ -1,0 +1,44 @@
+"""This machine: Python, Slipway, Helm, and whether runs can train here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from launcher.diagnose.doctor.finding import MACHINE, Finding, Level, clause, listed
+from launcher.errors import LauncherError
+
+# What a run of kind local imports; the extra `train` brings them.
+_TRAINING = ("ray", "maxtext", "jax")
+
+
+def examine(*, cluster: bool) -> Iterator[Finding]:
+    """`cluster`: whether there is one to speak to; without, training here is all that there is."""
+    try:
+        slipway = version("slipway")
+    except PackageNotFoundError:
+        slipway = "of a checkout that is not installed"
+    yield Finding(MACHINE, Level.OK, "Python", f"{platform.python_version()}, Slipway {slipway}.")
+    yield _helm(cluster=cluster)
+    missing = [name for name in _TRAINING if find_spec(name) is None]
+    if not missing:
+        yield Finding(MACHINE, Level.OK, "training here", "Ray and MaxText are installed, so run.kind local works.")
+    else:
+        level = Level.OK if cluster else Level.PROBLEM
+        says = f"not possible: {listed(missing)} {'is' if len(missing) == 1 else 'are'} not installed."
+        hint = "For run.kind local: pip install 'slipway[train]', or make setup in a checkout."
+        yield Finding(MACHINE, level, "training here", says, hint)
+
+
+def _helm(*, cluster: bool) -> Finding:
+    """Helm renders what goes to a cluster; without one nothing needs it."""
+    from launcher.helm.client import Helm
+
+    try:
+        helm = Helm()
+        return Finding(MACHINE, Level.OK, "Helm", f"version {helm.major} ({helm.executable}).")
+    except LauncherError as error:
+        level = Level.PROBLEM if cluster else Level.WARNING
+        return Finding(MACHINE, level, "Helm", clause(error.message), error.hint)

@@ -1,0 +1,178 @@
+"""What the user may do in the namespace, verb by verb of the launcher."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from launcher.diagnose.doctor.finding import RIGHTS, Finding, Level, listed
+from launcher.k8s.rbac import INSTALL, NEEDS, Right, Rights, role
+
+if TYPE_CHECKING:
+    from launcher.diagnose.doctor.inventory import Look, Sight
+    from launcher.k8s.client import Cluster
+
+_KUEUE = "kueue.x-k8s.io"
+_MEMBERS = "charts/queues gives it to a team's members (teams.NAME.members)."
+_READY = "a ready Role"
+
+
+_PROXY = Right("get", "services/proxy", "")
+_QUEUES = Right("create", "clusterqueues", _KUEUE)
+
+
+def every() -> list[Right]:
+    """All rights that are asked for, each once."""
+    asked = [right for need in (*NEEDS, INSTALL) for right in need.rights]
+    return list(dict.fromkeys([*asked, _PROXY]))
+
+
+def read(cluster: Cluster) -> Rights:
+    """The user's rights: by one review of its rules; where the API server says that those are not all (GKE's own
+    permissions are no rules), also by a review of each right that they lack."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": cluster.namespace},
+    }
+    answer = cluster.request(
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        body=json.dumps(review).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    status = answer.json().get("status") or {}
+    allowed, by_name = from_rules(status.get("resourceRules") or [], every())
+    missing = [right for right in every() if right not in allowed] if status.get("incomplete") else []
+    with ThreadPoolExecutor(8) as pool:
+        queues = pool.submit(_may, cluster, _QUEUES, "")
+        answers = list(pool.map(lambda right: _may(cluster, right, None), missing))
+        more = {right for right, may in zip(missing, answers, strict=True) if may}
+        return Rights(frozenset(allowed | more), by_name, queues.result())
+
+
+def from_rules(rules: Iterable[Mapping[str, Any]], rights: Iterable[Right]) -> tuple[set[Right], dict[Right, Any]]:
+    """Which of the rights a SelfSubjectRulesReview's rules give: for all objects, and for those of some names."""
+    allowed: set[Right] = set()
+    by_name: dict[Right, tuple[str, ...]] = {}
+    rights = list(rights)
+    for rule in rules:
+        verbs, groups, resources = (set(rule.get(key) or []) for key in ("verbs", "apiGroups", "resources"))
+        names = tuple(rule.get("resourceNames") or [])
+        for right in rights:
+            sub = "*/" + right.resource.partition("/")[2] if "/" in right.resource else ""
+            if (
+                verbs & {right.verb, "*"}
+                and groups & {right.group, "*"}
+                and resources & ({right.resource, "*"} | ({sub} if sub else set()))
+            ):
+                if names:
+                    by_name[right] = (*by_name.get(right, ()), *names)
+                else:
+                    allowed.add(right)
+    return allowed, by_name
+
+
+def _may(cluster: Cluster, right: Right, namespace: str | None) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    return cluster.can(right.verb, resource, right.group, namespace, subresource=subresource)
+
+
+# --- findings --------------------------------------------------------------------------------------------------------
+
+
+def examine(sight: Sight) -> Iterator[Finding]:
+    """A line for each group of the launcher's verbs, then a Role with all that is missing."""
+    look: Look[Rights] = sight.rights
+    if look.seen is None:
+        yield Finding(RIGHTS, Level.UNKNOWN, "your rights", f"{look.says}.")
+        return
+    mine = look.seen
+    asked: list[Right] = []
+    worst = Level.WARNING
+    for need in NEEDS:
+        # Rights to what the cluster does not have are not missed.
+        missing = [right for right in mine.missing(need.rights) if _is_served(sight, right)]
+        asked += missing
+        if not missing:
+            yield Finding(RIGHTS, Level.OK, need.verbs, f"you may, in the namespace {sight.namespace}.")
+            continue
+        level = Level.PROBLEM if need.everyday else Level.WARNING
+        worst = Level.PROBLEM if need.everyday else worst
+        yield Finding(
+            RIGHTS,
+            level,
+            need.verbs,
+            f"{need.without}: in the namespace {sight.namespace} you may not {_spelled(missing)}.",
+            _MEMBERS,
+        )
+    yield from _cluster_wide(sight)
+    yield _ray_clusters(sight, mine)
+    yield _install(mine)
+    if asked:
+        says = f"has what is missing in the namespace {sight.namespace}; a platform engineer can apply and bind it."
+        yield Finding(RIGHTS, worst, _READY, says, role(asked, sight.namespace))
+
+
+def _is_served(sight: Sight, right: Right) -> bool:
+    return not (right.group in sight.served and sight.served[right.group].seen == {})
+
+
+def _cluster_wide(sight: Sight) -> Iterator[Finding]:
+    """What explain reads beyond the namespace; the doctor has tried it."""
+    looks = {
+        "clusterqueues": sight.cluster_queues,
+        "cohorts": sight.cohorts,
+        "resourceflavors": sight.flavors,
+        "nodes": sight.nodes,
+    }
+    missing = [
+        Right("list", resource, "" if resource == "nodes" else _KUEUE)
+        for resource, look in looks.items()
+        if look.forbidden
+    ]
+    if missing:
+        yield Finding(
+            RIGHTS,
+            Level.WARNING,
+            "explain (queues)",
+            f"who holds the quota, and which nodes there are, cannot be told: you may not {_spelled(missing)}.",
+            f"{_MEMBERS} Or a platform engineer applies and binds this:\n{role(missing, '')}",
+        )
+
+
+def _ray_clusters(sight: Sight, mine: Rights) -> Finding:
+    subject = "dashboard"
+    if _PROXY in mine.all_of:
+        return Finding(RIGHTS, Level.OK, subject, f"you may reach every Service of the namespace {sight.namespace}.")
+    # RBAC has the name as it stands in the URL, with scheme and port; one Service has several.
+    names = {name.removeprefix("http:").rpartition(":")[0] or name for name in mine.by_name.get(_PROXY, ())}
+    if names:
+        return Finding(RIGHTS, Level.OK, subject, f"you may reach {listed(sorted(names))}.")
+    says = f"no standing Ray cluster of the namespace {sight.namespace} is for you to reach (services/proxy)."
+    return Finding(RIGHTS, Level.OK, subject, says, "If there is one: teams.NAME.clusters in charts/queues.")
+
+
+def _install(mine: Rights) -> Finding:
+    may = [
+        what for what, there in (("queues", mine.queues), ("ray-cluster", not mine.missing(INSTALL.rights))) if there
+    ]
+    if may:
+        return Finding(RIGHTS, Level.OK, "install", f"you may install {listed(may)}.")
+    says = "not for you, which is how it is meant for members of a team (Helm keeps releases in Secrets)."
+    return Finding(RIGHTS, Level.OK, "install", says)
+
+
+def _spelled(rights: Iterable[Right]) -> str:
+    """ "create or patch rayjobs of ray.io, or delete jobsets of jobset.x-k8s.io"."""
+    by: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for right in dict.fromkeys(rights):
+        by[right.resource, right.group].append(right.verb)
+    words = [
+        " or ".join(verbs) + f" {resource}" + (f" of {group}" if group else "")
+        for (resource, group), verbs in by.items()
+    ]
+    return ", nor ".join(words)

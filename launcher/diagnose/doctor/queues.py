@@ -1,0 +1,171 @@
+"""The queues: do they take runs, does their quota cover a run's head, and which are this namespace's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from launcher.diagnose.doctor import components
+from launcher.diagnose.doctor.capacity import CHIPS
+from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, listed
+from launcher.k8s.kueue.quota import Quotas
+from launcher.k8s.kueue.workloads import cluster_queue_of
+from launcher.k8s.objects import condition, name, quantity
+
+if TYPE_CHECKING:
+    from launcher.diagnose.doctor.inventory import Sight
+
+Object = Mapping[str, Any]
+_INSTALL = "launcher install queues makes it, of values like values/queues/three-teams.yaml."
+
+
+def examine(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
+    """Of ClusterQueues, LocalQueues and priorities; `head` has cpu and memory of a Ray head by the chart's defaults."""
+    if not sight.serves(components.KUEUE.group):
+        return
+    yield from _cluster_queues(sight, head)
+    yield from _local_queues(sight)
+    if sight.priorities.forbidden:
+        yield _finding(Level.UNKNOWN, "priorities", f"{sight.priorities.says}.")
+    elif sight.priorities.seen is not None:
+        ranked = sorted(sight.priorities.seen, key=lambda one: int(one.get("value") or 0))
+        if ranked:
+            words = listed((f"{name(one)} ({one.get('value') or 0})" for one in ranked), most=8)
+            yield _finding(Level.OK, "priorities", f"{words}.")
+        else:
+            says = "there is no WorkloadPriorityClass, so runs cannot say queue.priority."
+            yield _finding(Level.WARNING, "priorities", says, _INSTALL)
+
+
+def _cluster_queues(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
+    if sight.cluster_queues.forbidden:
+        yield _finding(Level.UNKNOWN, "ClusterQueues", f"{sight.cluster_queues.says}.")
+        return
+    queues = sight.cluster_queues.seen
+    if queues is None:
+        return
+    if not queues:
+        yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is ever admitted.", _INSTALL)
+        return
+    quotas = Quotas(queues, sight.cohorts.seen or [])
+    fine, new = [], [name(queue) for queue in queues if condition(queue, "Active") is None]
+    if new:
+        says = f"Kueue has not looked at {listed(new)}: its controller does not run, or they are new."
+        yield _finding(Level.WARNING, "ClusterQueues", says)
+    for queue in queues:
+        bad = [*_active(queue), *_head(sight, queue, quotas, head)]
+        fine += [] if bad or name(queue) in new else [name(queue)]
+        yield from bad
+    if fine:
+        yield _finding(Level.OK, "ClusterQueues", f"{listed(fine)}: active.")
+
+
+def _active(queue: Object) -> Iterator[Finding]:
+    subject = f"ClusterQueue {name(queue)}"
+    active = condition(queue, "Active")
+    if active is not None and active["status"] != "True":
+        stopped = active.get("reason") == "Stopped"
+        says = str(active.get("message") or active.get("reason")).rstrip(".")
+        yield _finding(
+            Level.WARNING if stopped else Level.PROBLEM,
+            subject,
+            f"takes no runs: {says}.",
+            "Its stopPolicy says so (clusterQueues.NAME.stopPolicy in charts/queues)." if stopped else "",
+        )
+
+
+def _head(sight: Sight, queue: Object, quotas: Quotas, head: Mapping[str, Any]) -> Iterator[Finding]:
+    """A Ray run has a head without chips; a queue whose quota has no room for its cpu and memory never admits it."""
+    has = quotas.resources(name(queue))
+    if not sight.serves(components.KUBERAY.group) or not any(resource in has for resource in CHIPS):
+        return
+    subject = f"ClusterQueue {name(queue)}"
+    # A flavor with a taint is not for heads, which tolerate none (charts/queues, hostCpu).
+    tainted = {name(one) for one in sight.flavors.seen or [] if (one.get("spec") or {}).get("nodeTaints")}
+    flavors = {
+        resource: [one for one in quotas.flavors(name(queue), resource) if one not in tainted] for resource in head
+    }
+    missing = [resource for resource in head if not flavors[resource]]
+    if missing:
+        yield _finding(
+            Level.PROBLEM,
+            subject,
+            f"has chips but no quota of {listed(missing)}: a Ray run's head asks for {_spelled(head)}, so Ray runs "
+            "wait for ever.",
+            "Add a flavor of cpu to its quota (clusterQueues.NAME.quota in charts/queues).",
+        )
+        return
+    short = {}
+    for resource, asked in head.items():
+        if max(quotas.capacity(name(queue), (one, resource)) for one in flavors[resource]) < quantity(asked):
+            short[resource] = asked
+    if short:
+        yield _finding(
+            Level.PROBLEM,
+            subject,
+            f"its quota, with all that it may borrow, is less than the {_spelled(short)} that a Ray run's head asks "
+            "for by default.",
+            "Raise it; KubeRay adds 500m and 200Mi for the submitter, and as much again for an autoscaler.",
+        )
+
+
+def _local_queues(sight: Sight) -> Iterator[Finding]:
+    if sight.local_queues.forbidden:
+        yield _finding(Level.UNKNOWN, "LocalQueues", f"{sight.local_queues.says}.")
+        return
+    if sight.local_queues.seen is None:
+        return
+    if not sight.local_queues.seen:
+        yield _finding(
+            Level.WARNING,
+            "LocalQueues",
+            f"the namespace {sight.namespace} has none, so runs here have no queue to wait in.",
+            "Choose a team's namespace with -n; charts/queues makes a LocalQueue for each team.",
+        )
+    queues = {name(queue): queue for queue in sight.cluster_queues.seen or []}
+    for local in sight.local_queues.seen:
+        yield _local_queue(sight, local, queues)
+
+
+def _local_queue(sight: Sight, local: Object, queues: Mapping[str, Object]) -> Finding:
+    subject, target = f"LocalQueue {name(local)}", cluster_queue_of(local)
+    active = condition(local, "Active") or {}
+    if sight.cluster_queues.seen is not None and target not in queues:
+        return _finding(
+            Level.PROBLEM, subject, f"its ClusterQueue {target} does not exist, so its runs wait for ever.", _INSTALL
+        )
+    if target in queues and (refused := _not_for_us(sight, queues[target])):
+        return _finding(Level.PROBLEM, subject, f"its ClusterQueue {target} takes no runs of this namespace: {refused}")
+    if active.get("status") == "False":
+        says = str(active.get("message") or active.get("reason")).rstrip(".")
+        stopped = any(
+            (one.get("spec") or {}).get("stopPolicy", "None") != "None" for one in (local, queues.get(target) or {})
+        )
+        level = Level.WARNING if stopped else Level.PROBLEM
+        return _finding(level, subject, f"its ClusterQueue is {target}; it takes no runs: {says}.")
+    cohort = (queues.get(target) or {}).get("spec", {}).get("cohortName")
+    among = f", in the cohort {cohort}" if cohort else ""
+    return _finding(Level.OK, subject, f"its ClusterQueue is {target}{among}.")
+
+
+def _not_for_us(sight: Sight, queue: Object) -> str:
+    """Why a ClusterQueue's namespaceSelector leaves this namespace out; "" where it does not, or cannot be seen."""
+    selector = queue["spec"].get("namespaceSelector")
+    if selector is None:
+        return "it has no namespaceSelector, which is none at all."
+    if sight.own_namespace.seen is None:
+        return ""
+    labels = sight.own_namespace.seen["metadata"].get("labels") or {}
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return f"its namespaceSelector wants the label {key}={value}."
+    return ""
+
+
+def _spelled(amounts: Mapping[str, Any]) -> str:
+    units = {"cpu": "{} cores", "memory": "{} of memory"}
+    return listed(units.get(resource, "{}").format(amount) for resource, amount in amounts.items())
+
+
+def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:
+    return Finding(QUEUES, level, subject, says, hint)

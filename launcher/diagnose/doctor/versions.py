@@ -1,0 +1,52 @@
+"""Which versions are supported: the charts' annotations say it, and nothing else does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from launcher.errors import LauncherError
+
+Version = tuple[int, int]
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Versions from the oldest to the newest, of each major and minor."""
+
+    oldest: Version
+    newest: Version
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.oldest))} to {'.'.join(map(str, self.newest))}"
+
+
+def parse(text: str) -> Version | None:
+    """Major and minor of "v1.36.2", "0.19", "v1.34.1-gke.100", "1.7.0"; None for what is no version."""
+    match = _VERSION.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+@cache
+def supported(component: str) -> Range:
+    """The range that chart `run` names for kubernetes, kueue, kuberay or jobset."""
+    from launcher.config.values.files import read_file
+    from launcher.paths import charts_dir
+
+    chart = read_file(str(charts_dir() / "run" / "Chart.yaml")).tree
+    text = str(chart["annotations"][f"slipway.dev/{component}"])
+    ends = [parse(end.strip()) for end in text.split(" - ")]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        raise LauncherError(f'Chart run names "{text}" as the versions of {component}; it is like 0.16 - 0.19.')
+    return Range(ends[0], ends[1])
+
+
+def image_parts(image: str) -> tuple[str, str]:
+    """An image's repository and its tag: "quay.io/kuberay/operator:v1.7.0@sha256:…" -> "quay.io/kuberay/operator",
+    "v1.7.0"; the tag is "" where there is none."""
+    named = image.partition("@")[0]
+    folder, slash, last = named.rpartition("/")
+    base, _, tag = last.partition(":")
+    return folder + slash + base, tag

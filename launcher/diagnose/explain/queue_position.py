@@ -1,0 +1,102 @@
+"""Where a run stands in its queue, and who is ahead: by Kueue's visibility API where it is served, else computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.backends.kubernetes import positions
+from launcher.diagnose.explain.finding import Evidence
+from launcher.diagnose.explain.formatting import listed
+from launcher.diagnose.explain.situation import Object, Situation
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.objects import name, namespace, status, uid
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A run that Kueue looks at before this one."""
+
+    name: str
+    namespace: str
+    priority: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """`position` is 1 for the next, None where it cannot be told; `ahead` are those that can be seen, `waiting` is
+    the length of the queue, None where nobody says it; `source` says how it is known."""
+
+    position: int | None
+    ahead: tuple[Ahead, ...]
+    waiting: int | None
+    source: str
+
+    @property
+    def head(self) -> Ahead | None:
+        return self.ahead[0] if self.ahead else None
+
+
+def line(situation: Situation) -> Line | None:
+    """The line that a queued run stands in; None where it stands in none."""
+    workload, queue = situation.workload, situation.cluster_queue_name
+    if workload is None or not queue or not kueue.is_queued(workload):
+        return None
+    waiting = status(situation.cluster_queue).get("pendingWorkloads") if situation.cluster_queue else None
+    said = positions.pending(situation.look, queue, situation.namespace, situation.queue)
+    if said is not None:
+        places = {(namespace(item), name(item)): index for index, item in enumerate(said)}
+        place = places.get((namespace(workload), name(workload)))
+        if place is not None:
+            position = int(said[place].get("positionInClusterQueue", place)) + 1
+            ahead = tuple(
+                Ahead(_run_of(item), namespace(item), int(item.get("priority") or 0)) for item in said[:place]
+            )
+            return Line(position, ahead, waiting, "says Kueue's visibility API")
+    return _computed(situation, workload, queue, waiting)
+
+
+def evidence(situation: Situation, stand: Line) -> Evidence:
+    """The line in one sentence."""
+    hidden = stand.position is not None and stand.position - 1 > len(stand.ahead)
+    names = [_say(item, situation.namespace) for item in stand.ahead]
+    if hidden:
+        names.append("runs of other teams that you may not see")
+    of = f" of {stand.waiting}" if stand.waiting is not None and stand.waiting >= (stand.position or 0) else ""
+    if stand.position is not None:
+        where = f"number {stand.position}{of} in the queue"
+        who = f", behind {listed(names)}" if names else ""
+        return Evidence(
+            "ClusterQueue", situation.cluster_queue_name, f"{situation.name} is {where}{who} ({stand.source})."
+        )
+    least = f"at least {len(stand.ahead)} ahead" + (f" ({listed(names)})" if names else "")
+    total = f"; {stand.waiting} wait in all" if stand.waiting is not None else ""
+    return Evidence(
+        "ClusterQueue", situation.cluster_queue_name, f"{situation.name} waits with {least}{total} ({stand.source})."
+    )
+
+
+def _computed(situation: Situation, workload: Object, queue: str, waiting: int | None) -> Line:
+    if situation.cluster_queue is not None and kueue.ordered_by_usage(situation.cluster_queue):
+        return Line(None, (), waiting, "the queue goes by who used least, and only Kueue knows that")
+    targets = {(namespace(item), name(item)): kueue.cluster_queue_of(item) for item in situation.all_local_queues}
+    candidates = [
+        item
+        for item in situation.workloads
+        if targets.get((namespace(item), kueue.local_queue_of(item))) == queue and kueue.is_queued(item)
+    ]
+    order = sorted(candidates, key=kueue.order_key)
+    place = next((index for index, item in enumerate(order) if uid(item) == uid(workload)), None)
+    ahead = tuple(Ahead(kueue.owner_of(item), namespace(item), kueue.priority(item)) for item in order[: place or 0])
+    if situation.others_hidden and (waiting is None or waiting > len(order)):
+        return Line(None, ahead, waiting, "the runs of other teams cannot be seen")
+    return Line(None if place is None else place + 1, ahead, waiting, "computed by Kueue's order: priority, then age")
+
+
+def _run_of(item: Object) -> str:
+    for owner in item["metadata"].get("ownerReferences") or []:
+        return str(owner["name"])
+    return name(item)
+
+
+def _say(ahead: Ahead, own: str) -> str:
+    return ahead.name if ahead.namespace == own else f"{ahead.name} of {ahead.namespace}"

@@ -1,0 +1,124 @@
+"""Who has the quota that a run waits for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from decimal import Decimal
+
+from launcher.diagnose.explain.finding import Evidence
+from launcher.diagnose.explain.formatting import amount, number
+from launcher.diagnose.explain.situation import Situation
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.workloads import FlavorResource
+from launcher.k8s.objects import namespace
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A run that has quota: how much of it, in which ClusterQueue, since when (RFC 3339)."""
+
+    name: str
+    namespace: str
+    queue: str
+    amount: Decimal
+    since: str
+    priority: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """Those who hold some of `what`, the largest first, and what runs hold that cannot be seen, by ClusterQueue."""
+
+    what: FlavorResource
+    holders: tuple[Holder, ...]
+    hidden: dict[str, Decimal]
+
+
+def held(situation: Situation, what: FlavorResource) -> Held:
+    """Who holds a resource in a flavor, of all that share quota with the run's queue."""
+    queue = situation.cluster_queue_name
+    family = set(situation.quotas.family(queue))
+    found = []
+    sums: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for workload in situation.workloads:
+        where = kueue.reserved_in(workload)
+        if where not in family:
+            continue
+        part = kueue.holds(workload).get(what)
+        if part:
+            sums[where] += part
+            found.append(
+                Holder(
+                    kueue.owner_of(workload),
+                    namespace(workload),
+                    where,
+                    part,
+                    kueue.reserved_since(workload),
+                    kueue.priority(workload),
+                )
+            )
+    hidden = {}
+    if situation.others_hidden:
+        hidden = {
+            member: rest
+            for member in sorted(family)
+            if (rest := situation.quotas.used(member, what) - sums[member]) > 0
+        }
+    return Held(what, tuple(sorted(found, key=lambda item: (-item.amount, item.since))), hidden)
+
+
+def phrase(situation: Situation, who: Held) -> str:
+    """Who has it, as the end of a sentence: "first-2 has held 16 for 14 min"; "" where nobody is known."""
+    resource = who.what[1]
+    if len(who.holders) == 1 and not who.hidden:
+        only = who.holders[0]
+        return f"{_named(situation, only)} has held {number(resource, only.amount)} for {situation.ago(only.since)}"
+    if who.holders and not who.hidden:
+        first = min(who.holders, key=lambda item: item.since)
+        total = sum((item.amount for item in who.holders), Decimal())
+        return (
+            f"{len(who.holders)} runs hold {number(resource, total)}, {_named(situation, first)} the longest, "
+            f"for {situation.ago(first.since)}"
+        )
+    if who.hidden:
+        parts = [f"{number(resource, rest)} in the queue {queue}" for queue, rest in who.hidden.items()]
+        mine = sum((item.amount for item in who.holders), Decimal())
+        own = f" and your team's {number(resource, mine)}" if mine else ""
+        return f"runs of other teams hold {' and '.join(parts[:3])}{own}"
+    return ""
+
+
+def shown(situation: Situation, who: Held, most: int = 5) -> tuple[Evidence, ...]:
+    """The holders, a line each; and what cannot be seen, by queue."""
+    lines = [
+        Evidence(
+            "Workload",
+            item.name,
+            f"of {item.namespace} holds {amount(who.what[1], item.amount)} of {who.what[0]} in the queue {item.queue}, "
+            f"for {situation.ago(item.since)}, priority {item.priority}.",
+        )
+        for item in who.holders[:most]
+    ]
+    if len(who.holders) > most:
+        rest = sum((item.amount for item in who.holders[most:]), Decimal())
+        lines.append(
+            Evidence(
+                "Workload",
+                "",
+                f"{len(who.holders) - most} more runs hold {amount(who.what[1], rest)} of {who.what[0]}.",
+            )
+        )
+    lines += [
+        Evidence(
+            "ClusterQueue",
+            queue,
+            f"{amount(who.what[1], rest)} of {who.what[0]} are held by runs of other teams, which you may not see.",
+        )
+        for queue, rest in who.hidden.items()
+    ]
+    return tuple(lines)
+
+
+def _named(situation: Situation, holder: Holder) -> str:
+    return holder.name if holder.namespace == situation.namespace else f"{holder.name} of {holder.namespace}"

@@ -1,0 +1,224 @@
+"""Runs that do not wait: those that have ended, are going away, or run as they should."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from launcher.backends.base import State
+from launcher.backends.kubernetes import states
+from launcher.diagnose.explain.finding import Evidence, Finding
+from launcher.diagnose.explain.formatting import clause, listed, one_line, sentence
+from launcher.diagnose.explain.situation import Object, Situation
+from launcher.k8s.objects import condition, is_true, name, status
+
+_FINALIZERS = {
+    "ray.io/": "KubeRay's operator",
+    "kueue.x-k8s.io/": "Kueue",
+    "foregroundDeletion": "Kubernetes, once the pods are gone",
+    "jobset.sigs.k8s.io/": "JobSet's controller",
+}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CONFIG_ERROR = 2
+"""The trainer's exit code for a config that no restart can help."""
+
+
+def being_deleted(situation: Situation) -> Finding | None:
+    meta = situation.run["metadata"]
+    if not meta.get("deletionTimestamp"):
+        return None
+    holding = list(meta.get("finalizers") or [])
+    since = situation.ago(meta["deletionTimestamp"])
+    if not holding:
+        return Finding(f"{situation.name} is being deleted, for {since} now.", _pods_left(situation))
+    who = listed([f"{item} ({_remover(item)})" for item in holding])
+    return Finding(
+        f"{situation.name} is being deleted, for {since} now, and is not gone before {who} has let it go.",
+        (
+            Evidence(situation.kind, situation.name, f"has the finalizers {', '.join(holding)}"),
+            *_pods_left(situation),
+        ),
+        ("If it stays for minutes, see that this controller runs: launcher doctor.",),
+    )
+
+
+def succeeded(situation: Situation) -> Finding | None:
+    if situation.state is not State.SUCCEEDED:
+        return None
+    ended = states.ended(states.Seen(situation.run, situation.workload))
+    when = f" {situation.ago(ended)} ago" if ended else ""
+    return Finding(f"{situation.name} succeeded{when}.")
+
+
+def cancelled(situation: Situation) -> Finding | None:
+    if situation.state is not State.CANCELLED:
+        return None
+    again = f"launcher submit with the same name ({situation.name}) goes on from its last checkpoint."
+    when = states.Seen(situation.run, situation.workload).cancelled_at
+    if when:
+        return Finding(f"{situation.name} was cancelled {situation.ago(when)} ago.", suggestions=(again,))
+    evicted = condition(situation.workload, "Evicted") or {}
+    called = name(situation.workload) if situation.workload else ""
+    return Finding(
+        f"{situation.name} was stopped by somebody who set its Workload inactive, and stays so.",
+        (Evidence("Workload", called, sentence(one_line(evicted.get("message") or "spec.active is false"))),),
+        (
+            again,
+            f"kubectl -n {situation.namespace} patch workload {called} --type merge -p "
+            """'{"spec":{"active":true}}' puts it back in the queue.""",
+        ),
+    )
+
+
+def given_up(situation: Situation) -> Finding | None:
+    """Kueue made the Workload inactive by itself: retries used up, or an admission check that said no for good."""
+    evicted = condition(situation.workload, "Evicted") or {}
+    reason = str(evicted.get("reason") or "")
+    if situation.workload is None or situation.workload["spec"].get("active") is not False:
+        return None
+    if not reason.startswith("DeactivatedDueTo"):
+        return None
+    shown = (Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message")))),)
+    if "Requeuing" in reason:
+        return Finding(
+            f"Kueue has given {situation.name} up: its pods were not all ready in time, as often as Kueue tries.",
+            shown,
+            (
+                "Find out why its pods did not start: with slice.provisioning spot or on-demand there may have been no "
+                "machines; flex-start or a reservation waits for them.",
+                "Ask the platform team for a longer waitForPodsReady.timeout in Kueue's configuration.",
+                f"launcher submit with the same name ({situation.name}) queues it again.",
+            ),
+        )
+    checks = [
+        f"{entry['name']}: {one_line(entry.get('message')) or entry.get('state')}"
+        for entry in status(situation.workload).get("admissionChecks") or []
+        if entry.get("state") == "Rejected"
+    ]
+    return Finding(
+        f"Kueue has given {situation.name} up: {sentence(listed(checks) or one_line(evicted.get('message')))}",
+        shown,
+        ("Ask the platform team what this admission check wants; then submit it again.",),
+    )
+
+
+def failed(situation: Situation) -> Finding | None:
+    state, reason = situation.verdict
+    if state is not State.FAILED:
+        return None
+    ends = list(ended_containers(situation))
+    shown = [Evidence(situation.kind, situation.name, sentence(one_line(_said(situation), 200)))]
+    shown += [Evidence("Pod", pod, says) for pod, _, says in ends[:3]]
+    shown += [Evidence("log", "", one_line(line)) for line in _log(situation)]
+    codes = {code for _, code, _ in ends}
+    restarts = states.restarts(states.Seen(situation.run))
+    after = f" after {restarts} restart{'s' if restarts != 1 else ''}" if restarts else ""
+    suggestions = []
+    if any("OOMKilled" in says for _, _, says in ends):
+        reason = "a container needed more memory than its limit"
+        suggestions.append("Raise worker.memory, or make the batch or the model smaller.")
+    elif CONFIG_ERROR in codes:
+        suggestions.append("The trainer refuses its values, so starting it again does not help: mend them, and submit.")
+    elif "reaching max number of restarts" in _said(situation):
+        suggestions.append("If such failures pass by themselves, run.maxRestarts may be higher.")
+    suggestions.append(f"launcher logs {situation.spelled} shows its output.")
+    suggestions.append("launcher submit with the same name goes on from its last checkpoint.")
+    text = clause(one_line(reason)) or "its controller does not say why"
+    return Finding(f"{situation.name} failed{after}: {sentence(text)}", tuple(shown), tuple(suggestions))
+
+
+def being_stopped(situation: Situation) -> Finding | None:
+    """Being stopped by its user or an administrator, and not at its end yet."""
+    if situation.workload is None or situation.workload["spec"].get("active") is not False:
+        return None
+    left = len([pod for pod in situation.pods if not situation.suspended])
+    return Finding(
+        f"{situation.name} is being stopped: its Workload is inactive, and "
+        f"{left or 'some'} of its pods are still ending.",
+        (Evidence("Workload", name(situation.workload), "spec.active is false"), *_pods_left(situation)),
+    )
+
+
+def half_cancelled(situation: Situation) -> Finding | None:
+    """Cancelled by its user, while Kueue was not told, or has made its Workload only since."""
+    when = situation.seen.cancelled_at
+    if not when or situation.state.ended:
+        return None
+    repeat = f"launcher cancel {situation.spelled} tells Kueue"
+    if situation.workload is not None:
+        return Finding(
+            f"{situation.name} was cancelled {situation.ago(when)} ago, but Kueue was not told, and may run it.",
+            (Evidence("Workload", name(situation.workload), "spec.active is not false."),),
+            (f"{repeat}.",),
+        )
+    if not situation.seen.holds_nothing or "the Workloads" in situation.unseen:
+        return Finding(f"{situation.name} is being cancelled, for {situation.ago(when)} now.", _pods_left(situation))
+    return Finding(
+        f"{situation.name} was cancelled {situation.ago(when)} ago and holds nothing, but not for good: Kueue has made "
+        "no Workload of it, by which it would be told to leave it alone.",
+        (Evidence(situation.kind, situation.name, f"wants the queue {situation.queue} and is suspended."),),
+        (
+            f"To be rid of the run: launcher delete {situation.spelled}.",
+            f"{repeat}, when it runs again: launcher doctor shows whether it does.",
+        ),
+    )
+
+
+def running(situation: Situation) -> Finding | None:
+    if situation.state is not State.RUNNING:
+        return None
+    since = states.started(states.Seen(situation.run, situation.workload))
+    span = f", for {situation.ago(since)}" if since else ""
+    shown = []
+    if situation.workload is not None and (ready := condition(situation.workload, "PodsReady")):
+        shown.append(Evidence("Workload", name(situation.workload), sentence(str(ready.get("message") or ""))))
+    restarts = states.restarts(states.Seen(situation.run))
+    if restarts:
+        often = "after a failure" if restarts == 1 else f"{restarts} times after failures"
+        shown.append(Evidence(situation.kind, situation.name, f"was restarted {often}."))
+    return Finding(f"{situation.name} is running{span}.", tuple(shown))
+
+
+def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:
+    """The containers that ended badly, now or before their last restart: pod, exit code, and a sentence."""
+    for pod in situation.pods:
+        pod_status = status(pod)
+        for entry in [*(pod_status.get("initContainerStatuses") or []), *(pod_status.get("containerStatuses") or [])]:
+            for at in ("state", "lastState"):
+                ended = (entry.get(at) or {}).get("terminated") or {}
+                if not ended.get("exitCode"):
+                    continue
+                reason = str(ended.get("reason") or "Error")
+                said = states.last_error(str(ended.get("message") or "").splitlines()) or one_line(ended.get("message"))
+                why = "" if reason in ("Error", "Completed") else f" ({reason})"
+                text = f"{entry['name']} ended with exit code {ended['exitCode']}{why}"
+                yield name(pod), int(ended["exitCode"]), sentence(f"{text}: {said}" if said else text)
+                break
+
+
+def _said(situation: Situation) -> str:
+    """What the run's controller says of its failure, without the log."""
+    if not situation.ray:
+        return str((condition(situation.run, "Failed") or {}).get("message") or "")
+    now = status(situation.run)
+    return str(now.get("message") or now.get("reason") or "").split(", last available logs")[0]
+
+
+def _log(situation: Situation) -> list[str]:
+    lines = (_COLOUR.sub("", line).strip() for line in states.log_tail(states.Seen(situation.run)))
+    return [line for line in lines if line][-6:]
+
+
+def _pods_left(situation: Situation) -> tuple[Evidence, ...]:
+    ending: list[Object] = [pod for pod in situation.pods if pod["metadata"].get("deletionTimestamp")]
+    left = [pod for pod in situation.pods if not is_true(pod, "PodCompleted")]
+    if not left:
+        return ()
+    return (Evidence("Pod", "", f"{len(left)} are left, {len(ending)} of them told to end."),)
+
+
+def _remover(finalizer: str) -> str:
+    for prefix, who in _FINALIZERS.items():
+        if finalizer.startswith(prefix):
+            return who
+    return "its owner"

@@ -1,0 +1,234 @@
+"""Runs that can never start as they are: the queue has no such quota, no such flavor, or too little of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from launcher.diagnose.explain.finding import Evidence, Finding
+from launcher.diagnose.explain.formatting import amount, listed, number, one_line, resource_word, sentence
+from launcher.diagnose.explain.rules_queue import again, quote, said, waits
+from launcher.diagnose.explain.situation import Situation
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.fit import Fit, Verdict
+from launcher.k8s.objects import name
+
+TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+_KEYS = {
+    TOPOLOGY: "slice.topology",
+    ACCELERATOR: "slice.accelerator",
+    "cloud.google.com/gke-accelerator": "slice.accelerator",
+    "cloud.google.com/gke-spot": "slice.provisioning",
+    "cloud.google.com/reservation-name": "slice.reservation",
+    "node.kubernetes.io/instance-type": "slice.machineType",
+    "cloud.google.com/machine-family": "slice.machineType",
+}
+
+
+def worst(situation: Situation, fit: Fit) -> Verdict | None:
+    """The first thing that fits as badly as `fit`, where nothing fits worse; None for others."""
+    if not waits(situation) or situation.cluster_queue is None:
+        return None
+    found = situation.verdicts
+    return found[0] if found and found[0].fit is fit else None
+
+
+def not_covered(situation: Situation) -> Finding | None:
+    verdict = worst(situation, Fit.NOT_COVERED)
+    if verdict is None:
+        return None
+    queue, part = situation.cluster_queue_name, verdict.pod_set.name
+    missing = [
+        item.resource for item in situation.verdicts if item.fit is Fit.NOT_COVERED and item.pod_set == verdict.pod_set
+    ]
+    wants = listed([amount(item, verdict.pod_set.asks[item]) for item in missing])
+    has = situation.quotas.resources(queue)
+    who = "its head asks" if part == "head" else f"its pods ({part}) ask"
+    suggestions = [
+        f"Ask the platform team to give the queue quota for it: clusterQueues.{queue}.quota.cpu "
+        f"({{cpu: …, memory: …}}) in the values of charts/queues, with a flavor cpu."
+    ]
+    if part == "head":
+        suggestions.append(
+            "A run without Ray has no head: submit it under another name with --set run.kind=job-set (its hosts then "
+            "ask for worker.cpu and worker.memory alone)."
+        )
+    elif set(missing) <= {"cpu", "memory"}:
+        suggestions.append("Leave worker.cpu and worker.memory empty: a host then asks for its chips alone.")
+    return Finding(
+        f"{situation.name} can never start in the queue {queue}: {who} for {wants}, and the queue has no quota of "
+        f"{listed(missing, 'or')} at all.",
+        (
+            *quote(situation),
+            Evidence("ClusterQueue", queue, f"has quota of {listed(has)}." if has else "has no quota at all."),
+        ),
+        tuple(suggestions),
+    )
+
+
+def no_flavor(situation: Situation) -> Finding | None:
+    verdict = worst(situation, Fit.NO_FLAVOR)
+    if verdict is None:
+        return None
+    queue, what = situation.cluster_queue_name, resource_word(verdict.resource)
+    lines = [
+        Evidence("ResourceFlavor", item.flavor, f"has the taint {item.taint}, which its pods do not tolerate.")
+        if item.taint
+        else Evidence("ResourceFlavor", item.flavor, f"is for {item.key}={item.has}; the pods want {item.wants}.")
+        for item in verdict.mismatches
+    ]
+    # One of another accelerator is far off; the others are looked at in the queue's order.
+    first = min(verdict.mismatches, key=lambda item: _KEYS.get(item.key) == "slice.accelerator", default=None)
+    shown = (*quote(situation), *lines)
+    if first is None:
+        return Finding(
+            f"{situation.name} waits because none of the flavors of the queue {queue} is there.",
+            shown,
+            ("Ask the platform team to install them: flavors in the values of charts/queues.",),
+        )
+    many = len(verdict.mismatches) > 1
+    if first.taint:
+        key, _, effect = first.taint.partition(":")
+        toleration = f"{{key: {key.partition('=')[0]}, operator: Exists, effect: {effect}}}"
+        return Finding(
+            f"{situation.name} can never start in the queue {queue}: its pods do not tolerate the taint {first.taint} "
+            f"of the {'flavors' if many else 'flavor'} {listed([item.flavor for item in verdict.mismatches])}.",
+            shown,
+            (
+                f"Tolerate it: worker.tolerations.NAME: {toleration}.",
+                f"Or ask the platform team to tolerate it for all runs: flavors.{first.flavor}.tolerations in the "
+                "values of charts/queues.",
+                *_elsewhere(situation),
+            ),
+        )
+    has = listed(sorted({item.has for item in verdict.mismatches if item.key == first.key}), "or")
+    the = "no flavor" if many else f"the only flavor, {first.flavor},"
+    verb = (
+        f"of the queue {queue} for {what} is for that (they are for {has})"
+        if many
+        else f"of the queue {queue} for {what} is for {has}"
+    )
+    key = _KEYS.get(first.key, "worker.nodeSelector")
+    return Finding(
+        f"{situation.name} can never start: its pods want nodes with {first.key}={first.wants}, and {the} {verb}.",
+        shown,
+        (
+            f"Take what the queue has: {again(situation, f'{key}={first.has}')}"
+            f"{' (and mind slice.count)' if key == 'slice.topology' else ''}.",
+            *_elsewhere(situation),
+            f"Or ask the platform team for a flavor of such machines in the queue {queue}.",
+        ),
+        key,
+    )
+
+
+def too_large(situation: Situation) -> Finding | None:
+    verdict = worst(situation, Fit.TOO_LARGE)
+    if verdict is None:
+        return None
+    queue, quotas = situation.cluster_queue_name, situation.quotas
+    quota, cohort = quotas.quota(queue, verdict.what), quotas.cohort(queue)
+    most = amount(verdict.resource, verdict.capacity)
+    bound = f"has {number(verdict.resource, quota.nominal)} of its own"
+    if cohort and quota.borrowing_limit is not None:
+        bound += f" and may borrow {number(verdict.resource, quota.borrowing_limit)} (borrowingLimit) from {cohort}"
+    elif cohort:
+        bound += f"; with all that the cohort {cohort} lends, {number(verdict.resource, verdict.capacity)}"
+    return Finding(
+        f"{situation.name} can never start in the queue {queue}: it asks for {amount(verdict.resource, verdict.need)} "
+        f"of {verdict.flavor}, and the most that the queue can ever have is {most}.",
+        (*quote(situation), Evidence("ClusterQueue", queue, f"{bound} ({verdict.flavor}).")),
+        (
+            *_smaller(situation, verdict),
+            *_elsewhere(situation),
+            f"Or ask the platform team for more: clusterQueues.{queue}.quota.{verdict.flavor} in the values of "
+            "charts/queues.",
+        ),
+    )
+
+
+def topology_full(situation: Situation) -> Finding | None:
+    """Kueue's topology-aware scheduling found no place: quota is there, machines side by side are not."""
+    text = said(situation)
+    if (
+        not waits(situation)
+        or "topology" not in text
+        or not ("doesn't allow to fit" in text or "allows to fit only" in text)
+    ):
+        return None
+    part = text[text.index("topology") :]
+    return Finding(
+        f"{situation.name} has quota but no place: Kueue finds no free machines that lie together as its slices need "
+        f"it ({one_line(part, 160)}).",
+        quote(situation),
+        (
+            "Wait for a run on these machines to end, or take fewer or smaller slices (slice.count, slice.topology).",
+            "slice.placement: exclusive leaves the placing to GKE's node pools, where the queue's flavor allows it.",
+            "Ask the platform team whether nodes are missing or not ready: kubectl get nodes.",
+        ),
+    )
+
+
+def _smaller(situation: Situation, verdict: Verdict) -> Iterator[str]:
+    """The largest run that would fit the same queue."""
+    if verdict.resource in ("cpu", "memory"):
+        word = verdict.resource
+        yield f"Ask for less: worker.{word}, head.{word}, or fewer slices (slice.count)."
+        return
+    per_slice = verdict.need / situation.slices
+    fits = int(verdict.capacity // per_slice) if per_slice else 0
+    if 1 <= fits < situation.slices:
+        yield (
+            f"The most that fits is {fits} slice{'s' if fits > 1 else ''} "
+            f"({amount(verdict.resource, per_slice * fits)}): {again(situation, f'slice.count={fits}')}."
+        )
+    elif fits < 1:
+        best = sorted(_shapes(situation, verdict), key=lambda item: -item[1])
+        if best:
+            shape, capacity = best[0]
+            yield (
+                f"A smaller slice fits: the queue has up to {amount(verdict.resource, capacity)} of {shape}: "
+                f"{again(situation, f'slice.topology={shape}')}."
+            )
+        else:
+            yield "Take a smaller slice (slice.topology); the queue has no other shape of this accelerator."
+
+
+def _shapes(situation: Situation, verdict: Verdict) -> Iterator[tuple[str, Decimal]]:
+    """Other topologies of the same accelerator that the queue has whole slices of."""
+    queue = situation.cluster_queue_name
+    wants = next(iter(verdict.pod_set.spec.get("nodeSelector") or {}), None) and verdict.pod_set.spec["nodeSelector"]
+    for flavor in situation.quotas.flavors(queue, verdict.resource):
+        labels = (situation.flavors.get(flavor) or {"spec": {}})["spec"].get("nodeLabels") or {}
+        shape, capacity = labels.get(TOPOLOGY), situation.quotas.capacity(queue, (flavor, verdict.resource))
+        if not wants or not shape or flavor == verdict.flavor or labels.get(ACCELERATOR) != wants.get(ACCELERATOR):
+            continue
+        chips = 1
+        for side in shape.split("x"):
+            chips *= int(side)
+        if chips <= capacity:
+            yield shape, capacity
+
+
+def _elsewhere(situation: Situation) -> Iterator[str]:
+    """Other queues of the namespace that could take the run as it is."""
+    for called, queue in sorted(situation.local_queues.items()):
+        target = kueue.cluster_queue_of(queue)
+        if called == situation.queue or target == situation.cluster_queue_name:
+            continue
+        verdicts = situation.fits_in(target)
+        if verdicts and verdicts[0].fit <= Fit.WAITS:
+            yield f"The queue {called} can have as much: {again(situation, f'queue.name={called}')}."
+            return
+
+
+def says(situation: Situation) -> Finding | None:
+    """Kueue has a reason that has no rule of its own."""
+    text = said(situation)
+    if not waits(situation) or not text or situation.workload is None:
+        return None
+    return Finding(
+        f"{situation.name} waits in the queue {situation.queue}, and Kueue says why: {sentence(one_line(text))}",
+        (Evidence("Workload", name(situation.workload), sentence(one_line(text, 1000))),),
+    )

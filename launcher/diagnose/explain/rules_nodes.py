@@ -1,0 +1,328 @@
+"""Runs whose pods find no node: no such machines, machines on their way, taints, volumes, too little left."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+
+from launcher.diagnose.explain.finding import Evidence, Finding
+from launcher.diagnose.explain.formatting import amount, listed, one_line, sentence
+from launcher.diagnose.explain.rules_never import ACCELERATOR, TOPOLOGY
+from launcher.diagnose.explain.situation import Event, Object, Situation
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.objects import annotation, condition, name, quantity, status
+
+_TIME_LIMIT = (
+    "If its pods are not all ready in time (30 min, if the platform team has not set another), Kueue stops it and "
+    "puts it back into the queue."
+)
+
+
+def unplaced(situation: Situation) -> list[Object]:
+    """The pods that the scheduler finds no node for."""
+    found = []
+    for pod in situation.pods:
+        scheduled = condition(pod, "PodScheduled") or {}
+        if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+            found.append(pod)
+    return found
+
+
+def volume_unbound(situation: Situation) -> Finding | None:
+    pods = unplaced(situation)
+    text = _said(pods[0]) if pods else ""
+    absent = re.search(r'persistentvolumeclaim "([^"]+)" not found', text)
+    if not pods or not (
+        absent or "unbound immediate PersistentVolumeClaims" in text or "pvc(s) bound to non-existent" in text
+    ):
+        return None
+    shown = [_pod(pods[0])]
+    if absent:
+        there = sorted(situation.claims)
+        return Finding(
+            f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {absent[1]}, is not there.",
+            tuple(shown),
+            (
+                f"Mend storage.claim{f' ({situation.namespace} has {listed(there)})' if there else ''}, or have the "
+                "claim made.",
+            ),
+        )
+    named = [
+        str(volume["persistentVolumeClaim"]["claimName"])
+        for volume in pods[0]["spec"].get("volumes") or []
+        if volume.get("persistentVolumeClaim")
+    ]
+    unbound = [called for called in named if status(situation.claims.get(called, {})).get("phase") != "Bound"]
+    for called in unbound:
+        claim = situation.claims.get(called)
+        events = situation.events("PersistentVolumeClaim", called)
+        why = f": {one_line(events[0].message)}" if events else ""
+        kind = (claim["spec"].get("storageClassName") or "the default") if claim else "an unknown"
+        phase = status(claim).get("phase") if claim else "unknown"
+        shown.append(
+            Evidence("PersistentVolumeClaim", called, sentence(f"is {phase}, with the storage class {kind}{why}"))
+        )
+    return Finding(
+        f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {listed(unbound or named)}, has no "
+        "volume.",
+        tuple(shown),
+        (
+            "See that its storage class exists and can make such volumes (kubectl get storageclass); all hosts write "
+            "to it, so it has to be ReadWriteMany.",
+            "Or use a bucket: storage.kind: gcsfuse, storage.bucket.",
+        ),
+    )
+
+
+def scaling_up(situation: Situation) -> Finding | None:
+    """The cluster autoscaler has ordered machines."""
+    pods = unplaced(situation)
+    event = _newest(situation, pods)
+    if event is None or event.reason != "TriggeredScaleUp":
+        return None
+    group = re.search(r"\[\{(\S+) (\d+)->(\d+) \(max: (\d+)\)\}", event.message)
+    what = f" (node pool group {group[1].rpartition('/')[2]} from {group[2]} to {group[3]})" if group else ""
+    ago = situation.ago(event.at)
+    return Finding(
+        f"{situation.name} waits for machines: {ago} ago the cluster began to add nodes for it{what}.",
+        (_event(event), _count(situation, pods)),
+        ("Nothing needs to be done; TPU machines take minutes, if the zone has them.", *_time_limit(situation)),
+    )
+
+
+def not_scaling_up(situation: Situation) -> Finding | None:
+    """The cluster autoscaler looked at the pods, and will not or cannot help."""
+    pods = unplaced(situation)
+    event = _newest(situation, pods)
+    if event is None or event.reason not in ("NotTriggerScaleUp", "FailedScaleUp"):
+        return None
+    text = event.message
+    if "max node group size reached" in text:
+        why = "its node pool has as many nodes as it may have"
+        hint = "Ask the platform team for a larger node pool (its maximum number of nodes)."
+    elif event.reason == "FailedScaleUp" or "in backoff after failed scale-up" in text:
+        why = "the cloud had no such machines for it, or the project no quota of them"
+        hint = "Wait, or take other machines: slice.provisioning (reservation, flex-start, spot) or slice.topology."
+    else:
+        why = "no node pool has machines that its pods fit on"
+        hint = f"Ask the platform team for a node pool with {_wants(situation, pods[0])}."
+    return Finding(
+        f"{_has_no(situation, 'machines')}, and the cluster adds none: {why}.",
+        (_event(event), _pod(pods[0]), _count(situation, pods)),
+        (hint, *_others(situation, pods[0]), *_time_limit(situation)),
+    )
+
+
+def no_such_nodes(situation: Situation) -> Finding | None:
+    pods = unplaced(situation)
+    if not pods or (not situation.nodes and "the Nodes" in situation.unseen):
+        return None
+    wants = pods[0]["spec"].get("nodeSelector") or {}
+    if any(_has(node, wants) for node in situation.nodes):
+        return None
+    lacking = [
+        f"{key}={value}"
+        for key, value in wants.items()
+        if not any(_has(node, {key: value}) for node in situation.nodes)
+    ]
+    what = listed(lacking) if lacking else f"{_wants(situation, pods[0])} together"
+    return Finding(
+        f"{_has_no(situation, 'machines')}: no node of the cluster has {what}.",
+        (_count(situation, pods), _pod(pods[0]), *_there(situation)),
+        (
+            "Ask the platform team for a node pool of that kind"
+            f"{': the queue has quota for machines that are not there' if situation.queue else ''}.",
+            *_others(situation, pods[0]),
+            *_time_limit(situation),
+        ),
+    )
+
+
+def taint_not_tolerated(situation: Situation) -> Finding | None:
+    pods = unplaced(situation)
+    if not pods:
+        return None
+    pod = pods[0]
+    fitting = [node for node in situation.nodes if _has(node, pod["spec"].get("nodeSelector") or {})]
+    taints: Counter[str] = Counter()
+    first: dict[str, Object] = {}
+    free = False
+    for node in fitting:
+        bad = [
+            taint
+            for taint in node["spec"].get("taints") or []
+            if taint.get("effect") in ("NoSchedule", "NoExecute")
+            and not any(kueue.tolerates(item, taint) for item in pod["spec"].get("tolerations") or [])
+        ]
+        free = free or not bad
+        for taint in bad:
+            taints[kueue.taint_text(taint)] += 1
+            first.setdefault(kueue.taint_text(taint), taint)
+    if not taints or free:
+        return None
+    text, count = taints.most_common(1)[0]
+    taint = first[text]
+    if str(taint.get("key", "")).startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
+        return Finding(
+            f"{_has_no(situation, 'place')}: the nodes that it could run on are not fit for use, {count} of "
+            f"{len(fitting)} are tainted {text}.",
+            (_count(situation, pods), _pod(pod)),
+            ("Ask the platform team about these nodes: kubectl get nodes.", *_time_limit(situation)),
+        )
+    return Finding(
+        f"{_has_no(situation, 'place')}: its pods do not tolerate the taint {text}, which {count} of the "
+        f"{len(fitting)} nodes have that it could run on.",
+        (_count(situation, pods), _pod(pod)),
+        (
+            f"Tolerate it, if these machines are meant for you: worker.tolerations.NAME: {{key: {taint.get('key')}, "
+            f"operator: Exists, effect: {taint.get('effect')}}}.",
+            "Ask the platform team whom they are for; a taint that all runs are to tolerate belongs into "
+            "flavors.NAME.tolerations in the values of charts/queues.",
+            *_time_limit(situation),
+        ),
+    )
+
+
+def nodes_full(situation: Situation) -> Finding | None:
+    """Any other reason of the scheduler: nodes there are, with too little left, or rules between pods."""
+    pods = unplaced(situation)
+    if not pods:
+        return None
+    text = _said(pods[0])
+    short = re.findall(r"\d+ Insufficient ([\w./-]+)", text)
+    wants = pods[0]["spec"].get("nodeSelector") or {}
+    fitting = [node for node in situation.nodes if _has(node, wants)]
+    asks = kueue.pod_asks(pods[0]["spec"])
+    if short:
+        res = short[0]
+        largest = max(
+            (quantity((status(node).get("allocatable") or {}).get(res, 0)) for node in fitting), default=Decimal()
+        )
+        need = asks.get(res, Decimal())
+        if fitting and need > largest:
+            has = f"the largest of the {len(fitting)} nodes has {amount(res, largest)}"
+            why = f"a pod asks for {amount(res, need)}, and {has}"
+            hint = f"Ask for less: {_key(res, pods[0])}."
+        else:
+            why = f"none of the {len(fitting) or 'its'} nodes that it could run on has enough {_plain(short)} left"
+            hint = "Something else runs there: kubectl get pods --all-namespaces -o wide, or ask the platform team."
+    else:
+        why = f"the scheduler finds no node for its pods ({one_line(_reasons(text), 200)})"
+        hint = "Ask the platform team, with the message below."
+    return Finding(
+        f"{_has_no(situation, 'place')}: {why}.",
+        (_count(situation, pods), _pod(pods[0])),
+        (hint, *_time_limit(situation)),
+    )
+
+
+def gated(situation: Situation) -> Finding | None:
+    """Pods that Kueue holds back until it knows their place."""
+    held = [pod for pod in situation.pods if (condition(pod, "PodScheduled") or {}).get("reason") == "SchedulingGated"]
+    if not held:
+        return None
+    gates = sorted({str(gate.get("name")) for pod in held for gate in pod["spec"].get("schedulingGates") or []})
+    return Finding(
+        f"{len(held)} of {situation.name}'s pods are held back by {listed(gates) or 'a scheduling gate'}.",
+        (Evidence("Pod", name(held[0]), "SchedulingGated."),),
+        ("If it lasts for more than a minute, ask the platform team whether Kueue's controller runs.",),
+    )
+
+
+def _has_no(situation: Situation, what: str) -> str:
+    """How a sentence begins, of a run that Kueue has let through, or never asked about."""
+    return f"{situation.name} has its quota but no {what}" if situation.queue else f"{situation.name} has no {what}"
+
+
+def _time_limit(situation: Situation) -> tuple[str, ...]:
+    return (_TIME_LIMIT,) if situation.queue else ()
+
+
+def _newest(situation: Situation, pods: list[Object]) -> Event | None:
+    """The autoscaler's newest event of the pods (of a few of them)."""
+    reasons = ("TriggeredScaleUp", "NotTriggerScaleUp", "FailedScaleUp")
+    found = [event for pod in pods[:3] for event in situation.pod_events(pod) if event.reason in reasons]
+    ordered = [event for event in found if event.reason == "TriggeredScaleUp"] or found
+    newest = max(found, key=lambda event: event.at, default=None)
+    failed = newest is not None and newest.reason == "FailedScaleUp"
+    return newest if failed else max(ordered, key=lambda event: event.at, default=None)
+
+
+def _has(node: Object, wants: Mapping[str, str]) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in wants.items())
+
+
+def _said(pod: Object) -> str:
+    return str((condition(pod, "PodScheduled") or {}).get("message") or "")
+
+
+def _reasons(text: str) -> str:
+    """The scheduler's reasons, without what it says of preemption."""
+    return re.split(r"\.? (?:no new claims to deallocate|preemption:)", text)[0]
+
+
+def _pod(pod: Object) -> Evidence:
+    return Evidence("Pod", name(pod), sentence(one_line(_reasons(_said(pod)), 400)))
+
+
+def _event(event: Event) -> Evidence:
+    return Evidence(event.kind, event.name, f"{event.reason}: {sentence(one_line(event.message, 400))}")
+
+
+def _count(situation: Situation, pods: list[Object]) -> Evidence:
+    since = condition(pods[0], "PodScheduled") or {}
+    return Evidence(
+        "Pod",
+        "",
+        f"{len(pods)} of {situation.pods_wanted} have no node, for {situation.ago(since.get('lastTransitionTime'))}.",
+    )
+
+
+def _wants(situation: Situation, pod: Object) -> str:
+    wants = pod["spec"].get("nodeSelector") or {}
+    return listed([f"{key}={value}" for key, value in wants.items()]) or "enough room for its pods"
+
+
+def _there(situation: Situation) -> tuple[Evidence, ...]:
+    shapes = _shapes(situation)
+    if not shapes:
+        return (Evidence("Node", "", f"the cluster has {len(situation.nodes)} nodes, none with TPUs."),)
+    said = [f"{count} nodes of {kind} {shape}" for (kind, shape), count in sorted(shapes.items())]
+    return (Evidence("Node", "", f"the cluster has {listed(said)}."),)
+
+
+def _others(situation: Situation, pod: Object) -> tuple[str, ...]:
+    """Shapes of the same accelerator that the cluster has nodes of."""
+    wants = pod["spec"].get("nodeSelector") or {}
+    kind, topology = wants.get(ACCELERATOR), wants.get(TOPOLOGY)
+    shapes = sorted(shape for other, shape in _shapes(situation) if other == kind and shape != topology)
+    if not shapes:
+        return ()
+    return (f"Or take what the cluster has, if your queue does: slice.topology {listed(shapes, 'or')}.",)
+
+
+def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for node in situation.nodes:
+        labels = node["metadata"].get("labels") or {}
+        if labels.get(ACCELERATOR):
+            found[str(labels[ACCELERATOR]), str(labels.get(TOPOLOGY))] += 1
+    return found
+
+
+def _key(resource: str, pod: Object) -> str:
+    head = (
+        annotation(pod, "ray.io/node-type") == "head"
+        or (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+    )
+    if resource in ("cpu", "memory"):
+        return f"{'head' if head else 'worker'}.{resource}"
+    return "slice.machineType or slice.topology"
+
+
+def _plain(resources: list[str]) -> str:
+    words = {"google.com/tpu": "chips", "nvidia.com/gpu": "GPUs"}
+    return listed([words.get(item, item) for item in dict.fromkeys(resources)], "or")

@@ -1,0 +1,258 @@
+"""Runs whose pods are there and do not run: images, settings, storage, crashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from launcher.backends.base import State
+from launcher.backends.kubernetes import pod_failures
+from launcher.backends.kubernetes.pod_failures import Waiting
+from launcher.diagnose.explain.finding import Evidence, Finding
+from launcher.diagnose.explain.formatting import clause, listed, one_line, sentence
+from launcher.diagnose.explain.rules_life import CONFIG_ERROR, ended_containers
+from launcher.diagnose.explain.rules_start import STARTING
+from launcher.diagnose.explain.situation import Object, Situation, warnings
+from launcher.k8s.objects import condition, is_false, is_true, name, seconds_since, status
+
+# Seconds after which making a container or mounting a volume is no longer just slow.
+_SLOW = 60
+
+_REPLACED = "its pods are being replaced"
+
+
+def waiting(situation: Situation) -> Iterator[Waiting]:
+    """The containers of the run's pods that have not started."""
+    return pod_failures.waiting(situation.pods)
+
+
+def image_not_pulled(situation: Situation) -> Finding | None:
+    stuck = [item for item in waiting(situation) if item.reason in pod_failures.IMAGE]
+    if not stuck:
+        return None
+    first = stuck[0]
+    text = first.message
+    for event in warnings(situation.pod_events(first.pod)):
+        # The back-off's own message may lack the cause; the event of the failed pull has it.
+        if event.reason in ("Failed", "FailedToRetrieveImagePullSecret") and "Back-off" not in event.message:
+            text = f"{text} {event.message}"
+    cause, suggestions = _image_cause(first, text)
+    pods = {name(item.pod) for item in stuck}
+    return Finding(
+        f"{situation.name} cannot start: the image {first.image} cannot be pulled, {cause}.",
+        (
+            Evidence("Pod", name(first.pod), f"{first.reason}: {sentence(one_line(text, 400))}"),
+            *(
+                [Evidence("Pod", "", f"{len(pods)} of {len(situation.pods)} pods wait for it.")]
+                if len(pods) > 1
+                else []
+            ),
+        ),
+        suggestions,
+    )
+
+
+def wrong_settings(situation: Situation) -> Finding | None:
+    """A Secret, ConfigMap or key that a container needs is not there."""
+    stuck = [item for item in waiting(situation) if item.reason in pod_failures.SETTINGS]
+    if not stuck:
+        return None
+    first = stuck[0]
+    match = re.search(r'(secret|configmap) "([^"]+)" not found', first.message, re.IGNORECASE)
+    key = re.search(r"couldn't find key (\S+) in (Secret|ConfigMap) (\S+)", first.message)
+    if match:
+        kind = "Secret" if match[1].lower() == "secret" else "ConfigMap"
+        what = f"there is no {kind} {match[2]} in the namespace {situation.namespace}"
+    elif key:
+        what = f"the {key[2]} {key[3]} has no key {key[1]}"
+    else:
+        what = one_line(first.message, 200) or first.reason
+    return Finding(
+        f"{situation.name} cannot start: the container {first.container} cannot be made, {what}.",
+        (Evidence("Pod", name(first.pod), f"{first.reason}: {sentence(one_line(first.message, 400))}"),),
+        (
+            "Have it made in the namespace, or mend the name: worker.secretEnv, worker.envFrom, tracking.",
+            "The pods go on by themselves once it is there.",
+        ),
+    )
+
+
+def crashing(situation: Situation) -> Finding | None:
+    """Containers that end and are started again, in a run that has not failed (yet)."""
+    if situation.state not in (*STARTING, State.RUNNING):
+        return None
+    loops = [item for item in waiting(situation) if item.reason == "CrashLoopBackOff"]
+    # One restart while the parts of a run find each other is nothing to tell of, nor is one that was got over.
+    bad = {name(pod) for pod in situation.pods if not is_true(pod, "Ready") and (_ended(pod) or _restarts(pod) > 1)}
+    ends = [item for item in ended_containers(situation) if item[0] in bad]
+    if not ends or not (loops or situation.state in (State.STARTING, State.RESTARTING)):
+        return None
+    pod, code, says = next((item for item in ends if loops and item[0] == name(loops[0].pod)), ends[0])
+    shown = [Evidence("Pod", which, text) for which, _, text in ends[:3]]
+    restarts = max(_restarts(item) for item in situation.pods if name(item) == pod)
+    often = f", {restarts} times so far" if restarts > 1 else ""
+    container = says.split(" ", 1)[0]
+    if "OOMKilled" in says:
+        key = "head.memory" if container == "ray-head" else "worker.memory"
+        return Finding(
+            f"{situation.name} does not come up: its container {container} needs more memory than its limit, and is "
+            f"killed{often}.",
+            tuple(shown),
+            (f"Raise {key}, or make the batch or the model smaller, and submit it again.",),
+        )
+    hints = [f"launcher logs {situation.spelled} shows its output."]
+    if code == CONFIG_ERROR and container in ("trainer", "ray-head", "ray-worker"):
+        hints.insert(0, "The trainer refuses its values: mend them, and submit it again.")
+    return Finding(
+        f"{situation.name} does not come up: {says.rstrip('.')}{often}, and is started again.",
+        tuple(shown),
+        tuple(hints),
+    )
+
+
+def not_mounted(situation: Situation) -> Finding | None:
+    """Volumes that the kubelet cannot mount."""
+    if situation.state not in STARTING:
+        return None
+    for pod in [item for item in situation.pods if _making(item)][:3]:
+        failed = warnings(situation.pod_events(pod), "FailedMount", "FailedAttachVolume", "FailedMapVolume")
+        if not failed:
+            continue
+        event = failed[0]
+        match = re.search(r'for volume "([^"]+)"', event.message)
+        text = one_line(event.message, 300)
+        bucket = str((situation.config.get("storage") or {}).get("bucket") or "")
+        hints = []
+        if re.search(r"PermissionDenied|403|Unauthenticated|does not have storage\.", text):
+            hints.append(
+                "Give the run's service account access to the bucket"
+                f"{f' {bucket}' if bucket else ''} (roles/storage.objectUser, by Workload Identity)."
+            )
+        if re.search(r"NotFound|does not exist|not exist", text):
+            hints.append(f"See that the bucket{f' {bucket}' if bucket else ''} exists: storage.bucket.")
+        if re.search(r'(secret|configmap) "', text):
+            hints.append("Have the Secret or ConfigMap made in the namespace.")
+        volume = f"the volume {match[1]}" if match else "a volume"
+        return Finding(
+            f"{situation.name} cannot start: its pods cannot mount {volume}.",
+            (Evidence("Pod", name(pod), f"{event.reason}: {sentence(text)}"),),
+            tuple(hints or ["Mend storage in the values, or ask the platform team about the volume."]),
+        )
+    return None
+
+
+def head_unreachable(situation: Situation) -> Finding | None:
+    """KubeRay hands the job to Ray's dashboard, and that does not answer it."""
+    now = status(situation.run)
+    if not situation.ray or now.get("jobDeploymentStatus") != "Running" or now.get("jobStatus") != "Failure":
+        return None
+    cluster = {"status": now.get("rayClusterStatus") or {}}
+    head = condition(cluster, "HeadPodReady") or {}
+    said = one_line(now.get("message"))
+    shown = [Evidence("RayJob", situation.name, sentence(said))]
+    if is_false(cluster, "HeadPodReady"):
+        why = one_line(head.get("message")) or str(head.get("reason"))
+        shown.append(Evidence("RayCluster", str(now.get("rayClusterName")), f"HeadPodReady is False: {sentence(why)}"))
+        return Finding(
+            f"{situation.name} lost its Ray head {situation.ago(head.get('lastTransitionTime'))} ago; KubeRay "
+            "makes a new one and starts the job again.",
+            tuple(shown),
+            ("Nothing needs to be done: training goes on from its last checkpoint.",),
+        )
+    return Finding(
+        f"{situation.name} has all its pods, but KubeRay cannot reach its Ray head to start the job: {sentence(said)}",
+        tuple(shown),
+        (
+            f"launcher logs {situation.spelled} shows whether Ray came up on the head.",
+            "Ask the platform team whether the NetworkPolicy lets KubeRay's operator in: network.operatorNamespaces in "
+            "the values of charts/queues.",
+        ),
+    )
+
+
+def restarting(situation: Situation) -> Finding | None:
+    if situation.state is not State.RESTARTING:
+        return None
+    ends = [Evidence("Pod", pod, says) for pod, _, says in ended_containers(situation)]
+    reason = one_line(situation.verdict[1])
+    count = status(situation.run).get("restarts" if not situation.ray else "failed")
+    nth = f" (restart {count})" if count else ""
+    return Finding(
+        f"{situation.name} is starting again after a failure{nth}: {sentence(clause(reason or _REPLACED))}",
+        tuple(ends[:3]),
+        (
+            "Nothing needs to be done: it goes on from its last checkpoint.",
+            f"launcher logs {situation.spelled} shows why it failed.",
+        ),
+    )
+
+
+def coming_up(situation: Situation) -> Finding | None:
+    """Pods that are on their way, with nothing wrong with them."""
+    if situation.state not in (State.ADMITTED, State.STARTING):
+        return None
+    pods, wanted = situation.pods, situation.pods_wanted
+    ready = sum(is_true(pod, "Ready") for pod in pods)
+    if not pods:
+        return Finding(
+            f"{situation.name} is admitted, and its pods are about to be made.",
+            (Evidence(situation.kind, situation.name, sentence(situation.verdict[1] or "has no pods yet")),),
+        )
+    if ready >= wanted:
+        return Finding(f"{situation.name} has all its {wanted} pods, and its job is about to start.")
+    making = [pod for pod in pods if _making(pod)]
+    slow = [pod for pod in making if seconds_since(str(pod["metadata"]["creationTimestamp"]), situation.now) > _SLOW]
+    doing = sorted({item.reason for item in waiting(situation)})
+    says = f"; the others: {listed(doing)}" if doing else ""
+    hints = [
+        f"Pulling a large image takes minutes; kubectl -n {situation.namespace} describe pod {name(pod)} shows it."
+        for pod in slow[:1]
+    ]
+    return Finding(
+        f"{situation.name} is starting: {ready} of its {wanted} pods are ready.",
+        (Evidence("Pod", "", f"{len(pods)} of {wanted} are made, {ready} ready{says}."),),
+        tuple(hints),
+    )
+
+
+def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
+    secrets = [str(entry.get("name")) for entry in (item.pod["spec"].get("imagePullSecrets") or [])]
+    if item.reason == "InvalidImageName":
+        return "its name is not valid", ("Mend image.repository, image.tag or image.digest.",)
+    if item.reason == "ErrImageNeverPull":
+        return "as it is not on the node and image.pullPolicy is Never", ("Set image.pullPolicy: IfNotPresent.",)
+    missing = re.search(r"(?:Unable to retrieve some image pull secrets|imagePullSecrets?)\D*?\(([^)]+)\)", text)
+    cause = pod_failures.image_cause(text, item.image) or one_line(text, 160) or "for some reason"
+    if cause == pod_failures.REFUSED:
+        given = f" ({listed(secrets)})" if secrets else ""
+        return (
+            f"as the registry refuses{' its secrets' if secrets else ', and it is asked without a secret'}{given}",
+            (
+                f"image.pullSecrets names Secrets of the namespace to pull with{given}: see that "
+                f"{'they are there and right' if secrets else 'one is there, and name it'}"
+                f"{f' (missing: {missing[1]})' if missing else ''}.",
+                "On GKE the nodes' service account needs roles/artifactregistry.reader.",
+                "See that image.repository is spelt as the registry has it; some refuse what is not there.",
+            ),
+        )
+    if cause == pod_failures.NO_IMAGE:
+        return cause, ("Mend image.repository, image.tag or image.digest, or push the image.",)
+    return cause, ("Mend image.repository, or ask the platform team about the registry.",)
+
+
+def _making(pod: Object) -> bool:
+    """Whether a pod has its node, and its containers are not up."""
+    return is_true(pod, "PodScheduled") and status(pod).get("phase") == "Pending"
+
+
+def _ended(pod: Object) -> bool:
+    """Whether a container of a pod has ended badly, and was not started again yet."""
+    return any(
+        ((entry.get("state") or {}).get("terminated") or {}).get("exitCode")
+        or ((entry.get("state") or {}).get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+        for entry in status(pod).get("containerStatuses") or []
+    )
+
+
+def _restarts(pod: Object) -> int:
+    return max((int(item.get("restartCount") or 0) for item in status(pod).get("containerStatuses") or []), default=0)

@@ -1,0 +1,308 @@
+"""Runs that Kueue cannot even consider: no queue, no Workload, a queue that is closed."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+
+from launcher.backends.base import State
+from launcher.diagnose.explain.finding import Evidence, Finding
+from launcher.diagnose.explain.formatting import listed, one_line, sentence
+from launcher.diagnose.explain.situation import Situation, holds_quota, warnings
+from launcher.k8s.objects import condition, is_true, name, seconds_since
+
+# Seconds that a controller may take before its silence means something.
+PATIENCE = 30
+_STOPPED = {
+    "Hold": "takes in no runs, and lets those that run go on",
+    "HoldAndDrain": "takes in no runs, and stops all",
+}
+
+
+def again(situation: Situation, *sets: str) -> str:
+    """How to change a value of the run."""
+    given = " ".join(f"--set {item}" for item in sets)
+    if not situation.submitted:
+        return f"submit it with {given}"
+    return f"launcher cancel {situation.spelled}, then submit it again with {given} --continue"
+
+
+def no_queue(situation: Situation) -> Finding | None:
+    if situation.queue or not situation.suspended:
+        return None
+    return Finding(
+        f"{situation.name} is suspended and names no queue, so nothing will ever start it.",
+        (Evidence(situation.kind, situation.name, "spec.suspend is true, and there is no kueue.x-k8s.io/queue-name."),),
+        (f"{again(situation, f'queue.name={_guess(situation)}')}{_there_are(situation)}.",),
+    )
+
+
+def no_kueue(situation: Situation) -> Finding | None:
+    if not _no_workload(situation) or "Workload" not in situation.absent:
+        return None
+    return Finding(
+        f"{situation.name} waits for the queue {situation.queue}, but Kueue is not installed in this cluster.",
+        (Evidence("Workload", "", "the API server serves no such kind of kueue.x-k8s.io/v1beta2."),),
+        ("Ask the platform team to install Kueue; launcher doctor shows what else is missing.",),
+    )
+
+
+def unmanaged(situation: Situation) -> Finding | None:
+    """Kueue suspends what it manages when it is made."""
+    if situation.suspended or not _no_workload(situation) or "the Workloads" in situation.unseen:
+        return None
+    return Finding(
+        f"{situation.name} wants the queue {situation.queue}, but Kueue has neither suspended it nor made a Workload "
+        f"for it: Kueue does not manage {situation.kind}s here, or its webhook did not see this one.",
+        (Evidence(situation.kind, situation.name, "spec.suspend is not true, and its controller has not begun."),),
+        (
+            f"Ask the platform team whether Kueue manages {situation.kind}s (integrations.frameworks in its "
+            "configuration), and whether its webhook is installed: launcher doctor.",
+        ),
+    )
+
+
+def _no_workload(situation: Situation) -> bool:
+    """Whether the run is queued, as `status` has it, without a Workload."""
+    if situation.workload is not None:
+        return False
+    return situation.suspended or bool(situation.seen.queued and situation.state is State.QUEUED)
+
+
+def no_workload(situation: Situation) -> Finding | None:
+    if situation.workload is not None or not situation.suspended or "the Workloads" in situation.unseen:
+        return None
+    if situation.age < PATIENCE:
+        return Finding(
+            f"{situation.name} was made just now; Kueue is about to put it into the queue {situation.queue}."
+        )
+    shown = tuple(
+        Evidence("Event", event.reason, sentence(one_line(event.message)))
+        for event in warnings(situation.run_events)[:3]
+    )
+    return Finding(
+        f"{situation.name} is in no queue yet: Kueue has made no Workload for it in "
+        f"{situation.ago(situation.run['metadata']['creationTimestamp'])}.",
+        (Evidence(situation.kind, situation.name, f"wants the queue {situation.queue} and is suspended."), *shown),
+        (
+            "Ask the platform team whether Kueue's controller runs: kubectl -n kueue-system get pods.",
+            f"Kueue has to manage {situation.kind}s: integrations.frameworks in its configuration.",
+        ),
+    )
+
+
+def no_local_queue(situation: Situation) -> Finding | None:
+    if not waits(situation) or not situation.queue:
+        return None
+    if situation.local_queue is not None or (
+        "the LocalQueues" in situation.unseen and "doesn't exist" not in said(situation)
+    ):
+        return None
+    names = sorted(situation.local_queues)
+    other = _guess(situation)
+    if names:
+        suggestions = [f"{again(situation, f'queue.name={other}')}{_there_are(situation)}."]
+    else:
+        suggestions = [
+            f"Ask the platform team for a LocalQueue in {situation.namespace}: teams.NAME.clusterQueue in the values "
+            "of charts/queues."
+        ]
+    return Finding(
+        f"{situation.name} waits in a queue that is not there: the namespace {situation.namespace} has no LocalQueue "
+        f'"{situation.queue}".',
+        quote(situation),
+        tuple(suggestions),
+    )
+
+
+def local_queue_stopped(situation: Situation) -> Finding | None:
+    queue = situation.local_queue if waits(situation) else None
+    policy = str(queue["spec"].get("stopPolicy") or "None") if queue else "None"
+    if queue is None or policy == "None":
+        return None
+    return Finding(
+        f"{situation.name} waits because the queue {situation.queue} is closed: it {_STOPPED.get(policy, policy)}.",
+        (Evidence("LocalQueue", situation.queue, f"spec.stopPolicy is {policy}."), *quote(situation)),
+        _closed(situation, f"teams.NAME.stopPolicy of {situation.namespace}"),
+    )
+
+
+def no_cluster_queue(situation: Situation) -> Finding | None:
+    if not waits(situation) or situation.local_queue is None or "the ClusterQueues" in situation.unseen:
+        return None
+    if situation.cluster_queue is not None:
+        return None
+    return Finding(
+        f"{situation.name} waits because its queue {situation.queue} leads to the ClusterQueue "
+        f'"{situation.cluster_queue_name}", which is not there.',
+        (
+            Evidence("LocalQueue", situation.queue, f"spec.clusterQueue is {situation.cluster_queue_name}."),
+            *quote(situation),
+        ),
+        ("Ask the platform team to install it: clusterQueues in the values of charts/queues.",),
+    )
+
+
+def cluster_queue_closed(situation: Situation) -> Finding | None:
+    """Held by its administrator, or inactive as something that it names is missing."""
+    queue = situation.cluster_queue if waits(situation) else None
+    active = condition(queue, "Active")
+    if queue is None or active is None or active["status"] == "True":
+        return None
+    called = name(queue)
+    reason, message = str(active.get("reason")), sentence(one_line(active.get("message")))
+    since = situation.ago(active.get("lastTransitionTime"))
+    shown = (Evidence("ClusterQueue", called, f"{message} (since {since})"), *quote(situation))
+    policy = str(queue["spec"].get("stopPolicy") or "None")
+    if reason == "Stopped" or policy != "None":
+        return Finding(
+            f"{situation.name} waits because the platform team has closed the queue {called} {since} ago: it "
+            f"{_STOPPED.get(policy, policy)}.",
+            shown,
+            _closed(situation, f"clusterQueues.{called}.stopPolicy"),
+        )
+    if reason.startswith("AdmissionCheck"):
+        return _check_unserved(situation, called, message, shown)
+    if reason == "FlavorNotFound":
+        missing = listed(re.findall(r"ResourceFlavor\(s\): ([^.,]+(?:,[^.,]+)*)", message)) or "a flavor"
+        return Finding(
+            f"{situation.name} waits because its queue {called} names the flavor {missing}, which is not there.",
+            shown,
+            ("Ask the platform team to install it: flavors in the values of charts/queues.",),
+        )
+    if reason == "TopologyNotFound":
+        return Finding(
+            f"{situation.name} waits because a flavor of its queue {called} names a Topology that is not there.",
+            shown,
+            ("Ask the platform team to install it: topologies in the values of charts/queues.",),
+        )
+    return Finding(
+        f"{situation.name} waits because its queue {called} takes in no runs: {message}",
+        shown,
+        ("Ask the platform team to mend the queue: launcher doctor shows the faults of queues.",),
+    )
+
+
+def inadmissible(situation: Situation) -> Finding | None:
+    """What Kueue checks of a Workload itself, before quota."""
+    text = said(situation)
+    if not waits(situation):
+        return None
+    if "doesn't match ClusterQueue selector" in text:
+        return Finding(
+            f"{situation.name} waits because the queue {situation.cluster_queue_name} is not for the namespace "
+            f"{situation.namespace}.",
+            (
+                *quote(situation),
+                Evidence("ClusterQueue", situation.cluster_queue_name, "has a namespaceSelector that does not match."),
+            ),
+            (
+                f"Ask the platform team to label the namespace as clusterQueues.{situation.cluster_queue_name}."
+                "namespaceSelector wants, or to change that.",
+            ),
+        )
+    if "resources validation failed" in text or "LimitRange" in text:
+        return Finding(
+            f"{situation.name} can never start as it is: {sentence(one_line(text))}",
+            quote(situation),
+            ("Mend worker.cpu, worker.memory, head.cpu or head.memory; kubectl describe limitrange shows the limits.",),
+        )
+    return None
+
+
+def _check_unserved(situation: Situation, queue: str, message: str, shown: tuple[Evidence, ...]) -> Finding:
+    match = re.search(r"AdmissionCheck\(s\): ([\w.,-]+?)[.,]*(?:$|\s)", message)
+    names = match[1].split(",") if match else []
+    missing = [item for item in names if situation.admission_checks and item not in situation.admission_checks]
+    says = []
+    for called in names:
+        check = situation.admission_checks.get(called)
+        if check is not None:
+            why = (condition(check, "Active") or {}).get("message") or "no controller has said that it is active"
+            says.append(Evidence("AdmissionCheck", called, f"{check['spec'].get('controllerName')}: {one_line(why)}."))
+    which = f"{'checks' if len(names) > 1 else 'check'} {listed(names)}" if names else "checks"
+    why = "which is not there" if missing else "which no controller serves"
+    return Finding(
+        f"{situation.name} waits because its queue {queue} asks for the admission {which}, {why}.",
+        (*shown, *says),
+        (
+            "Ask the platform team to start the controller behind it, or to take it out of "
+            f"clusterQueues.{queue}.admissionChecks in the values of charts/queues.",
+            *other_queues(situation),
+        ),
+    )
+
+
+def _closed(situation: Situation, key: str) -> tuple[str, ...]:
+    return (
+        f"Ask the platform team when it opens again; they open it with {key} in the values of charts/queues.",
+        *other_queues(situation),
+    )
+
+
+def other_queues(situation: Situation) -> tuple[str, ...]:
+    """Queues of the namespace that would take the run."""
+    fit = []
+    for called, queue in sorted(situation.local_queues.items()):
+        target = situation.cluster_queues.get(str(queue["spec"].get("clusterQueue")))
+        if called == situation.queue or not is_true(target, "Active"):
+            continue
+        verdicts = situation.fits_in(name(target)) if target else []
+        if verdicts and verdicts[0].fit <= 1:
+            fit.append(called)
+    if not fit:
+        return ()
+    return (f"The queue {fit[0]} is open and has quota for it: {again(situation, f'queue.name={fit[0]}')}.",)
+
+
+def waits(situation: Situation) -> bool:
+    return situation.workload is not None and not holds_quota(situation.workload)
+
+
+def said(situation: Situation) -> str:
+    """What Kueue last said of the Workload."""
+    return str((condition(situation.workload, "QuotaReserved") or {}).get("message") or "")
+
+
+def quote(situation: Situation) -> tuple[Evidence, ...]:
+    text = said(situation)
+    if situation.workload is None or not text:
+        return ()
+    return (Evidence("Workload", name(situation.workload), sentence(one_line(text))),)
+
+
+def _guess(situation: Situation) -> str:
+    names = sorted(situation.local_queues)
+    near = get_close_matches(situation.queue, names, n=1)
+    return near[0] if near else names[0] if names else "NAME"
+
+
+def _there_are(situation: Situation) -> str:
+    names = sorted(situation.local_queues)
+    return f" (the queues of {situation.namespace} are: {listed(names)})" if names else ""
+
+
+def silent_kueue(situation: Situation) -> Finding | None:
+    """A Workload that nobody has looked at, or a run that was admitted and not let go."""
+    workload = situation.workload
+    if workload is None or not situation.suspended:
+        return None
+    admitted = condition(workload, "Admitted") or {}
+    if admitted.get("status") == "True":
+        waited = seconds_since(str(admitted.get("lastTransitionTime")), situation.now)
+        if waited < PATIENCE or is_true(workload, "Evicted"):
+            return None
+        shown = [
+            Evidence("Workload", name(workload), f"is admitted, since {situation.ago(admitted['lastTransitionTime'])}.")
+        ]
+        shown += [
+            Evidence("Event", event.reason, sentence(one_line(event.message)))
+            for event in warnings(situation.run_events)[:3]
+        ]
+        return Finding(
+            f"{situation.name} is admitted, but Kueue has not let it go: it is still suspended after "
+            f"{situation.ago(admitted['lastTransitionTime'])}.",
+            tuple(shown),
+            ("Ask the platform team whether Kueue's controller runs: kubectl -n kueue-system get pods, logs.",),
+        )
+    return None

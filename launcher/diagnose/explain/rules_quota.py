@@ -1,0 +1,297 @@
+"""Runs that wait for quota: in use by others, lent out, or about to be freed for them."""
+
+from __future__ import annotations
+
+import re
+
+from launcher.diagnose.explain import quota_usage
+from launcher.diagnose.explain.finding import Evidence, Finding
+from launcher.diagnose.explain.formatting import amount, listed, number, one_line, ordinal, sentence
+from launcher.diagnose.explain.queue_position import line
+from launcher.diagnose.explain.quota_usage import Held
+from launcher.diagnose.explain.rules_never import worst
+from launcher.diagnose.explain.rules_queue import PATIENCE, again, other_queues, quote, said, waits
+from launcher.diagnose.explain.situation import Object, Situation, holds_quota
+from launcher.formatting import duration
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.fit import Fit, Verdict
+from launcher.k8s.objects import condition, is_true, label, name, namespace, seconds_since, status
+
+_PREEMPTED = {
+    "InClusterQueue": "a run of its own queue with a higher priority",
+    "InCohortReclamation": "the owner of quota that it had borrowed",
+    "InCohortFairSharing": "a queue that had less than its fair share",
+    "InCohortReclaimWhileBorrowing": "a run of another queue with a higher priority",
+}
+
+
+def makes_room(situation: Situation) -> Finding | None:
+    """Kueue has told others to stop for this run."""
+    match = re.search(r"Pending the preemption of (\d+) workload", said(situation))
+    if not waits(situation) or not match or situation.workload is None:
+        return None
+    uid = str(situation.workload["metadata"].get("uid"))
+    victims = [
+        item
+        for item in situation.workloads
+        if uid in str((condition(item, "Preempted") or {}).get("message")) and is_true(item, "Preempted")
+    ]
+    names = listed([_run(situation, item) for item in victims])
+    many = match[1] != "1"
+    which = f" ({names})" if names else ""
+    return Finding(
+        f"{situation.name} is about to start: Kueue has told {match[1]} other run{'s' if many else ''}{which} to stop "
+        f"for it, and waits until {'their' if many else 'its'} pods have ended.",
+        quote(situation),
+        ("Nothing needs to be done; pods have run.graceSeconds for their last checkpoint.",),
+    )
+
+
+def preempted(situation: Situation) -> Finding | None:
+    evicted = condition(situation.workload, "Evicted") or {}
+    if situation.workload is None or evicted.get("status") != "True" or evicted.get("reason") != "Preempted":
+        return None
+    how = condition(situation.workload, "Preempted") or {}
+    by, own = _preemptor(situation, str(evicted.get("message"))), kueue.priority(situation.workload)
+    who = _PREEMPTED.get(str(how.get("reason")), "another run")
+    higher: tuple[str, ...] = ()
+    if by is not None:
+        who = f"{_run(situation, by)}, {who}"
+        if how.get("reason") == "InClusterQueue":
+            who = f"{_run(situation, by)}, whose priority is higher ({kueue.priority(by)}, its own is {own})"
+            higher = _higher(situation, kueue.priority(by))
+    ago = situation.ago(evicted.get("lastTransitionTime"))
+    shown = [Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message"))))]
+    if holds_quota(situation.workload):
+        return Finding(
+            f"{situation.name} is being stopped to make room for {who}.",
+            tuple(shown),
+            ("It goes on from its last checkpoint by itself, when there is quota again.",),
+        )
+    verdict = worst(situation, Fit.WAITS)
+    missing = ""
+    if verdict is not None:
+        who_has = quota_usage.held(situation, verdict.what)
+        missing = (
+            f" for {amount(verdict.resource, verdict.need)} of {verdict.flavor}, of which "
+            f"{number(verdict.resource, verdict.free) if verdict.free else 'none'} are free"
+        )
+        shown += quota_usage.shown(situation, who_has)
+    return Finding(
+        f"{situation.name} was preempted {ago} ago by {who}, and waits{missing or ' for its turn'}.",
+        tuple(shown),
+        (
+            "Nothing needs to be done: it goes on from its last checkpoint by itself, when there is quota again.",
+            *higher,
+            *other_queues(situation),
+        ),
+    )
+
+
+def pods_ready_timeout(situation: Situation) -> Finding | None:
+    evicted = condition(situation.workload, "Evicted") or {}
+    if not waits(situation) or situation.workload is None or evicted.get("status") != "True":
+        return None
+    if evicted.get("reason") != "PodsReadyTimeout":
+        return None
+    state = status(situation.workload).get("requeueState") or {}
+    times = int(state.get("count") or 1)
+    nth = {1: "", 2: " for the second time"}.get(times, f" for the {ordinal(times)} time")
+    then = "waits in its queue again"
+    if at := state.get("requeueAt"):
+        left = -seconds_since(str(at), situation.now)
+        then = f"goes back into the queue in {duration(left)}" if left > 0 else "goes back into the queue now"
+    shown = [Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message"))))]
+    shown += [item for item in quote(situation) if item.says != shown[0].says]
+    ago = situation.ago(evicted.get("lastTransitionTime"))
+    return Finding(
+        f"{situation.name} was stopped{nth} {ago} ago, as not all its pods were ready within Kueue's time "
+        f"limit (30 min, if the platform team has not set another), and {then}.",
+        tuple(shown),
+        (
+            f"Find out what its pods waited for, with launcher explain {situation.spelled} when it is admitted again: "
+            "mostly machines that are slow to come, or an image that cannot be pulled.",
+            "slice.provisioning: flex-start or reservation has the machines before the pods are made.",
+            "Ask the platform team for a longer waitForPodsReady.timeout in Kueue's configuration.",
+        ),
+    )
+
+
+def evicted(situation: Situation) -> Finding | None:
+    """Put back by Kueue for another reason: an admission check, a node that failed, a queue that was drained."""
+    found = condition(situation.workload, "Evicted") or {}
+    if situation.workload is None or found.get("status") != "True":
+        return None
+    says = sentence(one_line(found.get("message")))
+    return Finding(
+        f"{situation.name} was stopped by Kueue {situation.ago(found.get('lastTransitionTime'))} ago: {says}",
+        (Evidence("Workload", name(situation.workload), f"Evicted, {found.get('reason')}: {says}"), *quote(situation)),
+        ("It goes on from its last checkpoint by itself, when Kueue admits it again.",),
+    )
+
+
+def quota_in_use(situation: Situation) -> Finding | None:
+    verdict = worst(situation, Fit.WAITS)
+    if verdict is None or situation.workload is None:
+        return None
+    queue, quotas = situation.cluster_queue_name, situation.quotas
+    who = quota_usage.held(situation, verdict.what)
+    need = f"{amount(verdict.resource, verdict.need)} of {verdict.flavor}"
+    own = kueue.priority(situation.workload)
+    shown = (*quote(situation), *_quota(situation, verdict), *quota_usage.shown(situation, who))
+    limit = quotas.quota(queue, verdict.what).borrowing_limit
+    if limit is not None and quotas.free_without_borrowing_limit(queue, verdict.what) >= verdict.need:
+        return Finding(
+            f"{situation.name} waits for {need}: its queue {queue} has reached its borrowing limit "
+            f"({number(verdict.resource, limit)}), though the cohort {quotas.cohort(queue)} has enough free.",
+            shown,
+            (
+                f"Ask the platform team for a higher limit: clusterQueues.{queue}.quota.{verdict.flavor}.borrowing in "
+                "the values of charts/queues (in slices).",
+                *_fewer(situation, verdict),
+                *other_queues(situation),
+            ),
+        )
+    holding = quota_usage.phrase(situation, who)
+    low = _no_lower(situation, who, own)
+    return Finding(
+        f"{situation.name} waits for {need}: {_free(situation, verdict)}{f', and {holding}' if holding else ''}{low}.",
+        shown,
+        (
+            *_fewer(situation, verdict),
+            *(_higher(situation, min((item.priority for item in who.holders), default=own)) if low else ()),
+            *other_queues(situation),
+        )
+        or ("Nothing needs to be done: it starts by itself when enough is given back.",),
+    )
+
+
+def strict_line(situation: Situation) -> Finding | None:
+    """In a strict queue nobody overtakes: what the first one waits for, all wait for."""
+    queue = situation.cluster_queue if waits(situation) else None
+    if queue is None or queue["spec"].get("queueingStrategy") != "StrictFIFO":
+        return None
+    stand = line(situation)
+    if stand is None or stand.head is None or stand.position is None:
+        return None
+    return Finding(
+        f"{situation.name} is number {stand.position} in the queue {name(queue)}, which goes strictly in order, and "
+        f"{stand.head.name}{'' if stand.head.namespace == situation.namespace else f' of {stand.head.namespace}'} "
+        "is at its head and has not started yet.",
+        (Evidence("ClusterQueue", name(queue), "spec.queueingStrategy is StrictFIFO."), *quote(situation)),
+        (
+            f"launcher explain {stand.head.name} -n {stand.head.namespace} says what the first one waits for.",
+            *_higher(situation, stand.head.priority),
+            *other_queues(situation),
+        ),
+    )
+
+
+def not_looked_at(situation: Situation) -> Finding | None:
+    """In a queue, with room for it by what can be seen, or never looked at by Kueue."""
+    workload = situation.workload
+    if workload is None or not waits(situation) or condition(workload, "Evicted"):
+        return None
+    fits = bool(situation.verdicts) and situation.verdicts[0].fit is Fit.NOW
+    reserved = condition(workload, "QuotaReserved")
+    if reserved is None:
+        waited = seconds_since(str(workload["metadata"]["creationTimestamp"]), situation.now)
+        if waited < PATIENCE:
+            return Finding(f"{situation.name} is in the queue {situation.queue}; Kueue is about to look at it.")
+        return Finding(
+            f"{situation.name} is in the queue {situation.queue}, but Kueue has not looked at it in "
+            f"{situation.ago(workload['metadata']['creationTimestamp'])}.",
+            (Evidence("Workload", name(workload), "has no condition QuotaReserved."),),
+            ("Ask the platform team whether Kueue's controller runs: kubectl -n kueue-system get pods.",),
+        )
+    if not fits or not re.search(r"insufficient|no longer fits|resource .* unavailable|doesn't match", said(situation)):
+        return None
+    return Finding(
+        f"{situation.name} fits its queue {situation.queue} now, and Kueue is about to look at it again.",
+        quote(situation),
+        ("If it still waits in a minute, ask the platform team whether Kueue's controller runs.",),
+    )
+
+
+def _quota(situation: Situation, verdict: Verdict) -> tuple[Evidence, ...]:
+    """The sums behind a wait."""
+    queue, quotas, what = situation.cluster_queue_name, situation.quotas, verdict.what
+    quota, cohort = quotas.quota(queue, what), quotas.cohort(queue)
+    res = verdict.resource
+    lines = [
+        Evidence(
+            "ClusterQueue",
+            queue,
+            f"has {number(res, quota.nominal)} of {verdict.flavor}, and its runs hold "
+            f"{number(res, quotas.used(queue, what))}; {number(res, verdict.free)} are to be had now, "
+            f"{number(res, verdict.need - verdict.free)} more are needed.",
+        )
+    ]
+    for member in quotas.family(queue) if cohort else []:
+        if member == queue:
+            continue
+        used, nominal = quotas.used(member, what), quotas.quota(member, what).nominal
+        keeps = quotas.keeps(member, what)
+        kept = f", and keeps {number(res, keeps)} that it does not lend" if keeps else ""
+        if used or nominal:
+            lines.append(
+                Evidence(
+                    "ClusterQueue",
+                    member,
+                    f"shares the cohort: has {number(res, nominal)}, and its runs hold {number(res, used)}{kept}.",
+                )
+            )
+    return tuple(lines[:8])
+
+
+def _free(situation: Situation, verdict: Verdict) -> str:
+    queue, cohort = situation.cluster_queue_name, situation.quotas.cohort(situation.cluster_queue_name)
+    place = f"the queue {queue}" + (f" and its cohort {cohort} have" if cohort else " has")
+    if not verdict.free:
+        return f"{place} none of {number(verdict.resource, verdict.capacity)} free"
+    return f"{place} {number(verdict.resource, verdict.free)} of {number(verdict.resource, verdict.capacity)} free"
+
+
+def _no_lower(situation: Situation, who: Held, own: int) -> str:
+    """The end of the sentence where the queue preempts by priority, and this run's is too low for that."""
+    queue = situation.cluster_queue
+    policy = ((queue["spec"] if queue else {}).get("preemption") or {}).get("withinClusterQueue", "Never")
+    inside = [item for item in who.holders if item.queue == situation.cluster_queue_name]
+    if policy == "Never" or not inside or any(item.priority < own for item in inside):
+        return ""
+    lowest = min(item.priority for item in inside)
+    if len(inside) == 1:
+        return f"; it cannot preempt that run, as its priority ({own}) is not higher than that one's ({lowest})"
+    return f"; it cannot preempt any of them, as its priority ({own}) is not higher than theirs ({lowest} and up)"
+
+
+def _higher(situation: Situation, than: int) -> tuple[str, ...]:
+    """The lowest priority class above a priority."""
+    above = sorted((value, called) for called, value in situation.priorities.items() if value > than)
+    if not above or situation.workload is None or kueue.priority(situation.workload) >= above[0][0]:
+        return ()
+    value, called = above[0]
+    return (
+        f"If it is urgent, a higher priority ({called} is {value}): {again(situation, f'queue.priority={called}')}.",
+    )
+
+
+def _fewer(situation: Situation, verdict: Verdict) -> tuple[str, ...]:
+    """The number of slices that would fit now."""
+    per_slice = verdict.need / situation.slices
+    fits = int(verdict.free // per_slice) if per_slice else 0
+    if not 1 <= fits < situation.slices or verdict.resource in ("cpu", "memory"):
+        return ()
+    return (f"{fits} slice{'s' if fits > 1 else ''} would fit now: {again(situation, f'slice.count={fits}')}.",)
+
+
+def _preemptor(situation: Situation, message: str) -> Object | None:
+    match = re.search(r"JobUID: ([0-9a-f-]+)", message)
+    if not match:
+        return None
+    return next((item for item in situation.workloads if label(item, kueue.JOB_UID_LABEL) == match[1]), None)
+
+
+def _run(situation: Situation, workload: Object) -> str:
+    called = kueue.owner_of(workload)
+    return called if namespace(workload) == situation.namespace else f"{called} of {namespace(workload)}"

@@ -1,0 +1,214 @@
+"""Runs that have their quota and do not start: checks, pods that are refused, controllers that are silent."""
+
+from __future__ import annotations
+
+import re
+
+from launcher.backends.base import State
+from launcher.diagnose.explain.finding import Evidence, Finding
+from launcher.diagnose.explain.formatting import listed, one_line, sentence
+from launcher.diagnose.explain.rules_queue import PATIENCE, other_queues
+from launcher.diagnose.explain.situation import Event, Object, Situation, holds_quota, warnings
+from launcher.k8s.objects import condition, is_true, name, seconds_since, status
+
+PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+STARTING = (State.ADMITTED, State.STARTING, State.RESTARTING)
+
+
+def check_pending(situation: Situation) -> Finding | None:
+    """Its quota is reserved, and an admission check has not passed yet."""
+    workload = situation.workload
+    if workload is None or not holds_quota(workload) or is_true(workload, "Admitted") or is_true(workload, "Evicted"):
+        return None
+    waiting = [entry for entry in status(workload).get("admissionChecks") or [] if entry.get("state") != "Ready"]
+    if not waiting:
+        return None
+    shown, controllers = [], {}
+    for entry in waiting:
+        check = situation.admission_checks.get(entry["name"])
+        controllers[entry["name"]] = str(check["spec"].get("controllerName")) if check else ""
+        says = one_line(entry.get("message")) or "it has said nothing yet"
+        shown.append(
+            Evidence(
+                "AdmissionCheck",
+                entry["name"],
+                f"{entry.get('state')} for {situation.ago(_at(entry))}: {sentence(says)}",
+            )
+        )
+    first = waiting[0]
+    since = situation.ago(condition_time(workload, "QuotaReserved"))
+    if controllers[first["name"]] == PROVISIONING:
+        said = one_line(first.get("message"), 200)
+        return Finding(
+            f"{situation.name} has its quota and has waited {since} for the cloud to provide its machines"
+            f"{f': {sentence(said)}' if said else ' (a ProvisioningRequest is pending).'}",
+            tuple(shown),
+            (
+                "Nothing needs to be done: it starts as soon as all machines are there at once.",
+                f"kubectl -n {situation.namespace} get provisioningrequests shows what the cloud says of it.",
+                *other_queues(situation),
+            ),
+        )
+    names = listed([str(entry["name"]) for entry in waiting])
+    served = [item for item in set(controllers.values()) if item]
+    by = f" ({listed(sorted(served))})" if served else ""
+    return Finding(
+        f"{situation.name} has its quota and has waited {since} for the admission "
+        f"{'checks' if len(waiting) > 1 else 'check'} {names}{by}.",
+        tuple(shown),
+        (f"Ask the platform team what {names} wait{'' if len(waiting) > 1 else 's'} for.", *other_queues(situation)),
+    )
+
+
+def webhook_down(situation: Situation) -> Finding | None:
+    """Something cannot be made as the API server gets no answer from an admission webhook."""
+    event = _refusal(situation, r"failed (?:calling|to call) webhook|no endpoints available for service")
+    match = re.search(r'webhook "([^"]+)"', event.message) if event else None
+    if event is None or match is None:
+        return None
+    cause = one_line(event.message.split(match[0], 1)[1].lstrip(": ").removeprefix("failed to call webhook: "), 200)
+    service = re.search(r"https?://([\w-]+)\.([\w-]+)\.svc", event.message)
+    look = f"kubectl -n {service[2]} get pods, endpointslices (Service {service[1]})" if service else "launcher doctor"
+    return Finding(
+        f"{situation.name} cannot start: the admission webhook {match[1]} does not answer, so the API server makes no "
+        f"{'pods' if event.kind != situation.kind else 'objects'} for it.",
+        (_shown(event, situation), Evidence("webhook", match[1], sentence(cause))),
+        (
+            f"Ask the platform team to start the controller behind it: {look}.",
+            "It goes on by itself when the webhook answers again.",
+        ),
+    )
+
+
+def over_namespace_quota(situation: Situation) -> Finding | None:
+    event = _refusal(situation, r"exceeded quota: ")
+    if event is None:
+        return None
+    match = re.search(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+)$", event.message)
+    called = match[1] if match else ""
+    detail = f"its pods ask for {match[2]} more, {match[3]} is in use, and the limit is {match[4]}" if match else ""
+    but = "has its quota in the queue, but" if situation.queue else "cannot start:"
+    return Finding(
+        f"{situation.name} {but} the namespace {situation.namespace} has a limit of its own "
+        f"(ResourceQuota {called}) that its pods would exceed{f': {detail}' if detail else ''}.",
+        (_shown(event, situation), *_limits(situation, called)),
+        (
+            "End other runs or pods of the namespace: launcher list, kubectl get pods.",
+            "Ask the platform team to raise it: teams.NAME.resourceQuota in the values of charts/queues.",
+        ),
+    )
+
+
+def pod_security(situation: Situation) -> Finding | None:
+    event = _refusal(situation, r"violates PodSecurity")
+    match = re.search(r'violates PodSecurity "([^":]+)(?::[^"]*)?": (.*)$', event.message) if event else None
+    if event is None or match is None:
+        return None
+    keys = [
+        key
+        for sign, key in (
+            ("privileged", "security.privileged: false"),
+            ("host namespaces", "security.hostNetwork: false"),
+            ("hostPort", "security.hostNetwork: false"),
+            ("runAsNonRoot", "security.runAsUser: 1000"),
+            ("runAsUser=0", "security.runAsUser: 1000"),
+            ("hostPath", "storage.kind: gcsfuse or pvc"),
+        )
+        if sign in match[2]
+    ]
+    return Finding(
+        f"{situation.name} cannot start: the namespace {situation.namespace} allows {match[1]} pods only, and its pods "
+        f"break that ({one_line(match[2], 200)}).",
+        (_shown(event, situation),),
+        (
+            f"Set {listed(list(dict.fromkeys(keys)))}, and submit it again."
+            if keys
+            else "Take back what the message names (security, storage), and submit it again.",
+            "Or ask the platform team for another level: teams.NAME.podSecurity in the values of charts/queues.",
+        ),
+    )
+
+
+def refused(situation: Situation) -> Finding | None:
+    """Any other refusal of what the run's controllers want to make."""
+    event = _refusal(
+        situation, r"is forbidden|denied the request|is invalid|not found|[Ee]rror creating|Failed to create"
+    )
+    if event is None:
+        return None
+    return Finding(
+        f"{situation.name} cannot start: its {'pods' if event.kind != situation.kind else 'parts'} are refused: "
+        f"{sentence(one_line(_cause(event.message), 250))}",
+        (_shown(event, situation),),
+        (_refused_hint(event.message, situation),),
+    )
+
+
+def silent_operator(situation: Situation) -> Finding | None:
+    """Nobody has ever written the object's status, or nothing has come of an admitted run."""
+    who, where = ("KubeRay's operator", "kuberay-system") if situation.ray else ("JobSet's controller", "jobset-system")
+    now = status(situation.run)
+    touched = now.get("jobDeploymentStatus") if situation.ray else now
+    if touched or situation.suspended or warnings(situation.run_events):
+        return None  # a controller that complains is there
+    since = condition_time(situation.workload, "Admitted") or str(situation.run["metadata"]["creationTimestamp"])
+    waited = seconds_since(since, situation.now)
+    if waited < PATIENCE:
+        return None
+    return Finding(
+        f"{situation.name} has been free to start for {situation.ago(since)}, but {who} has not touched it: it "
+        "does not seem to run.",
+        (Evidence(situation.kind, situation.name, "has no status."),),
+        (
+            f"Ask the platform team to look at it: kubectl -n {where} get pods (on GKE the Ray operator is an add-on).",
+            "launcher doctor shows which controllers the cluster has.",
+        ),
+    )
+
+
+def condition_time(obj: Object | None, kind: str) -> str:
+    """When a condition changed last, RFC 3339; "" without it."""
+    return str((condition(obj, kind) or {}).get("lastTransitionTime") or "")
+
+
+def _refusal(situation: Situation, pattern: str) -> Event | None:
+    """The newest warning of what makes the run's pods that matches, while pods are missing."""
+    if situation.suspended and situation.workload is not None:
+        return None
+    if situation.state.ended or (situation.pods and len(situation.pods) >= situation.pods_wanted):
+        return None
+    events = [*situation.maker_events, *situation.run_events]
+    fits = [event for event in warnings(events) if re.search(pattern, event.message)]
+    return fits[0] if fits else None
+
+
+def _limits(situation: Situation, called: str) -> tuple[Evidence, ...]:
+    for quota in situation.resource_quotas:
+        if name(quota) == called:
+            hard, used = status(quota).get("hard") or {}, status(quota).get("used") or {}
+            parts = [f"{key} {used.get(key, 0)} of {limit}" for key, limit in sorted(hard.items())]
+            return (Evidence("ResourceQuota", called, f"in use: {', '.join(parts)}."),)
+    return ()
+
+
+def _shown(event: Event, situation: Situation) -> Evidence:
+    often = f" ({event.count} times, last {situation.ago(event.at)} ago)" if event.count > 1 else ""
+    return Evidence(event.kind, event.name, f"{event.reason}: {sentence(one_line(event.message, 500))}{often}")
+
+
+def _cause(message: str) -> str:
+    return re.sub(r"^Error creating: ", "", message)
+
+
+def _refused_hint(message: str, situation: Situation) -> str:
+    if match := re.search(r'serviceaccount "?([\w.-]+)"? not found', message):
+        return (
+            f"The service account {match[1]} is missing: set team.serviceAccount, or ask the platform team for "
+            f"teams.NAME.serviceAccount of {situation.namespace} in the values of charts/queues."
+        )
+    return "Mend what the message names, and submit it again; if it names a policy, ask the platform team."
+
+
+def _at(entry: Object) -> str:
+    return str(entry.get("lastTransitionTime") or "")

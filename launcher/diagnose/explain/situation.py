@@ -1,0 +1,389 @@
+"""All that can be looked at to say why a run is where it is; each thing is asked for once, when a rule wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Protocol
+
+from launcher.backends.base import State
+from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes import states
+from launcher.diagnose.explain.formatting import span
+from launcher.k8s import client as door
+from launcher.k8s.errors import Forbidden, NotServed
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.fit import Verdict, verdicts
+from launcher.k8s.kueue.quota import Quotas
+from launcher.k8s.objects import is_true, label, name, namespace, owner_uids, seconds_since, status, uid
+
+Object = Mapping[str, Any]
+
+
+class Look(Protocol):
+    """The part of launcher.k8s.client.Cluster that is needed here: nothing is changed."""
+
+    def get(self, kind: door.Kind, name: str, namespace: str | None = None) -> Any: ...
+
+    def list(
+        self,
+        kind: door.Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        all_namespaces: bool = False,
+    ) -> Any: ...
+
+    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to an object: `at` is RFC 3339, `count` how often."""
+
+    kind: str
+    name: str
+    warning: bool
+    reason: str
+    message: str
+    at: str
+    count: int = 1
+
+
+@dataclass
+class Situation:
+    """A run's object and what is around it; `submitted` is False for a run that is only asked about.
+
+    `option` is what a command needs behind the run's name to find it, where that is more than its namespace.
+    `unseen` are the things that RBAC hides, a phrase each; `absent` the kinds of objects that the cluster does not
+    serve.
+    """
+
+    run: Object
+    look: Look
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    unseen: list[str] = field(default_factory=list)
+    absent: set[str] = field(default_factory=set)
+    submitted: bool = True
+    option: str = ""
+
+    # --- the run itself ---
+
+    @property
+    def name(self) -> str:
+        return name(self.run)
+
+    @property
+    def namespace(self) -> str:
+        return namespace(self.run)
+
+    @property
+    def spelled(self) -> str:
+        """The run as an argument of a command: "demo -n research"."""
+        return f"{self.name}{self.option or f' -n {self.namespace}'}"
+
+    @property
+    def kind(self) -> str:
+        return str(self.run["kind"])
+
+    @property
+    def ray(self) -> bool:
+        return self.kind == "RayJob"
+
+    @property
+    def suspended(self) -> bool:
+        return bool(self.run["spec"].get("suspend"))
+
+    @cached_property
+    def seen(self) -> states.Seen:
+        """The run as `status` sees it."""
+        workload = self.workload if label(self.run, kueue.QUEUE_LABEL) else None
+        seen = states.Seen(self.run, workload, None, "Workload" not in self.absent)
+        if self.suspended and seen.active and not seen.cancelled_at:
+            return seen  # whatever pods it has left say nothing of its state
+        return replace(seen, pods=self.pods)
+
+    @cached_property
+    def verdict(self) -> tuple[State, str]:
+        """The run's state and its reason, as `status` tells them."""
+        return states.classify(self.seen)
+
+    @property
+    def state(self) -> State:
+        return self.verdict[0]
+
+    @cached_property
+    def templates(self) -> list[Object]:
+        """The run's pod templates, the head's last."""
+        if self.ray:
+            spec = self.run["spec"].get("rayClusterSpec") or {}
+            groups = [*(spec.get("workerGroupSpecs") or []), spec.get("headGroupSpec") or {}]
+            return [group.get("template") or {} for group in groups]
+        jobs = self.run["spec"].get("replicatedJobs") or []
+        return [((job.get("template") or {}).get("spec") or {}).get("template") or {} for job in jobs]
+
+    @cached_property
+    def age(self) -> float:
+        """Seconds since the run's object was made."""
+        return seconds_since(str(self.run["metadata"]["creationTimestamp"]), self.now)
+
+    def ago(self, since: object) -> str:
+        """How long ago an RFC 3339 time was, as people say it; "" without a time."""
+        return span(str(since or ""), self.now)
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The run's values, as the trainer gets them; {} for a run that Slipway did not make."""
+        return kube_view.config_of(self.run)
+
+    @cached_property
+    def slices(self) -> int:
+        """How many slices the run asks for."""
+        if self.ray:
+            spec = self.run["spec"].get("rayClusterSpec") or {}
+            return sum(int(group.get("replicas") or 1) for group in spec.get("workerGroupSpecs") or []) or 1
+        return sum(int(job.get("replicas") or 1) for job in self.run["spec"].get("replicatedJobs") or []) or 1
+
+    @cached_property
+    def topology(self) -> str:
+        """The topology of the run's TPU slices; "" for others."""
+        for template in self.templates:
+            found = ((template.get("spec") or {}).get("nodeSelector") or {}).get("cloud.google.com/gke-tpu-topology")
+            if found:
+                return str(found)
+        return ""
+
+    # --- its Workload and its queue ---
+
+    @cached_property
+    def workload(self) -> Object | None:
+        """The run's Workload: the newest, if there are several."""
+        found = self._list(door.WORKLOAD, labels=f"{kueue.JOB_UID_LABEL}={uid(self.run)}")
+        return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")), default=None)
+
+    @property
+    def queue(self) -> str:
+        """The name of the LocalQueue that the run is to wait in; "" for none."""
+        return label(self.run, kueue.QUEUE_LABEL) or (kueue.local_queue_of(self.workload) if self.workload else "")
+
+    @cached_property
+    def local_queues(self) -> dict[str, Object]:
+        """The LocalQueues of the run's namespace."""
+        return {name(item): item for item in self._list(door.LOCAL_QUEUE)}
+
+    @property
+    def local_queue(self) -> Object | None:
+        return self.local_queues.get(self.queue)
+
+    @property
+    def cluster_queue_name(self) -> str:
+        return kueue.cluster_queue_of(self.local_queue) if self.local_queue else ""
+
+    @property
+    def cluster_queue(self) -> Object | None:
+        return self.cluster_queues.get(self.cluster_queue_name)
+
+    @cached_property
+    def cluster_queues(self) -> dict[str, Object]:
+        return {name(item): item for item in self._list(door.CLUSTER_QUEUE, everywhere=True)}
+
+    @cached_property
+    def flavors(self) -> dict[str, Object]:
+        return {name(item): item for item in self._list(door.RESOURCE_FLAVOR, everywhere=True)}
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        return Quotas(self.cluster_queues.values(), self._list(door.COHORT, everywhere=True))
+
+    @cached_property
+    def pod_sets(self) -> list[kueue.PodSet]:
+        return kueue.pod_sets(self.workload) if self.workload else []
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """How what the run asks for fits its queue, the worst first; [] where the queue cannot be seen."""
+        return self.fits_in(self.cluster_queue_name)
+
+    def fits_in(self, queue: str) -> list[Verdict]:
+        """The same for another ClusterQueue."""
+        if queue not in self.quotas or not self.flavors:
+            return []
+        return verdicts(self.pod_sets, queue, self.quotas, self.flavors)
+
+    @cached_property
+    def admission_checks(self) -> dict[str, Object]:
+        return {name(item): item for item in self._list(door.ADMISSION_CHECK, everywhere=True)}
+
+    @cached_property
+    def priorities(self) -> dict[str, int]:
+        """The WorkloadPriorityClasses and their values."""
+        return {name(item): int(item.get("value") or 0) for item in self._list(door.PRIORITY_CLASS, everywhere=True)}
+
+    @cached_property
+    def workloads(self) -> list[Object]:
+        """The Workloads of all teams; only those of the run's own namespace where the others are hidden."""
+        try:
+            found: list[Object] = self.look.list(door.WORKLOAD, all_namespaces=True)
+        except Forbidden:
+            self.unseen.append("the runs of other teams")
+            return self._list(door.WORKLOAD)
+        except NotServed:
+            return []
+        return found
+
+    @cached_property
+    def all_local_queues(self) -> list[Object]:
+        """The LocalQueues of all teams; only those of the run's own namespace where the others are hidden."""
+        try:
+            found: list[Object] = self.look.list(door.LOCAL_QUEUE, all_namespaces=True)
+        except (Forbidden, NotServed):
+            return list(self.local_queues.values())
+        return found
+
+    @property
+    def others_hidden(self) -> bool:
+        """Whether the Workloads of other namespaces cannot be seen. Looks at them."""
+        return bool(self.workloads is not None and "the runs of other teams" in self.unseen)
+
+    # --- its pods, and what makes them ---
+
+    @cached_property
+    def ray_cluster(self) -> Object | None:
+        """The RayCluster of a RayJob, if it has one now."""
+        called = status(self.run).get("rayClusterName")
+        return self._get(door.RAY_CLUSTER, str(called)) if self.ray and called else None
+
+    @cached_property
+    def pods(self) -> list[Object]:
+        """The pods of this attempt, as `status` selects them."""
+        return list(kube_view.own_pods(self.run, self._list(door.POD, labels=f"{kube_view.RUN}={self.name}")))
+
+    @cached_property
+    def jobs(self) -> list[Object]:
+        """The Jobs of a JobSet."""
+        return [] if self.ray else self._list(door.JOB, labels=f"jobset.sigs.k8s.io/jobset-name={self.name}")
+
+    @cached_property
+    def pods_wanted(self) -> int:
+        """How many pods the run has when it has all: as Kueue admitted it, else as its object says."""
+        if self.workload is not None and kueue.reserved_in(self.workload):
+            return states.Seen(self.run, self.workload, self.pods).pods_wanted
+        if self.ray:
+            groups = (self.run["spec"].get("rayClusterSpec") or {}).get("workerGroupSpecs") or []
+            return 1 + sum(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1) for group in groups)
+        jobs = self.run["spec"].get("replicatedJobs") or []
+        return sum(int(job.get("replicas", 1)) * int(job["template"]["spec"].get("parallelism", 1)) for job in jobs)
+
+    @cached_property
+    def nodes(self) -> list[Object]:
+        return self._list(door.NODE, everywhere=True)
+
+    @cached_property
+    def claims(self) -> dict[str, Object]:
+        """The PersistentVolumeClaims of the namespace."""
+        return {name(item): item for item in self._list(door.PVC)}
+
+    @cached_property
+    def resource_quotas(self) -> list[Object]:
+        return self._list(door.RESOURCE_QUOTA)
+
+    def events(self, kind: str, called: str, of: str = "") -> list[Event]:
+        """What happened to an object of the namespace, the newest first; with `of`, to the one of that uid."""
+        key = (kind, called)
+        if key not in self._events:
+            raw = self._list(door.EVENT, fields=f"involvedObject.kind={kind},involvedObject.name={called}")
+            ours = [item for item in raw if not of or str((item.get("involvedObject") or {}).get("uid")) == of]
+            self._events[key] = sorted(map(_event, ours), key=lambda event: event.at, reverse=True)
+        return self._events[key]
+
+    @cached_property
+    def run_events(self) -> list[Event]:
+        return self.events(self.kind, self.name, uid(self.run))
+
+    def pod_events(self, pod: Object) -> list[Event]:
+        return self.events("Pod", name(pod), uid(pod))
+
+    @cached_property
+    def maker_events(self) -> list[Event]:
+        """What happened to whatever makes the pods: the RayCluster, or Jobs that lack pods (two of them at most)."""
+        if self.ray:
+            cluster = self.ray_cluster
+            return self.events("RayCluster", name(cluster), uid(cluster)) if cluster else []
+        have = [owner for pod in self.pods for owner in owner_uids(pod)]
+        lacking = [job for job in self.jobs if have.count(uid(job)) < int(job["spec"].get("parallelism") or 1)]
+        found = [event for job in lacking[:2] for event in self.events("Job", name(job), uid(job))]
+        return sorted(found, key=lambda event: event.at, reverse=True)
+
+    # --- inside ---
+
+    @cached_property
+    def _events(self) -> dict[tuple[str, str], list[Event]]:
+        return {}
+
+    def _get(self, kind: door.Kind, called: str) -> Object | None:
+        try:
+            found: Object | None = self.look.get(kind, called, self.namespace)
+        except Forbidden:
+            self._hide(kind)
+            return None
+        except NotServed:
+            self.absent.add(kind.kind)
+            return None
+        return found
+
+    def _list(self, kind: door.Kind, *, labels: str = "", fields: str = "", everywhere: bool = False) -> list[Object]:
+        """The objects of a kind, of the run's namespace if they have one; what is hidden or not served is none."""
+        try:
+            found: list[Object] = self.look.list(
+                kind, None if everywhere else self.namespace, labels=labels, fields=fields
+            )
+        except Forbidden:
+            self._hide(kind)
+            return []
+        except NotServed:
+            self.absent.add(kind.kind)
+            return []
+        return found
+
+    def _hide(self, kind: door.Kind) -> None:
+        if (phrase := f"the {kind.kind}s") not in self.unseen:
+            self.unseen.append(phrase)
+
+
+def _event(item: Object) -> Event:
+    about = item.get("involvedObject") or {}
+    series = item.get("series") or {}
+    at = next(
+        filter(
+            None,
+            (
+                series.get("lastObservedTime"),
+                item.get("lastTimestamp"),
+                item.get("eventTime"),
+                item.get("firstTimestamp"),
+                item["metadata"].get("creationTimestamp"),
+            ),
+        ),
+        "",
+    )
+    return Event(
+        kind=str(about.get("kind")),
+        name=str(about.get("name")),
+        warning=item.get("type") == "Warning",
+        reason=str(item.get("reason") or ""),
+        message=str(item.get("message") or ""),
+        at=str(at),
+        count=int(series.get("count") or item.get("count") or 1),
+    )
+
+
+def warnings(events: Sequence[Event], *reasons: str) -> list[Event]:
+    """The warnings among events; of these reasons, if any are given."""
+    return [event for event in events if event.warning and (not reasons or event.reason in reasons)]
+
+
+def holds_quota(workload: Object | None) -> bool:
+    return is_true(workload, "QuotaReserved")

@@ -1,0 +1,107 @@
+"""The rules in the order in which they are to the point: the first that has something to say is the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from launcher.backends.base import State
+from launcher.diagnose.explain import (
+    queue_position,
+    rules_life,
+    rules_never,
+    rules_nodes,
+    rules_pods,
+    rules_queue,
+    rules_quota,
+    rules_start,
+)
+from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
+from launcher.diagnose.explain.situation import Situation
+
+Rule = Callable[[Situation], Finding | None]
+
+RULES: tuple[Rule, ...] = (
+    # How it ended, or that it is on its way out.
+    rules_life.being_deleted,
+    rules_life.succeeded,
+    rules_life.given_up,
+    rules_life.failed,
+    rules_life.cancelled,
+    rules_life.being_stopped,
+    rules_life.half_cancelled,
+    # No queue has it.
+    rules_queue.no_queue,
+    rules_queue.no_kueue,
+    rules_queue.unmanaged,
+    rules_start.webhook_down,
+    rules_queue.no_workload,
+    rules_queue.no_local_queue,
+    rules_queue.no_cluster_queue,
+    # Its queue is closed to all.
+    rules_queue.local_queue_stopped,
+    rules_queue.cluster_queue_closed,
+    rules_queue.inadmissible,
+    # It could never start.
+    rules_never.not_covered,
+    rules_never.no_flavor,
+    rules_never.too_large,
+    # It has to wait.
+    rules_quota.makes_room,
+    rules_quota.preempted,
+    rules_quota.pods_ready_timeout,
+    rules_quota.evicted,
+    rules_never.topology_full,
+    rules_quota.quota_in_use,
+    rules_quota.strict_line,
+    rules_quota.not_looked_at,
+    rules_never.says,
+    rules_start.check_pending,
+    rules_queue.silent_kueue,
+    rules_start.silent_operator,
+    # It has its quota, and its pods are refused.
+    rules_start.over_namespace_quota,
+    rules_start.pod_security,
+    # Its pods are there, and do not run.
+    rules_pods.image_not_pulled,
+    rules_pods.wrong_settings,
+    rules_nodes.volume_unbound,
+    rules_nodes.scaling_up,
+    rules_nodes.not_scaling_up,
+    rules_nodes.no_such_nodes,
+    rules_nodes.taint_not_tolerated,
+    rules_nodes.nodes_full,
+    rules_nodes.gated,
+    rules_pods.not_mounted,
+    rules_pods.crashing,
+    rules_start.refused,
+    rules_pods.head_unreachable,
+    rules_pods.restarting,
+    # Nothing is wrong with it.
+    rules_life.running,
+    rules_pods.coming_up,
+)
+
+
+def explain(situation: Situation) -> Explanation:
+    """Why the run is where it is."""
+    finding = next(filter(None, (rule(situation) for rule in RULES)), None)
+    if finding is None:
+        state, reason = situation.verdict
+        finding = Finding(f"{situation.name} is {state}{f': {reason}' if reason else ', and nothing says why'}")
+    stand = None if situation.state.ended else queue_position.line(situation)
+    shown = [*finding.evidence]
+    if stand is not None and (stand.position is not None or stand.ahead or stand.waiting):
+        shown.append(queue_position.evidence(situation, stand))
+    shown += [
+        Evidence("RBAC", "", f"you may not see {phrase}, so this is said without.")
+        for phrase in dict.fromkeys(situation.unseen)
+        if not (situation.state.ended or situation.state is State.RUNNING)  # where nothing else matters
+    ]
+    return Explanation(
+        situation.name,
+        str(situation.state),
+        finding.headline,
+        stand.position if stand else None,
+        tuple(shown),
+        tuple(dict.fromkeys(finding.suggestions)),
+    )

@@ -1,0 +1,153 @@
+"""What only the cluster can tell of a run before it is submitted: does its queue exist, and could it ever start there.
+
+The rules are those of `explain`, asked about a Workload that is not there yet: what Kueue would make of the object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher import paths
+from launcher.backends.kubernetes.snapshot import Snapshot
+from launcher.config.checks.problems import ERROR, WARNING, Problem
+from launcher.config.values.tree import Origin, Values
+from launcher.diagnose.explain import rules_never, rules_queue
+from launcher.diagnose.explain.finding import Finding
+from launcher.diagnose.explain.situation import Situation
+from launcher.k8s import objects
+from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Forbidden, Kind
+from launcher.k8s.kueue import workloads as kueue
+
+if TYPE_CHECKING:
+    from launcher.config.plan import LaunchPlan
+
+_Rule = Callable[[Situation], Finding | None]
+# Each with whether a run that breaks it is refused, and the key to point at where its finding has none that the user
+# wrote.
+_RULES: tuple[tuple[_Rule, str, str], ...] = (
+    (rules_queue.no_local_queue, "queue.name", ERROR),
+    (rules_queue.no_cluster_queue, "queue.name", ERROR),
+    (rules_queue.local_queue_stopped, "queue.name", WARNING),
+    (rules_queue.cluster_queue_closed, "queue.name", WARNING),
+    (rules_never.not_covered, "queue.name", ERROR),
+    (rules_never.no_flavor, "slice", ERROR),
+    (rules_never.too_large, "slice.count", ERROR),
+)
+
+
+def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:
+    """What stands against submitting the plan's object to this cluster; what RBAC hides is not held against it."""
+    situation = _before(obj, cluster)
+    found = [*_missing(plan, objects.namespace(obj), cluster)]
+    if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
+        text = (
+            f"Kueue is not installed in {cluster.cluster.name}, so {situation.name} would not wait in the queue "
+            f'"{situation.queue}" and be given chips there: it would start at once, or its pods would wait for nodes.'
+        )
+        return [*found, _problem(plan.values, "no_kueue", WARNING, "queue.name", text, ("launcher doctor says more.",))]
+    for rule, key, severity in _RULES:
+        finding = rule(situation) if situation.queue else None
+        if finding is not None:
+            text = finding.headline.replace(f"{situation.name} waits", f"{situation.name} would wait")
+            exactly = finding.key and _origin(plan.values, tuple(finding.key.split(".")))
+            pointed = finding.key if exactly else key
+            found.append(_problem(plan.values, rule.__name__, severity, pointed, text, finding.suggestions))
+            break  # the later ones follow from it
+    priority = objects.label(obj, kueue.PRIORITY_LABEL)
+    if situation.queue and priority and _lacks_priority(situation, priority):
+        there = ", ".join(sorted(situation.priorities))
+        text = f'There is no WorkloadPriorityClass "{priority}".'
+        hint = f"There are: {there}." if there else 'There are none at all: charts/queues makes them; "" asks for none.'
+        found.append(_problem(plan.values, "no_priority", ERROR, "queue.priority", text, (hint,)))
+    return found
+
+
+def _lacks_priority(situation: Situation, priority: str) -> bool:
+    """Whether there is certainly no such class: RBAC may hide them, and a cluster may lack Kueue altogether."""
+    if priority in situation.priorities:
+        return False
+    return f"the {PRIORITY_CLASS.kind}s" not in situation.unseen and PRIORITY_CLASS.kind not in situation.absent
+
+
+def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
+    """The situation as it would be right after the create: suspended, with the Workload that Kueue would make."""
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    run = copy.deepcopy(dict(obj))
+    run["metadata"]["creationTimestamp"] = now
+    run["spec"]["suspend"] = True
+    situation = Situation(run, cluster, submitted=False)
+    situation.__dict__["workload"] = {
+        "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
+        "spec": {"queueName": objects.label(run, kueue.QUEUE_LABEL), "podSets": list(_pod_sets(run))},
+    }
+    return situation
+
+
+def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The pod sets that Kueue would make: of a RayJob its head and worker groups, of a JobSet its replicated jobs."""
+    if run["kind"] == "RayJob":
+        cluster = run["spec"]["rayClusterSpec"]
+        yield {"name": "head", "count": 1, "template": cluster["headGroupSpec"]["template"]}
+        for group in cluster.get("workerGroupSpecs") or []:
+            count = int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1)
+            yield {"name": group["groupName"], "count": count, "template": group["template"]}
+        return
+    for job in run["spec"]["replicatedJobs"]:
+        spec = job["template"]["spec"]
+        count = int(job.get("replicas") or 1) * int(spec.get("parallelism") or 1)
+        yield {"name": job["name"], "count": count, "template": spec["template"]}
+
+
+def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Problem]:
+    """What the pods name and the namespace lacks: without it they could not be made, or would wait for ever."""
+    config = plan.config
+    team, storage = config["team"], config["storage"]
+    account = team["serviceAccount"] or team["name"]
+    if account and not _there(cluster, SERVICE_ACCOUNT, account, namespace):
+        yield _problem(
+            plan.values,
+            "no_service_account",
+            ERROR,
+            "team.serviceAccount",
+            f'The namespace {namespace} has no service account "{account}", so no pod could be made.',
+            ("charts/queues makes one for each team; team.serviceAccount names another.",),
+        )
+    if storage["kind"] == "pvc" and not _there(cluster, PVC, storage["claim"], namespace):
+        yield _problem(
+            plan.values,
+            "no_claim",
+            ERROR,
+            "storage.claim",
+            f'The namespace {namespace} has no PersistentVolumeClaim "{storage["claim"]}", so its pods would '
+            "wait for ever.",
+            (f"kubectl get pvc -n {namespace} shows those that there are.",),
+        )
+
+
+def _there(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:
+    try:
+        return cluster.get(kind, name, namespace) is not None
+    except Forbidden:
+        return True  # it may be there
+
+
+def _problem(
+    values: Values, rule: str, severity: str, key: str, text: str, suggestions: tuple[str, ...] = ()
+) -> Problem:
+    message = "\n  ".join([text, *suggestions])
+    origin = _origin(values, tuple(key.split(".")))
+    file, line = (origin.file, origin.line) if origin else (None, None)
+    return Problem(f"live.{rule}", severity, message, file, line, key)
+
+
+def _origin(values: Values, path: tuple[str, ...]) -> Origin | None:
+    """Where the user wrote the key, or the first key below it; None for the chart's own defaults."""
+    charts = paths.charts_dir()
+    for at, origin in values.origins.items():
+        if at[: len(path)] == path and not Path(origin.file).is_relative_to(charts):
+            return origin
+    return None

@@ -1,0 +1,69 @@
+"""What the cache knows already of a plan, without compiling anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.config.checks.problems import ERROR, Problem
+from launcher.config.checks.rules import SHAPE_RULES
+from launcher.config.plan import CheckFailed, LaunchPlan
+from launcher.errors import LauncherError
+from launcher.forecast.cache import Cache, folder
+from launcher.forecast.changes import Change, changed, changes
+from launcher.forecast.fit import Verdict, verdict
+from launcher.forecast.program import Program
+from launcher.forecast.request import of_config
+from launcher.forecast.speed import Speed, speed_of
+
+RULE = "does-not-fit"
+
+
+def program(config: Mapping[str, Any]) -> Program | None:
+    """The program of a run config where it was compiled before; None where it was not, or never can be here."""
+    if not config.get("slice") or (config.get("accelerator") or {}).get("kind") != "tpu":
+        return None
+    try:
+        return Cache(folder()).get(of_config(config))
+    except LauncherError:  # the compiler is not installed, or there is nothing to compile
+        return None
+
+
+def speed(config: Mapping[str, Any]) -> Speed | None:
+    """How fast a run of that config was forecast to be; None where it was not."""
+    found = program(config)
+    return speed_of(found, config) if found is not None and found.fits else None
+
+
+def problem(plan: LaunchPlan) -> Problem | None:
+    """That the plan cannot fit, and the change that would make it fit, where the cache has both."""
+    found = program(plan.config)
+    if found is None:
+        return None
+    judged = verdict(found, plan)
+    if judged.fits:
+        return None
+    change = _change(plan, found, judged)
+    message = f"{judged.says} "
+    message += f"It fits with {change.options}." if change else "launcher forecast looks for a change that would do."
+    origin = plan.user.origin(("slice", "topology"))
+    file, line = (origin.file, origin.line) if origin else (None, None)
+    return Problem(RULE, ERROR, message, file, line, "slice.topology")
+
+
+def refuse(*plans: LaunchPlan) -> None:
+    """Raises CheckFailed where one of the plans is known not to fit, unless it is forced."""
+    found = [one for plan in plans if not plan.force and (one := problem(plan)) is not None]
+    if found:
+        failed = CheckFailed(list(dict.fromkeys(found)))
+        failed.hint = "launcher forecast has the whole of it; --force submits it all the same."
+        raise failed
+
+
+def _change(plan: LaunchPlan, found: Program, judged: Verdict) -> Change | None:
+    for change in changes(plan, found, judged):
+        other = changed(plan, change, SHAPE_RULES)
+        compiled = program(other.config) if other is not None else None
+        if other is not None and compiled is not None and verdict(compiled, other).fits:
+            return change
+    return None

@@ -1,0 +1,51 @@
+"""Tables, numbers and times as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
+    """Rows as aligned columns; the last column is as long as it likes."""
+    rows = [list(row) for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def count(value: float) -> str:
+    """1234.5 -> "1,234"; small numbers keep three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """88.2 -> "1 min 28 s"; the two largest units."""
+    whole = max(0, round(seconds))
+    parts: list[str] = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        amount, whole = divmod(whole, size)
+        if amount or (unit == "s" and not parts):
+            parts.append(f"{amount} {unit}")
+        elif parts:
+            break
+        if len(parts) == 2:
+            break
+    return " ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """88.2 -> "1:28", 3700 -> "1:01:40"; for a place that must stay narrow."""
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def age(since: str | None) -> str:
+    """An RFC 3339 time -> "5 min", how long ago that is; its largest unit."""
+    if not since:
+        return ""
+    from datetime import UTC, datetime
+
+    seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds())
+    return " ".join(duration(seconds).split()[:2])

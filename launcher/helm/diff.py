@@ -1,0 +1,322 @@
+"""What would change in a cluster: rendered objects against those that are there, by the API server's own dry run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from launcher.config.values.tree import spell
+from launcher.k8s import objects
+
+if TYPE_CHECKING:
+    from launcher.config.plan import LaunchPlan
+    from launcher.k8s.client import Cluster
+    from launcher.k8s.target import Place
+
+Object = dict[str, Any]
+
+CREATE, CHANGE, REMOVE, SAME = "create", "change", "remove", "same"
+_SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
+# What the API server and the controllers write by themselves.
+_THEIRS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
+_JSON_INSIDE = "slipway.dev/run-config"  # an annotation whose text is JSON, which is compared key by key
+_ABSENT = object()
+_LONG = 120  # characters of a value on a line
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """A field with its old and its new value, None where there was or will be none; `path` as people write it."""
+
+    path: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        if self.old is None:
+            return f"{self.path}: {_spelled(self.new)} (new)"
+        if self.new is None:
+            return f"{self.path}: {_spelled(self.old)} (removed)"
+        return f"{self.path}: {_spelled(self.old)} -> {_spelled(self.new)}"
+
+
+@dataclass(frozen=True)
+class ObjectChange:
+    """What would become of one object; `action` is create, change, remove or same."""
+
+    kind: str
+    name: str
+    namespace: str
+    action: str
+    fields: tuple[FieldChange, ...] = ()
+
+    @property
+    def called(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    def as_json(self) -> Object:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "namespace": self.namespace,
+            "action": self.action,
+            "fields": [{"path": field.path, "old": field.old, "new": field.new} for field in self.fields],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([f"{_SIGNS[self.action]} {self.called}", *(f"    {field}" for field in self.fields)])
+
+
+class Owner(NamedTuple):
+    """A Helm release: what it made carries both words in its annotations."""
+
+    release: str
+    namespace: str
+
+
+def compare(
+    cluster: Cluster, new: Sequence[Object], old: Sequence[Object] = (), *, owner: Owner | None = None
+) -> list[ObjectChange]:
+    """What bringing the cluster from `old` (a release's objects as they were rendered) to `new` would do.
+
+    Every object goes through the API server's dry run: defaults, webhooks and validation have their say, and what
+    they refuse is raised, as the ClusterError that the change itself would end in. So is Unowned, for an object
+    that is there and not `owner`'s. Changes nothing.
+    """
+    before = {_key(obj): obj for obj in old}
+    pairs = [(obj, before.pop(_key(obj), {})) for obj in new]
+    made = {obj["metadata"]["name"] for obj in new if obj["kind"] == "Namespace"}
+    gone = [obj for obj in before.values() if not kept(obj)]
+    with ThreadPoolExecutor(8) as pool:  # two requests for each of some dozens of objects
+        changes = list(pool.map(lambda pair: _compare_one(cluster, pair[0], pair[1], made, owner), pairs))
+        there = list(pool.map(lambda obj: live_object(cluster, obj) is not None, gone))
+    return changes + [_change(obj, REMOVE) for obj, is_there in zip(gone, there, strict=True) if is_there]
+
+
+def kept(obj: Object) -> bool:
+    """Whether the object stays when its release goes."""
+    return objects.annotation(obj, "helm.sh/resource-policy") == "keep"
+
+
+def settle(cluster: Cluster, rendered: Sequence[Object], changes: Sequence[ObjectChange]) -> None:
+    """Do what is left of the changes to objects that were there: Helm 3 does not see what was changed by hand."""
+    from launcher.k8s.client import kind_of
+
+    changed = {(change.kind, change.namespace, change.name) for change in changes if change.action == CHANGE}
+    for obj in rendered:
+        if _key(obj)[1:] in changed and (live := live_object(cluster, obj)) is not None:
+            patch = merge_patch({}, obj, live)
+            if patch:
+                cluster.patch(kind_of(obj), objects.name(obj), patch, objects.namespace(obj) or None)
+
+
+def live_object(cluster: Cluster, obj: Object) -> Object | None:
+    """The object as it is in the cluster."""
+    from launcher.k8s.client import kind_of
+
+    return cluster.get(kind_of(obj), objects.name(obj), objects.namespace(obj) or None)
+
+
+def told(changes: Sequence[ObjectChange]) -> list[str]:
+    """The changes as lines for people; what stays the same is left out."""
+    return [line for change in changes if change.action != SAME for line in str(change).splitlines()]
+
+
+def summary(changes: Sequence[ObjectChange]) -> str:
+    """ "3 to create, 1 to change, 12 stay as they are." """
+    words = {CREATE: "to create", CHANGE: "to change", REMOVE: "to remove", SAME: "as they are"}
+    counts = {action: sum(change.action == action for change in changes) for action in words}
+    return ", ".join(f"{number} {words[action]}" for action, number in counts.items() if number) or "nothing at all"
+
+
+def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str], owner: Owner | None) -> ObjectChange:
+    from launcher.k8s.client import NoNamespace, kind_of
+
+    live = live_object(cluster, new)
+    if live is None:
+        try:
+            cluster.create(new, dry_run=True)
+        except NoNamespace:
+            if objects.namespace(new) not in made:  # else it comes with its namespace
+                raise
+        return _change(new, CREATE)
+    if owner is not None:
+        _claim(cluster, live, owner)
+    patch = merge_patch(old, new, live)
+    if not patch:
+        return _change(new, SAME)
+    would_be = cluster.patch(kind_of(new), objects.name(new), patch, objects.namespace(new) or None, dry_run=True)
+    fields = tuple(differences(live, would_be))
+    if (new.get("spec") or {}).get("enableInTreeAutoscaling") and all(map(_autoscaled, fields)):
+        fields = ()
+    return _change(new, CHANGE if fields else SAME, fields)
+
+
+def _autoscaled(field: FieldChange) -> bool:
+    """Whether it is how many workers Ray's autoscaler wants now; that alone is nothing to upgrade for."""
+    return re.fullmatch(r"spec\.workerGroupSpecs\[[^]]*\]\.(replicas|scaleStrategy.*)", field.path) is not None
+
+
+def _claim(cluster: Cluster, live: Object, owner: Owner) -> None:
+    """Raise Unowned for an object that is not the owner's; Helm would say so too, later and in more words."""
+    name = objects.annotation(live, "meta.helm.sh/release-name")
+    space = objects.annotation(live, "meta.helm.sh/release-namespace")
+    if (name, space) != owner:
+        from launcher.helm.errors import unowned
+
+        found = (str(live["kind"]), objects.name(live), objects.namespace(live))
+        raise unowned(*found, cluster.name, name, space, owner.release)
+
+
+def _change(obj: Object, action: str, fields: tuple[FieldChange, ...] = ()) -> ObjectChange:
+    return ObjectChange(str(obj["kind"]), objects.name(obj), objects.namespace(obj), action, fields)
+
+
+def _key(obj: Object) -> tuple[str, ...]:
+    group = str(obj["apiVersion"]).rpartition("/")[0]
+    return group, str(obj["kind"]), objects.namespace(obj), objects.name(obj)
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> Object:
+    """The JSON merge patch by which Helm brings `live` from `old` to `new`: what is in neither of these stays."""
+    patch: Object = {}
+    for key, value in new.items():
+        now = live.get(key)
+        if isinstance(value, Mapping) and isinstance(now, Mapping):
+            was = old.get(key)
+            inner = merge_patch(was if isinstance(was, Mapping) else {}, value, now)
+            if inner:
+                patch[key] = inner
+        elif not _same(value, now) and not (now is None and _empty(value)):
+            patch[key] = value
+    for key in old:
+        if key not in new and key in live:
+            patch[key] = None
+    return patch
+
+
+def differences(before: Object, after: Object) -> Iterator[FieldChange]:
+    """What differs between two states of an object, but for what the server and controllers write."""
+    for path, old, new in _walk((), _ours(before), _ours(after)):
+        yield FieldChange(path, _or_none(old), _or_none(new))
+
+
+def _ours(obj: Object) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _THEIRS}
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
+
+
+def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    if _same(old, new) or (_empty(old) and _empty(new)):
+        return
+    if path and path[-1] == _JSON_INSIDE:
+        old, new = _parsed(old), _parsed(new)
+    if isinstance(old, list) and isinstance(new, list) and (keyed := _keyed(old, new)):
+        old, new = keyed
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from _walk((*path, key), old.get(key, _ABSENT), new.get(key, _ABSENT))
+    else:
+        yield _spell_path(path), old, new
+
+
+def _keyed(old: list[Any], new: list[Any]) -> tuple[Object, Object] | None:
+    """Two lists of maps as maps, by what names their items (else by their place, where the lengths are the same)."""
+    if not all(isinstance(item, Mapping) for item in [*old, *new]):
+        return None
+    for name in ("name", "groupName", "key"):
+        pair = [{f"[{item[name]}]": item for item in items if item.get(name)} for items in (old, new)]
+        if len(pair[0]) == len(old) and len(pair[1]) == len(new):
+            return pair[0], pair[1]
+    if len(old) == len(new):
+        return {f"[{i}]": item for i, item in enumerate(old)}, {f"[{i}]": item for i, item in enumerate(new)}
+    return None
+
+
+def _spell_path(path: Sequence[str]) -> str:
+    text = ""
+    for part in path:
+        text += part if part.startswith("[") else f"{'.' * bool(text)}{spell([part])}"
+    return text
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+    return found if isinstance(found, Mapping) else value
+
+
+def _same(a: Any, b: Any) -> bool:
+    """JSON's equality: 1 is 1.0, but true is not 1."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a is b or (bool(a == b) and isinstance(a, bool) == isinstance(b, bool))
+
+
+def _empty(value: Any) -> bool:
+    return value is _ABSENT or value is None or value == {} or value == []
+
+
+def _spelled(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONG else text[: _LONG - 2] + " …"
+
+
+# --- runs -------------------------------------------------------------------------------------------------------
+
+
+def run(plan: LaunchPlan, place: Place) -> list[ObjectChange]:
+    """What submitting a ray-job or job-set run would make, by dry run; or, for a run does not change once it is made,
+    how the config of the one that is there differs. [] for kinds that make no object."""
+    from dataclasses import replace
+
+    from launcher.helm import client as helm
+
+    if not plan.kind.has_object:
+        return []
+    obj = helm.run_object(plan)
+    cluster = replace(place, namespace=plan.namespace).cluster()
+    live = live_object(cluster, obj)
+    if live is None:
+        cluster.create(obj, dry_run=True)
+        return [_change(obj, CREATE)]
+    old, new = _run_config(live), _run_config(obj)
+    for config in (old, new):
+        config.pop("accelerator", None)  # follows from `slice`
+    fields = tuple(FieldChange(path, *map(_or_none, pair)) for path, *pair in _walk((), old, new))
+    return [_change(obj, CHANGE if fields else SAME, fields)]
+
+
+def said(plan: LaunchPlan, changes: Sequence[ObjectChange]) -> str:
+    """What the changes of a run mean, in a sentence."""
+    if not changes:
+        return f"A {plan.kind} run makes nothing in Kubernetes; launcher submit --dry-run says what it would do."
+    if changes[0].action == CREATE:
+        return f'There is no run "{plan.name}" in the namespace {plan.namespace}; submit would make it.'
+    if changes[0].action == SAME:
+        return f'The run "{plan.name}" is there, with the same config.'
+    return (
+        f'The run "{plan.name}" is there with another config, and a run does not change once it is made; when it has '
+        "ended, submit --continue goes on from its last checkpoint with this one."
+    )
+
+
+def _or_none(value: Any) -> Any:
+    return None if value is _ABSENT else value
+
+
+def _run_config(obj: Any) -> Object:
+    """The run config that a run's object carries in its pods' annotations; {} where there is none."""
+    if isinstance(obj, Mapping):
+        if isinstance(obj.get(_JSON_INSIDE), str):
+            return dict(_parsed(obj[_JSON_INSIDE]))
+        obj = list(obj.values())
+    return next(filter(None, map(_run_config, obj)), {}) if isinstance(obj, list) else {}

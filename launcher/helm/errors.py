@@ -1,0 +1,189 @@
+"""What Helm prints on failing, as sentences: one class for each thing that a caller may want to tell apart."""
+
+from __future__ import annotations
+
+import re
+
+from launcher.errors import LauncherError
+from launcher.k8s.errors import role_for
+
+
+class HelmError(LauncherError):
+    """Helm failed; the message is a sentence, or one for each rule of a chart that is broken."""
+
+
+class NoHelm(HelmError):
+    """Helm is missing, broken, or of a version that Slipway does not know."""
+
+
+class RulesBroken(HelmError):
+    """The chart refuses the values; `sentences` has each of its reasons."""
+
+    def __init__(self, sentences: list[str]) -> None:
+        super().__init__("\n".join(sentences))
+        self.sentences = sentences
+
+
+class NoRelease(HelmError):
+    """There is no release of that name."""
+
+
+class InProgress(HelmError):
+    """The release is locked by an operation that goes on, or died."""
+
+
+class Unowned(HelmError):
+    """An object of that name is there, and is not this release's."""
+
+
+_NOISE = ("level=", "walk.go:", "WARNING: Kubernetes configuration file", "Use --debug flag", "WARNING:")
+_CANNOT = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+_EXISTS = re.compile(
+    r'(?P<kind>\w+) "(?P<name>[^"]+)" in namespace "(?P<namespace>[^"]*)" exists and cannot be imported'
+    r"(?P<rest>.*)",
+    re.DOTALL,
+)
+_OWNER = re.compile(r'"meta\.helm\.sh/release-(name|namespace)"[^;]*?current value is "([^"]+)"')
+_OPERATORS = {"kueue.x-k8s.io": "Kueue", "ray.io": "KubeRay", "jobset.x-k8s.io": "JobSet"}
+
+
+def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> HelmError:
+    """The error for what Helm wrote to stderr; `where` names the cluster for the sentence."""
+    said = _said(text)
+    if broken := _chart_rules(said):
+        return RulesBroken(broken)
+    flat = " ".join(said.split())
+    lower = flat.lower()
+    if "release: not found" in lower or "release not loaded" in lower:
+        return NoRelease(f"There is no release {release} in {where}.")
+    if "release name is invalid" in lower:
+        return HelmError(f'"{release}" is no name for a release; use at most 53 small letters, digits and hyphens.')
+    if "another operation" in lower and "is in progress" in lower:
+        return InProgress(f"The release {release} is locked: another helm works on it, or one was killed while it did.")
+    if match := _EXISTS.search(flat):
+        return _unowned(match, where, release)
+    if "cluster unreachable" in lower:
+        return HelmError(*_unreachable(flat, where))
+    if match := _CANNOT.search(flat):
+        return _forbidden(match, where)
+    if match := re.search(r'no matches for kind "([^"]+)" in version "([^"]+)"', flat):
+        group = match[2].rpartition("/")[0]
+        operator = _OPERATORS.get(group)
+        missing = f"{operator} is not installed there" if operator else f"nothing there serves {match[2]}"
+        return HelmError(
+            f"{_first(where)} knows no kind {match[1]} of {match[2]}: {missing}, or in a version that does not fit.",
+            "launcher doctor shows what the cluster has.",
+        )
+    if match := re.search(r'namespaces? "([^"]+)" not found', flat):
+        return HelmError(
+            f"There is no namespace {match[1]} in {where}.",
+            f"kubectl create namespace {match[1]}, or choose another with -n.",
+        )
+    if "conflict occurred while applying" in lower or re.search(r"conflicts? with \"", lower):
+        return HelmError(
+            f"{_first(where)} refuses: somebody changed by hand what the release holds. {_trimmed(flat)}",
+            "Put that change into the values too, or take it back, and try again.",
+        )
+    if "timed out" in lower or "deadline exceeded" in lower:
+        return HelmError(f"Helm ran out of time: {_trimmed(flat)}", "Give more with --timeout.")
+    return HelmError(f"Helm failed: {_trimmed(flat)}")
+
+
+def _said(text: str) -> str:
+    """The error itself: from the last "Error: " on, without what Helm logs around it."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_NOISE)]
+    starts = [index for index, line in enumerate(lines) if line.startswith("Error: ")]
+    return "\n".join(lines[starts[-1] :] if starts else lines).removeprefix("Error: ").strip() or "it did not say why."
+
+
+def _chart_rules(said: str) -> list[str]:
+    """The sentences of a chart's `fail`, or of its schema; [] where it was neither."""
+    head, _, rest = said.partition("\n")
+    if "execution error at (" in head:
+        inline = head.rpartition("): ")[2].strip()
+        return [line.strip() for line in [inline, *rest.splitlines()] if line.strip()]
+    if "don't meet the specifications of the schema" in head:
+        return [line.strip().removeprefix("- ") for line in rest.splitlines() if line.strip().startswith("- ")]
+    if match := re.search(r"chart requires kubeVersion: (\S+) which is incompatible with Kubernetes (\S+)", said):
+        wanted = match[1].removeprefix(">=").removesuffix("-0")
+        return [f"The cluster runs Kubernetes {match[2]}; Slipway's charts need {wanted} or newer."]
+    return []
+
+
+def _unowned(match: re.Match[str], where: str, release: str) -> Unowned:
+    owner = dict(_OWNER.findall(match["rest"]))
+    name = owner.get("name") or (release if owner else "")
+    return unowned(match["kind"], match["name"], match["namespace"], where, name, owner.get("namespace", ""), release)
+
+
+def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space: str, release: str) -> Unowned:
+    """The error for an object that is there and not the release's; `owner` in `space` is the one it belongs to."""
+    whose = "was not made by a release"
+    if owner:
+        whose = f"belongs to the release {owner}" + (f" in the namespace {space}" if space else "")
+    hint = "What somebody else made is not taken over: choose another name for it in the values"
+    if owner and owner == release:
+        hint = f"If that is the release you mean, add -n {space}; else choose another name for it in the values"
+    elif kind in ("ClusterQueue", "Cohort", "ResourceFlavor", "Topology", "WorkloadPriorityClass"):
+        hint += ", or set create: false in its entry to use what is there"
+    called = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+    return Unowned(f"{called} is in {where} already and {whose}; nothing was changed.", f"{hint}.")
+
+
+def _unreachable(flat: str, where: str) -> tuple[str, str]:
+    if match := re.search(r'context "([^"]*)" does not exist', flat):
+        return f'The kubeconfig has no context "{match[1]}".', "kubectl config get-contexts lists them."
+    cause = flat.partition("nreachable: ")[2].rpartition(": ")[2] or flat
+    if "the server has asked for the client to provide credentials" in flat or "Unauthorized" in flat:
+        return (
+            f"The API server of {where} does not know who you are: the token or certificate is missing or expired.",
+            "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works.",
+        )
+    return (
+        f"The API server of {where} does not answer: {cause}.",
+        "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context.",
+    )
+
+
+def _forbidden(match: re.Match[str], where: str) -> HelmError:
+    verb, resource, group, namespace = match["verb"], match["resource"], match["group"], match["namespace"] or ""
+    of = f" of {group}" if group else ""
+    place = f"the namespace {namespace}" if namespace else "the whole cluster"
+    why = " Helm keeps its releases in Secrets." if resource == "secrets" else ""
+    return HelmError(
+        f"You ({match['user']}) may not {verb} {resource}{of} in {place} of {where}.{why}",
+        "A platform engineer can apply this, and bind it to you:\n"
+        + "\n".join("  " + line for line in role_for(verb, resource, group, namespace).splitlines()),
+    )
+
+
+# What Helm, its client and Go put before and around the API server's own words.
+_WRAPPED = re.compile(
+    r"UPGRADE FAILED: |INSTALLATION FAILED: |ROLLBACK FAILED: |release \S+ failed[,:] |failed to \w+ release[^:]*: "
+    r"|failed to \w+ resource[^:]*: "
+    r"|an error occurred while [^:.]*\. |an error occurred while [^:]*: |original \w+ error: "
+    r"|and has been (rolled back|uninstalled) due to \S+ being set: |cannot patch \S+ with kind \S+: "
+    r"|server-side apply failed for object \S+ [^:]*: |unable to \w+ with \w+: |client rate limiter [^:]*: "
+)
+
+
+def _trimmed(flat: str) -> str:
+    """The API server's words out of Go's chain of wrapped errors, the first where there are several, as a sentence."""
+    cause = flat.split("original upgrade error: ")[-1].split(" && ")[0]
+    while match := _WRAPPED.match(cause):
+        cause = cause[match.end() :]
+    if match := re.search(r'admission webhook "([^"]+)" denied the request: (.*)', cause):
+        cause = f"{match[2].rstrip('.')} (said by the admission webhook {match[1]})"
+    elif match := re.search(
+        r"(\S+ \"[^\"]+\") is forbidden: ValidatingAdmissionPolicy '([^']+)'.*?request: (.*)", cause
+    ):
+        cause = f"{match[1]}: {match[3].rstrip('.')} (said by the policy {match[2]})"
+    cause = cause[:600]
+    return cause if cause.endswith((".", "!", "?")) else cause + "."
+
+
+def _first(text: str) -> str:
+    return text[:1].upper() + text[1:]

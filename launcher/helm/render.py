@@ -1,0 +1,39 @@
+"""What a plan makes in a cluster, without one: the manifests, or what a run that makes none hands over instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.config.kinds import RunKind
+from launcher.config.plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """`text` is YAML, `data` the same as plain data; `said` is a sentence where the plan makes no object."""
+
+    text: str
+    data: Any
+    said: str = ""
+
+
+def render(plan: LaunchPlan) -> Rendering:
+    """The one object of a ray-job or job-set run; of another, the run config that it hands over."""
+    if plan.kind.has_object:
+        from launcher.helm import client as helm
+
+        text = helm.run_manifest(plan)
+        (obj,) = helm.load_all(text)
+        return Rendering(text, obj)
+    from launcher.config.values.files import dumps
+
+    if plan.kind is RunKind.RAY_CLUSTER:
+        cluster = plan.config["run"]["cluster"]
+        said = (
+            f"A ray-cluster run makes nothing in Kubernetes. launcher submit hands this run config to the Ray cluster "
+            f"{cluster} (namespace {plan.namespace}) as a job of Ray."
+        )
+    else:
+        said = "A local run makes nothing in a cluster. launcher submit starts the trainer here, with this run config."
+    return Rendering(dumps(plan.config), plan.config, said)

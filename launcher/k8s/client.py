@@ -1,0 +1,356 @@
+"""The door to Kubernetes: the only module that speaks to an API server. Objects are plain JSON data.
+
+launcher.k8s.kubeconfig chooses which API server that is, and launcher.k8s.http sends the requests. Whatever the
+API server refuses is raised as a launcher.k8s.errors.ClusterError with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from launcher.k8s.errors import (
+    AlreadyThere,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NoNamespace,
+    NotServed,
+    NotThere,
+    Refused,
+    Unauthorized,
+    Unreachable,
+    WebhookFailed,
+)
+from launcher.k8s.http import Connection, Response
+
+if TYPE_CHECKING:
+    from launcher.k8s.kubeconfig import Access
+
+__all__ = [
+    "AlreadyThere",
+    "Cluster",
+    "ClusterError",
+    "Conflict",
+    "Forbidden",
+    "Invalid",
+    "Kind",
+    "NoNamespace",
+    "NotServed",
+    "NotThere",
+    "Refused",
+    "Response",
+    "Unauthorized",
+    "Unreachable",
+    "WebhookFailed",
+    "connect",
+    "kind_of",
+]
+
+Object = dict[str, Any]
+"""An object of Kubernetes, as its JSON."""
+Objects = list[Object]
+
+# Objects of one answer at most; more come in pages, so that neither side holds all of a large list at once.
+_PAGE = 500
+
+
+class Kind(NamedTuple):
+    """A kind of object, and where the API server keeps it."""
+
+    kind: str
+    api_version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    def path(self, namespace: str | None) -> str:
+        root = "/apis" if "/" in self.api_version else "/api"
+        place = f"/namespaces/{_part(namespace)}" if self.namespaced and namespace else ""
+        return f"{root}/{self.api_version}{place}/{self.plural}"
+
+
+RAY_JOB = Kind("RayJob", "ray.io/v1", "rayjobs")
+RAY_CLUSTER = Kind("RayCluster", "ray.io/v1", "rayclusters")
+JOB_SET = Kind("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets")
+WORKLOAD = Kind("Workload", "kueue.x-k8s.io/v1beta2", "workloads")
+LOCAL_QUEUE = Kind("LocalQueue", "kueue.x-k8s.io/v1beta2", "localqueues")
+CLUSTER_QUEUE = Kind("ClusterQueue", "kueue.x-k8s.io/v1beta2", "clusterqueues", namespaced=False)
+COHORT = Kind("Cohort", "kueue.x-k8s.io/v1beta2", "cohorts", namespaced=False)
+RESOURCE_FLAVOR = Kind("ResourceFlavor", "kueue.x-k8s.io/v1beta2", "resourceflavors", namespaced=False)
+TOPOLOGY = Kind("Topology", "kueue.x-k8s.io/v1beta2", "topologies", namespaced=False)
+ADMISSION_CHECK = Kind("AdmissionCheck", "kueue.x-k8s.io/v1beta2", "admissionchecks", namespaced=False)
+PRIORITY_CLASS = Kind("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "workloadpriorityclasses", namespaced=False)
+POD = Kind("Pod", "v1", "pods")
+NODE = Kind("Node", "v1", "nodes", namespaced=False)
+EVENT = Kind("Event", "v1", "events")
+SERVICE = Kind("Service", "v1", "services")
+SECRET = Kind("Secret", "v1", "secrets")
+NAMESPACE = Kind("Namespace", "v1", "namespaces", namespaced=False)
+JOB = Kind("Job", "batch/v1", "jobs")
+PVC = Kind("PersistentVolumeClaim", "v1", "persistentvolumeclaims")
+RESOURCE_QUOTA = Kind("ResourceQuota", "v1", "resourcequotas")
+SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
+CRD = Kind("CustomResourceDefinition", "apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
+MUTATING_WEBHOOK = Kind(
+    "MutatingWebhookConfiguration", "admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
+)
+VALIDATING_WEBHOOK = Kind(
+    "ValidatingWebhookConfiguration",
+    "admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
+
+
+def connect(context: str | None = None, namespace: str | None = None) -> Cluster:
+    """The cluster of the context, as kubectl would choose it. Makes no request.
+
+    Raises LauncherError where there is no kubeconfig, no such context, or a kubeconfig that cannot be read.
+    """
+    from launcher.k8s import kubeconfig
+
+    return Cluster(kubeconfig.load(context, namespace))
+
+
+class Cluster(Connection):
+    """An API server, and the namespace that is meant where none is said.
+
+    `context`, `cluster`, `user` and `server` are names for sentences; `where` is all that a user wants to know
+    before something is changed.
+    """
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        self.context, self.cluster, self.user = access.context, access.cluster, access.user
+        self.namespace, self.server, self.name = access.namespace, access.server, access.name
+
+    @property
+    def where(self) -> str:
+        """Cluster, context and namespace, as they are named before anything is changed."""
+        return f"cluster {self.cluster}, context {self.context}, namespace {self.namespace}"
+
+    @property
+    def option(self) -> str:
+        """What another command needs behind a name to find it here: " --context lab -n research"."""
+        return (f" --context {self.context}" if self.access.chosen else "") + f" -n {self.namespace}"
+
+    # --- objects ---
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+        """The object, or None where there is none of that name."""
+        try:
+            return self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
+        except (NotThere, NoNamespace):
+            return None
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        all_namespaces: bool = False,
+    ) -> Objects:
+        """The objects of a kind, with label and field selectors as kubectl takes them; each names its own kind."""
+        path = kind.path(None) if all_namespaces else self._path(kind, namespace)
+        query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
+        items: Objects = []
+        while True:
+            page = self._json("GET", path, query={key: value for key, value in query.items() if value})
+            # The items of a list do not say what they are.
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return items
+            query["continue"] = token
+
+    def create(self, obj: Object, *, dry_run: bool = False) -> Object:
+        """Create the object, in its own namespace or in this one. Raises AlreadyThere."""
+        return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
+
+    def apply(self, obj: Object, *, dry_run: bool = False, force: bool = True) -> Object:
+        """Server-side apply as the field manager `slipway`; what comes back is the object as it (would) stand."""
+        return self._json(
+            "PATCH",
+            f"{self._path_of(obj)}/{_part(obj['metadata']['name'])}",
+            query={"fieldManager": "slipway", "force": "true" if force else "false", **_dry(dry_run)},
+            body=obj,
+            content_type="application/apply-patch+yaml",
+        )
+
+    def patch(
+        self, kind: Kind, name: str, patch: Object, namespace: str | None = None, *, dry_run: bool = False
+    ) -> Object:
+        """Merge `patch` into the object: maps merge, null removes, all else replaces. With metadata.resourceVersion
+        in it, raises Conflict where the object has changed since."""
+        path = f"{self._path(kind, namespace)}/{_part(name)}"
+        return self._json("PATCH", path, query=_dry(dry_run), body=patch, content_type="application/merge-patch+json")
+
+    def delete(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+    ) -> bool:
+        """Delete the object; False where it was not there. With `uid`, only that very object: else Conflict."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        try:
+            self._json("DELETE", f"{self._path(kind, namespace)}/{_part(name)}", body=options)
+        except (NotThere, NoNamespace):
+            return False
+        return True
+
+    # --- the rest ---
+
+    def logs(
+        self,
+        pod: str,
+        namespace: str | None = None,
+        *,
+        container: str | None = None,
+        follow: bool = False,
+        tail: int | None = None,
+        since: str | None = None,
+        timestamps: bool = False,
+        previous: bool = False,
+    ) -> Iterator[str]:
+        """The lines of a container's log. `since` is RFC 3339; with `timestamps` each line begins with its own.
+
+        Raises Unreachable where a followed log is cut off, or silent for a minute: ask again from the last timestamp.
+        A followed log can also be cut off without a word, in the middle of a line, which then is left out.
+        """
+        query = {
+            "container": container or "",
+            "follow": "true" if follow else "",
+            "tailLines": "" if tail is None else str(tail),
+            "sinceTime": since or "",
+            "timestamps": "true" if timestamps else "",
+            "previous": "true" if previous else "",
+        }
+        path = f"{POD.path(namespace or self.namespace)}/{_part(pod)}/log"
+        response = self.request(
+            "GET", path, query={key: value for key, value in query.items() if value}, stream=True, timeout=60.0
+        )
+        rest = b""
+        try:
+            for part in response.parts():
+                *lines, rest = (rest + part).split(b"\n")
+                yield from (line.decode("utf-8", "replace") for line in lines)
+        finally:
+            response.close()
+        if rest and not follow:
+            yield rest.decode("utf-8", "replace")
+
+    def proxy_path(
+        self, service: str, port: int | str, path: str = "", namespace: str | None = None, scheme: str = "http"
+    ) -> str:
+        """The path by which the API server hands a request on to a Service."""
+        return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{_part(service)}:{port}/proxy/{path.lstrip('/')}"
+
+    def bearer_token(self) -> str:
+        """The token by which this user is known here; "" where a client certificate does that."""
+        scheme, _, token = self.access.credentials().get("authorization", "").partition(" ")
+        return token if scheme.lower() == "bearer" else ""
+
+    def can(
+        self,
+        verb: str,
+        resource: str,
+        group: str = "",
+        namespace: str | None = None,
+        *,
+        name: str = "",
+        subresource: str = "",
+    ) -> bool:
+        """Whether RBAC lets this user do it; a `namespace` of "" asks for the whole cluster, None for this one."""
+        attributes = {
+            "verb": verb,
+            "resource": resource,
+            "group": group,
+            "namespace": self.namespace if namespace is None else namespace,
+            "name": name,
+            "subresource": subresource,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+        }
+        answer = self._json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=review)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def version(self) -> str:
+        """Kubernetes' version, like "v1.36.2"."""
+        return str(self._json("GET", "/version").get("gitVersion"))
+
+    def served(self, group: str) -> dict[str, Sequence[str]]:
+        """What the cluster serves of an API group: {version: [resources, by their plural names]}; {} without it."""
+        try:
+            versions = [str(entry["version"]) for entry in self._json("GET", f"/apis/{group}")["versions"]]
+        except (NotServed, NotThere):
+            return {}
+        return {
+            version: [str(item["name"]) for item in self._json("GET", f"/apis/{group}/{version}").get("resources", [])]
+            for version in versions
+        }
+
+    # --- inside ---
+
+    def _path(self, kind: Kind, namespace: str | None) -> str:
+        return kind.path(namespace or self.namespace)
+
+    def _path_of(self, obj: Object) -> str:
+        kind = kind_of(obj)
+        return kind.path(obj["metadata"].get("namespace") or self.namespace)
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path, whatever is in it. Raises ValueError for an empty one, which asks for all."""
+    if not name:
+        raise ValueError("an object's name is empty")
+    return quote(name, safe="")
+
+
+_KINDS = {kind.kind: kind for kind in list(globals().values()) if isinstance(kind, Kind)}
+
+
+def kind_of(obj: Object) -> Kind:
+    """Where an object belongs; for a kind that this module does not name, by Kubernetes' own rule for plurals."""
+    name, version = str(obj["kind"]), str(obj["apiVersion"])
+    known = _KINDS.get(name)
+    if known is not None and known.api_version == version:
+        return known
+    lower = name.lower()
+    if lower.endswith("y"):
+        plural = f"{lower[:-1]}ies"
+    else:
+        plural = f"{lower}es" if lower.endswith(("s", "x", "ch", "sh")) else f"{lower}s"
+    return Kind(name, version, plural, namespaced=name not in _CLUSTER_WIDE)
+
+
+# Of the kinds that the charts render and that have no constant above.
+_CLUSTER_WIDE = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "PriorityClass",
+    "ProvisioningRequestConfig",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}

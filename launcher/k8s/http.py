@@ -1,0 +1,181 @@
+"""Requests to an API server: sent with the user's credentials, and asked again where that is safe.
+
+An answer of 400 and more, or none, is raised as a launcher.k8s.errors.ClusterError with a sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode
+
+from launcher.k8s.errors import Unreachable, from_status
+
+if TYPE_CHECKING:
+    import urllib3
+
+    from launcher.k8s.kubeconfig import Access
+
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 20.0
+_BUSY_TRIES, _BUSY_SECONDS = 6, 5.0
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer: `status`, `headers` by their lower-case names, and `data`, or with `stream` its parts as they come."""
+
+    status: int
+    headers: Mapping[str, str]
+    raw: urllib3.BaseHTTPResponse
+
+    @property
+    def data(self) -> bytes:
+        return self.raw.data or b""
+
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+    def parts(self) -> Iterator[bytes]:
+        """The body as it arrives. Raises Unreachable where it is cut off, or silent for longer than the timeout."""
+        import urllib3
+
+        try:
+            while part := self.raw.read1():
+                yield part
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unreachable(f"The stream was cut off: {_cause(error)}.") from error
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def cut(self) -> None:
+        """End a stream that another thread waits in; closing it would wait for what comes next."""
+        with contextlib.suppress(ValueError, RuntimeError):  # it has ended by itself
+            self.raw.shutdown()
+
+
+class Connection:
+    """An API server, asked as the user of the kubeconfig."""
+
+    def __init__(self, access: Access) -> None:
+        from kubernetes.client.rest import RESTClientObject
+
+        self.access = access
+        # The kubernetes package sets up TLS, proxies and client certificates; requests go to its pool of connections.
+        self._pool: urllib3.PoolManager = RESTClientObject(access.configuration).pool_manager
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        stream: bool = False,
+        timeout: float | None = None,
+        raw: bool = False,
+    ) -> Response:
+        """One request to the API server. `timeout` (s) is for each wait, of a stream for each part.
+
+        Raises the ClusterError for a status of 400 and more, unless `raw`: then the caller looks at it.
+        """
+        import urllib3
+
+        url = f"{self.access.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        sent = {
+            "User-Agent": "slipway-launcher",
+            "Accept": "application/json",
+            **self.access.credentials(),
+            **(headers or {}),
+        }
+
+        def send() -> urllib3.BaseHTTPResponse:
+            return self._pool.request(
+                method,
+                url,
+                body=body,
+                headers=sent,
+                preload_content=not stream,
+                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=timeout or _READ_SECONDS),
+                retries=False,
+                redirect=False,
+            )
+
+        try:
+            try:
+                answer = send()
+            except urllib3.exceptions.ProtocolError:
+                # A connection that was idle may be closed by the other side at the moment of use.
+                if method not in ("GET", "DELETE"):
+                    raise
+                answer = send()
+            for _ in range(_BUSY_TRIES):
+                if answer.status != 429:
+                    break
+                # Nothing was done: the server is overloaded, or a kind of objects is new to it. It says when to ask.
+                wait = answer.headers.get("Retry-After", "")
+                answer.close()
+                time.sleep(min(float(wait) if wait.isdigit() else 1.0, _BUSY_SECONDS))
+                answer = send()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
+        if answer.status >= 400 and not raw:
+            with contextlib.closing(answer):
+                data = answer.data or b""
+            raise from_status(answer.status, data, where=self.access.name, method=method, path=path)
+        names = {key.lower(): value for key, value in answer.headers.items()}
+        return Response(answer.status, names, answer)
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        """The same with JSON both ways: the answer's object."""
+        data = None if body is None else json.dumps(body).encode()
+        response = self.request(method, path, query=query, body=data, headers={"Content-Type": content_type})
+        return cast(dict[str, Any], response.json())
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        name, server = self.access.name, self.access.server
+        known = re.search(r"certificate verify failed: ([^(]+)", str(error))
+        if known:
+            return Unreachable(
+                f"{name[:1].upper()}{name[1:]} ({server}) shows a certificate that the kubeconfig does "
+                f"not vouch for: {known[1].strip()}.",
+                "The cluster may have been made anew: get its credentials again. Else somebody is in between.",
+            )
+        return Unreachable(
+            f"The API server of {name} ({server}) does not answer: {_cause(error)}.",
+            "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context.",
+        )
+
+
+def _cause(error: BaseException) -> str:
+    """The plain words of what urllib3 wraps."""
+    inner: BaseException | None = getattr(error, "reason", None) if not isinstance(error, OSError) else error
+    if isinstance(inner, BaseException) and inner is not error:
+        return _cause(inner)
+    kind = type(error).__name__
+    if kind in ("ConnectTimeoutError", "ReadTimeoutError", "TimeoutError"):
+        return "no answer in time"
+    if kind == "NameResolutionError":
+        return "its name cannot be resolved"
+    if kind == "SSLError":
+        return f"its certificate is not accepted ({' '.join(str(error).split())})"
+    text = " ".join(str(error).split())
+    for known in ("Connection refused", "No route to host", "Network is unreachable", "Connection reset by peer"):
+        if known in text:
+            return known[0].lower() + known[1:]
+    return text.rpartition(": ")[2] or kind

@@ -1,0 +1,212 @@
+"""The kubeconfig: which API server is meant, in which namespace, and as whom it is asked.
+
+Files, context and namespace are chosen as kubectl chooses them; no file is ever written. In a pod without a kubeconfig
+it is the pod's own service account.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import LauncherError
+from launcher.k8s.errors import LoginFailed
+
+_NO_KUBECONFIG = (
+    "Set KUBECONFIG to the path of your cluster's kubeconfig, or leave it unset for ~/.kube/config. On GKE: gcloud "
+    "container clusters get-credentials NAME."
+)
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class NoCluster(LauncherError):
+    """There is no kubeconfig, so nothing says which cluster is meant."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A context: its API server, and how to be known there. `configuration` is a kubernetes.client.Configuration.
+
+    `context`, `cluster` and `user` are the kubeconfig's names; `chosen` is whether a context was asked for, which may
+    not be the current one.
+    """
+
+    configuration: Any
+    context: str
+    cluster: str
+    user: str
+    namespace: str
+    chosen: bool = False
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self.configuration.host)
+
+    @property
+    def name(self) -> str:
+        """The cluster in a sentence."""
+        return f"the cluster {self.cluster}" if self.cluster == self.context else f"the context {self.context}"
+
+    def credentials(self) -> dict[str, str]:
+        """The headers by which this user is known; {} where a client certificate does that. Raises LoginFailed."""
+        with _quiet_plugin(self.context):
+            settings = self.configuration.auth_settings()
+        return {entry["key"]: entry["value"] for entry in settings.values() if entry["value"]}
+
+
+def load(context: str | None = None, namespace: str | None = None) -> Access:
+    """What the kubeconfig says of the context. Makes no request.
+
+    Raises NoCluster where there is no kubeconfig, and LauncherError where it has no such context, or cannot be read.
+    """
+    from launcher.k8s import lazy_imports
+
+    if namespace is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
+        raise LauncherError(f'"{namespace}" cannot be a namespace: names are like team-a (a-z, 0-9 and -, at most 63).')
+    lazy_imports.prepare()
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.config.config_exception import ConfigException
+
+    configuration = Configuration()
+    configuration.retries = False
+    configuration.connection_pool_maxsize = 8
+    found = files()
+    if not found:
+        return _in_cluster(configuration, context, namespace)
+    where = os.pathsep.join(map(str, found))
+    try:
+        reader = lazy_imports.kube_config()
+        merger = reader.KubeConfigMerger(where)
+        if "auth-provider" in str(merger.config_files):
+            reader = importlib.import_module("kubernetes.config.kube_config")
+            merger = reader.KubeConfigMerger(where)
+        merged = merger.config
+        # Of several files the first one counts, for kubectl; the package takes the last one's current context.
+        current = [config.get("current-context") for config in merger.config_files.values()]
+        merged.value["current-context"] = next(filter(None, current), "")
+        _check_context(merged.value, context, where)
+        loader = reader.KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
+        with _quiet_plugin(where):
+            loader.load_and_set(configuration)
+        chosen = loader.current_context
+    except ConfigException as error:
+        raise LauncherError(f"The kubeconfig {where} cannot be used: {str(error).rstrip('.')}.") from error
+    except OSError as error:
+        raise LauncherError(f"The kubeconfig {where} cannot be read: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LauncherError(
+            f"{where} has not the form of a kubeconfig ({type(error).__name__}: {error}).",
+            "kubectl config view says more.",
+        ) from error
+    except Exception as error:
+        if type(error).__module__.startswith("yaml"):
+            raise LauncherError(f"The kubeconfig {where} is no YAML: {' '.join(str(error).split())}.") from error
+        raise
+    inside = chosen["context"]
+    if not str(configuration.host).startswith(("https://", "http://")):
+        raise LauncherError(
+            f'The kubeconfig {where} gives "{configuration.host}" as the server of the cluster {inside["cluster"]}; '
+            "it has to be a URL that begins with https://."
+        )
+    return Access(
+        configuration,
+        context=chosen["name"],
+        cluster=str(inside["cluster"]),
+        user=str(inside.get("user") or ""),
+        namespace=namespace or str(inside.get("namespace") or "default"),
+        chosen=context is not None,
+    )
+
+
+def files() -> list[Path]:
+    """The kubeconfig files that there are, as kubectl looks for them: KUBECONFIG, else ~/.kube/config."""
+    named = _given() if os.environ.get("KUBECONFIG") else [Path.home() / ".kube" / "config"]
+    return [file for file in named if file.exists()]
+
+
+def configured() -> bool:
+    """Whether there is a cluster to speak to at all: a kubeconfig, or the service account of a pod."""
+    return bool(files()) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def nowhere() -> str:
+    """What is wrong with KUBECONFIG where no file that it names is there, as the begin of a sentence; else ""."""
+    return f"KUBECONFIG names {os.environ['KUBECONFIG']}, which is not there" if _given() and not files() else ""
+
+
+def _given() -> list[Path]:
+    """What KUBECONFIG names; without /dev/null, by which people say that they want none."""
+    paths = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    return [Path(path).expanduser() for path in paths if path not in ("", os.devnull)]
+
+
+def _in_cluster(configuration: Any, context: str | None, namespace: str | None) -> Access:
+    if context is not None or "KUBERNETES_SERVICE_HOST" not in os.environ:
+        unnamed = "KUBECONFIG names no file" if os.environ.get("KUBECONFIG") else "There is no ~/.kube/config"
+        missing = nowhere() or unnamed
+        raise NoCluster(f"{missing}, so there is no cluster to speak to.", _NO_KUBECONFIG)
+    from kubernetes.config.config_exception import ConfigException
+    from kubernetes.config.incluster_config import load_incluster_config
+
+    try:
+        load_incluster_config(configuration)
+        inside = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    except (ConfigException, OSError) as error:
+        raise LauncherError(f"This pod's service account cannot be used: {error}.") from error
+    return Access(
+        configuration, context="in-cluster", cluster="in-cluster", user="", namespace=namespace or inside or "default"
+    )
+
+
+def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: str) -> None:
+    """Raise LauncherError where the kubeconfig has no such context, or none that is current."""
+    names = [str(entry["name"]) for entry in kubeconfig.get("contexts") or []]
+    if context is None and not kubeconfig.get("current-context"):
+        raise LauncherError(
+            f"{where} names no current context.",
+            "Choose one with --context, or set it: kubectl config use-context NAME.",
+        )
+    context = context or str(kubeconfig["current-context"])
+    if context in names:
+        return
+    from difflib import get_close_matches
+
+    near = get_close_matches(context, names, n=1)
+    guess = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(names) or 'none'}."
+    raise LauncherError(f'{where} has no context "{context}"; {guess}', "kubectl config get-contexts lists them.")
+
+
+@contextlib.contextmanager
+def _quiet_plugin(where: str) -> Iterator[None]:
+    """What a credential plugin (gke-gcloud-auth-plugin) says on failing, as an error; the package only logs it."""
+    import logging
+
+    said: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    root, handler = logging.getLogger(), Collect(logging.ERROR)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+    if said:
+        raise LoginFailed(
+            f"The credential plugin of {where} failed: {_plugin_cause(said[-1])}.",
+            "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login.",
+        )
+
+
+def _plugin_cause(text: str) -> str:
+    missing = re.search(r"No such file or directory: '([^']+)'", text)
+    return f"{missing[1]} is not installed" if missing else " ".join(text.split()).rstrip(".")

@@ -1,0 +1,295 @@
+"""Reading Kueue's objects: which queue a run is in, whose turn it is, what it asks for, what it holds. Pure.
+
+Upstream's rules are those of Kueue 0.19; each function names the part of Kueue that it follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from launcher.k8s.objects import annotation, condition, is_true, name, namespace, quantity, status, uid
+
+Object = Mapping[str, Any]
+FlavorResource = tuple[str, str]
+"""A flavor's name and a resource's: what quota is counted in."""
+Amounts = dict[str, Decimal]
+"""Amounts by resource: chips, cores, bytes."""
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
+_BOOST = "kueue.x-k8s.io/priority-boost"
+
+# Fields that say what the visibility API has; the newest version first.
+VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
+VISIBILITY_VERSIONS = ("v1beta2", "v1beta1")
+
+
+# --- the order of a queue -----------------------------------------------------------------------------------------
+
+
+def priority(workload: Object) -> int:
+    """The priority that Kueue orders by: the Workload's, with the boost of its annotation."""
+    boost = annotation(workload, _BOOST)
+    return int(workload["spec"].get("priority") or 0) + (int(boost) if re.fullmatch(r"-?\d+", boost) else 0)
+
+
+def priority_class(workload: Object) -> str:
+    """The name of the WorkloadPriorityClass (or PriorityClass) that the priority comes from; "" where it has none."""
+    spec = workload["spec"]
+    return str((spec.get("priorityClassRef") or {}).get("name") or spec.get("priorityClassName") or "")
+
+
+def queued_at(workload: Object) -> str:
+    """The time that a Workload is ordered by in its queue, RFC 3339.
+
+    Its creation; but the time of its last eviction, where that was for pods that were not ready in time
+    (waitForPodsReady.requeuingStrategy.timestamp: Eviction, Kueue's default) or for an admission check that failed.
+    A preempted Workload keeps its place.
+    """
+    evicted = condition(workload, "Evicted")
+    if evicted and evicted.get("status") == "True" and evicted.get("reason") in ("PodsReadyTimeout", "AdmissionCheck"):
+        return str(evicted["lastTransitionTime"])
+    return str(workload["metadata"].get("creationTimestamp") or "")
+
+
+def is_queued(workload: Object) -> bool:
+    """Whether Kueue has the Workload in a queue: active, not finished, without quota, not put back for a while."""
+    reserved = condition(workload, "QuotaReserved") or {}
+    return (
+        workload["spec"].get("active") is not False
+        and not is_true(workload, "Finished")
+        and reserved.get("status") != "True"
+        and reserved.get("reason") != "OnHold"
+        and not is_true(workload, "WaitingForReplacementPods")
+        and (condition(workload, "Requeued") or {}).get("status") != "False"
+    )
+
+
+def order_key(workload: Object) -> tuple[int, str, str]:
+    """What Kueue sorts a ClusterQueue by: the higher priority first, then the earlier time, then the uid.
+
+    Kueue puts a Workload that waits for its victims to stop in front of all, which it tells nobody; and in a
+    ClusterQueue with admission fair sharing the LocalQueue that used less goes first (see ordered_by_usage).
+    """
+    return (-priority(workload), queued_at(workload), uid(workload))
+
+
+def queue_positions(workloads: Iterable[Object], local_queues: Iterable[Object]) -> dict[str, int]:
+    """The place of each queued Workload in its ClusterQueue, 1 for the next, by the Workload's uid.
+
+    One pass and one sort, for any number of queues; a Workload whose LocalQueue is not among those given is left out.
+    """
+    targets = {(namespace(queue), name(queue)): cluster_queue_of(queue) for queue in local_queues}
+    lines: defaultdict[str, list[Object]] = defaultdict(list)
+    for workload in workloads:
+        target = targets.get((namespace(workload), local_queue_of(workload)))
+        if target and is_queued(workload):
+            lines[target].append(workload)
+    return {
+        uid(workload): place
+        for line in lines.values()
+        for place, workload in enumerate(sorted(line, key=order_key), start=1)
+    }
+
+
+def ordered_by_usage(cluster_queue: Object) -> bool:
+    """Whether admission fair sharing orders the queue, so that only Kueue knows the order."""
+    mode = (cluster_queue["spec"].get("admissionScope") or {}).get("admissionMode")
+    return bool(mode == "UsageBasedAdmissionFairSharing")
+
+
+def local_queue_of(workload: Object) -> str:
+    return str(workload["spec"].get("queueName") or "")
+
+
+def cluster_queue_of(local_queue: Object) -> str:
+    return str(local_queue["spec"].get("clusterQueue") or "")
+
+
+# --- what a Workload asks for and holds -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PodSet:
+    """A part of a Workload: `count` pods of one template, and what they ask for in all."""
+
+    name: str
+    count: int
+    spec: Object
+    asks: Amounts
+
+
+def pod_sets(workload: Object) -> list[PodSet]:
+    """The pod sets of a Workload, with what Kueue counts for them.
+
+    While a Workload waits, Kueue says so itself (status.resourceRequests, after LimitRanges, overheads and what its
+    configuration leaves out); before that, it is computed from the templates.
+    """
+    said = {entry["name"]: entry.get("resources") or {} for entry in status(workload).get("resourceRequests") or []}
+    sets = []
+    for entry in workload["spec"].get("podSets") or []:
+        spec = (entry.get("template") or {}).get("spec") or {}
+        count = int(entry.get("count", 1))
+        if entry["name"] in said:
+            asks = {resource: quantity(amount) for resource, amount in said[entry["name"]].items()}
+        else:
+            asks = {resource: amount * count for resource, amount in pod_asks(spec).items() if amount}
+        sets.append(PodSet(str(entry["name"]), count, spec, asks))
+    return sets
+
+
+def pod_asks(spec: Object) -> Amounts:
+    """What one pod asks for, as Kubernetes counts it: its containers and sidecars together, or the largest init
+    container if that is more, and the overhead of its runtime class. A limit without a request is the request."""
+    running: Amounts = defaultdict(Decimal)
+    starting: Amounts = {}
+    sidecars: Amounts = defaultdict(Decimal)
+    for container in spec.get("initContainers") or []:
+        asks = _container_asks(container)
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, asks)
+            asks = {}
+        for resource in {*asks, *sidecars}:
+            need = asks.get(resource, Decimal()) + sidecars.get(resource, Decimal())
+            starting[resource] = max(starting.get(resource, Decimal()), need)
+    for container in spec.get("containers") or []:
+        _add(running, _container_asks(container))
+    _add(running, sidecars)
+    total = {key: max(running.get(key, Decimal()), starting.get(key, Decimal())) for key in {*running, *starting}}
+    whole = spec.get("resources") or {}
+    for resource, amount in {**(whole.get("limits") or {}), **(whole.get("requests") or {})}.items():
+        total[resource] = quantity(amount)
+    for resource, amount in (spec.get("overhead") or {}).items():
+        total[resource] = total.get(resource, Decimal()) + quantity(amount)
+    return total
+
+
+def holds(workload: Object) -> dict[FlavorResource, Decimal]:
+    """The quota that a Workload has reserved, by flavor and resource; {} where it has none.
+
+    Pods that have ended are given back before the rest (status.reclaimablePods).
+    """
+    admission = status(workload).get("admission")
+    if not admission or not is_true(workload, "QuotaReserved") or is_true(workload, "Finished"):
+        return {}
+    back = {entry["name"]: int(entry["count"]) for entry in status(workload).get("reclaimablePods") or []}
+    held: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
+    for entry in admission.get("podSetAssignments") or []:
+        count = int(entry.get("count", 1)) or 1
+        share = Decimal(max(0, count - back.get(entry["name"], 0))) / count
+        for resource, amount in (entry.get("resourceUsage") or {}).items():
+            flavor = (entry.get("flavors") or {}).get(resource)
+            if flavor is not None:
+                held[flavor, resource] += quantity(amount) * share
+    return dict(held)
+
+
+def reserved_in(workload: Object) -> str:
+    """The ClusterQueue whose quota the Workload has; "" where it has none."""
+    return str((status(workload).get("admission") or {}).get("clusterQueue") or "")
+
+
+def reserved_since(workload: Object) -> str:
+    """When the Workload got its quota, RFC 3339."""
+    return str((condition(workload, "QuotaReserved") or {}).get("lastTransitionTime") or "")
+
+
+def owner_of(workload: Object) -> str:
+    """The name of the run that a Workload stands for."""
+    for owner in workload["metadata"].get("ownerReferences") or []:
+        if owner.get("controller"):
+            return str(owner["name"])
+    return name(workload)
+
+
+def _container_asks(container: Object) -> Amounts:
+    resources = container.get("resources") or {}
+    both = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {resource: quantity(amount) for resource, amount in both.items()}
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for resource, amount in more.items():
+        total[resource] += amount
+
+
+# --- which flavors take a pod -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why a flavor does not take a pod: a label that differs (`key`, what the pod `wants`, what the flavor `has`),
+    or a `taint` that the pod does not tolerate."""
+
+    flavor: str
+    key: str = ""
+    wants: str = ""
+    has: str = ""
+    taint: str = ""
+
+
+def mismatch(flavor: Object, spec: Object) -> Mismatch | None:
+    """Why Kueue will not give a pod this flavor, or None where it will.
+
+    Only the keys that the flavor itself names count: another label of the pod's selector is the scheduler's matter.
+    """
+    own = flavor["spec"]
+    tolerations = [*(spec.get("tolerations") or []), *(own.get("tolerations") or [])]
+    for taint in own.get("nodeTaints") or []:
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in tolerations):
+            return Mismatch(name(flavor), taint=taint_text(taint))
+    labels = own.get("nodeLabels") or {}
+    for key, wants in (spec.get("nodeSelector") or {}).items():
+        if key in labels and labels[key] != wants:
+            return Mismatch(name(flavor), key, str(wants), str(labels[key]))
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    worst = None
+    for term in required.get("nodeSelectorTerms") or []:
+        about = [entry for entry in term.get("matchExpressions") or [] if entry.get("key") in labels]
+        failing = next((entry for entry in about if not _matches(entry, labels)), None)
+        if failing is None:  # the terms are alternatives, and one that says nothing of this flavor's keys fits
+            return None
+        wants = f"{failing.get('operator')} {', '.join(failing.get('values') or [])}".strip()
+        worst = Mismatch(name(flavor), str(failing["key"]), wants, str(labels[failing["key"]]))
+    return worst
+
+
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """Kubernetes' rule: an empty effect or key is any, and Exists takes any value."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def taint_text(taint: Object) -> str:
+    """A taint as kubectl writes it: key=value:effect."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def _matches(expression: Object, labels: Mapping[str, str]) -> bool:
+    has, values = labels[expression["key"]], expression.get("values") or []
+    match expression.get("operator"):
+        case "In":
+            return has in values
+        case "NotIn":
+            return has not in values
+        case "Exists":
+            return True
+        case "DoesNotExist":
+            return False
+        case "Gt" | "Lt" as operator if values and has.lstrip("-").isdigit():
+            return int(has) > int(values[0]) if operator == "Gt" else int(has) < int(values[0])
+    return False

@@ -1,0 +1,138 @@
+"""RBAC: which permissions the launcher's verbs need, and Roles that grant them, as YAML."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_RAY, _JOB_SET, _KUEUE, _VISIBILITY = "ray.io", "jobset.x-k8s.io", "kueue.x-k8s.io", "visibility.kueue.x-k8s.io"
+_SEEING = ("get", "list")
+
+
+class Right(NamedTuple):
+    """A verb of Kubernetes on a resource, with its subresource after a slash."""
+
+    verb: str
+    resource: str
+    group: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}" + (f" of {self.group}" if self.group else "")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What some verbs of the launcher need in the namespace. `everyday`: a member of a team is stuck without it."""
+
+    verbs: str
+    rights: tuple[Right, ...]
+    without: str
+    everyday: bool = True
+
+
+def _each(verbs: str, resources: str, group: str = "") -> tuple[Right, ...]:
+    return tuple(Right(verb, resource, group) for resource in resources.split() for verb in verbs.split())
+
+
+NEEDS = (
+    Need(
+        "submit",
+        (*_each("get list create patch", "rayjobs", _RAY), *_each("get list create patch", "jobsets", _JOB_SET)),
+        "no run can be made here",
+    ),
+    Need(
+        "list, status, wait",
+        (
+            *_each("get list", "rayjobs", _RAY),
+            *_each("get list", "jobsets", _JOB_SET),
+            *_each("get list", "workloads", _KUEUE),
+            *_each("get list", "pods"),
+        ),
+        "runs cannot be seen or followed",
+    ),
+    Need("logs", (*_each("list", "pods"), *_each("get", "pods/log")), "what runs print cannot be read"),
+    Need(
+        "explain",
+        (
+            *_each("get list", "workloads localqueues", _KUEUE),
+            *_each("list", "events pods resourcequotas"),
+            *_each("get", "localqueues/pendingworkloads", _VISIBILITY),
+        ),
+        "why a run waits is told in part only",
+        everyday=False,
+    ),
+    Need(
+        "cancel",
+        (
+            *_each("patch", "rayjobs", _RAY),
+            *_each("patch", "jobsets", _JOB_SET),
+            *_each("patch", "workloads", _KUEUE),
+        ),
+        "a run cannot be stopped",
+    ),
+    Need(
+        "delete",
+        (*_each("delete", "rayjobs", _RAY), *_each("delete", "jobsets", _JOB_SET)),
+        "a run's record cannot be removed",
+    ),
+)
+# For everybody a choice, of which none is a fault.
+INSTALL = Need(
+    "install ray-cluster",
+    (
+        *_each("get list create update delete", "secrets"),
+        *_each("create patch delete", "rayclusters", _RAY),
+    ),
+    "a standing Ray cluster is for others to install",
+    everyday=False,
+)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What this user may do in the namespace: `all_of` with no name given, `by_name` of some objects only.
+    `queues`: whether it may create ClusterQueues."""
+
+    all_of: frozenset[Right]
+    by_name: Mapping[Right, tuple[str, ...]]
+    queues: bool
+
+    def missing(self, rights: Iterable[Right]) -> list[Right]:
+        return [right for right in rights if right not in self.all_of]
+
+
+def role_around(right: Right, namespace: str) -> str:
+    """A Role with all that a member needs who wants to use this right: to see runs, or to make and change them, too;
+    "" where it is none of a member's rights in the namespace."""
+    all_of = [each for need in NEEDS for each in need.rights]
+    seeing = [each for each in all_of if each.verb in _SEEING]
+    if right in seeing:
+        return role(seeing, namespace, "slipway-runs-read")
+    return role(all_of, namespace) if right in all_of else ""
+
+
+def role(rights: Iterable[Right], namespace: str, called: str = "") -> str:
+    """A Role (a ClusterRole without a namespace) with these rights, as YAML ready for kubectl."""
+    verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for right in dict.fromkeys(rights):
+        verbs[right.group, right.resource].append(right.verb)
+    rules: defaultdict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (group, resource), some in verbs.items():
+        rules[group, tuple(some)].append(resource)
+    lines = [
+        "apiVersion: rbac.authorization.k8s.io/v1",
+        f"kind: {'Role' if namespace else 'ClusterRole'}",
+        "metadata:",
+        f"  name: {called or ('slipway-runs' if namespace else 'slipway-queues')}",
+        *([f"  namespace: {namespace}"] if namespace else []),
+        "rules:",
+    ]
+    for (group, some_verbs), resources in rules.items():
+        lines += [
+            f'  - apiGroups: ["{group}"]',
+            f"    resources: [{', '.join(resources)}]",
+            f"    verbs: [{', '.join(some_verbs)}]",
+        ]
+    return "\n".join(lines)

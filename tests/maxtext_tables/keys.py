@@ -1,0 +1,122 @@
+"""`python -m tests.maxtext_tables.keys` writes launcher/config/maxtext/keys.json: the keys of the installed MaxText.
+
+It writes launcher/config/maxtext/models.json too, with the models' sizes: tests/maxtext_tables/models.py.
+
+The launcher checks `train:` against that file, so that a typing error costs a fifth of a second and not the half
+minute that importing MaxText takes. A test makes the table anew and fails where it differs from the file.
+
+MaxText takes what its pydantic config (maxtext.configs.types.MaxTextConfig) has as a field. For each key the file
+holds the kinds of value (int, float, bool, str, list, map, null, any), the values of an enum, and the bounds of a
+number: ge, gt, le, lt.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+import json
+import os
+import sys
+import types
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainer.startup import defer_unused_imports
+
+TABLE = Path(__file__).resolve().parents[2] / "launcher" / "config" / "maxtext" / "keys.json"
+
+_BOUNDS = ("ge", "gt", "le", "lt")
+# MaxText makes a list of one from text for these (pyconfig._prepare_for_pydantic).
+_LISTS_FROM_TEXT = ("adamw_mask", "eval_data_columns", "train_data_columns", "trainable_parameters_mask")
+
+
+def key_table() -> dict[str, Any]:
+    """The table as JSON data: {"maxtext": version, "keys": {key: {"types": […], "values": […]}}, "models": […]}."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    defer_unused_imports()
+    from maxtext.configs import types as config
+
+    # MaxText lets the fields of its nested models (lora, dpo) pass its first check of names at the top level, too,
+    # but its config then refuses them there: they are keys of the maps `lora` and `dpo` only.
+    fields = config.MaxTextConfig.model_fields
+    keys = {name: describe(field.annotation, field.metadata) for name, field in sorted(fields.items())}
+    for name in _LISTS_FROM_TEXT:
+        keys[name]["types"] = sorted({*keys[name]["types"], "str"})
+    # A name is a model only if the wheel carries its architecture; without, MaxText trains its default one.
+    shipped = {path.stem for path in (Path(config.__file__).parent / "models").glob("*.yml")}
+    models = [name for name in keys["model_name"].pop("values") if name.replace("-Instruct", "") in shipped]
+    return {
+        "maxtext": importlib.metadata.version("maxtext"),
+        "keys": keys,
+        "models": sorted(models),
+    }
+
+
+def describe(annotation: Any, metadata: Iterable[Any] = ()) -> dict[str, Any]:
+    """The kinds of value that a field takes, from its annotation; `values` where it is an enum or a Literal."""
+    kinds: set[str] = set()
+    values: list[Any] = []
+    bounds: dict[str, Any] = {}
+
+    def bound(constraints: Iterable[Any]) -> None:
+        for constraint in constraints:
+            bounds.update({name: getattr(constraint, name) for name in _BOUNDS if hasattr(constraint, name)})
+
+    def add(kind: Any) -> None:
+        origin = typing.get_origin(kind)
+        if origin is typing.Annotated:
+            add(typing.get_args(kind)[0])
+            bound(typing.get_args(kind)[1:])
+        elif origin in (typing.Union, types.UnionType):
+            for member in typing.get_args(kind):
+                add(member)
+        elif origin is typing.Literal:
+            values.extend(typing.get_args(kind))
+        elif isinstance(kind, type) and issubclass(kind, enum.Enum):
+            values.extend(member.value for member in kind)
+        else:
+            kinds.add(_kind(origin or kind))
+
+    add(annotation)
+    bound(metadata)
+    kinds |= {_kind(type(value)) for value in values}
+    described: dict[str, Any] = {"types": sorted(kinds)}
+    if values:
+        described["values"] = [value for value in values if value is not None]
+    return described | bounds
+
+
+def _kind(kind: Any) -> str:
+    if kind is Any:
+        return "any"
+    if kind is types.NoneType:
+        return "null"
+    kinds: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (float,), "str": (str,)}
+    for name, classes in (kinds | {"list": (list, tuple)}).items():
+        if issubclass(kind, classes):
+            return name
+    return "map"  # dict and nested models
+
+
+def as_text(table: dict[str, Any]) -> str:
+    """One line a key: compact, and a new MaxText shows as a readable diff."""
+    keys = ",\n".join(f"{json.dumps(key)}:{_compact(value)}" for key, value in table["keys"].items())
+    head, models = json.dumps(table["maxtext"]), _compact(table["models"])
+    return f'{{"maxtext":{head},\n"models":{models},\n"keys":{{\n{keys}\n}}}}\n'
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    from tests.maxtext_tables import models as model_table
+
+    keys = key_table()
+    TABLE.write_text(as_text(keys), encoding="utf-8")
+    print(f"Wrote {TABLE}; tracing each model takes some minutes.", file=sys.stderr)
+    models = model_table.model_table(keys["models"])
+    model_table.TABLE.write_text(model_table.as_text(models), encoding="utf-8")
+    print(f"Wrote {model_table.TABLE}.", file=sys.stderr)

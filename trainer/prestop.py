@@ -1,0 +1,208 @@
+"""What a pod of a Ray cluster does when it is told to end: `python -m trainer.prestop --seconds N`, its preStop hook.
+
+A worker's pod tells Ray that its node goes, upon which Ray Train tells all workers of the run: they agree on a step,
+write a checkpoint at it, and end; nobody counts it as a failure. `--head`: the head's pod, where the whole run ends at
+once, tells each driver (SIGUSR1, to trainer/supervisor.py), which has the workers do the same. Either stays until what
+is to end has ended, for at most N seconds less those that Ray needs to end in; the checkpoint that cannot be written in
+that time is not missed: the last whole one counts.
+
+Only the standard library is imported: a spot machine is gone 15 seconds after it was told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_SECONDS_FOR_RAY = 3
+# Ray Train asks once a second who goes (trainer/ray_driver.py), and workers look a moment later.
+_SECONDS_TO_BE_SEEN = 3
+_SECONDS_TO_DRAIN = 15
+_SECONDS_TO_ANSWER = 1
+_PAUSE = 0.1
+# Ray writes an actor's class into the title of its process.
+_TRAINING, _COMMAND = "ray::RayTrainWorker", "ray::_Host"
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    command: tuple[str, ...]
+
+    def above(self, those: dict[int, Process]) -> Iterator[Process]:
+        """The processes that it descends from."""
+        process = those.get(self.parent)
+        while process is not None:
+            yield process
+            process = those.get(process.parent)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m trainer.prestop", description="Let what trains here end well.")
+    parser.add_argument("--seconds", type=float, required=True, help="how long the pod is left alone from now on")
+    parser.add_argument("--head", action="store_true", help="this is the head's pod: tell the drivers")
+    parser.add_argument("--node-id", default="", help="Ray's id of the node, where a machine has several")
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    deadline = began + max(1.0, arguments.seconds - _SECONDS_FOR_RAY)
+    node = arguments.node_id or _own_node()
+    if not node:
+        return 0  # Ray has ended already, or never came up
+    if arguments.head:
+        _tell_drivers(node)
+        _wait(deadline, lambda: not _drivers(node))
+        return 0
+    with _drain(node, arguments.seconds) as drain:
+
+        def training() -> bool:
+            return bool(_actors(node, _TRAINING, _COMMAND))
+
+        def drained() -> bool:
+            return drain.poll() is not None or not (training() or _answers(head))
+
+        # Where the whole cluster goes, Ray may not be reached any more; the head's pod has told the workers then. At
+        # the end of a run there is nobody left to tell.
+        head = _head_of(node)
+        _wait(min(deadline, began + _SECONDS_TO_DRAIN), drained)
+        _wait(min(deadline, time.monotonic() + _SECONDS_TO_BE_SEEN), lambda: not training())
+        _tell_programs(node)
+        _wait(deadline, lambda: not training())
+        return drain.poll() or 0
+
+
+def _wait(deadline: float, over: Callable[[], bool]) -> None:
+    while not over() and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+
+
+# --- a worker's pod -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _drain(node: str, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+    """Ray's command by which it is told that the node goes; ended at the end, should it not have."""
+    command = [
+        *("ray", "drain-node", "--node-id", node),
+        *("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "The pod was told to end."),
+        *("--deadline-remaining-seconds", str(int(seconds))),
+    ]
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _own_node() -> str:
+    """The id of the Ray node that this pod is, from the command line of its raylet; "" without one."""
+    return next((_node_of(process) for process in _processes().values() if _node_of(process)), "")
+
+
+def _node_of(raylet: Process) -> str:
+    if not raylet.command or not raylet.command[0].endswith("raylet"):
+        return ""
+    return next((word.removeprefix("--node_id=") for word in raylet.command if word.startswith("--node_id=")), "")
+
+
+def _head_of(node: str) -> tuple[str, int] | None:
+    """Where the node's raylet reaches Ray's control plane."""
+    option = "--gcs-address="
+    for process in _processes().values():
+        if _node_of(process) == node:
+            for word in process.command:
+                host, _, port = word.removeprefix(option).rpartition(":")
+                if word.startswith(option) and port.isdigit():
+                    return host.strip("[]"), int(port)
+    return None
+
+
+def _answers(head: tuple[str, int] | None) -> bool:
+    """Whether something listens there; True where the address is not known."""
+    if head is None:
+        return True
+    with contextlib.suppress(OSError), socket.create_connection(head, timeout=_SECONDS_TO_ANSWER):
+        return True
+    return False
+
+
+def _actors(node: str, *titles: str) -> list[Process]:
+    """The processes of the node's raylet that have one of these titles."""
+    return [process for process in _of_node(node, _processes()) if process.command[0].startswith(titles)]
+
+
+def _of_node(node: str, those: dict[int, Process]) -> Iterator[Process]:
+    """Those that the node's raylet has started, directly or not."""
+    for process in those.values():
+        if any(_node_of(above) == node for above in process.above(those)):
+            yield process
+
+
+def _tell_programs(node: str) -> None:
+    """SIGTERM for the user's own programs (run.command), as in a pod without Ray."""
+    hosts = {process.pid for process in _actors(node, _COMMAND)}
+    for process in _processes().values():
+        if process.parent in hosts:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+
+
+# --- the head's pod -----------------------------------------------------------------------------------------------
+
+
+def _is_trainer(process: Process) -> bool:
+    words = process.command
+    return any(words[at : at + 2] == ("-m", "trainer") for at in range(len(words)))
+
+
+def _drivers(node: str) -> list[Process]:
+    """The drivers: each is a fork of its supervisor, and so has the same command line."""
+    those = _processes()
+    return [
+        process
+        for process in _of_node(node, those)
+        if _is_trainer(process) and (above := those.get(process.parent)) and above.command == process.command
+    ]
+
+
+def _tell_drivers(node: str) -> None:
+    for supervisor in {process.parent for process in _drivers(node)}:
+        if _catches(supervisor, signal.SIGUSR1):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(supervisor, signal.SIGUSR1)
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler for the signal, which would end it otherwise."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def _processes() -> dict[int, Process]:
+    """Every process of this pod (or machine), by its id; those that have ended and were not collected are none."""
+    found = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                words = Path(entry.path, "cmdline").read_bytes().rstrip(b"\0").decode(errors="replace").split("\0")
+                # "pid (name) state ppid …"; the name may hold anything, brackets too.
+                stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                if stat[0] not in "ZX":
+                    found[int(entry.name)] = Process(int(entry.name), int(stat[1]), tuple(words))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
