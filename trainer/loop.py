@@ -14,7 +14,7 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from trainer import data, startup, storage
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
-from trainer.stop_signal import LocalNotice, Watch, watching
+from trainer.stop_signal import LocalNotice, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
 
 
@@ -102,7 +102,7 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
         goodput.record_goodput(recorder, goodput.RECORD_JOB_START_TIME)
         train_func = maxtext_train.get_train_func(maxtext_config, recorder, maxtext_argv(config))
         try:
-            with goodput.maybe_monitor_goodput(maxtext_config), watching(watch, lambda: hooks.stepped):
+            with goodput.maybe_monitor_goodput(maxtext_config), watching(watch, lambda: hooks.stepped, hooks.stop):
                 train_func()
         except SystemExit as stop:
             if not math.isfinite(hooks.loss):
@@ -198,6 +198,7 @@ class _Hooks:
         self.stepped = False
         self.target_reached = False
         self.preempted = False
+        self.stop: Callable[[], bool] = stop_all_hosts
         self._logger: Any = None
         self._last_loss: Any = None
         # A checkpoint that MaxText wanted to write before it handed over the step's metrics.
@@ -207,6 +208,7 @@ class _Hooks:
     @contextlib.contextmanager
     def installed(self, maxtext_train: Any) -> Iterator[None]:
         """Replace the seams for as long as the context lasts; what was there before is called from the new."""
+        import jax
         from jax._src import distributed
         from maxtext.common import checkpointing, data_loader, metric_logger
         from maxtext.input_pipeline import grain_data_processing
@@ -220,9 +222,11 @@ class _Hooks:
             self._iteration = replace(maxtext_train, "training_loop_iteration", self._iterate)
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
-            if distributed.global_state.client is None:
+            if jax.process_count() == 1:
                 alone = LocalNotice()
-                stack.enter_context(alone.listening())
+                self.stop = alone.give
+                if distributed.global_state.client is None:  # else JAX has taken SIGTERM
+                    stack.enter_context(alone.listening())
                 replace(checkpointing, "reached_preemption", alone.reached)
             self._told_to_stop = checkpointing.reached_preemption
             self._wait = checkpointing.wait_until_finished

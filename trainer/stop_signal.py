@@ -1,8 +1,9 @@
 """The word that a training is to stop, on its way from whoever gives it to the training loop.
 
 It comes as a signal to the driver (SIGTERM, Ctrl-C, SIGUSR1 from the head's pod), or as Ray's that a node of the run
-goes. The loop hears of it as JAX does: by SIGTERM to the first host's process, after which all hosts agree on a step,
-write a checkpoint at it, and end. Without jax.distributed, which a single host has no need of, there is LocalNotice.
+goes. Several hosts stop as JAX has them stop: SIGTERM to the first host's process, after which all hosts agree on a
+step, write a checkpoint at it, and end. A single host has nobody to agree with, so it uses LocalNotice: JAX's agreement
+once failed there without a message, and the run trained on until it was killed.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Notice:
 
 
 @contextlib.contextmanager
-def watching(watch: Watch | None, stepped: Callable[[], bool]) -> Iterator[None]:
-    """While the loop runs, look now and then whether it is to stop, and pass that on to JAX.
+def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[], bool]) -> Iterator[None]:
+    """While the loop runs, look now and then whether it is to stop, and call `stop` until it returns True.
 
     `stepped`: whether the loop has finished a step, so that there is something to save.
     """
@@ -79,9 +80,8 @@ def watching(watch: Watch | None, stepped: Callable[[], bool]) -> Iterator[None]
                 if not stepping and stepped():
                     watch.stepping()
                     stepping = True
-                if not told and watch.told() and _jax_listens():
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    told = True
+                if not told and watch.told():
+                    told = stop()
 
     thread = threading.Thread(target=look, name="notice", daemon=True)
     thread.start()
@@ -106,6 +106,14 @@ def end_while_there_is_nothing_to_save(code: int) -> None:
     signal.signal(signal.SIGTERM, end)
 
 
+def stop_all_hosts() -> bool:
+    """Have JAX stop all hosts after the same step; False while JAX does not yet listen."""
+    if not _jax_listens():
+        return False
+    os.kill(os.getpid(), signal.SIGTERM)
+    return True
+
+
 def _jax_listens() -> bool:
     """Whether JAX has taken SIGTERM, which would end this process otherwise."""
     from jax._src import distributed
@@ -114,7 +122,7 @@ def _jax_listens() -> bool:
 
 
 class LocalNotice:
-    """Of a process that trains by itself: what JAX's service for several is otherwise."""
+    """The stop notice of a single host, in place of JAX's service for several."""
 
     def __init__(self) -> None:
         self._given = False
@@ -129,6 +137,11 @@ class LocalNotice:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def give(self) -> bool:
+        """Stop after the current step."""
+        self._given = True
+        return True
 
     def reached(self, _manager: Any, step: int) -> bool:
         """In place of MaxText's question whether to stop after `step`, which it asks several times a step."""

@@ -205,7 +205,7 @@ def test_a_check_imports_nothing_heavy(tmp_path: Path) -> None:
     file.write_text("run: {nmae: x}\ntrain: {stps: 1}\n")
     program = f"""
 import sys
-from launcher import plan; from launcher.config.values import files as values
+from launcher.config import plan; from launcher.config.values import files as values
 assert len(plan.check_launch(values.load([{str(file)!r}]), values.chart_defaults("run"))) >= 2
 print([name for name in ("jsonschema", "kubernetes", "pydantic", "ray", "jax", "click", "rich") if name in sys.modules])
 """

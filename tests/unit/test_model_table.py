@@ -73,7 +73,7 @@ BLOCKS: list[dict[str, Any]] = [
 
 _PROGRAM = '''
 import json, sys
-from trainer import model_table
+from tests.maxtext_tables import models as model_table
 from trainer.startup import defer_unused_imports
 
 defer_unused_imports()

@@ -18,8 +18,8 @@ from trainer.prestop import _catches
 
 FIRST_PROCESS = """
 import time
-from trainer import notice
-notice.end_while_there_is_nothing_to_save(3)
+from trainer import stop_signal
+stop_signal.end_while_there_is_nothing_to_save(3)
 time.sleep(60)
 """
 
@@ -66,7 +66,7 @@ def test_a_word_is_heard_though_asking_for_it_fails_once(monkeypatch: pytest.Mon
     monkeypatch.setattr(stop_signal, "_jax_listens", lambda: True)  # JAX takes SIGTERM in a training alone
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
-        with stop_signal.watching(Busy(), lambda: False):
+        with stop_signal.watching(Busy(), lambda: False, stop_signal.stop_all_hosts):
             deadline = time.monotonic() + 10
             while not heard and time.monotonic() < deadline:
                 time.sleep(0.05)

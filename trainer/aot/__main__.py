@@ -36,6 +36,8 @@ _HERE = {
     "JAX_PLATFORMS": "cpu",
     # There are no chips to ask about, and no metadata server.
     "TPU_SKIP_MDS_QUERY": "1",
+    # Else libtpu writes into a folder of the machine that Ray shows in the log of every run on it.
+    "TPU_LOG_DIR": "disabled",
     "TPU_ACCELERATOR_TYPE": "v6e-1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     # The lock keeps two processes from one chip; two compiles do not disturb each other.

@@ -44,7 +44,8 @@ def blocks(case: Case) -> Iterator[Problem]:
     if length % (shards * splash_attention.LANES):
         message = (
             f"train.max_target_length: {kernel} takes {tokens} in blocks of a multiple of "
-            f"{splash_attention.LANES} alone; use {nearest or f'a multiple of {shards * splash_attention.LANES}'}, or set train.attention: dot_product."
+            f"{splash_attention.LANES} alone; use {nearest or f'a multiple of {shards * splash_attention.LANES}'}, "
+            "or set train.attention: dot_product."
         )
         yield from case.across("attention", ("train", "max_target_length"), message, *others)
         return
