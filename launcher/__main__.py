@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from launcher.errors import Detached, ExitCode, LauncherError
 
 # The user's machine says no, to whatever piece of our code.
-_NO_BUGS = (
+_USER_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
     *(errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENFILE),
 )
@@ -33,9 +33,9 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except OSError as error:
-        return _refused(error)
+        return _os_error(error)
     except Exception:
-        return _bug()
+        return _internal_error()
     return code
 
 
@@ -61,26 +61,26 @@ def _invoke(arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.Abort as abort:
         # click's word for Ctrl-C, and for an end of input where a question was asked.
-        return ExitCode.INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else ExitCode.MENDABLE
+        return ExitCode.INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else ExitCode.FAILURE
     return code if isinstance(code, int) else ExitCode.DONE
 
 
-def _refused(error: OSError) -> int:
+def _os_error(error: OSError) -> int:
     """What the system refused and nobody turned into a sentence: most often, writing our own output."""
     if error.errno == errno.EPIPE:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.MENDABLE
+        return ExitCode.FAILURE
     if error.errno == errno.ENOSPC and error.filename is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _say(f"Error: The output cannot be written: {error.strerror}.")
-        return ExitCode.MENDABLE
-    if error.errno in _NO_BUGS and error.filename is not None:
+        return ExitCode.FAILURE
+    if error.errno in _USER_ERRNOS and error.filename is not None:
         _say(f"Error: {error.filename}: {error.strerror}.")
-        return ExitCode.MENDABLE
-    return _bug()
+        return ExitCode.FAILURE
+    return _internal_error()
 
 
-def _bug() -> int:
+def _internal_error() -> int:
     import traceback
 
     traceback.print_exc()

@@ -9,7 +9,7 @@ class ExitCode(IntEnum):
     """What the command ends with; part of its contract."""
 
     DONE = 0
-    MENDABLE = 1  # the run failed, or something the user can mend
+    FAILURE = 1  # the run failed, or something the user can mend
     USAGE = 2
     BUG = 3
     TIMEOUT = 124  # `wait` ran out of time
@@ -23,7 +23,7 @@ class LauncherError(Exception):
     `hint` says what to do, where the message does not say it already.
     """
 
-    exit_code = ExitCode.MENDABLE
+    exit_code = ExitCode.FAILURE
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from tests import compiled_programs, coverage_by_package, tiers
 from tests.tools import tool
-from tests.trainer.runs import Lab
+from tests.trainer.runs import TrainingHarness
 
 # Whoever runs the tests may have a kubeconfig, and must not find runs of theirs in a real cluster.
 if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
@@ -80,7 +80,7 @@ def helm4() -> Path:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingHarness]:
     """A folder for runs, and a tokenizer of 512 pieces made from the standard library's own text."""
     import sentencepiece
 
@@ -101,4 +101,4 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     runs = root / "runs"
     runs.mkdir()
     with compiled_programs.kept(runs):
-        yield Lab(runs, root / "tokenizer.model")
+        yield TrainingHarness(runs, root / "tokenizer.model")

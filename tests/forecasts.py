@@ -80,7 +80,7 @@ def program(
     }
 
 
-def stand_in(body: str) -> Callable[[Path, Path], Sequence[str]]:
+def fake_compiler(body: str) -> Callable[[Path, Path], Sequence[str]]:
     """A child that runs `body` with config and out in its hands, instead of the compile; prints what the seam says."""
     start = "import json, os, pathlib, sys, time; config, out = map(pathlib.Path, sys.argv[1:3])\n"
     start += "def say(**line): print(json.dumps(line), flush=True)\n"

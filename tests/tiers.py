@@ -43,7 +43,7 @@ TIERS = (
     Tier(
         "pages",
         "the commands that pages and the notebook show, run as shown",
-        r"tests/(docs/test_here|cluster/test_pages|test_notebook)\.py",
+        r"tests/(docs/test_local_pages|cluster/test_pages|test_notebook)\.py",
         group="cluster",
     ),
     Tier(
@@ -77,8 +77,8 @@ SMOKE = frozenset(
         "tests/cluster/test_explain.py::test_text_is_a_sentence_evidence_and_what_would_help",
         "tests/cluster/test_cancel.py::test_a_cancelled_run_holds_nothing_and_can_go_on[running]",
         "tests/cluster/test_install.py::test_queues_that_work_and_queues_that_do_not",
-        "tests/docs/test_here.py::test_the_first_screen_shows_the_two_commands",
-        "tests/docs/test_here.py::test_make_test_is_this_very_suite",
+        "tests/docs/test_local_pages.py::test_the_first_screen_shows_the_two_commands",
+        "tests/docs/test_local_pages.py::test_make_test_is_this_very_suite",
     }
 )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainer import command, stop_signal, storage, supervisor
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
-from trainer.errors import PASSING, ConfigError, GaveUp
+from trainer.errors import PASSING, ConfigError, RestartsExhausted
 from trainer.metrics import event_line, now, print_event, write_event
 
 _TOLD_TO_END = 3
@@ -43,7 +43,7 @@ def main() -> int:
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
         if arguments.no_ray and not arguments.check:
-            stop_signal.end_while_there_is_nothing_to_save(_TOLD_TO_END)
+            stop_signal.exit_on_sigterm_until_training(_TOLD_TO_END)
         summary = check(config)
         if arguments.check:
             print(json.dumps(summary))  # noqa: T201 - data for whoever called
@@ -52,7 +52,7 @@ def main() -> int:
     except ConfigError as error:
         _report(None if arguments.check else config, str(error))
         code = 2
-    except GaveUp as error:
+    except RestartsExhausted as error:
         traceback.print_exc()
         _report(config, str(error))
         code = supervisor.GAVE_UP if supervised else 1
@@ -76,7 +76,7 @@ def _run_command(config: RunConfig, *, ray: bool) -> int:
         if not ray:
             command.replace_process(config)
         command.run(config)
-    except (ConfigError, GaveUp):
+    except (ConfigError, RestartsExhausted):
         raise
     except Exception as error:
         traceback.print_exc()
@@ -107,7 +107,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
             loop.set_environment(config)
             distributed.initialize(config)
             loop.train(config)
-    except (ConfigError, GaveUp):
+    except (ConfigError, RestartsExhausted):
         raise
     except loop.PreemptedError as error:
         _report(config, str(error))
@@ -157,7 +157,7 @@ def _report(config: RunConfig | None, sentence: str) -> None:
             write_event(config.folder, "error", message=sentence)
     elif config is not None:
         print_event(event_line("error", message=sentence))
-    if given := os.environ.get("SLIPWAY_LAST_WORD"):
+    if given := os.environ.get("SLIPWAY_EXIT_MESSAGE_FD"):
         # To a local run's supervisor, whose disk may be what is full.
         with contextlib.suppress(OSError, ValueError):
             os.write(int(given), sentence.encode())

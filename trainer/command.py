@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.config import RunConfig
-from trainer.errors import PASSING, ConfigError, GaveUp
+from trainer.errors import PASSING, ConfigError, RestartsExhausted
 from trainer.metrics import event_line, print_event
 from trainer.ray_driver import describe, prepare_environment
 
@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 # Ray sets these in its actors, for tasks of its own.
 _RAYS_OWN = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT"}
 SECONDS_BETWEEN_WORDS = 60
-_SECONDS_FOR_LAST_WORDS = 1
+_LOG_DRAIN_SECONDS = 1
 
 
 def replace_process(config: RunConfig) -> None:
@@ -64,9 +64,9 @@ def run(config: RunConfig) -> None:
                 if failure is None:
                     return
                 if pod.goes:
-                    raise GaveUp(f"{failure} The head's pod was told to end.")
+                    raise RestartsExhausted(f"{failure} The head's pod was told to end.")
                 if counts and left == 0:
-                    raise GaveUp(failure)
+                    raise RestartsExhausted(failure)
                 left -= counts
                 print_event(event_line("worker_failed", message=failure))
                 print(f"{failure} It starts again; {left} restarts are left.", flush=True)  # noqa: T201 - the run's log
@@ -264,7 +264,7 @@ def _lines(process: subprocess.Popen[bytes], pipe: int) -> Iterator[str]:
     deadline: float | None = None
     while deadline is None or time.monotonic() < deadline:
         if deadline is None and process.poll() is not None:
-            deadline = time.monotonic() + _SECONDS_FOR_LAST_WORDS
+            deadline = time.monotonic() + _LOG_DRAIN_SECONDS
         if not poll.poll(200):
             continue
         said = os.read(pipe, 1 << 16)

@@ -19,7 +19,7 @@ class ConfigError(Exception):
     """
 
 
-class GaveUp(Exception):
+class RestartsExhausted(Exception):
     """The run failed more often than run.maxRestarts allows; its text is a sentence. Exit code 1, and no restart."""
 
 

@@ -22,7 +22,7 @@ from trainer import data, startup, storage
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
-from trainer.stop_signal import LocalNotice, Watch, stop_all_hosts, watching
+from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
 
 
@@ -223,7 +223,7 @@ class _Hooks:
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
             if jax.process_count() == 1:
-                alone = LocalNotice()
+                alone = LocalStopSignal()
                 self.stop = alone.give
                 if distributed.global_state.client is None:  # else JAX has taken SIGTERM
                     stack.enter_context(alone.listening())

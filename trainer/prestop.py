@@ -59,7 +59,7 @@ def main() -> int:
     if not node:
         return 0  # Ray has ended already, or never came up
     if arguments.head:
-        _tell_drivers(node)
+        _signal_drivers(node)
         _wait(deadline, lambda: not _drivers(node))
         return 0
     with _drain(node, arguments.seconds) as drain:
@@ -174,7 +174,7 @@ def _drivers(node: str) -> list[Process]:
     ]
 
 
-def _tell_drivers(node: str) -> None:
+def _signal_drivers(node: str) -> None:
     for supervisor in {process.parent for process in _drivers(node)}:
         if _catches(supervisor, signal.SIGUSR1):
             with contextlib.suppress(ProcessLookupError):

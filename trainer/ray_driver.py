@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import loop
 from trainer.config import RunConfig
-from trainer.errors import ConfigError, GaveUp, StorageError
+from trainer.errors import ConfigError, RestartsExhausted, StorageError
 from trainer.metrics import write_event
-from trainer.stop_signal import Notice
+from trainer.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from ray.train import ScalingConfig
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _SECONDS_TO_ABORT = 30
 # Ray brings what workers print within a second, and what it has not brought when the driver leaves is lost.
-_SECONDS_FOR_LAST_WORDS = 1.5
+_LOG_DRAIN_SECONDS = 1.5
 _FAILURES_TOLD = 8
 # Of the time that a run has for its last checkpoint, what its end takes.
-_SECONDS_TO_END = 2.0
+_SHUTDOWN_SECONDS = 2.0
 
 
 def prepare_environment() -> bool:
@@ -126,7 +126,7 @@ def run(config: RunConfig) -> loop.Outcome:
             del os.environ[name]  # inherited by now; here Ray Train would make a runtime environment of them
     else:
         ray.init(logging_level="WARNING")
-    notice = Notice()
+    notice = StopSignal()
     notice.listen()  # after Ray, which takes SIGTERM for itself
     try:
         left = config.max_restarts
@@ -137,11 +137,11 @@ def run(config: RunConfig) -> loop.Outcome:
             left = max(0, left - failures)
     finally:
         if not local:
-            time.sleep(_SECONDS_FOR_LAST_WORDS)
+            time.sleep(_LOG_DRAIN_SECONDS)
         ray.shutdown()
 
 
-def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tuple[loop.Outcome | None, int]:
+def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -> tuple[loop.Outcome | None, int]:
     """One run of Ray Train's, which may restart the workers `restarts` times; how it ended, and how often it did.
 
     The outcome is None where all workers have stopped, with a checkpoint if they write any, for a node that goes.
@@ -149,7 +149,7 @@ def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tu
     from ray.train import FailureConfig
     from ray.train import RunConfig as RayRunConfig
 
-    verdict = _Verdict(config.name)
+    verdict = _ControlChannel(config.name)
     trainer = _trainer_class(local=local)(
         _worker,
         # Not the file's name: in a Ray cluster that stood before the run, the hosts have no such file.
@@ -187,13 +187,13 @@ def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tu
             fitting.join(_SECONDS_TO_ABORT)
             break
         if notice.given and fitting.is_alive():
-            _see_to_the_end(config, verdict, notice)
+            _save_and_stop(config, verdict, notice)
     verdict.look()
     if verdict.refusal is not None:
         raise ConfigError(verdict.refusal)
     if failure:
         if getattr(failure[0], "worker_failures", None):
-            raise GaveUp(describe(failure[0])) from failure[0]
+            raise RestartsExhausted(describe(failure[0])) from failure[0]
         raise failure[0]
     if verdict.outcome is not None:
         return verdict.outcome, verdict.failures
@@ -203,11 +203,11 @@ def _fit(config: RunConfig, restarts: int, notice: Notice, *, local: bool) -> tu
     if notice.given:
         raise loop.PreemptedError(f"The run was told to end: training stopped after {steps} steps.", steps)
     with contextlib.suppress(OSError):  # the run goes on without a word of it
-        write_event(config.folder, "preempted", message=told_to_go(config, steps), step=steps)
+        write_event(config.folder, "preempted", message=preemption_message(config, steps), step=steps)
     return None, verdict.failures
 
 
-def told_to_go(config: RunConfig, steps: int) -> str:
+def preemption_message(config: RunConfig, steps: int) -> str:
     """What the event of it says: where all go on depends on whether there are checkpoints."""
     if config.train.get("enable_checkpointing") is False:
         then = "without a checkpoint (train.enable_checkpointing is false), and start over"
@@ -216,11 +216,11 @@ def told_to_go(config: RunConfig, steps: int) -> str:
     return f"A host was told to go: all stopped after {steps} steps, {then} on other machines."
 
 
-def _see_to_the_end(config: RunConfig, verdict: _Verdict, notice: Notice) -> None:
+def _save_and_stop(config: RunConfig, verdict: _ControlChannel, notice: StopSignal) -> None:
     """Have the workers write their last checkpoint. Raises PreemptedError where there is nothing to write any more."""
     if not verdict.stepping:
         raise loop.PreemptedError("The run was told to end before it had done a step since its start.")
-    if notice.elapsed() > max(1.0, config.grace_seconds - _SECONDS_TO_END):
+    if notice.elapsed() > max(1.0, config.grace_seconds - _SHUTDOWN_SECONDS):
         raise loop.PreemptedError(
             f"The run was told to end, and no checkpoint was written within {config.grace_seconds:g} s "
             "(run.graceSeconds); the last one before counts."
@@ -231,7 +231,7 @@ def _see_to_the_end(config: RunConfig, verdict: _Verdict, notice: Notice) -> Non
 def _worker(settings: Mapping[str, Any]) -> None:
     """What every worker runs; the verdict travels through Ray's key-value store, which outlives the worker."""
     config = RunConfig(Path(settings["path"]), settings["config"])
-    verdict = _Verdict(config.name, key=settings["verdict"])
+    verdict = _ControlChannel(config.name, key=settings["verdict"])
     try:
         outcome = loop.train(config, _Watch(verdict))
     except loop.PreemptedError as stop:
@@ -248,14 +248,14 @@ def _worker(settings: Mapping[str, Any]) -> None:
 class _Watch:
     """Where a worker hears that the run is to stop: the first of them, which JAX has tell the others."""
 
-    def __init__(self, verdict: _Verdict) -> None:
+    def __init__(self, verdict: _ControlChannel) -> None:
         from ray.train.v2._internal.execution.context import get_train_context
 
         self._verdict = verdict
         self._context = get_train_context()
         self._first = self._context.get_world_rank() == 0
 
-    def told(self) -> bool:
+    def stop_requested(self) -> bool:
         # What Ray Train tells every worker. `ray.train.get_preemption_info` waits for all of them at each step.
         goes = self._context.preemption_context.preemption_info is not None
         return self._first and (goes or self._verdict.asked_to_stop())
@@ -278,7 +278,7 @@ def _failure_notes(folder: Path, key: str) -> Any:
             # Of a node that goes the same is told again and again, until the other workers have ended too.
             if not any(getattr(error, "preempted", False) for error in worker_exceptions.values()):
                 self.failures += 1
-                _Verdict("", key=key).count(self.failures)
+                _ControlChannel("", key=key).count(self.failures)
             for rank, error in sorted(worker_exceptions.items()):
                 cause = getattr(error, "cause", None) or error
                 if isinstance(cause, StorageError):
@@ -301,7 +301,7 @@ def _abort() -> None:
     get_train_context().controller_actor.abort.remote()
 
 
-class _Verdict:
+class _ControlChannel:
     """How a run of Ray Train's ended, told by a worker to the driver, and what the driver asks of them."""
 
     def __init__(self, name: str, *, key: str = "") -> None:

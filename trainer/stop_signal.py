@@ -19,19 +19,19 @@ from typing import Any, Protocol
 
 _LOOK_SECONDS = 0.25
 # Ray's Jobs API signals every process of a job, and the supervisor passes its signal on: both mean one word.
-_SAME_WORD_SECONDS = 2.0
-HURRY = {signal.SIGTERM, signal.SIGINT}
+_SAME_SIGNAL_SECONDS = 2.0
+TERMINATION_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 class Watch(Protocol):
     """Where a training process hears that it is to stop, and tells that it has something to save."""
 
-    def told(self) -> bool: ...
+    def stop_requested(self) -> bool: ...
 
     def stepping(self) -> None: ...
 
 
-class Notice:
+class StopSignal:
     """In a driver: whether it was told to end, and when."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Notice:
 
     def listen(self) -> None:
         """Take the signals of this process, in its main thread, from whoever had them."""
-        for number in (*HURRY, signal.SIGUSR1):
+        for number in (*TERMINATION_SIGNALS, signal.SIGUSR1):
             signal.signal(number, self._signalled)
 
     @property
@@ -55,7 +55,7 @@ class Notice:
         now = time.monotonic()
         if self.given_at is None:
             self.given_at = self._last = now
-        elif number in HURRY and now - self._last > _SAME_WORD_SECONDS:
+        elif number in TERMINATION_SIGNALS and now - self._last > _SAME_SIGNAL_SECONDS:
             raise SystemExit(128 + number)  # whoever asks twice does not want to wait
         else:
             self._last = now
@@ -80,7 +80,7 @@ def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[]
                 if not stepping and stepped():
                     watch.stepping()
                     stepping = True
-                if not told and watch.told():
+                if not told and watch.stop_requested():
                     told = stop()
 
     thread = threading.Thread(target=look, name="notice", daemon=True)
@@ -92,7 +92,7 @@ def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[]
         thread.join(5)
 
 
-def end_while_there_is_nothing_to_save(code: int) -> None:
+def exit_on_sigterm_until_training(code: int) -> None:
     """In a container's first process, whose SIGTERM the kernel drops where nobody takes it: have it end with `code`,
     until JAX or LocalNotice takes it. Else a pod that is told to end while it starts keeps its chips for its grace."""
     if os.getpid() != 1:
@@ -121,7 +121,7 @@ def _jax_listens() -> bool:
     return distributed.global_state.preemption_sync_manager is not None
 
 
-class LocalNotice:
+class LocalStopSignal:
     """The stop notice of a single host, in place of JAX's service for several."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class LocalNotice:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Take SIGTERM and Ctrl-C; a second one ends the process as ever."""
-        before = {number: signal.signal(number, self._signalled) for number in HURRY}
+        before = {number: signal.signal(number, self._signalled) for number in TERMINATION_SIGNALS}
         try:
             yield
         finally:

@@ -34,7 +34,7 @@ def named(error: BaseException, config: RunConfig) -> StorageError | None:
     if _moved(config) or (lost and not config.folder.is_dir()):
         return StorageError(
             f"The run's folder {config.folder} is gone: {_what(config)} is no longer mounted, or somebody removed it. "
-            f"{_look(config)}"
+            f"{_find_cause(config)}"
         )
     return None
 
@@ -118,10 +118,10 @@ def _sentence(number: int, config: RunConfig) -> str:
             "goes on from its last checkpoint."
         )
     if number in _READ_ONLY:
-        return f"The run's storage has become read-only ({said}): {what}. {_look(config)}"
+        return f"The run's storage has become read-only ({said}): {what}. {_find_cause(config)}"
     if number in _REFUSED:
         return f"The run may not write to its storage ({said}): {what}. {_rights(config)}"
-    return f"The run's storage does not answer ({said}): {what}. {_look(config)}"
+    return f"The run's storage does not answer ({said}): {what}. {_find_cause(config)}"
 
 
 def _what(config: RunConfig) -> str:
@@ -136,7 +136,7 @@ def _what(config: RunConfig) -> str:
             return f"the file system of {storage['mountPath']}"
 
 
-def _look(config: RunConfig) -> str:
+def _find_cause(config: RunConfig) -> str:
     match config.tree["storage"].get("kind"):
         case "gcsfuse":
             return "The log of the pod's container gke-gcsfuse-sidecar says more."

@@ -32,7 +32,7 @@ GAVE_UP = 4
 
 _ERROR = b"Error: "
 _LONGEST_PAUSE = 30.0
-_SECONDS_FOR_LAST_WORDS = 1.0
+_LOG_DRAIN_SECONDS = 1.0
 _SECONDS_TO_STAY = 3600.0
 _LONGEST_LINE = 1 << 16
 _PR_SET_PDEATHSIG = 1
@@ -50,7 +50,7 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
         if code is None:
             return None
         sentence = supervisor.sentence(code)
-        if supervisor.told_to_end or code in (0, 2, GAVE_UP):
+        if supervisor.stop_requested or code in (0, 2, GAVE_UP):
             break
         try:
             left = max_restarts() - restarts
@@ -61,13 +61,13 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
         restarts += 1
         supervisor.say(EVENT_PREFIX + event_line("driver_failed", message=sentence, restarts_left=left - 1))
         supervisor.say(f"{sentence} The driver starts again in {pause:g} s; {left - 1} restarts are left.")
-        if supervisor.told_to_end_within(pause):
+        if supervisor.stop_requested_within(pause):
             break
         pause = min(2 * pause, _LONGEST_PAUSE)
     if code != 0 and supervisor.pod_goes:
         supervisor.stay()
     if code != 0:
-        supervisor.last_word(sentence)
+        supervisor.exit_message(sentence)
     supervisor.close()
     if code < 0:
         return 128 - code
@@ -76,7 +76,7 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
 
 class _Supervisor:
     def __init__(self) -> None:
-        self.told_to_end = self.pod_goes = False
+        self.stop_requested = self.pod_goes = False
         self._pod_log = PodLog(os.environ.get(VARIABLE, ""))
         self._child = 0
         self._line = self._last = self._error = b""
@@ -106,12 +106,12 @@ class _Supervisor:
         self._child = 0
         return os.waitstatus_to_exitcode(status)
 
-    def told_to_end_within(self, seconds: float) -> bool:
+    def stop_requested_within(self, seconds: float) -> bool:
         """Wait, unless this process is told to end."""
         deadline = time.monotonic() + seconds
-        while not self.told_to_end and time.monotonic() < deadline:
+        while not self.stop_requested and time.monotonic() < deadline:
             time.sleep(0.1)
-        return self.told_to_end
+        return self.stop_requested
 
     def stay(self) -> None:
         """Wait for the end of the pod; at most so long that a pod that stays after all is not held up for ever."""
@@ -127,7 +127,7 @@ class _Supervisor:
             return f"The driver was ended by {signal.Signals(-code).name}."
         return f"The driver ended with exit code {code}."
 
-    def last_word(self, sentence: str) -> None:
+    def exit_message(self, sentence: str) -> None:
         """The sentence, where it is not what was printed last."""
         line = f"Error: {sentence}"
         if self._last != line.encode():
@@ -168,7 +168,7 @@ class _Supervisor:
             if status is None:
                 ended, waited = os.waitpid(self._child, os.WNOHANG)
                 if ended:
-                    status, deadline = waited, time.monotonic() + _SECONDS_FOR_LAST_WORDS
+                    status, deadline = waited, time.monotonic() + _LOG_DRAIN_SECONDS
         return os.waitpid(self._child, 0)[1] if status is None else status
 
     def _write(self, said: bytes) -> None:
@@ -187,7 +187,7 @@ class _Supervisor:
                 return
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
-        self.told_to_end = True
+        self.stop_requested = True
         self.pod_goes = number == signal.SIGUSR1
         # Ray signals every process of the job, a terminal those in front; `kill` and the pod's hook this one alone.
         if number != signal.SIGINT and self._child:

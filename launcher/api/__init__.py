@@ -12,7 +12,7 @@
 
 `files` are values files, or presets by name; `sets` are texts as `--set` takes them. `plan` checks them and returns a
 LaunchPlan. A run is described by a launcher.backends.base.RunStatus, whose state is a launcher.backends.base.State.
-`place` is a launcher.k8s.target.Place(context, namespace, local): where to look. By default that is this machine, and
+`place` is a launcher.k8s.target.Target(context, namespace, local): where to look. By default that is this machine, and
 then the current context of the kubeconfig.
 
 Every function raises launcher.errors.LauncherError if the caller can correct the cause: `message` is the sentence that

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launcher.backends import lookup
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
 
-def backend_for(plan: LaunchPlan, place: Place = ANYWHERE) -> Backend:
-    """The backend for a run of the plan's kind. Raises LauncherError if `place` and the plan name two places."""
-    return lookup.backend_for(plan, place, _preflight)
+def backend_for(plan: LaunchPlan, target: Target = DEFAULT_TARGET) -> Backend:
+    """The backend for a run of the plan's kind. Raises LauncherError if `target` and the plan name two places."""
+    return lookup.backend_for(plan, target, _preflight)
 
 
 def _preflight(plan: LaunchPlan, obj: Mapping[str, Any], snapshot: Snapshot) -> Sequence[Problem]:

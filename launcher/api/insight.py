@@ -6,43 +6,43 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from launcher.backends.lookup import find, find_run, no_run
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from http.server import ThreadingHTTPServer
 
-    from launcher.backends.ray_cluster.clusters import StandingCluster
+    from launcher.backends.ray_cluster.clusters import RayClusterStatus
     from launcher.diagnose.doctor import Finding
     from launcher.diagnose.explain import Explanation
     from launcher.report import Report
 
 
-def explain(name: str, *, place: Place = ANYWHERE) -> Explanation:
+def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
     """Why the run is where it is: a sentence, what shows it, and what would help. Changes nothing."""
     from launcher.diagnose.explain import explain_run
 
-    found = find_run(name, place, summary=True)
+    found = find_run(name, target, summary=True)
     if found is None:
-        raise no_run(name, place)
+        raise no_run(name, target)
     return explain_run(*found)
 
 
-def clusters(name: str | None = None, *, place: Place = ANYWHERE) -> list[StandingCluster]:
+def clusters(name: str | None = None, *, target: Target = DEFAULT_TARGET) -> list[RayClusterStatus]:
     """The namespace's standing Ray clusters, each with its pods and the runs in it; [] where there is no cluster.
 
     With `name`, that one alone. Raises LauncherError where the API server does not answer, or KUBECONFIG names no file
     that is there.
     """
-    if not place.meant:
+    if not target.cluster_requested:
         return []
-    from launcher.backends.ray_cluster.backend import StandingBackend
+    from launcher.backends.ray_cluster.backend import RayClusterBackend
 
-    return list(StandingBackend(place.cluster()).clusters(name))
+    return list(RayClusterBackend(target.cluster()).clusters(name))
 
 
 def dashboard(
-    name: str, *, port: int = 0, place: Place = ANYWHERE
+    name: str, *, port: int = 0, target: Target = DEFAULT_TARGET
 ) -> contextlib.AbstractContextManager[tuple[str, ThreadingHTTPServer]]:
     """Ray's dashboard of a standing Ray cluster, or of a run that has one, on a port of this machine (0: a free one).
 
@@ -53,24 +53,28 @@ def dashboard(
     """
     from launcher.backends.ray_cluster.dashboard import opened
 
-    return opened(place.cluster(), name, port)
+    return opened(target.cluster(), name, port)
 
 
-def metrics(name: str, *, place: Place = ANYWHERE) -> list[dict[str, Any]]:
+def metrics(name: str, *, target: Target = DEFAULT_TARGET) -> list[dict[str, Any]]:
     """What the run has measured, in the order of its steps: an entry for each step (step, loss, step_seconds,
     tokens_per_second_per_device, …, time), and for each held-out evaluation (step, eval_loss, time).
 
     Of a step that was done twice, after a restart, the later entry. On a cluster they are read from the run's log:
     raises LauncherError where that has gone with its pods.
     """
-    backend, found = find(name, place)
+    backend, found = find(name, target)
     entries = backend.metrics(found.name)
     latest = {(entry["step"], "eval_loss" in entry): entry for entry in entries if isinstance(entry.get("step"), int)}
     return [latest[key] for key in sorted(latest)]
 
 
 def report(
-    names: Sequence[str], *, place: Place = ANYWHERE, skip: bool = False, say: Callable[[str], None] = lambda _: None
+    names: Sequence[str],
+    *,
+    target: Target = DEFAULT_TARGET,
+    skip: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """The report of runs, side by side: its HTML page, and what the page's first table says of each, as data.
 
@@ -80,14 +84,14 @@ def report(
     """
     from launcher.report import build
 
-    return build(names, place=place, skip=skip, say=say)
+    return build(names, target=target, skip=skip, say=say)
 
 
-def doctor(place: Place = ANYWHERE) -> list[Finding]:
+def doctor(target: Target = DEFAULT_TARGET) -> list[Finding]:
     """Whether this machine, and the cluster of the place, are fit to run: what is well, what is not, what to do.
 
     Changes nothing. What this user may not look at is a finding of level `unknown`.
     """
     from launcher.diagnose.doctor import examine
 
-    return examine(place)
+    return examine(target)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.config.checks.rules import Problem
@@ -45,7 +45,7 @@ def check(
     *,
     name: str | None = None,
     live: bool = False,
-    place: Place = ANYWHERE,
+    target: Target = DEFAULT_TARGET,
 ) -> Sequence[Problem]:
     """Every rule that can be told without chips: what is broken, and the warnings; and what an earlier forecast of the
     same program found not to fit.
@@ -66,7 +66,7 @@ def check(
         found = [*found, misfit]
     if not live or has_errors(found):
         return found
-    return [*found, *backend_for(wanted, place).problems(wanted)]
+    return [*found, *backend_for(wanted, target).problems(wanted)]
 
 
 def render(plan: LaunchPlan) -> Rendering:

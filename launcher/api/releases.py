@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -20,7 +20,7 @@ def plan_release(
     sets: Sequence[str] = (),
     *,
     name: str | None = None,
-    place: Place = ANYWHERE,
+    target: Target = DEFAULT_TARGET,
     recover: bool = False,
 ) -> ReleasePlan:
     """What `install` of a chart (queues, ray-cluster) with these values would change. Changes nothing.
@@ -29,7 +29,7 @@ def plan_release(
     """
     from launcher.releases import install as releases
 
-    return releases.plan(chart, name, files, sets, place, recover=recover)
+    return releases.plan(chart, name, files, sets, target, recover=recover)
 
 
 def install(
@@ -45,11 +45,11 @@ def install(
     return releases.install(plan, say, seconds=seconds)
 
 
-def plan_removal(name: str, *, place: Place = ANYWHERE) -> Removal:
+def plan_removal(name: str, *, target: Target = DEFAULT_TARGET) -> Removal:
     """What `uninstall` of a release would remove, and which runs need that. Changes nothing."""
     from launcher.releases import removal
 
-    return removal.plan_removal(name, place)
+    return removal.plan_removal(name, target)
 
 
 def uninstall(
@@ -64,8 +64,8 @@ def uninstall(
     return uninstall(removal, say, force=force, seconds=seconds)
 
 
-def diff_run(plan: LaunchPlan, *, place: Place = ANYWHERE) -> list[ObjectChange]:
+def diff_run(plan: LaunchPlan, *, target: Target = DEFAULT_TARGET) -> list[ObjectChange]:
     """What `submit` would make in the cluster, or how the run of that name there differs; [] for other kinds."""
     from launcher.helm import diff
 
-    return diff.run(plan, place)
+    return diff.run(plan, target)

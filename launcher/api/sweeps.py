@@ -14,7 +14,7 @@ from launcher.api.runs import WaitTimeout, preview
 from launcher.backends.lookup import resolve
 from launcher.config.kinds import RunKind
 from launcher.k8s.errors import Unreachable
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, Preview
@@ -42,16 +42,16 @@ def plan_sweep(
     return replace(plan, plans=tuple(replace(each, force=force) for each in plan.plans))
 
 
-def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> list[Preview]:
+def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> list[Preview]:
     """What `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
     from launcher.backends.sweeps import sweep as sweeps
 
-    if plan.kind is not RunKind.LOCAL and not place.there:
-        return [preview(each, accept_changes=accept_changes, place=place) for each in plan.plans]
-    return sweeps.preview(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
+    if plan.kind is not RunKind.LOCAL and not target.includes_cluster:
+        return [preview(each, accept_changes=accept_changes, target=target) for each in plan.plans]
+    return sweeps.preview(plan, backend_for(plan.plans[0], target), accept_changes=accept_changes)
 
 
-def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place = ANYWHERE) -> SweepSubmission:
+def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> SweepSubmission:
     """Start the sweep's runs, or find or resume those that are there, each by its own name; returns at once.
 
     Nothing is made where one of them would be refused. A submit that was killed halfway is completed by another.
@@ -59,48 +59,48 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, place: Place 
     from launcher.backends.sweeps import sweep as sweeps
 
     refuse_misfits(*plan.plans)
-    return sweeps.submit(plan, backend_for(plan.plans[0], place), accept_changes=accept_changes)
+    return sweeps.submit(plan, backend_for(plan.plans[0], target), accept_changes=accept_changes)
 
 
-def find_sweep(name: str, place: Place = ANYWHERE) -> tuple[Backend, Sweep]:
+def find_sweep(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, Sweep]:
     """The sweep called `name` and the backend that answers for it; of a cluster's runs without steps and losses."""
-    backend, found = resolve(f"sweep/{name}", place)
+    backend, found = resolve(f"sweep/{name}", target)
     return backend, cast("Sweep", found)
 
 
-def sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
+def sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
     """The sweep now: its runs with their steps and losses, and which of them is the best."""
     from launcher.backends.sweeps import sweep as sweeps
 
-    backend, found = find_sweep(name, place)
-    return sweeps.closer(found, backend)
+    backend, found = find_sweep(name, target)
+    return sweeps.with_progress(found, backend)
 
 
-def wait_sweep(name: str, *, timeout: float | None = None, place: Place = ANYWHERE) -> Sweep:
+def wait_sweep(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> Sweep:
     """The sweep once all its runs have ended; raises WaitTimeout after `timeout` seconds."""
     from launcher.backends.sweeps import sweep as sweeps
 
-    backend, now = find_sweep(name, place)
+    backend, now = find_sweep(name, target)
     deadline = None if timeout is None else time.monotonic() + timeout
     for seen in sweeps.watch(now, backend, deadline):
         now = now if isinstance(seen, Unreachable) else seen
     if not now.ended:
         states = ", ".join(f"{count} {state}" for state, count in now.counts.items())
         raise WaitTimeout(f'Of the sweep "{name}" {states} after {timeout:g} s; they go on.')
-    return sweeps.closer(now, backend)
+    return sweeps.with_progress(now, backend)
 
 
-def cancel_sweep(name: str, *, place: Place = ANYWHERE) -> Sweep:
+def cancel_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
     """Cancel all runs of the sweep that have not ended, those that wait first. Idempotent."""
     from launcher.backends.sweeps import sweep as sweeps
 
-    backend, found = find_sweep(name, place)
+    backend, found = find_sweep(name, target)
     return sweeps.cancel(found, backend)
 
 
-def delete_sweep(name: str, *, place: Place = ANYWHERE) -> None:
+def delete_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> None:
     """Remove all runs of a sweep that has ended, as `delete` does; none where one of them goes on."""
     from launcher.backends.sweeps import sweep as sweeps
 
-    backend, found = find_sweep(name, place)
+    backend, found = find_sweep(name, target)
     sweeps.delete(found, backend)

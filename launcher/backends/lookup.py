@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s.kubeconfig import NoCluster
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
@@ -28,39 +28,42 @@ class NoSuchRun(LauncherError):
     """No run, and no sweep, has the name."""
 
 
-def backends(place: Place = ANYWHERE) -> list[Backend]:
+def backends(target: Target = DEFAULT_TARGET) -> list[Backend]:
     """Every kind of run that can be looked at from here.
 
     Raises LauncherError where a cluster is meant, and there is no way to speak to it.
     """
-    found, refusal = _backends(place)
+    found, refusal = _backends(target)
     if refusal is not None:
         raise refusal
     return found
 
 
-def _backends(place: Place) -> Reachable:
+def _backends(target: Target) -> Reachable:
     """The same, and what is in the way of speaking to the cluster: no reason not to look at this machine's runs."""
     found: list[Backend] = []
-    if place.here:
+    if target.includes_local:
         from launcher.backends.local.backend import LocalBackend
 
         found = [LocalBackend()]
-    if not place.meant:
+    if not target.cluster_requested:
         return found, None
-    from launcher.backends.kubernetes.backend import KubeBackend
-    from launcher.backends.ray_cluster.backend import StandingBackend
+    from launcher.backends.kubernetes.backend import KubernetesBackend
+    from launcher.backends.ray_cluster.backend import RayClusterBackend
 
     try:
-        cluster = place.cluster()
+        cluster = target.cluster()
     except LauncherError as error:
         return found, error
-    kinds = (KubeBackend(cluster, everywhere=place.everywhere), StandingBackend(cluster, everywhere=place.everywhere))
+    kinds = (
+        KubernetesBackend(cluster, all_namespaces=target.all_namespaces),
+        RayClusterBackend(cluster, all_namespaces=target.all_namespaces),
+    )
     return [*found, *kinds], None
 
 
 def _ask_each[Answer](
-    everywhere: Sequence[Backend], ask: Callable[[Backend], Answer]
+    all_namespaces: Sequence[Backend], ask: Callable[[Backend], Answer]
 ) -> list[tuple[Backend, Answer | LauncherError]]:
     """Each backend with its answer, or with what it refused with; they are asked at the same time."""
     from concurrent.futures import ThreadPoolExecutor
@@ -71,71 +74,71 @@ def _ask_each[Answer](
         except LauncherError as error:
             return backend, error
 
-    with ThreadPoolExecutor(max(1, len(everywhere))) as pool:
-        return list(pool.map(answer, everywhere))
+    with ThreadPoolExecutor(max(1, len(all_namespaces))) as pool:
+        return list(pool.map(answer, all_namespaces))
 
 
-def backend_for(plan: LaunchPlan, place: Place, preflight: Preflight) -> Backend:
-    """The backend for a run of the plan's kind. Raises LauncherError if `place` and the plan name two places.
+def backend_for(plan: LaunchPlan, target: Target, preflight: Preflight) -> Backend:
+    """The backend for a run of the plan's kind. Raises LauncherError if `target` and the plan name two places.
 
     The backend calls `preflight` before it creates a run that has an object of its own.
     """
     if plan.kind is RunKind.LOCAL:
-        if not place.here:
+        if not target.includes_local:
             raise LauncherError("run.kind is local: the run goes to this machine; leave out --context and --namespace.")
         from launcher.backends.local.backend import LocalBackend
 
         return LocalBackend()
-    if place.local:
+    if target.local:
         raise LauncherError(
             f"run.kind is {plan.kind}: the run goes to a cluster; leave out --local, or use --set run.kind=local."
         )
     team = plan.config["team"]
     named = team["namespace"] or team["name"]
-    if named and place.namespace not in (None, named):
+    if named and target.namespace not in (None, named):
         raise LauncherError(
-            f"The values put the run into the namespace {named} (team), and --namespace says {place.namespace}.",
+            f"The values put the run into the namespace {named} (team), and --namespace says {target.namespace}.",
             "Leave out --namespace, or change team.namespace.",
         )
     try:
-        cluster = replace(place, namespace=named or place.namespace).cluster()
+        cluster = replace(target, namespace=named or target.namespace).cluster()
     except NoCluster as error:
         raise NoCluster(error.message, f"{error.hint} For this machine: --set run.kind=local.") from error
     if plan.kind is RunKind.RAY_CLUSTER:
-        from launcher.backends.ray_cluster.backend import StandingBackend
+        from launcher.backends.ray_cluster.backend import RayClusterBackend
 
-        return StandingBackend(cluster)
-    from launcher.backends.kubernetes.backend import KubeBackend
+        return RayClusterBackend(cluster)
+    from launcher.backends.kubernetes.backend import KubernetesBackend
 
-    return KubeBackend(cluster, preflight=preflight)
+    return KubernetesBackend(cluster, preflight=preflight)
 
 
-def find(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus]:
+def find(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus]:
     """The run called `name` (or "run/NAME") and the backend that answers for it.
 
     A run that is found counts, whatever is wrong with the other places; where none is, one that could not be asked is
     an error, for it may have the run.
     """
     bare = name.removeprefix("run/")
-    found = find_run(bare, place)
+    found = find_run(bare, target)
     if found is None:
-        raise no_run(bare, place)
+        raise no_run(bare, target)
     return found
 
 
 def find_run(
-    name: str, place: Place, *, summary: bool = False, there: Reachable | None = None
+    name: str, target: Target, *, summary: bool = False, reachable: Reachable | None = None
 ) -> tuple[Backend, RunStatus] | None:
     """`find`, but None where there is no such run; with `summary`, without the fields that take more requests."""
     if not _NAME.fullmatch(name):
         return None
-    everywhere, refusal = there or _backends(place)
+    all_namespaces, refusal = reachable or _backends(target)
 
     def look(backend: Backend) -> RunStatus | None:
         return backend.summary(name) if summary else backend.status(name)
 
     found, refusals = [], [refusal] if refusal is not None else []
-    for backend, answer in _ask_each(everywhere, look):
+    for backend, answer in _ask_each(all_namespaces, look):
         if isinstance(answer, LauncherError):
             refusals.append(answer)
         elif answer is not None:
@@ -148,34 +151,34 @@ def find_run(
             f'There are several runs "{name}": {places}.',
             "--local means this machine's, --namespace or --context a cluster's.",
         )
-    if refusal is not None and place.here and len(refusals) == 1:
+    if refusal is not None and target.includes_local and len(refusals) == 1:
         raise LauncherError(f'There is no run "{name}" on this machine. {refusal.message}', refusal.hint) from refusal
     if refusals:
         raise refusals[0]
     return None
 
 
-def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sweep]:
+def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus | Sweep]:
     """The run or the sweep called `name`, and the backend that answers for it.
 
     "run/NAME" and "sweep/NAME" say which is meant. Raises LauncherError where there are both, or neither.
     """
     kind, slash, bare = name.partition("/")
     if slash and kind == "run":
-        return find(bare, place)
+        return find(bare, target)
     if slash and kind == "sweep":
-        found = _sweeps_called(bare, place, strict=True)
+        found = _sweeps_called(bare, target, strict=True)
         if not found:
-            raise LauncherError(f'There is no sweep "{bare}"{_looked(place)}.', "launcher list shows all runs.")
+            raise LauncherError(f'There is no sweep "{bare}"{_searched(target)}.', "launcher list shows all runs.")
         return _only(bare, found)
 
     from concurrent.futures import ThreadPoolExecutor
 
-    there = _backends(place)  # with one kubeconfig read, and connections that serve both
+    reachable = _backends(target)  # with one kubeconfig read, and connections that serve both
     with ThreadPoolExecutor(1) as pool:  # at the same time: this is the first thing that most verbs do
-        asked = pool.submit(_sweeps_called, name, place, there=there)
+        asked = pool.submit(_sweeps_called, name, target, reachable=reachable)
         try:
-            run = find_run(name, place, there=there)
+            run = find_run(name, target, reachable=reachable)
         except LauncherError:
             run = None
             if not asked.result():  # a sweep of this machine is found where the cluster does not answer, too
@@ -183,7 +186,7 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
         found = asked.result()
     if run is None:
         if not found:
-            raise no_run(name, place)
+            raise no_run(name, target)
         return _only(name, found)
     if found:
         from launcher.backends.sweeps import sweep as sweeps
@@ -196,7 +199,7 @@ def resolve(name: str, place: Place = ANYWHERE) -> tuple[Backend, RunStatus | Sw
 
 
 def list_runs(
-    warn: Callable[[str], None] = lambda _: None, *, place: Place = ANYWHERE, sweep: str = ""
+    warn: Callable[[str], None] = lambda _: None, *, target: Target = DEFAULT_TARGET, sweep: str = ""
 ) -> list[RunStatus]:
     """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, each once.
 
@@ -210,12 +213,12 @@ def list_runs(
             said.add(sentence)
             warn(sentence)
 
-    everywhere, refusal = _backends(place)
-    asked = _ask_each(everywhere, lambda backend: backend.list(once, sweep=sweep))
+    all_namespaces, refusal = _backends(target)
+    asked = _ask_each(all_namespaces, lambda backend: backend.list(once, sweep=sweep))
     answered = [(backend, answer) for backend, answer in asked if not isinstance(answer, LauncherError)]
     refusals = [answer for _, answer in asked if isinstance(answer, LauncherError)]
     refusals += [refusal] if refusal is not None else []
-    if refusals and not (answered and place.here):
+    if refusals and not (answered and target.includes_local):
         raise refusals[0]
     nowhere_else = not any(backend.where for backend, _ in answered)
     for refused in refusals:
@@ -225,15 +228,15 @@ def list_runs(
 
 
 def _sweeps_called(
-    name: str, place: Place, *, strict: bool = False, there: Reachable | None = None
+    name: str, target: Target, *, strict: bool = False, reachable: Reachable | None = None
 ) -> list[tuple[Backend, Sweep]]:
     """The sweeps of that name. A cluster that does not answer, or tells this user nothing, has none; where nothing else
     has one, that is an error if `strict`."""
     from launcher.backends.sweeps import sweep as sweeps
 
-    everywhere, refusal = there or _backends(place)
+    all_namespaces, refusal = reachable or _backends(target)
     found = []
-    for backend, answer in _ask_each(everywhere, lambda backend: sweeps.look(name, backend)):
+    for backend, answer in _ask_each(all_namespaces, lambda backend: sweeps.find(name, backend)):
         if isinstance(answer, LauncherError):
             refusal = answer
         elif answer is not None:
@@ -253,27 +256,27 @@ def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, S
     return found[0]
 
 
-def _looked(place: Place) -> str:
+def _searched(target: Target) -> str:
     """Where a name was looked for, as the end of a sentence."""
-    looked = f" in the {place.cluster().where}" if place.there else " on this machine"
-    return f" on this machine, or{looked}" if place.here and place.there else looked
+    looked = f" in the {target.cluster().where}" if target.includes_cluster else " on this machine"
+    return f" on this machine, or{looked}" if target.includes_local and target.includes_cluster else looked
 
 
-def no_run(name: str, place: Place) -> NoSuchRun:
+def no_run(name: str, target: Target) -> NoSuchRun:
     from difflib import get_close_matches
 
     from launcher.backends.sweeps import sweep as sweeps
 
-    for _, sweep in _sweeps_called(name, place):
+    for _, sweep in _sweeps_called(name, target):
         return NoSuchRun(
             f'"{name}" is a sweep; this takes one of its runs: {sweeps.range_of(sweep)}.',
             f"launcher status {name} shows them.",
         )
-    names = [status.name for status in list_runs(place=place)]
+    names = [status.name for status in list_runs(target=target)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""
-    looked = _looked(place)
-    elsewhere = " -n NAMESPACE looks in another namespace." if place.there else ""
+    looked = _searched(target)
+    elsewhere = " -n NAMESPACE looks in another namespace." if target.includes_cluster else ""
     return NoSuchRun(
         f'There is no run "{name}"{looked}.{guess}', f"launcher list shows the runs that there are.{elsewhere}"
     )

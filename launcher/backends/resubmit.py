@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
 
-def verdict(name: str, state: State, difference: Sequence[str], *, accept_changes: bool, where: str = "") -> str | None:
+def decide(name: str, state: State, difference: Sequence[str], *, accept_changes: bool, where: str = "") -> str | None:
     """What a submit finds done already, in a sentence; None where there is work to do: the next attempt.
 
     `difference` is config_difference (launcher.config.plan) of the run's config and the submitted one, and

@@ -17,7 +17,7 @@ from launcher.backends.base import RunStatus, State, found_or_deleted
 from launcher.cli import output
 from launcher.errors import Detached, ExitCode
 from launcher.k8s.errors import Unreachable
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -36,7 +36,7 @@ class Live(Protocol):
     def live(self) -> contextlib.AbstractContextManager[Any]: ...
 
 
-def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunStatus:
+def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET) -> RunStatus:
     """Show the run's progress on stderr until it ends; its last status.
 
     Raises Detached on Ctrl-C: the run goes on, and the message says how to come back.
@@ -71,7 +71,7 @@ def follow(backend: Backend, status: RunStatus, place: Place = ANYWHERE) -> RunS
                     view.say("The API server answers again.")
                 silent = False
     except KeyboardInterrupt:
-        raise Detached(f'The run "{name}" goes on.\n{come_back(status, place)}') from None
+        raise Detached(f'The run "{name}" goes on.\n{come_back(status, target)}') from None
 
 
 class StuckTimer:
@@ -95,9 +95,9 @@ class StuckTimer:
         return self._backend.cancel_stuck(status.name, status.reason)
 
 
-def come_back(status: RunStatus, place: Place = ANYWHERE) -> str:
+def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
     """The commands for a run that goes on by itself."""
-    run = spelled(status, place)
+    run = run_argument(status, target)
     rows = [
         (f"launcher logs -f {run}", "its output"),
         (f"launcher wait {run}", "until it ends"),
@@ -108,21 +108,21 @@ def come_back(status: RunStatus, place: Place = ANYWHERE) -> str:
     return formatting.table([("", *row) for row in rows])
 
 
-def spelled(status: RunStatus, place: Place = ANYWHERE, *, sweep: str = "") -> str:
+def run_argument(status: RunStatus, target: Target = DEFAULT_TARGET, *, sweep: str = "") -> str:
     """The name of the run, or of its `sweep`, as a command needs it: with the namespace, and the context asked for."""
     name = sweep or status.name
     if not status.in_cluster:
         return name
-    context = f" --context {place.context}" if place.context else ""
+    context = f" --context {target.context}" if target.context else ""
     return f"{name}{context} -n {status.namespace}"
 
 
 def exit_code(status: RunStatus) -> ExitCode:
     """The command's exit code for a run that has ended."""
-    return ExitCode.DONE if status.state is State.SUCCEEDED else ExitCode.MENDABLE
+    return ExitCode.DONE if status.state is State.SUCCEEDED else ExitCode.FAILURE
 
 
-def summary(status: RunStatus, place: Place = ANYWHERE) -> str:
+def summary(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
     """What a run came to, a line each: for people, on stdout."""
     rows = [(f"{status.state}", f"{status.name}{_took(status)}")]
     if status.state in (State.FAILED, State.CANCELLED) and status.reason not in ("", "Cancelled."):
@@ -144,14 +144,14 @@ def summary(status: RunStatus, place: Place = ANYWHERE) -> str:
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
     rows += [
         ("" if number else "next", line)
-        for number, line in enumerate(formatting.table(_next(status, place)).splitlines())
+        for number, line in enumerate(formatting.table(_next(status, target)).splitlines())
     ]
     return formatting.table(rows)
 
 
-def _next(status: RunStatus, place: Place) -> list[tuple[str, str]]:
+def _next(status: RunStatus, target: Target) -> list[tuple[str, str]]:
     """Commands for what may come after the end, and what they do; FILE is what the run was submitted with."""
-    logs = f"launcher logs {spelled(status, place)}"
+    logs = f"launcher logs {run_argument(status, target)}"
     submit = f"launcher submit -f FILE --name {status.name}"
     if status.state is State.SUCCEEDED:
         if status.step is None:
@@ -227,8 +227,8 @@ def _busy(status: RunStatus) -> str:
     """What the run waits for, or is busy with; of one that trains its steps say it."""
     if status.state.ended or (status.state is State.RUNNING and status.step is not None):
         return ""
-    place = f"number {status.position} in the queue {status.queue}" if status.position else ""
-    return "; ".join(filter(None, [place, status.reason]))
+    position = f"number {status.position} in the queue {status.queue}" if status.position else ""
+    return "; ".join(filter(None, [position, status.reason]))
 
 
 # --- a terminal: one line that changes --------------------------------------------------------------------------

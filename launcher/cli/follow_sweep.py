@@ -11,10 +11,10 @@ from launcher.backends.base import RunStatus, State
 from launcher.backends.sweeps import sweep as sweeps
 from launcher.backends.sweeps.sweep import Sweep
 from launcher.cli import output
-from launcher.cli.follow import StuckTimer, showing, spelled
+from launcher.cli.follow import StuckTimer, run_argument, showing
 from launcher.errors import Detached, ExitCode
 from launcher.k8s.errors import Unreachable
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -28,13 +28,13 @@ _NAMED = 4
 _MEASURES = {"eval_loss": "held-out loss", "loss": "loss"}
 
 
-def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
+def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> Sweep:
     """Show the sweep's progress on stderr until all its runs have ended; its last state.
 
     Raises Detached on Ctrl-C: the runs go on, and the message says how to come back.
     """
     if sweep.ended:
-        return sweeps.closer(sweep, backend)
+        return sweeps.with_progress(sweep, backend)
     silent = False
     stuck = StuckTimer(backend)
     try:
@@ -53,13 +53,13 @@ def follow(backend: Backend, sweep: Sweep, place: Place = ANYWHERE) -> Sweep:
                     view.say(f"{run.name}: {run.reason} No waiting helps, so it is cancelled, and its chips are free.")
                     stuck.cancel_stuck(run)  # the next look finds it cancelled
     except KeyboardInterrupt:
-        raise Detached(f'The runs of the sweep "{sweep.name}" go on.\n{come_back(sweep, place)}') from None
+        raise Detached(f'The runs of the sweep "{sweep.name}" go on.\n{come_back(sweep, target)}') from None
     return sweep
 
 
-def come_back(sweep: Sweep, place: Place = ANYWHERE) -> str:
+def come_back(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
     """The commands for a sweep that goes on by itself."""
-    name = spelled(sweep.runs[0], place, sweep=sweep.name)
+    name = run_argument(sweep.runs[0], target, sweep=sweep.name)
     rows = [
         (f"launcher status {name}", "its runs"),
         (f"launcher wait {name}", "until all have ended"),
@@ -70,7 +70,7 @@ def come_back(sweep: Sweep, place: Place = ANYWHERE) -> str:
 
 def exit_code(sweep: Sweep) -> ExitCode:
     """The command's exit code for a sweep that has ended."""
-    return ExitCode.DONE if sweep.succeeded else ExitCode.MENDABLE
+    return ExitCode.DONE if sweep.succeeded else ExitCode.FAILURE
 
 
 def line(sweep: Sweep) -> str:
@@ -79,7 +79,7 @@ def line(sweep: Sweep) -> str:
     best = sweep.best
     if best is None:
         return f"sweep {sweep.name}: {counts}"
-    values = ", ".join(f"{key} {spell(value)}" for key, value in best.sweep_values.items())
+    values = ", ".join(f"{key} {as_text(value)}" for key, value in best.sweep_values.items())
     loss = getattr(best, sweep.measure)
     return f"sweep {sweep.name}: {counts}; best {_MEASURES[sweep.measure]} {loss:.3f} ({best.name}: {values})"
 
@@ -89,7 +89,7 @@ def table(sweep: Sweep) -> str:
     return formatting.table(rows(sweep, sweep.ranked))
 
 
-def summary(sweep: Sweep, place: Place = ANYWHERE) -> str:
+def summary(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
     """What a sweep came to: for people, on stdout."""
     text = f"{table(sweep)}\n{line(sweep)}"
     failed = [run for run in sweep.runs if run.state is State.FAILED and run.reason]
@@ -102,7 +102,7 @@ def rows(sweep: Sweep, runs: Sequence[RunStatus]) -> list[tuple[str, ...]]:
     """A table of some of the sweep's runs: what differs between them, and what they have come to."""
     columns: dict[str, list[str]] = {"RUN": [run.name for run in runs]}
     for key, title in zip(sweep.keys, titles(sweep.keys), strict=True):
-        columns[title] = [spell(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs]
+        columns[title] = [as_text(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs]
     columns["STATE"] = [run.state.value for run in runs]
     columns["STEP"] = [_step(run) for run in runs]
     columns["LOSS"] = [_loss(run.loss) for run in runs]
@@ -111,7 +111,7 @@ def rows(sweep: Sweep, runs: Sequence[RunStatus]) -> list[tuple[str, ...]]:
     return [tuple(kept), *zip(*kept.values(), strict=True)]
 
 
-def spell(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A swept value as people write it: 0.0003 is 0.0003, 0.00001 is 1e-05; lists and maps as JSON."""
     if isinstance(value, str):
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher import formatting
 from launcher.forecast.cost import NOT_IN_IT
-from launcher.forecast.fit import Verdict, gib
+from launcher.forecast.fit import FitResult, gib
 from launcher.forecast.forecast import Forecast
 from launcher.forecast.speed import Speed
 
@@ -88,7 +88,7 @@ def _better(forecast: Forecast) -> str:
     return formatting.table(rows)
 
 
-def _row(speed: Speed, verdict: Verdict, gain: float, batch: float | None) -> tuple[str, ...]:
+def _row(speed: Speed, verdict: FitResult, gain: float, batch: float | None) -> tuple[str, ...]:
     return (
         _seconds(speed.step_seconds),
         formatting.count(speed.tokens_per_second_per_device or 0),

@@ -59,26 +59,26 @@ def format_option(command: _Command) -> _Command:
     )(command)
 
 
-def place_options(command: _Command) -> _Command:
-    """`--context` and `-n`, as kubectl takes them: the command gets them as `place`, a Place."""
-    return _placed(command)
+def target_options(command: _Command) -> _Command:
+    """`--context` and `-n`, as kubectl takes them: the command gets them as `target`, a Target."""
+    return _with_target(command)
 
 
-def run_place_options(command: _Command) -> _Command:
+def run_target_options(command: _Command) -> _Command:
     """The same, and `--local`, for verbs that look for runs on this machine too."""
-    return _placed(command, local_help="Look among this machine's runs only.")
+    return _with_target(command, local_help="Look among this machine's runs only.")
 
 
-def submit_place_options(command: _Command) -> _Command:
+def submit_target_options(command: _Command) -> _Command:
     """The same for submit, whose values say where a run goes: what is given must agree with them."""
-    return _placed(
+    return _with_target(
         command,
         local_help="Refuse what would go to a cluster: run.kind must be local.",
         namespace_help="The namespace, where the values name no team (default: the team's, else the context's).",
     )
 
 
-def _placed(
+def _with_target(
     command: _Command,
     *,
     local_help: str = "",
@@ -87,18 +87,18 @@ def _placed(
     """Without `local_help` there is no --local."""
 
     @functools.wraps(command)
-    def placed(*args: Any, context: str | None, namespace: str | None, local: bool = False, **options: Any) -> Any:
-        from launcher.k8s.target import Place
+    def with_target(*args: Any, context: str | None, namespace: str | None, local: bool = False, **options: Any) -> Any:
+        from launcher.k8s.target import Target
 
         if local and (context is not None or namespace is not None):
             raise click.UsageError("--local means this machine; leave out --context and --namespace.")
-        return command(*args, place=Place(context, namespace, local), **options)
+        return command(*args, target=Target(context, namespace, local), **options)
 
     if local_help:
-        placed = click.option("--local", is_flag=True, help=local_help)(placed)
-    placed = click.option("-n", "--namespace", metavar="NAMESPACE", help=namespace_help)(placed)
+        with_target = click.option("--local", is_flag=True, help=local_help)(with_target)
+    with_target = click.option("-n", "--namespace", metavar="NAMESPACE", help=namespace_help)(with_target)
     return click.option("--context", metavar="NAME", help="A context of the kubeconfig (default: the current one).")(
-        placed
+        with_target
     )
 
 
@@ -120,13 +120,13 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     from threading import Thread
 
     from launcher import api
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
     given = {key: ctx.params.get(key) for key in ("context", "namespace")}
-    place = Place(given["context"], given["namespace"], bool(ctx.params.get("local")))
+    target = Target(given["context"], given["namespace"], bool(ctx.params.get("local")))
     names: list[str] = []
 
-    def look(where: Place) -> None:
+    def look(where: Target) -> None:
         with contextlib.suppress(LauncherError):
             for backend in api.backends(where):
                 runs = backend.list(lambda _: None)
@@ -135,9 +135,9 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
     # Nobody waits long for a shell to complete a word: a cluster that is silent has no names.
     def look_everywhere() -> None:
-        if place.here:
-            look(Place(local=True))
-        look(place)
+        if target.includes_local:
+            look(Target(local=True))
+        look(target)
 
     asked = Thread(target=look_everywhere, daemon=True)
     asked.start()

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from launcher.backends.base import Backend
     from launcher.backends.sweeps.plan import SweepPlan
     from launcher.backends.sweeps.sweep import Sweep
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 # Checking more runs than this takes long enough to be said.
 _MANY = 10
 
 
-def preview(plan: SweepPlan, place: Place, *, accept_changes: bool, form: str) -> int:
+def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str) -> int:
     """`submit --sweep … --dry-run`: the runs with what differs between them; as JSON or YAML their configs."""
     from launcher import api
 
-    previews = api.preview_sweep(plan, accept_changes=accept_changes, place=place)
+    previews = api.preview_sweep(plan, accept_changes=accept_changes, target=target)
     output.narrate(*dict.fromkeys(line for preview in previews for line in preview.said.splitlines()))
     members = [each.member for each in plan.plans if each.member is not None]
-    cells = [[sweep_follow.spell(value) for value in member.values.values()] for member in members]
+    cells = [[sweep_follow.as_text(value) for value in member.values.values()] for member in members]
     table = formatting.table(
         [
             ("RUN", *sweep_follow.titles(plan.keys)),
@@ -38,10 +38,10 @@ def preview(plan: SweepPlan, place: Place, *, accept_changes: bool, form: str) -
     return 0
 
 
-def submit(plan: SweepPlan, place: Place, *, accept_changes: bool, detach: bool, form: str) -> int:
+def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: bool, form: str) -> int:
     from launcher import api
 
-    backend = api.backend_for(plan.plans[0], place)
+    backend = api.backend_for(plan.plans[0], target)
     if backend.where:
         output.narrate(f"Submitting to {backend.where}.")
     if len(plan.plans) > _MANY:
@@ -57,23 +57,23 @@ def submit(plan: SweepPlan, place: Place, *, accept_changes: bool, detach: bool,
     sweep = submission.sweep
     if detach:
         if not sweep.ended:
-            output.narrate(sweep_follow.come_back(sweep, place))
+            output.narrate(sweep_follow.come_back(sweep, target))
         output.emit(sweep.as_json(), form, "")
         return 0
-    sweep = sweep_follow.follow(backend, sweep, place)
+    sweep = sweep_follow.follow(backend, sweep, target)
     output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
     return sweep_follow.exit_code(sweep)
 
 
 def status(sweep: Sweep, backend: Backend, form: str) -> None:
-    sweep = sweeps.closer(sweep, backend)
+    sweep = sweeps.with_progress(sweep, backend)
     output.emit(sweep.as_json(), form, f"{sweep_follow.table(sweep)}\n{sweep_follow.line(sweep)}")
 
 
-def wait(sweep: Sweep, place: Place, *, timeout: float | None, form: str) -> int:
+def wait(sweep: Sweep, target: Target, *, timeout: float | None, form: str) -> int:
     from launcher import api
 
-    sweep = api.wait_sweep(sweep.name, timeout=timeout, place=place)
+    sweep = api.wait_sweep(sweep.name, timeout=timeout, target=target)
     output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
     return sweep_follow.exit_code(sweep)
 

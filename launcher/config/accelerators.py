@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from launcher.config.suggest import either
+from launcher.config.suggest import join_or
 from launcher.errors import LauncherError
 
 _SHAPE = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*)+")
@@ -73,7 +73,7 @@ def resolve(wanted: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:
         return Slice(name, "cpu", "", machine, machines.get(machine, 1), wanted["hosts"] or 1)
     if machine not in machines:
         raise SliceError(
-            "machineType", f"{name} has no machine type {machine}; it comes as {either(sorted(machines))}."
+            "machineType", f"{name} has no machine type {machine}; it comes as {join_or(sorted(machines))}."
         )
     return Slice(name, row["kind"], "", machine, machines[machine], wanted["hosts"] or 1)
 
@@ -87,7 +87,7 @@ def _tpu(name: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> Slice:
         raise SliceError("topology", _no_topology(name, row, topology))
     machine = wanted["machineType"] or machines[0]
     if machine not in machines:
-        raise SliceError("machineType", f"a {name} slice of {topology} comes on {either(machines)}, not on {machine}.")
+        raise SliceError("machineType", f"a {name} slice of {topology} comes on {join_or(machines)}, not on {machine}.")
     per_host = row["machineTypes"][machine]
     return Slice(name, "tpu", topology, machine, per_host, chips(topology) // per_host)
 

@@ -11,7 +11,7 @@ from launcher.config.checks import rules as checks
 from launcher.config.checks.rules import Problem
 from launcher.config.checks.schema import spell_value
 from launcher.config.kinds import RunKind
-from launcher.config.values.tree import Origin, Values, set_value, spell, with_defaults
+from launcher.config.values.tree import Origin, Values, dotted, set_value, with_defaults
 from launcher.errors import LauncherError
 
 
@@ -20,7 +20,7 @@ class CheckFailed(LauncherError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         errors = [problem for problem in problems if problem.severity == checks.ERROR]
-        super().__init__(checks.spelled(errors))
+        super().__init__(checks.as_lines(errors))
         self.problems = list(problems)
 
 
@@ -133,9 +133,9 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     for path in [*before, *(path for path in after if path not in before)]:
         if path[0] == "accelerator" or (path in before and path in after and _same(before[path], after[path])):
             continue
-        was = _spell(before[path]) if path in before else "(not set)"
-        now = _spell(after[path]) if path in after else "(not set)"
-        lines.append(f"{spell(path)}: {was} -> {now}{_consequence(path, after)}")
+        was = _as_text(before[path]) if path in before else "(not set)"
+        now = _as_text(after[path]) if path in after else "(not set)"
+        lines.append(f"{dotted(path)}: {was} -> {now}{_consequence(path, after)}")
     return lines
 
 
@@ -159,7 +159,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
 
 
-def _spell(value: Any) -> str:
+def _as_text(value: Any) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False)

@@ -10,7 +10,7 @@ def bare(key: str) -> str:
     return key.replace("_", "").replace("-", "").lower()
 
 
-def nearest(word: str, words: Iterable[str], count: int = 1) -> list[str]:
+def closest(word: str, words: Iterable[str], count: int = 1) -> list[str]:
     """The words nearest to `word`; the same but for case, hyphens and underscores comes first."""
     from difflib import get_close_matches
 
@@ -34,7 +34,7 @@ def _one_slip(word: str, known: str) -> bool:
     return swapped or mine[1:] == right[1:] or mine[1:] == right or mine == right[1:]
 
 
-def either(names: Iterable[str], joint: str = "or") -> str:
+def join_or(names: Iterable[str], joint: str = "or") -> str:
     """The words as a list in a sentence: a, b or c."""
     words = list(names)
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"

@@ -72,7 +72,7 @@ class Cache:
             draft.replace(self.path(request.key))
         finally:
             draft.unlink(missing_ok=True)
-        self._make_room()
+        self._replace_attempt()
 
     @contextlib.contextmanager
     def locked(self, key: str, waiting: Callable[[], None]) -> Iterator[None]:
@@ -112,7 +112,7 @@ class Cache:
             path.unlink(missing_ok=True)
             os.close(file)
 
-    def _make_room(self) -> None:
+    def _replace_attempt(self) -> None:
         entries = []
         now = time.time()
         for path in self.folder.glob("*.json"):

@@ -11,7 +11,7 @@ from launcher.config.plan import CheckFailed, LaunchPlan
 from launcher.errors import LauncherError
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.changes import Change, changed, changes
-from launcher.forecast.fit import Verdict, verdict
+from launcher.forecast.fit import FitResult, judge
 from launcher.forecast.program import Program
 from launcher.forecast.request import of_config
 from launcher.forecast.speed import Speed, speed_of
@@ -40,7 +40,7 @@ def problem(plan: LaunchPlan) -> Problem | None:
     found = program(plan.config)
     if found is None:
         return None
-    judged = verdict(found, plan)
+    judged = judge(found, plan)
     if judged.fits:
         return None
     change = _change(plan, found, judged)
@@ -60,10 +60,10 @@ def refuse(*plans: LaunchPlan) -> None:
         raise failed
 
 
-def _change(plan: LaunchPlan, found: Program, judged: Verdict) -> Change | None:
+def _change(plan: LaunchPlan, found: Program, judged: FitResult) -> Change | None:
     for change in changes(plan, found, judged):
         other = changed(plan, change, SHAPE_RULES)
         compiled = program(other.config) if other is not None else None
-        if other is not None and compiled is not None and verdict(compiled, other).fits:
+        if other is not None and compiled is not None and judge(compiled, other).fits:
             return change
     return None

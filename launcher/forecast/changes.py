@@ -16,7 +16,7 @@ from launcher.config.plan import LaunchPlan, plan_launch
 from launcher.config.values.files import chart_defaults
 from launcher.config.values.tree import Origin, Values, set_value
 from launcher.errors import LauncherError
-from launcher.forecast.fit import Verdict, chips_of
+from launcher.forecast.fit import FitResult, chips_of
 from launcher.forecast.program import Program
 
 # MaxText's defaults (configs/base.yml), where the values leave them.
@@ -44,13 +44,13 @@ class Change:
     @property
     def options(self) -> str:
         """As options of a command."""
-        return " ".join(f"--set {shlex.quote(f'{key}={_spelled(value)}')}" for key, value in self.sets.items())
+        return " ".join(f"--set {shlex.quote(f'{key}={_as_text(value)}')}" for key, value in self.sets.items())
 
     def as_json(self) -> dict[str, Any]:
         return {"sets": dict(self.sets), "options": self.options, "says": self.says}
 
 
-def changes(plan: LaunchPlan, program: Program, verdict: Verdict) -> Iterator[Change]:
+def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[Change]:
     """What to try, least loss first; what cannot fit by a bound that needs no compile is left out."""
     train = plan.config["train"]
     batches = [batch for batch in _smaller(train) if _may_fit(plan, program, verdict, batch)]
@@ -125,7 +125,7 @@ def _state(program: Program, train: Mapping[str, Any]) -> float | None:
     return total / math.prod(program.mesh.get(axis, 1) for axis in _SPLITS)
 
 
-def _may_fit(plan: LaunchPlan, program: Program, verdict: Verdict, batch: int) -> bool:
+def _may_fit(plan: LaunchPlan, program: Program, verdict: FitResult, batch: int) -> bool:
     """Whether a batch may do: all but the state shrinks with it at best."""
     train = plan.config["train"]
     state, used = _state(program, train), program.memory.total
@@ -155,5 +155,5 @@ def _larger(plan: LaunchPlan) -> list[str]:
     return larger[:_LARGER]
 
 
-def _spelled(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -49,7 +49,7 @@ class CompileFailed(LauncherError):
         self.kind = kind
 
 
-class OutOfTime(CompileFailed):
+class CompileTimeout(CompileFailed):
     """It took longer than it may."""
 
 
@@ -138,9 +138,9 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
                 os.write(log, chunk)
                 *lines, pending = (pending + chunk).split(b"\n")
                 for line in lines:
-                    told = _told(line, phase) or told
+                    told = _parse_line(line, phase) or told
             if time.monotonic() - begin > limits.seconds:
-                raise OutOfTime(
+                raise CompileTimeout(
                     f"The compile took longer than {formatting.duration(limits.seconds)} and was ended.",
                     "--timeout MINUTES gives it more.",
                 )
@@ -153,10 +153,10 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
                     kind="memory",
                 )
     process.wait()
-    return _told(pending, phase) or told
+    return _parse_line(pending, phase) or told
 
 
-def _told(line: bytes, phase: Callable[[str], None]) -> dict[str, Any]:
+def _parse_line(line: bytes, phase: Callable[[str], None]) -> dict[str, Any]:
     """The error that a line tells, if any; a phase is passed on."""
     try:
         entry = json.loads(line)
@@ -185,7 +185,7 @@ def _failed(code: int, told: dict[str, Any], log: Path) -> CompileFailed:
             f"Its output is in {log}. Run it on a machine with more memory.",
         )
     if not message or told.get("error") == "internal":
-        return _internal(message or _last_line(log) or _spelled(code), log)
+        return _internal(message or _last_line(log) or _exit_reason(code), log)
     log.unlink(missing_ok=True)
     key = str(told.get("key") or "")
     path = f"train.{key}" if key and "." not in key else key
@@ -197,7 +197,7 @@ def _internal(why: str, log: Path) -> CompileFailed:
     return CompileFailed(f"The compile failed: {why.rstrip('.')}.", f"All that it said is in {log}.")
 
 
-def _spelled(code: int) -> str:
+def _exit_reason(code: int) -> str:
     return f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it ended with exit code {code}"
 
 

@@ -24,9 +24,9 @@ from launcher.forecast.network import Torus
 from launcher.forecast.program import Memory
 from launcher.forecast.step_time import ATTENTION, DCN, HOST, ICI
 
-MEMORY_DOUBT = 1.3
+MEMORY_MARGIN = 1.3
 """An estimate of the memory that is over by so much still gets its compile."""
-SPEED_DOUBT, UNLIKE_DOUBT = 1.1, 1.3
+SPEED_DOUBT, SPEED_MARGIN_DIFFERENT_SHARDING = 1.1, 1.3
 """A config may be faster than its estimate by so much; by more where its parameters lie differently, or where only one
 of the two has something wait in the host's memory."""
 
@@ -113,7 +113,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledReference:
     """What the compiler said of a layout: its memory, and the seconds of its step, those that were `hidden` too."""
 
     layout: Layout
@@ -185,7 +185,7 @@ def layout(train: Mapping[str, Any], *, slices: int, devices: int) -> Layout | N
     )
 
 
-def estimate(new: Layout, known: Compiled, chip: Chip, torus: Torus) -> Estimate:
+def estimate(new: Layout, known: CompiledReference, chip: Chip, torus: Torus) -> Estimate:
     """Of a layout, from what was compiled of another on the same chips."""
     seconds = _seconds(new, known, chip, torus)
     rate = known.tokens * new.step_tokens / known.layout.step_tokens / seconds
@@ -195,7 +195,7 @@ def estimate(new: Layout, known: Compiled, chip: Chip, torus: Torus) -> Estimate
 # --- Memory -------------------------------------------------------------------------------------------------------
 
 
-def _memory(new: Layout, known: Compiled) -> float | None:
+def _memory(new: Layout, known: CompiledReference) -> float | None:
     """The state by the parameters that lie on a device, the gradients and what is kept by their sizes; of the rest of
     the compiled temporaries what the formula explains as the formula has it, and what it does not as it is."""
     old, memory = known.layout, known.memory
@@ -260,7 +260,7 @@ def _kept(keys: Mapping[str, Any]) -> tuple[set[str], set[str]]:
 # --- Time ---------------------------------------------------------------------------------------------------------
 
 
-def _seconds(new: Layout, known: Compiled, chip: Chip, torus: Torus) -> float:
+def _seconds(new: Layout, known: CompiledReference, chip: Chip, torus: Torus) -> float:
     """Every part of the compiled step, scaled; of what goes on beside, what is likely to be waited for."""
     old, parts = known.layout, dict(known.parts)
     waited = {way: parts.pop(way, 0.0) for way in (ICI, DCN, HOST)}

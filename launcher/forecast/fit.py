@@ -16,7 +16,7 @@ _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FitResult:
     """`hbm` bytes of the `hbm_capacity` that one device has, `host` bytes of the `host_capacity` that one host has.
 
     None is not known: of a host whose machine type the table does not have, or what the compiler did not say.
@@ -35,7 +35,7 @@ class Verdict:
         return None if self.hbm is None else self.hbm_capacity - self.hbm
 
 
-def verdict(program: Program, plan: LaunchPlan) -> Verdict:
+def judge(program: Program, plan: LaunchPlan) -> FitResult:
     """Of the plan's program."""
     row = plan.config["accelerator"]
     per_chip = devices_per_chip(program, plan.config)
@@ -54,7 +54,7 @@ def verdict(program: Program, plan: LaunchPlan) -> Verdict:
     else:
         left = f", {1 - used / capacity:.0%} of it left" if used is not None else ""
         says = f"It fits: {gib(used)} of {device}'s {gib(capacity)}{left}."
-    return Verdict(fits, used, capacity, host, room, says)
+    return FitResult(fits, used, capacity, host, room, says)
 
 
 def devices_per_chip(program: Program, config: Mapping[str, Any]) -> int:

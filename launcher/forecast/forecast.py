@@ -10,15 +10,15 @@ from launcher import formatting
 from launcher.config.checks.rules import SHAPE_RULES
 from launcher.config.maxtext import models
 from launcher.config.plan import LaunchPlan
-from launcher.config.suggest import either
+from launcher.config.suggest import join_or
 from launcher.errors import LauncherError
 from launcher.forecast import fit
 from launcher.forecast.changes import ELSEWHERE, Change, changed, changes
-from launcher.forecast.child import OutOfTime
+from launcher.forecast.child import CompileTimeout
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.cost import Cost, cost
-from launcher.forecast.fit import Verdict
-from launcher.forecast.improvement import Better
+from launcher.forecast.fit import FitResult
+from launcher.forecast.improvement import Improvement
 from launcher.forecast.program import Program
 from launcher.forecast.speed import Speed, speed_of
 
@@ -42,11 +42,11 @@ class Forecast:
     says: str
     chips: int
     program: Program | None = None
-    verdict: Verdict | None = None
+    verdict: FitResult | None = None
     speed: Speed | None = None
     cost: Cost | None = None
     change: Change | None = None
-    better: tuple[Better, ...] = ()
+    better: tuple[Improvement, ...] = ()
     searched: str = ""
     suggestions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ def forecast(
     if plan.config["accelerator"]["kind"] != "tpu":
         return _without_compiler(plan)
     program, cached = compiler.program(plan)
-    verdict = fit.verdict(program, plan)
+    verdict = fit.judge(program, plan)
     found = Forecast(
         what=describe(plan),
         fits=verdict.fits,
@@ -116,7 +116,7 @@ def forecast(
         row = plan.config["accelerator"]
         unknown = [f"speeds.{key}" for key, value in (row.get("speeds") or {}).items() if not value]
         unknown = unknown or (["peakTflops"] if row.get("speeds") else ["speeds"])
-        keys = either([f"common.accelerators.{row['name']}.{key}" for key in unknown], "and")
+        keys = join_or([f"common.accelerators.{row['name']}.{key}" for key in unknown], "and")
         return replace(found, notes=(f"No step time: set {keys}; 0 stands for what is not known.",))
     devices = program.devices or fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
@@ -138,7 +138,7 @@ def forecast(
 
 
 def _search(
-    plan: LaunchPlan, program: Program, verdict: Verdict, compiler: Compiler, seconds: float
+    plan: LaunchPlan, program: Program, verdict: FitResult, compiler: Compiler, seconds: float
 ) -> tuple[Change | None, list[str]]:
     """A change that fits, as the compiler says of it, and sentences on what was tried."""
     deadline = time.monotonic() + seconds
@@ -152,7 +152,7 @@ def _search(
             continue
         try:
             found, _ = compiler.program(other, seconds=left, what=f"{describe(other)} with {change.options}")
-        except OutOfTime as error:  # of all, or of what one compile may take
+        except CompileTimeout as error:  # of all, or of what one compile may take
             if time.monotonic() >= deadline:
                 break
             compiler.watch.say(f"{change.options}: {error.message}")
@@ -161,7 +161,7 @@ def _search(
             compiler.watch.say(f"{change.options}: {error.message}")
             continue
         tried += 1
-        judged = fit.verdict(found, other)
+        judged = fit.judge(found, other)
         if judged.fits:
             return change, [f"{_sentence(change)} {judged.says}"]
         compiler.watch.say(f"{change.options}: {judged.says}")

@@ -9,21 +9,21 @@ from typing import Any
 
 from launcher.config.values.files import dumps
 from launcher.forecast.changes import Change
-from launcher.forecast.fit import Verdict
+from launcher.forecast.fit import FitResult
 from launcher.forecast.speed import Speed
 
 _WIDTH = 118
 
 
 @dataclass(frozen=True)
-class Better:
+class Improvement:
     """A config that was compiled and fits, faster than the run by the factor `gain` in tokens a second.
 
     `overlay` is YAML for -f, after the run's own files.
     """
 
     change: Change
-    verdict: Verdict
+    verdict: FitResult
     speed: Speed
     gain: float
     global_batch: float | None

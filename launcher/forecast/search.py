@@ -24,18 +24,18 @@ from launcher.forecast.changes import Change, changed
 from launcher.forecast.chip import Chip, chip_of
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.estimate import (
-    MEMORY_DOUBT,
+    MEMORY_MARGIN,
     SPEED_DOUBT,
+    SPEED_MARGIN_DIFFERENT_SHARDING,
     TENSORS,
-    UNLIKE_DOUBT,
-    Compiled,
+    CompiledReference,
     Estimate,
     Layout,
     estimate,
     layout,
 )
-from launcher.forecast.fit import Verdict
-from launcher.forecast.improvement import Better, overlay
+from launcher.forecast.fit import FitResult
+from launcher.forecast.improvement import Improvement, overlay
 from launcher.forecast.network import Torus
 from launcher.forecast.program import Program
 from launcher.forecast.request import of_config, request
@@ -46,15 +46,15 @@ BEST = 3
 # A compile that has less than this part of what the run's own took is not begun.
 _WORTH_BEGINNING = 0.5
 # The chance of what may fit by its estimate, and has little by what others of the kind took.
-_SLIM = 0.02
+_MIN_FIT_PROBABILITY = 0.02
 _FLAGS = f"worker.env.{FLAGS}"
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The best configs, best first, and a sentence on what was tried."""
 
-    better: tuple[Better, ...]
+    better: tuple[Improvement, ...]
     says: str
 
 
@@ -66,8 +66,8 @@ class _Point:
     plan: LaunchPlan
     program: Program
     speed: Speed
-    verdict: Verdict
-    compiled: Compiled
+    verdict: FitResult
+    compiled: CompiledReference
 
     @property
     def rate(self) -> float:
@@ -186,12 +186,12 @@ class _Search:
         known = self._nearest(shape)
         found = estimate(shape, known.compiled, self.chip, self.torus)
         alike = known.compiled.layout.is_like(shape)
-        at_best = found.rate * (SPEED_DOUBT if alike else UNLIKE_DOUBT)
+        at_best = found.rate * (SPEED_DOUBT if alike else SPEED_MARGIN_DIFFERENT_SHARDING)
         if at_best <= best.rate or not self._host_has_room(shape):
             return 0.0
         # A hope without a number counts for little, so that it comes after what is reckoned to be faster.
         hope = 0.01 * (at_best / best.rate - 1)
-        sure = 1.0 if alike else SPEED_DOUBT / UNLIKE_DOUBT
+        sure = 1.0 if alike else SPEED_DOUBT / SPEED_MARGIN_DIFFERENT_SHARDING
         return (max(0.0, found.rate / best.rate - 1) * sure + hope) * self._chance(found)
 
     def _host_has_room(self, shape: Layout) -> bool:
@@ -219,10 +219,10 @@ class _Search:
         """That it fits: 1 well below the capacity, 0 from where the estimate's doubt ends."""
         if found.memory is None:
             return 1.0
-        if found.memory > self.capacity * MEMORY_DOUBT:
+        if found.memory > self.capacity * MEMORY_MARGIN:
             return 0.0
         over = found.memory * self.short / self.capacity
-        return min(1.0, max(_SLIM, (MEMORY_DOUBT - over) / (2 * (MEMORY_DOUBT - 1))))
+        return min(1.0, max(_MIN_FIT_PROBABILITY, (MEMORY_MARGIN - over) / (2 * (MEMORY_MARGIN - 1))))
 
     # --- Trying ---
 
@@ -263,7 +263,7 @@ class _Search:
             say(f"{options}: {error.message}")
             return True
         self.tried += 1
-        judged = fit.verdict(program, plan)
+        judged = fit.judge(program, plan)
         if not judged.fits:
             self.misfits += 1
             if program.fits and (judged.hbm or 0) <= judged.hbm_capacity:  # then it is the host's memory
@@ -286,12 +286,12 @@ class _Search:
 def search(
     plan: LaunchPlan,
     program: Program,
-    judged: Verdict,
+    judged: FitResult,
     compiler: Compiler,
     seconds: float,
     *,
     now: Callable[[], float] = time.monotonic,
-) -> Found:
+) -> SearchResult:
     """Configs that are faster than the plan, whose program fits; at most `seconds` are spent on it.
 
     Raises KeyboardInterrupt as it comes: what was compiled until then is in the cache.
@@ -301,7 +301,7 @@ def search(
     chip = chip_of(plan.config["accelerator"], fit.devices_per_chip(program, plan.config))
     user = point_of({}, plan, program, judged, devices)
     if chip is None or user is None:
-        return Found((), "Nothing was searched for: the program does not tell how many tokens a step has.")
+        return SearchResult((), "Nothing was searched for: the program does not tell how many tokens a step has.")
     own = request(plan)
     looking = _Search(
         user=user,
@@ -322,12 +322,12 @@ def search(
         compiler.watch.say("Interrupted. What was compiled is kept: the same command goes on from there.")
         raise
     faster = sorted((point for point in looking.points if point.rate > user.rate), key=_order)
-    better = tuple(_better(point, user) for point in faster[:BEST])
-    return Found(better, _says(looking, better, out_of_time, seconds))
+    better = tuple(_improvement(point, user) for point in faster[:BEST])
+    return SearchResult(better, _summary(looking, better, out_of_time, seconds))
 
 
 def point_of(
-    sets: Mapping[str, Any], plan: LaunchPlan, program: Program, judged: Verdict, devices: int
+    sets: Mapping[str, Any], plan: LaunchPlan, program: Program, judged: FitResult, devices: int
 ) -> _Point | None:
     """A compiled config that fits, with what it is estimated by; None where its speed is not known."""
     speed = speed_of(program, plan.config)
@@ -336,7 +336,7 @@ def point_of(
     tokens = program.model.tokens_per_step_per_device
     if speed is None or shape is None or not tokens:
         return None
-    compiled = Compiled(shape, program.memory, speed.parts, speed.hidden, tokens)
+    compiled = CompiledReference(shape, program.memory, speed.parts, speed.hidden, tokens)
     return _Point(sets, plan, program, speed, judged, compiled)
 
 
@@ -345,7 +345,7 @@ def _order(point: _Point) -> tuple[float, int, str]:
     return -point.rate, len(point.sets), repr(sorted(point.sets.items()))
 
 
-def _better(point: _Point, user: _Point) -> Better:
+def _improvement(point: _Point, user: _Point) -> Improvement:
     lines = [
         f"Forecast: {point.rate / user.rate:.2f} x the run's tokens a second: {point.rate:,.0f} a device instead of "
         f"{user.rate:,.0f}; {point.speed.step_seconds:.3g} s a step instead of {user.speed.step_seconds:.3g} s."
@@ -357,10 +357,10 @@ def _better(point: _Point, user: _Point) -> Better:
     if batch and before and batch != before:
         lines.append(f"A step learns from {batch:,g} sequences instead of {before:,g}.")
     change = Change(point.sets, "")
-    return Better(change, point.verdict, point.speed, point.rate / user.rate, batch, overlay(point.sets, lines))
+    return Improvement(change, point.verdict, point.speed, point.rate / user.rate, batch, overlay(point.sets, lines))
 
 
-def _says(looking: _Search, better: tuple[Better, ...], out_of_time: bool, seconds: float) -> str:
+def _summary(looking: _Search, better: tuple[Improvement, ...], out_of_time: bool, seconds: float) -> str:
     """What was tried, and what ended it."""
     parts = ["1 other config was compiled" if looking.tried == 1 else f"{looking.tried} other configs were compiled"]
     if looking.misfits:

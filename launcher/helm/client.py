@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.helm.errors import HelmError, InProgress, NoHelm, NoRelease, RulesBroken, Unowned, from_stderr
+from launcher.helm.errors import HelmError, InProgress, NoHelm, NoRelease, RulesBroken, from_stderr
 from launcher.paths import charts_dir
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ __all__ = [
     "NoRelease",
     "Release",
     "RulesBroken",
-    "Unowned",
     "load_all",
     "run_manifest",
     "run_object",

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from launcher.config.values.tree import spell
+from launcher.config.values.tree import dotted
 from launcher.k8s import objects
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
     from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 Object = dict[str, Any]
 
@@ -38,10 +38,10 @@ class FieldChange:
 
     def __str__(self) -> str:
         if self.old is None:
-            return f"{self.path}: {_spelled(self.new)} (new)"
+            return f"{self.path}: {_as_text(self.new)} (new)"
         if self.new is None:
-            return f"{self.path}: {_spelled(self.old)} (removed)"
-        return f"{self.path}: {_spelled(self.old)} -> {_spelled(self.new)}"
+            return f"{self.path}: {_as_text(self.old)} (removed)"
+        return f"{self.path}: {_as_text(self.old)} -> {_as_text(self.new)}"
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,19 @@ def compare(
     before = {_key(obj): obj for obj in old}
     pairs = [(obj, before.pop(_key(obj), {})) for obj in new]
     made = {obj["metadata"]["name"] for obj in new if obj["kind"] == "Namespace"}
-    gone = [obj for obj in before.values() if not kept(obj)]
+    gone = [obj for obj in before.values() if not is_kept(obj)]
     with ThreadPoolExecutor(8) as pool:  # two requests for each of some dozens of objects
         changes = list(pool.map(lambda pair: _compare_one(cluster, pair[0], pair[1], made, owner), pairs))
         there = list(pool.map(lambda obj: live_object(cluster, obj) is not None, gone))
     return changes + [_change(obj, REMOVE) for obj, is_there in zip(gone, there, strict=True) if is_there]
 
 
-def kept(obj: Object) -> bool:
+def is_kept(obj: Object) -> bool:
     """Whether the object stays when its release goes."""
     return objects.annotation(obj, "helm.sh/resource-policy") == "keep"
 
 
-def settle(cluster: Cluster, rendered: Sequence[Object], changes: Sequence[ObjectChange]) -> None:
+def apply_remaining(cluster: Cluster, rendered: Sequence[Object], changes: Sequence[ObjectChange]) -> None:
     """Do what is left of the changes to objects that were there: Helm 3 does not see what was changed by hand."""
     from launcher.k8s.client import kind_of
 
@@ -121,7 +121,7 @@ def live_object(cluster: Cluster, obj: Object) -> Object | None:
     return cluster.get(kind_of(obj), objects.name(obj), objects.namespace(obj) or None)
 
 
-def told(changes: Sequence[ObjectChange]) -> list[str]:
+def lines(changes: Sequence[ObjectChange]) -> list[str]:
     """The changes as lines for people; what stays the same is left out."""
     return [line for change in changes if change.action != SAME for line in str(change).splitlines()]
 
@@ -240,7 +240,7 @@ def _keyed(old: list[Any], new: list[Any]) -> tuple[Object, Object] | None:
 def _spell_path(path: Sequence[str]) -> str:
     text = ""
     for part in path:
-        text += part if part.startswith("[") else f"{'.' * bool(text)}{spell([part])}"
+        text += part if part.startswith("[") else f"{'.' * bool(text)}{dotted([part])}"
     return text
 
 
@@ -265,7 +265,7 @@ def _empty(value: Any) -> bool:
     return value is _ABSENT or value is None or value == {} or value == []
 
 
-def _spelled(value: Any) -> str:
+def _as_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONG else text[: _LONG - 2] + " …"
 
@@ -273,7 +273,7 @@ def _spelled(value: Any) -> str:
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
-def run(plan: LaunchPlan, place: Place) -> list[ObjectChange]:
+def run(plan: LaunchPlan, target: Target) -> list[ObjectChange]:
     """What submitting a ray-job or job-set run would make, by dry run; or, for a run does not change once it is made,
     how the config of the one that is there differs. [] for kinds that make no object."""
     from dataclasses import replace
@@ -283,7 +283,7 @@ def run(plan: LaunchPlan, place: Place) -> list[ObjectChange]:
     if not plan.kind.has_object:
         return []
     obj = helm.run_object(plan)
-    cluster = replace(place, namespace=plan.namespace).cluster()
+    cluster = replace(target, namespace=plan.namespace).cluster()
     live = live_object(cluster, obj)
     if live is None:
         cluster.create(obj, dry_run=True)
@@ -295,7 +295,7 @@ def run(plan: LaunchPlan, place: Place) -> list[ObjectChange]:
     return [_change(obj, CHANGE if fields else SAME, fields)]
 
 
-def said(plan: LaunchPlan, changes: Sequence[ObjectChange]) -> str:
+def sentence(plan: LaunchPlan, changes: Sequence[ObjectChange]) -> str:
     """What the changes of a run mean, in a sentence."""
     if not changes:
         return f"A {plan.kind} run makes nothing in Kubernetes; launcher submit --dry-run says what it would do."

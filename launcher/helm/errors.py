@@ -32,7 +32,7 @@ class InProgress(HelmError):
     """The release is locked by an operation that goes on, or died."""
 
 
-class Unowned(HelmError):
+class OwnedByAnother(HelmError):
     """An object of that name is there, and is not this release's."""
 
 
@@ -52,7 +52,7 @@ _OPERATORS = {"kueue.x-k8s.io": "Kueue", "ray.io": "KubeRay", "jobset.x-k8s.io":
 
 def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> HelmError:
     """The error for what Helm wrote to stderr; `where` names the cluster for the sentence."""
-    said = _said(text)
+    said = _message(text)
     if broken := _chart_rules(said):
         return RulesBroken(broken)
     flat = " ".join(said.split())
@@ -92,7 +92,7 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
     return HelmError(f"Helm failed: {_trimmed(flat)}")
 
 
-def _said(text: str) -> str:
+def _message(text: str) -> str:
     """The error itself: from the last "Error: " on, without what Helm logs around it."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_NOISE)]
     starts = [index for index, line in enumerate(lines) if line.startswith("Error: ")]
@@ -113,13 +113,13 @@ def _chart_rules(said: str) -> list[str]:
     return []
 
 
-def _unowned(match: re.Match[str], where: str, release: str) -> Unowned:
+def _unowned(match: re.Match[str], where: str, release: str) -> OwnedByAnother:
     owner = dict(_OWNER.findall(match["rest"]))
     name = owner.get("name") or (release if owner else "")
     return unowned(match["kind"], match["name"], match["namespace"], where, name, owner.get("namespace", ""), release)
 
 
-def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space: str, release: str) -> Unowned:
+def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space: str, release: str) -> OwnedByAnother:
     """The error for an object that is there and not the release's; `owner` in `space` is the one it belongs to."""
     whose = "was not made by a release"
     if owner:
@@ -130,7 +130,7 @@ def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space:
     elif kind in ("ClusterQueue", "Cohort", "ResourceFlavor", "Topology", "WorkloadPriorityClass"):
         hint += ", or set create: false in its entry to use what is there"
     called = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-    return Unowned(f"{called} is in {where} already and {whose}; nothing was changed.", f"{hint}.")
+    return OwnedByAnother(f"{called} is in {where} already and {whose}; nothing was changed.", f"{hint}.")
 
 
 def _unreachable(flat: str, where: str) -> tuple[str, str]:

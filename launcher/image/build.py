@@ -18,7 +18,7 @@ from launcher.image import tools
 from launcher.image.context import Context, read
 from launcher.image.errors import explain
 from launcher.image.overlay import Overlay
-from launcher.image.registry import CannotTell, Repository, digest_of
+from launcher.image.registry import RegistryUnavailable, Repository, digest_of
 from launcher.image.tools import Tool
 
 _Say = Callable[..., None]
@@ -135,7 +135,7 @@ def _pushed(plan: ImagePlan, say: _Say) -> str | None:
     repository = Repository.parse(plan.repository)
     try:
         digest = digest_of(repository, plan.context.tag)
-    except CannotTell as error:
+    except RegistryUnavailable as error:
         say(f"Whether {repository.host} has {plan.name} already cannot be told ({error}).")
         return None
     if digest:

@@ -28,7 +28,7 @@ _KINDS = (
 _SECONDS = 20.0
 
 
-class CannotTell(Exception):
+class RegistryUnavailable(Exception):
     """The registry does not say whether it has the image; the text says why."""
 
 
@@ -67,7 +67,7 @@ def digest_of(repository: Repository, tag: str) -> str | None:
     digest = headers.get("Docker-Content-Digest", "")
     if status == 200 and re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         return digest
-    raise CannotTell(f"it answers {status}" if status != 200 else "its answer has no digest")
+    raise RegistryUnavailable(f"it answers {status}" if status != 200 else "its answer has no digest")
 
 
 def _open(url: str, authorization: str | None, method: str = "GET", **headers: str) -> Any:
@@ -87,7 +87,7 @@ def _head(url: str, authorization: str | None) -> tuple[int, Message]:
         return error.code, error.headers
     except OSError as error:
         reason = getattr(error, "reason", error)
-        raise CannotTell(str(getattr(reason, "strerror", None) or reason)) from error
+        raise RegistryUnavailable(str(getattr(reason, "strerror", None) or reason)) from error
 
 
 def _authorization(challenge: str, login: str | None) -> str | None:
@@ -105,7 +105,7 @@ def _authorization(challenge: str, login: str | None) -> str | None:
         with _open(f"{realm}?{query}", basic) as answer:
             given = json.load(answer)
     except (OSError, ValueError) as error:
-        raise CannotTell(f"it gives no token: {error}") from error
+        raise RegistryUnavailable(f"it gives no token: {error}") from error
     return f"Bearer {given.get('token') or given.get('access_token')}"
 
 
@@ -122,7 +122,7 @@ def _login(host: str) -> str | None:
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            raise CannotTell(f"{path} cannot be read: {error}") from error
+            raise RegistryUnavailable(f"{path} cannot be read: {error}") from error
         helper = config.get("credHelpers", {}).get(host)
         kept = config.get("auths", {}).get(host, {}).get("auth")
         if helper is None and kept:

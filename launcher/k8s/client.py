@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from launcher.k8s.errors import (
-    AlreadyThere,
+    AdmissionDenied,
+    AlreadyExists,
     ClusterError,
     Conflict,
     Forbidden,
     Invalid,
+    KindNotServed,
     NoNamespace,
-    NotServed,
-    NotThere,
-    Refused,
+    NotFound,
     Unauthorized,
     Unreachable,
     WebhookFailed,
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from launcher.k8s.kubeconfig import Access
 
 __all__ = [
-    "AlreadyThere",
+    "AdmissionDenied",
+    "AlreadyExists",
     "Cluster",
     "ClusterError",
     "Conflict",
     "Forbidden",
     "Invalid",
     "Kind",
+    "KindNotServed",
     "NoNamespace",
-    "NotServed",
-    "NotThere",
-    "Refused",
+    "NotFound",
     "Response",
     "Unauthorized",
     "Unreachable",
@@ -147,7 +147,7 @@ class Cluster(Connection):
         """The object, or None where there is none of that name."""
         try:
             return self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
-        except (NotThere, NoNamespace):
+        except (NotFound, NoNamespace):
             return None
 
     def list(
@@ -209,7 +209,7 @@ class Cluster(Connection):
             options["preconditions"] = {"uid": uid}
         try:
             self._json("DELETE", f"{self._path(kind, namespace)}/{_part(name)}", body=options)
-        except (NotThere, NoNamespace):
+        except (NotFound, NoNamespace):
             return False
         return True
 
@@ -300,7 +300,7 @@ class Cluster(Connection):
         """What the cluster serves of an API group: {version: [resources, by their plural names]}; {} without it."""
         try:
             versions = [str(entry["version"]) for entry in self._json("GET", f"/apis/{group}")["versions"]]
-        except (NotServed, NotThere):
+        except (KindNotServed, NotFound):
             return {}
         return {
             version: [str(item["name"]) for item in self._json("GET", f"/apis/{group}/{version}").get("resources", [])]

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
-from launcher.k8s.rbac import Right, role_around
+from launcher.k8s.rbac import Permission, role_around
 
 
 class ClusterError(LauncherError):
@@ -39,7 +39,7 @@ class Forbidden(ClusterError):
         self.verb, self.resource, self.group, self.namespace = verb, resource, group, namespace
 
 
-class NotServed(ClusterError):
+class KindNotServed(ClusterError):
     """The cluster has no such kind of object: its CRD is missing."""
 
 
@@ -47,11 +47,11 @@ class NoNamespace(ClusterError):
     """The namespace does not exist."""
 
 
-class NotThere(ClusterError):
+class NotFound(ClusterError):
     """The object does not exist."""
 
 
-class AlreadyThere(ClusterError):
+class AlreadyExists(ClusterError):
     """An object of that name exists."""
 
 
@@ -63,11 +63,11 @@ class Invalid(ClusterError):
     """The object breaks the schema, or a policy."""
 
 
-class Refused(ClusterError):
+class AdmissionDenied(ClusterError):
     """An admission webhook, a policy, Pod Security or a quota says no, with a reason of its own."""
 
 
-class QuotaExceeded(Refused):
+class QuotaExceeded(AdmissionDenied):
     """The namespace's ResourceQuota has no room for it."""
 
 
@@ -127,9 +127,9 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         return _not_found(where, path, message, details, known)
     if status == 409:
         if reason == "AlreadyExists":
-            return AlreadyThere(f"{_sentence(message)} ({where})", **known)
+            return AlreadyExists(f"{_sentence(message)} ({where})", **known)
         if "is being terminated" in message:
-            return Refused(f"{server}: {_sentence(message)}", **known)
+            return AdmissionDenied(f"{server}: {_sentence(message)}", **known)
         return Conflict(f"{server}: {_sentence(message)}", "Try again.", **known)
     if status == 403 and (match := _EXCEEDED.search(message)):
         return QuotaExceeded(
@@ -138,9 +138,9 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
             **known,
         )
     if status in (400, 403, 422) and "denied" in message:
-        return Refused(f"{server} refuses it: {_denied(message)}", **known)
+        return AdmissionDenied(f"{server} refuses it: {_denied(message)}", **known)
     if status == 403:
-        return Refused(f"{server} refuses it: {_sentence(message)}", **known)
+        return AdmissionDenied(f"{server} refuses it: {_sentence(message)}", **known)
     if status in (400, 422) and body:  # else it is none of Kubernetes' answers
         return Invalid(f"{server} does not accept the object: {_sentence(message)}", **known)
     if status in (429, 500, 502, 503, 504):
@@ -187,7 +187,7 @@ def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
 
 def _role(verb: str, resource: str, group: str, namespace: str) -> str:
     """The Role for it: with one right to runs come the others that are of no use without each other."""
-    whole = role_around(Right(verb, resource, group), namespace) if namespace else ""
+    whole = role_around(Permission(verb, resource, group), namespace) if namespace else ""
     return whole or role_for(verb, resource, group, namespace)
 
 
@@ -199,11 +199,11 @@ def _not_found(where: str, path: str, message: str, details: dict[str, Any], kno
             **known,
         )
     if details.get("name"):
-        return NotThere(f"The API server of {where}: {_sentence(message)}", **known)
+        return NotFound(f"The API server of {where}: {_sentence(message)}", **known)
     group = re.match(r"/apis/([^/]+)/([^/]+)(?:/namespaces/[^/]+)?(?:/([^/?]+))?", path)
     name = _OPERATORS.get(group[1], group[1]) if group else path
     what = f"{group[3] or 'the API'} of {group[1]}/{group[2]}" if group else path
-    return NotServed(
+    return KindNotServed(
         f"The API server of {where} does not serve {what}: {name} is not installed there, or in a version that does "
         "not fit.",
         "launcher doctor shows what the cluster has.",

@@ -27,7 +27,7 @@ def namespace(obj: Object) -> str:
     return str(obj["metadata"].get("namespace") or "")
 
 
-def called(obj: Object) -> str:
+def title(obj: Object) -> str:
     """An object in a sentence: "LocalQueue research/research"."""
     space = namespace(obj)
     return f"{obj['kind']} {space}/{name(obj)}" if space else f"{obj['kind']} {name(obj)}"

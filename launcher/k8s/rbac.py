@@ -11,7 +11,7 @@ _RAY, _JOB_SET, _KUEUE, _VISIBILITY = "ray.io", "jobset.x-k8s.io", "kueue.x-k8s.
 _SEEING = ("get", "list")
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """A verb of Kubernetes on a resource, with its subresource after a slash."""
 
     verb: str
@@ -23,26 +23,26 @@ class Right(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Need:
+class VerbPermissions:
     """What some verbs of the launcher need in the namespace. `everyday`: a member of a team is stuck without it."""
 
     verbs: str
-    rights: tuple[Right, ...]
+    rights: tuple[Permission, ...]
     without: str
     everyday: bool = True
 
 
-def _each(verbs: str, resources: str, group: str = "") -> tuple[Right, ...]:
-    return tuple(Right(verb, resource, group) for resource in resources.split() for verb in verbs.split())
+def _each(verbs: str, resources: str, group: str = "") -> tuple[Permission, ...]:
+    return tuple(Permission(verb, resource, group) for resource in resources.split() for verb in verbs.split())
 
 
-NEEDS = (
-    Need(
+PERMISSIONS_BY_VERB = (
+    VerbPermissions(
         "submit",
         (*_each("get list create patch", "rayjobs", _RAY), *_each("get list create patch", "jobsets", _JOB_SET)),
         "no run can be made here",
     ),
-    Need(
+    VerbPermissions(
         "list, status, wait",
         (
             *_each("get list", "rayjobs", _RAY),
@@ -52,8 +52,8 @@ NEEDS = (
         ),
         "runs cannot be seen or followed",
     ),
-    Need("logs", (*_each("list", "pods"), *_each("get", "pods/log")), "what runs print cannot be read"),
-    Need(
+    VerbPermissions("logs", (*_each("list", "pods"), *_each("get", "pods/log")), "what runs print cannot be read"),
+    VerbPermissions(
         "explain",
         (
             *_each("get list", "workloads localqueues", _KUEUE),
@@ -63,7 +63,7 @@ NEEDS = (
         "why a run waits is told in part only",
         everyday=False,
     ),
-    Need(
+    VerbPermissions(
         "cancel",
         (
             *_each("patch", "rayjobs", _RAY),
@@ -72,14 +72,14 @@ NEEDS = (
         ),
         "a run cannot be stopped",
     ),
-    Need(
+    VerbPermissions(
         "delete",
         (*_each("delete", "rayjobs", _RAY), *_each("delete", "jobsets", _JOB_SET)),
         "a run's record cannot be removed",
     ),
 )
 # For everybody a choice, of which none is a fault.
-INSTALL = Need(
+INSTALL_PERMISSIONS = VerbPermissions(
     "install ray-cluster",
     (
         *_each("get list create update delete", "secrets"),
@@ -91,29 +91,29 @@ INSTALL = Need(
 
 
 @dataclass(frozen=True)
-class Rights:
+class Permissions:
     """What this user may do in the namespace: `all_of` with no name given, `by_name` of some objects only.
     `queues`: whether it may create ClusterQueues."""
 
-    all_of: frozenset[Right]
-    by_name: Mapping[Right, tuple[str, ...]]
+    all_of: frozenset[Permission]
+    by_name: Mapping[Permission, tuple[str, ...]]
     queues: bool
 
-    def missing(self, rights: Iterable[Right]) -> list[Right]:
+    def missing(self, rights: Iterable[Permission]) -> list[Permission]:
         return [right for right in rights if right not in self.all_of]
 
 
-def role_around(right: Right, namespace: str) -> str:
+def role_around(right: Permission, namespace: str) -> str:
     """A Role with all that a member needs who wants to use this right: to see runs, or to make and change them, too;
     "" where it is none of a member's rights in the namespace."""
-    all_of = [each for need in NEEDS for each in need.rights]
+    all_of = [each for need in PERMISSIONS_BY_VERB for each in need.rights]
     seeing = [each for each in all_of if each.verb in _SEEING]
     if right in seeing:
         return role(seeing, namespace, "slipway-runs-read")
     return role(all_of, namespace) if right in all_of else ""
 
 
-def role(rights: Iterable[Right], namespace: str, called: str = "") -> str:
+def role(rights: Iterable[Permission], namespace: str, called: str = "") -> str:
     """A Role (a ClusterRole without a namespace) with these rights, as YAML ready for kubectl."""
     verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for right in dict.fromkeys(rights):

@@ -10,40 +10,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """`context` and `namespace` as kubectl takes them; either of them means a cluster, and `local` this machine.
 
     With nothing given both are looked at: the runs of this machine, and of the current context's namespace.
-    `everywhere` means all namespaces of the cluster.
+    `all_namespaces` means all namespaces of the cluster.
     """
 
     context: str | None = None
     namespace: str | None = None
     local: bool = False
-    everywhere: bool = False
+    all_namespaces: bool = False
 
     @property
-    def here(self) -> bool:
+    def includes_local(self) -> bool:
         """Whether this machine's runs are meant."""
-        return self.local or (self.context is None and self.namespace is None and not self.everywhere)
+        return self.local or (self.context is None and self.namespace is None and not self.all_namespaces)
 
     @property
-    def there(self) -> bool:
+    def includes_cluster(self) -> bool:
         """Whether a cluster's runs are meant, if there is a cluster."""
         if self.local:
             return False
-        if self.context is not None or self.namespace is not None or self.everywhere:
+        if self.context is not None or self.namespace is not None or self.all_namespaces:
             return True
         from launcher.k8s.kubeconfig import configured
 
         return configured()
 
     @property
-    def meant(self) -> bool:
-        """Whether a cluster's runs are meant, be it there or not: as `there`, or by a KUBECONFIG that leads nowhere."""
+    def cluster_requested(self) -> bool:
+        """Whether the user asked for a cluster's runs: as `includes_cluster`, or by a KUBECONFIG that names no file."""
         from launcher.k8s.kubeconfig import nowhere
 
-        return self.there or (not self.local and bool(nowhere()))
+        return self.includes_cluster or (not self.local and bool(nowhere()))
 
     def cluster(self) -> Cluster:
         """The cluster; no request is made yet. Raises LauncherError where none is configured."""
@@ -52,4 +52,4 @@ class Place:
         return connect(self.context, self.namespace)
 
 
-ANYWHERE = Place()
+DEFAULT_TARGET = Target()

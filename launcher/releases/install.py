@@ -22,7 +22,7 @@ from launcher.releases import values as release_values
 if TYPE_CHECKING:
     from launcher.config.values.tree import Values
     from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 Object = dict[str, Any]
 Say = Callable[[str], None]
@@ -77,7 +77,7 @@ class ReleasePlan:
 
 
 def plan(
-    chart: str, name: str | None, files: Sequence[str], sets: Sequence[str], place: Place, *, recover: bool = False
+    chart: str, name: str | None, files: Sequence[str], sets: Sequence[str], target: Target, *, recover: bool = False
 ) -> ReleasePlan:
     """What installing, or upgrading to, these values would do. Changes nothing.
 
@@ -86,7 +86,7 @@ def plan(
     """
     user, effective = release_values.load(chart, files, sets)
     release = name or _default_name(chart, effective.tree)
-    cluster = _cluster_for(chart, effective.tree, place)
+    cluster = _cluster_for(chart, effective.tree, target)
     helm = helm_for(cluster)
     _ = cluster.version()  # an API server that does not answer is told in the door's words
     _served(chart, cluster)
@@ -123,7 +123,7 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
         except KeyboardInterrupt:  # which Helm got as well, and has taken back what it had done
             _take_back_namespaces(plan, began)
             raise Detached(f"Interrupted. {_left(plan)}") from None
-        diff.settle(plan.cluster, plan.rendered, plan.changes)
+        diff.apply_remaining(plan.cluster, plan.rendered, plan.changes)
     limit = readiness.SECONDS[plan.chart] if seconds is None else seconds
     try:
         return readiness.wait(plan.cluster, plan.rendered, say, limit) if limit > 0 else []
@@ -172,21 +172,21 @@ def _default_name(chart: str, tree: Object) -> str:
     return name
 
 
-def _cluster_for(chart: str, tree: Object, place: Place) -> Cluster:
+def _cluster_for(chart: str, tree: Object, target: Target) -> Cluster:
     """The cluster; a team's release is kept in the team's namespace, as its Ray cluster is."""
     from dataclasses import replace
 
     team = tree.get("team") or {} if chart == "ray-cluster" else {}
     namespace = team.get("namespace") or team.get("name")
     if not namespace:
-        return place.cluster()
-    if place.namespace not in (None, namespace):
+        return target.cluster()
+    if target.namespace not in (None, namespace):
         raise LauncherError(
             f"The values put the Ray cluster into the namespace {namespace} (team), and --namespace says "
-            f"{place.namespace}.",
+            f"{target.namespace}.",
             "Leave out --namespace, or change team.namespace.",
         )
-    return replace(place, namespace=namespace).cluster()
+    return replace(target, namespace=namespace).cluster()
 
 
 def _served(chart: str, cluster: Cluster) -> None:

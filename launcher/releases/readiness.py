@@ -53,7 +53,7 @@ def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
 def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
     if live is None:
         return f"A {kind.kind} of the release is gone."
-    called = objects.called({"kind": kind.kind, **live})
+    called = objects.title({"kind": kind.kind, **live})
     if live["spec"].get("stopPolicy", "None") != "None":  # stopped by its own values
         return ""
     active = objects.condition(live, "Active")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from launcher.config.suggest import either, nearest
+from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
 from launcher.helm import diff
 from launcher.helm.client import Helm, Release
@@ -18,7 +18,7 @@ from launcher.releases.install import CHARTS, alive, busy, helm_for
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 Object = dict[str, Any]
 Say = Callable[[str], None]
@@ -51,16 +51,16 @@ class Removal:
             "chart": self.release.chart_name,
             "namespace": self.release.namespace,
             "context": self.cluster.context,
-            "removed": [objects.called(obj) for obj in self.removed],
-            "kept": [objects.called(obj) for obj in self.kept],
+            "removed": [objects.title(obj) for obj in self.removed],
+            "kept": [objects.title(obj) for obj in self.kept],
             "neededBy": self.needed_by,
             "unseen": self.unseen,
         }
 
 
-def plan_removal(name: str, place: Place) -> Removal:
+def plan_removal(name: str, target: Target) -> Removal:
     """What uninstalling the release would do. Changes nothing; raises LauncherError where it is not Slipway's."""
-    cluster = place.cluster()
+    cluster = target.cluster()
     helm = helm_for(cluster)
     _ = cluster.version()
     history = helm.history(name, cluster.namespace)
@@ -76,8 +76,8 @@ def plan_removal(name: str, place: Place) -> Removal:
             "is none of Slipway's; nothing was changed.",
             f"helm uninstall {name} -n {release.namespace} removes it.",
         )
-    kept = [obj for obj in found if diff.kept(obj)]
-    removed = [obj for obj in found if not diff.kept(obj) and diff.live_object(cluster, obj) is not None]
+    kept = [obj for obj in found if diff.is_kept(obj)]
+    removed = [obj for obj in found if not diff.is_kept(obj) and diff.live_object(cluster, obj) is not None]
     in_clusters, unseen = users.in_ray_clusters(cluster, removed)
     return Removal(release, cluster, helm, removed, kept, users.in_queues(cluster, removed) + in_clusters, unseen)
 
@@ -92,7 +92,7 @@ def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float
         shown = removal.needed_by[:5] + [f"{len(removal.needed_by) - 5} more"] * (len(removal.needed_by) > 5)
         where, then = _MEANS.get(release.chart_name, _MEANS["queues"])
         raise LauncherError(
-            f"Runs {where} {release.name}: {either(shown, 'and')}; nothing was changed.",
+            f"Runs {where} {release.name}: {join_or(shown, 'and')}; nothing was changed.",
             f"Cancel them first, or add --force: {then}.",
         )
     removal.helm.uninstall(release.name, release.namespace)
@@ -101,18 +101,18 @@ def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float
         if time.monotonic() >= deadline:
             break
         if not told:
-            say(f"Waiting: {objects.called(left[0])} is being deleted …")
+            say(f"Waiting: {objects.title(left[0])} is being deleted …")
             told = True
         time.sleep(0.5)
-    return [f"{objects.called(obj)} is being deleted, and held until nothing uses it any more." for obj in left]
+    return [f"{objects.title(obj)} is being deleted, and held until nothing uses it any more." for obj in left]
 
 
 def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
     ours = [release for release in helm.releases(cluster.namespace) if release.chart_name in (*CHARTS, "run")]
     names = [release.name for release in ours]
-    near = nearest(name, names)
+    near = closest(name, names)
     guess = f' Did you mean "{near[0]}"?' if near else ""
-    there = f"Slipway's releases there: {either(names, 'and')}." if names else "None there is Slipway's."
+    there = f"Slipway's releases there: {join_or(names, 'and')}." if names else "None there is Slipway's."
     return NoRelease(f'There is no release "{name}" in the {cluster.where}.{guess}', f"{there} -n looks elsewhere.")
 
 

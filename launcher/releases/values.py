@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from launcher.config.checks import rules as checks
-from launcher.config.checks.problems import Case, Problem
+from launcher.config.checks.problems import CheckContext, Problem
 from launcher.config.checks.schema import violations
 from launcher.config.plan import CheckFailed
-from launcher.config.suggest import either, nearest
-from launcher.config.values.tree import Values, spell, with_defaults
+from launcher.config.suggest import closest, join_or
+from launcher.config.values.tree import Values, dotted, with_defaults
 from launcher.errors import LauncherError
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
@@ -27,7 +27,7 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     if not user.tree:
         raise LauncherError("There are no values: give a values file with -f, or --set.")
     effective = with_defaults(user, values.chart_defaults(chart))
-    problems = list(_problems(chart, Case(user, effective)))
+    problems = list(_problems(chart, CheckContext(user, effective)))
     if problems:
         raise CheckFailed(sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key)))
     return user, effective
@@ -41,7 +41,7 @@ def with_origins(sentence: str, user: Values) -> str:
     return sentence if origin is None else f"{origin}: {sentence}"
 
 
-def _problems(chart: str, case: Case) -> Iterator[Problem]:
+def _problems(chart: str, case: CheckContext) -> Iterator[Problem]:
     schema = checks.schema(chart)
     own = violations(schema, case.tree)
     tables = case.tree.get("common")
@@ -50,19 +50,19 @@ def _problems(chart: str, case: Case) -> Iterator[Problem]:
         path, says = violation.path, violation.says
         if violation.rule == "unknown-key":
             says = _belongs(schema, path)
-            yield case.problem(violation.rule, path, f"there is no key {spell(path)}{says}")
+            yield case.problem(violation.rule, path, f"there is no key {dotted(path)}{says}")
         else:
-            yield case.problem(violation.rule, path, f"{spell(path)} {says}")
+            yield case.problem(violation.rule, path, f"{dotted(path)} {says}")
 
 
 def _belongs(schema: object, path: Sequence[str]) -> str:
     """The end of the sentence on an unknown key: the nearest of the keys beside it, or all of them."""
     *above, key = path
     siblings = [name for name in _keys(schema, above) if name != "global"]
-    near = nearest(key, siblings)
+    near = closest(key, siblings)
     if near:
-        return f"; did you mean {spell([*above, near[0]])}?"
-    return f"; {spell(above) or 'the top level'} has {either(siblings, 'and')}." if siblings else "."
+        return f"; did you mean {dotted([*above, near[0]])}?"
+    return f"; {dotted(above) or 'the top level'} has {join_or(siblings, 'and')}." if siblings else "."
 
 
 def _keys(schema: object, path: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.errors import LauncherError
-from launcher.k8s.target import ANYWHERE, Place
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,11 @@ class Report:
 
 
 def build(
-    names: Sequence[str], *, place: Place = ANYWHERE, skip: bool = False, say: Callable[[str], None] = lambda _: None
+    names: Sequence[str],
+    *,
+    target: Target = DEFAULT_TARGET,
+    skip: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """The report of what `names` name: runs, sweeps, folders of runs, URLs of such folders.
 
@@ -41,7 +45,7 @@ def build(
         )
     from launcher.report import output, sources, summary
 
-    runs, bad = sources.read(names, place, say)
+    runs, bad = sources.read(names, target, say)
     if bad and (not skip or not runs):
         raise _refusal(bad, others=bool(runs))
     left_out = [_sentence(one) for one in bad]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.config.values.tree import KeyPath, spell
+from launcher.config.values.tree import KeyPath, dotted
 from launcher.report.model import RunData
 
 NOT_SET = "(not set)"
@@ -34,9 +34,9 @@ def differences(runs: Sequence[RunData]) -> list[Difference]:
     for path in keys:
         if path in _LEFT_OUT or path[0] == "accelerator":
             continue
-        values = [spelled(tree[path]) if path in tree else NOT_SET for tree in trees]
+        values = [as_text(tree[path]) if path in tree else NOT_SET for tree in trees]
         if len(set(values)) > 1:
-            found.append(Difference(spell(path), values))
+            found.append(Difference(dotted(path), values))
     # What is trained first, then the rest in the order of the files.
     return sorted(found, key=lambda one: not one.key.startswith("train."))
 
@@ -50,7 +50,7 @@ def flat(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath,
             yield (*path, key), value
 
 
-def spelled(value: Any) -> str:
+def as_text(value: Any) -> str:
     import json
 
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

@@ -21,7 +21,7 @@ from launcher.report import timeline
 from launcher.report.metrics import time_of
 from launcher.report.model import EVAL_LOSS, Metrics, Phase, RunData
 from launcher.report.storage import read_bucket, read_folder
-from launcher.report.timeline import Held
+from launcher.report.timeline import ChipsHeld
 
 FILES = (RECORD, CONFIG, METRICS, EVENTS, ORIGINS)
 _NO_EVENTS = "There is no events.jsonl: when it started and restarted is read off its steps."
@@ -102,16 +102,16 @@ def of_local(status: RunStatus) -> RunData:
 
 def _attempts(
     history: Sequence[Mapping[str, Any]], status: RunStatus, now: float
-) -> tuple[float | None, list[Held], list[float]]:
+) -> tuple[float | None, list[ChipsHeld], list[float]]:
     """When the run was first submitted, when each of its attempts held its machine, and the later submissions."""
     attempts = [
         *((_time(one.get("submitted")), _time(one.get("started")), _time(one.get("ended"))) for one in history),
         (_time(status.submitted), _time(status.started), _time(status.ended) or now),
     ]
-    held = [Held(start, end) for _, start, end in attempts if start is not None and end is not None]
+    held = [ChipsHeld(start, end) for _, start, end in attempts if start is not None and end is not None]
     submissions = [at for at, _, _ in attempts if at is not None]
     if not held or _time(status.started) is None:  # it waits: for its turn in a sweep
-        held = [*held[:-1], *(Held(one.start, one.end, Phase.STOPPED) for one in held[-1:])]
+        held = [*held[:-1], *(ChipsHeld(one.start, one.end, Phase.STOPPED) for one in held[-1:])]
     return (submissions[0] if submissions else None), held, submissions[1:]
 
 
@@ -136,7 +136,7 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
         missing.append(_NO_ORIGINS)
     wanted = timeline.steps_of(events) or _steps(config)
     begin, end = _signs(metrics, events)
-    held = [Held(begin, end)] if begin is not None and end is not None else []
+    held = [ChipsHeld(begin, end)] if begin is not None and end is not None else []
     state, reason = _state(metrics, events, wanted)
     return RunData(
         name=name,
@@ -160,11 +160,11 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
     )
 
 
-def training(events: Sequence[Mapping[str, Any]], metrics: Metrics, begin: float | None) -> list[timeline.Change]:
+def training(events: Sequence[Mapping[str, Any]], metrics: Metrics, begin: float | None) -> list[timeline.PhaseChange]:
     """What the run did with its chips, where only its steps may tell it."""
     changes = timeline.changes_of(events, metrics.times)
     if not changes and metrics.times and begin is not None:
-        changes = [timeline.Change(begin, Phase.TRAINING)]
+        changes = [timeline.PhaseChange(begin, Phase.TRAINING)]
     return changes
 
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.states import ObservedRun
 from launcher.k8s import objects
 from launcher.report.metrics import time_of
 from launcher.report.model import Mark, Phase
-from launcher.report.timeline import Change, Held
+from launcher.report.timeline import ChipsHeld, PhaseChange
 
 Object = Mapping[str, object]
 
@@ -42,37 +42,37 @@ _WORDS: Mapping[str, tuple[str, bool]] = {
 class History:
     """`held` are the times with chips, `changes` what pods and JobSet say of them, `marks` what happened."""
 
-    held: Sequence[Held]
-    changes: Sequence[Change]
+    held: Sequence[ChipsHeld]
+    changes: Sequence[PhaseChange]
     marks: Sequence[Mark]
     missing: Sequence[str]
 
 
-def history(seen: Seen, events: Iterable[Mapping[str, object]], end: float) -> History:
+def history(seen: ObservedRun, events: Iterable[Mapping[str, object]], end: float) -> History:
     """The history of a run up to `end`, when it ended or was looked at.
 
     `events` are core/v1 Events of its Workload and of its object; others are passed over.
     """
-    told = sorted(_told(seen, events), key=lambda event: event.at)
+    told = sorted(_kueue_events(seen, events), key=lambda event: event.at)
     if not seen.queued:
         begin = _begin_without_queue(seen)
-        held = [] if begin is None else [Held(begin, end)]
+        held = [] if begin is None else [ChipsHeld(begin, end)]
         return History(held, _changes(seen, told), _marks(told), [])
     held, missing = _held(seen, told, end)
     return History(held, _changes(seen, told), _marks(told), missing)
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Event:
     at: float
     kind: str
     reason: str
     message: str
 
 
-def _told(seen: Seen, events: Iterable[Mapping[str, object]]) -> list[_Told]:
+def _kueue_events(seen: ObservedRun, events: Iterable[Mapping[str, object]]) -> list[_Event]:
     uids = {objects.uid(seen.obj), *([objects.uid(seen.workload)] if seen.workload is not None else [])}
-    found: dict[_Told, None] = {}
+    found: dict[_Event, None] = {}
     for event in events:
         of = event.get("involvedObject")
         at = (
@@ -81,12 +81,12 @@ def _told(seen: Seen, events: Iterable[Mapping[str, object]]) -> list[_Told]:
             or time_of(event.get("firstTimestamp"))
         )
         if isinstance(of, Mapping) and of.get("uid") in uids and at is not None:
-            one = _Told(at, str(of.get("kind")), str(event.get("reason")), str(event.get("message") or ""))
+            one = _Event(at, str(of.get("kind")), str(event.get("reason")), str(event.get("message") or ""))
             found[one] = None
     return list(found)
 
 
-def _held(seen: Seen, told: Sequence[_Told], end: float) -> tuple[list[Held], list[str]]:
+def _held(seen: ObservedRun, told: Sequence[_Event], end: float) -> tuple[list[ChipsHeld], list[str]]:
     """The times between an admission and the eviction, or the end, after it."""
     workload = seen.workload
     admitted = [event.at for event in told if event.kind == "Workload" and event.reason == "Admitted"]
@@ -103,7 +103,7 @@ def _held(seen: Seen, told: Sequence[_Told], end: float) -> tuple[list[Held], li
     if requeued.get("reason") in ("Preempted", "PodsReadyTimeout", "NodeFailures", "AdmissionCheck"):
         # Set when it was put back into the queue: right after it was evicted.
         evicted = _with(evicted, time_of(requeued.get("lastTransitionTime")), str(requeued["reason"]))
-    held: list[Held] = []
+    held: list[ChipsHeld] = []
     missing = []
     unknown = 0
     begin: float | None = None
@@ -111,12 +111,12 @@ def _held(seen: Seen, told: Sequence[_Told], end: float) -> tuple[list[Held], li
         if after is None:
             begin = at if begin is None else begin
         elif begin is not None:
-            held.append(Held(begin, at, after))
+            held.append(ChipsHeld(begin, at, after))
             begin = None
         else:
             unknown += 1
     if begin is not None:
-        held.append(Held(begin, end))
+        held.append(ChipsHeld(begin, end))
     evictions = (objects.status(workload).get("schedulingStats") or {}).get("evictions") if workload else None
     counted = sum(int(each.get("count") or 0) for each in evictions or [])
     gone = max(unknown, counted - len(held) + (begin is not None))
@@ -136,7 +136,7 @@ def _with(evicted: Sequence[tuple[float, Phase]], at: float | None, reason: str)
     return [*evicted, (at, Phase.PREEMPTED if reason == "Preempted" else Phase.QUEUED)]
 
 
-def _add_condition(times: list[float], seen: Seen, kind: str) -> None:
+def _add_condition(times: list[float], seen: ObservedRun, kind: str) -> None:
     if not objects.is_true(seen.workload, kind):
         return
     at = time_of((objects.condition(seen.workload, kind) or {}).get("lastTransitionTime"))
@@ -144,35 +144,35 @@ def _add_condition(times: list[float], seen: Seen, kind: str) -> None:
         times.append(at)
 
 
-def _begin_without_queue(seen: Seen) -> float | None:
+def _begin_without_queue(seen: ObservedRun) -> float | None:
     if seen.suspended:
         return None
     return time_of(objects.status(seen.obj).get("startTime")) or time_of(seen.obj["metadata"].get("creationTimestamp"))
 
 
-def _changes(seen: Seen, told: Sequence[_Told]) -> list[Change]:
+def _changes(seen: ObservedRun, told: Sequence[_Event]) -> list[PhaseChange]:
     """Pods that are ready train, a JobSet that restarts does not: coarser than what a trainer tells."""
     found = []
     ready = objects.condition(seen.workload, "PodsReady") or {}
     at = time_of(ready.get("lastTransitionTime"))
     if at is not None and ready.get("reason") in ("Started", "Recovered", "WaitForRecovery"):
-        found.append(Change(at, Phase.RESTARTING if ready["reason"] == "WaitForRecovery" else Phase.TRAINING))
+        found.append(PhaseChange(at, Phase.RESTARTING if ready["reason"] == "WaitForRecovery" else Phase.TRAINING))
     for event in told:
         if event.reason == "RestartJobSetFailurePolicyAction":
-            found.append(Change(event.at, Phase.RESTARTING))
+            found.append(PhaseChange(event.at, Phase.RESTARTING))
         elif event.reason == "JobsReady":
-            found.append(Change(event.at, Phase.TRAINING))
+            found.append(PhaseChange(event.at, Phase.TRAINING))
     again = objects.condition(seen.obj, "RestartingJobSet") or {}
     at = time_of(again.get("lastTransitionTime"))
     if at is not None and again.get("reason") in ("JobsReady", "DefaultFailurePolicy"):
-        found.append(Change(at, Phase.TRAINING if again["status"] == "False" else Phase.RESTARTING))
+        found.append(PhaseChange(at, Phase.TRAINING if again["status"] == "False" else Phase.RESTARTING))
     began = time_of((objects.status(seen.obj).get("rayJobInfo") or {}).get("startTime"))
     if began is not None:
-        found.append(Change(began, Phase.TRAINING))
+        found.append(PhaseChange(began, Phase.TRAINING))
     return found
 
 
-def _marks(told: Sequence[_Told]) -> list[Mark]:
+def _marks(told: Sequence[_Event]) -> list[Mark]:
     found = []
     for event in told:
         says = re.sub(r" \(UID: [^)]*\)", "", event.message).partition("; preemptor path:")[0]

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from launcher import formatting
-from launcher.config.values.tree import spell
+from launcher.config.values.tree import dotted
 from launcher.report import charts, compare, summary
 from launcher.report.model import Mark, Phase, RunData
 
@@ -111,8 +111,8 @@ def _config(run: RunData) -> tuple[list[Entry], list[Entry]]:
     own: list[Entry] = []
     defaults: list[Entry] = []
     for path, value in compare.flat(run.config):
-        key = spell(path)
+        key = dotted(path)
         origin = run.origins.get(key) or (_TABLE if path[0] == "accelerator" else "")
         theirs = not run.origins or not (origin.startswith(_DEFAULTS) or path[0] == "accelerator")
-        (own if theirs else defaults).append((key, compare.spelled(value), origin))
+        (own if theirs else defaults).append((key, compare.as_text(value), origin))
     return own, defaults

@@ -12,12 +12,12 @@ from launcher.backends import lookup
 from launcher.backends.base import Backend, RunStatus, State
 from launcher.errors import LauncherError
 from launcher.k8s.client import Cluster
-from launcher.k8s.target import Place
+from launcher.k8s.target import Target
 from launcher.report import folders, kube, timeline
 from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
 from launcher.report.model import Phase, RunData
-from launcher.report.timeline import Change, Held
+from launcher.report.timeline import ChipsHeld, PhaseChange
 
 _TOGETHER = 8
 _NO_ORIGINS = "Where its values were written is known to whoever submitted it, not to the cluster."
@@ -32,13 +32,13 @@ class Unreadable:
     error: LauncherError
 
 
-def read(names: Sequence[str], place: Place, say: Callable[[str], None]) -> tuple[list[RunData], list[Unreadable]]:
+def read(names: Sequence[str], target: Target, say: Callable[[str], None]) -> tuple[list[RunData], list[Unreadable]]:
     """The runs behind `names`, in their order and each once, and what could not be read."""
     from concurrent.futures import ThreadPoolExecutor
 
     def looked_for(name: str) -> list[tuple[str, Callable[[], RunData]]] | Unreadable:
         try:
-            return _behind(name, place, say)
+            return _behind(name, target, say)
         except LauncherError as error:
             return Unreadable(name, error)
 
@@ -55,7 +55,7 @@ def read(names: Sequence[str], place: Place, say: Callable[[str], None]) -> tupl
     return _labelled(list(runs.values())), [one for one in [*behind, *answers] if isinstance(one, Unreadable)]
 
 
-def _behind(name: str, place: Place, say: Callable[[str], None]) -> list[tuple[str, Callable[[], RunData]]]:
+def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple[str, Callable[[], RunData]]]:
     """What to call for the runs that one argument means."""
     from launcher.report.storage import is_url
 
@@ -64,7 +64,7 @@ def _behind(name: str, place: Place, say: Callable[[str], None]) -> list[tuple[s
     if _is_path(name):
         return [(name, lambda: folders.of_folder(Path(name)))]
     try:
-        backend, run = lookup.resolve(name, place)
+        backend, run = lookup.resolve(name, target)
     except lookup.NoSuchRun as error:
         if name and Path(name).is_dir():
             error.hint = f"To mean the folder, write ./{name}. {error.hint}".strip()
@@ -176,7 +176,7 @@ def _trainers(
 
 def _objects(
     backend: Backend, status: RunStatus, end: float
-) -> tuple[Mapping[str, Any], Sequence[Held], Sequence[Change], Sequence[Any], Sequence[str]]:
+) -> tuple[Mapping[str, Any], Sequence[ChipsHeld], Sequence[PhaseChange], Sequence[Any], Sequence[str]]:
     """What its objects say: config, times with chips, what happened, what is missing."""
     if backend.cluster is not None and status.has_object:
         seen, events, missing = _seen(backend.cluster, status)
@@ -188,9 +188,9 @@ def _objects(
         return reader.config_of(seen.obj), told.held, told.changes, told.marks, [*missing, *told.missing]
     config = backend.config_of(status.name)
     begin = time_of(status.started)
-    held = [Held(begin, end)] if begin is not None else []
+    held = [ChipsHeld(begin, end)] if begin is not None else []
     # Ray says nothing of its training but that the job runs.
-    return config, held, [Change(begin, Phase.TRAINING)] if begin is not None else [], [], []
+    return config, held, [PhaseChange(begin, Phase.TRAINING)] if begin is not None else [], [], []
 
 
 def _seen(cluster: Cluster, status: RunStatus) -> tuple[Any, list[Mapping[str, Any]], list[str]]:
@@ -201,7 +201,7 @@ def _seen(cluster: Cluster, status: RunStatus) -> tuple[Any, list[Mapping[str, A
     obj = reader.find(cluster, status.name)
     if obj is None:
         return None, [], []
-    seen = reader.look(cluster, obj)
+    seen = reader.observe(cluster, obj)
     events: list[Mapping[str, Any]] = []
     missing: list[str] = []
     for each in (seen.obj, seen.workload):

@@ -25,7 +25,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Held:
+class ChipsHeld:
     """A time in which the run had its chips; `after` is what it did next, until it has them again or has ended."""
 
     start: float
@@ -34,7 +34,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Change:
+class PhaseChange:
     """From `at` on, while it has chips, the run is in `phase`."""
 
     at: float
@@ -43,8 +43,8 @@ class Change:
 
 def spans(
     submitted: float | None,
-    held: Sequence[Held],
-    changes: Iterable[Change],
+    held: Sequence[ChipsHeld],
+    changes: Iterable[PhaseChange],
     end: float,
     *,
     resubmitted: Sequence[float] = (),
@@ -94,13 +94,13 @@ def _joined(found: Iterable[Span]) -> list[Span]:
     return joined
 
 
-def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> list[Change]:
+def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> list[PhaseChange]:
     """What the trainer's events say: a loop that begins is training, and what fails is restarting.
 
     A trainer that was killed says nothing of it: then the last step's time (`times`, of all of metrics.jsonl) before
     the next loop begins is the end of its training.
     """
-    found: list[Change] = []
+    found: list[PhaseChange] = []
     training_since: float | None = None
     for event in events:
         at = time_of(event.get("time"))
@@ -109,11 +109,11 @@ def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> l
         if event.get("event") in _LOOPS:
             if training_since is not None:
                 last = max((time for time in times if training_since < time < at), default=training_since)
-                found.append(Change(last, Phase.RESTARTING))
-            found.append(Change(at, Phase.TRAINING))
+                found.append(PhaseChange(last, Phase.RESTARTING))
+            found.append(PhaseChange(at, Phase.TRAINING))
             training_since = at
         elif event.get("event") in _FAILURES:
-            found.append(Change(at, Phase.RESTARTING))
+            found.append(PhaseChange(at, Phase.RESTARTING))
             training_since = None
     return found
 

@@ -20,7 +20,7 @@ train: {steps: 30}
 
 
 @dataclass(frozen=True)
-class Bad:
+class InvalidValues:
     """`values` is wrong at `key`, and the chart's sentence holds `says`, for a run or a cluster of `kinds`."""
 
     key: str
@@ -40,22 +40,26 @@ RELEASE = "a release's name is Helm's"
 
 BAD = [
     # Names.
-    Bad("run.name", f"run: {{name: {'a' * 36}}}", "has 36 characters; the name of a ray-job run may have 35.", (RUN,)),
-    Bad(
+    InvalidValues(
+        "run.name", f"run: {{name: {'a' * 36}}}", "has 36 characters; the name of a ray-job run may have 35.", (RUN,)
+    ),
+    InvalidValues(
         "run.name",
         f"run: {{name: {'a' * 41}}}",
         "has 41 characters; the name of a job-set run may have 40.",
         (JOB_SET,),
     ),
-    Bad("run.name", "run: {name: Llama}", f'"Llama" {NAME}', RUNS, launcher=EXAMPLE),
-    Bad("run.name", "run: {name: llama-}", f'"llama-" {NAME}', RUNS, launcher=EXAMPLE),
-    Bad("run.name", "run: {name: 3llama}", f'"3llama" {NAME}', RUNS, launcher=EXAMPLE),
-    Bad("run.name", "run: {name: llama.v2}", f'"llama.v2" {NAME}', RUNS, launcher=EXAMPLE),
-    Bad("run.name", "run: {name: größer}", f'"größer" {NAME}', RUNS, launcher=EXAMPLE),
-    Bad("run.name", 'run: {name: " "}', f'" " {NAME}', RUNS),
-    Bad("the release's name", "{}", "has 42 characters; the name of a RayCluster may have 41.", (CLUSTER,), "a" * 42),
-    Bad("the release's name", "{}", f'"my.cluster" {NAME}', (CLUSTER,), "my.cluster"),
-    Bad(
+    InvalidValues("run.name", "run: {name: Llama}", f'"Llama" {NAME}', RUNS, launcher=EXAMPLE),
+    InvalidValues("run.name", "run: {name: llama-}", f'"llama-" {NAME}', RUNS, launcher=EXAMPLE),
+    InvalidValues("run.name", "run: {name: 3llama}", f'"3llama" {NAME}', RUNS, launcher=EXAMPLE),
+    InvalidValues("run.name", "run: {name: llama.v2}", f'"llama.v2" {NAME}', RUNS, launcher=EXAMPLE),
+    InvalidValues("run.name", "run: {name: größer}", f'"größer" {NAME}', RUNS, launcher=EXAMPLE),
+    InvalidValues("run.name", 'run: {name: " "}', f'" " {NAME}', RUNS),
+    InvalidValues(
+        "the release's name", "{}", "has 42 characters; the name of a RayCluster may have 41.", (CLUSTER,), "a" * 42
+    ),
+    InvalidValues("the release's name", "{}", f'"my.cluster" {NAME}', (CLUSTER,), "my.cluster"),
+    InvalidValues(
         "the release's name (run.name is empty)",
         'run: {name: ""}',
         "has 41 characters; the name of a ray-job run may have 35.",
@@ -63,283 +67,359 @@ BAD = [
         "a" * 41,
         launcher=RELEASE,
     ),
-    Bad("team.name", "team: {name: Research}", '"Research" is no name in Kubernetes; use at most 63 small letters'),
-    Bad("team.name", f"team: {{name: {'a' * 64}}}", "is no name in Kubernetes; use at most 63 small letters"),
-    Bad("team.namespace", "team: {namespace: a_b}", '"a_b" is no name in Kubernetes'),
-    Bad("team.serviceAccount", "team: {serviceAccount: a b}", '"a b" is no name in Kubernetes'),
-    Bad("queue.name", "queue: {name: -a}", '"-a" is no name in Kubernetes'),
-    Bad("queue.priority", "queue: {priority: High}", '"High" is no name in Kubernetes'),
-    Bad("queue.podPriority", "queue: {podPriority: a/b}", '"a/b" is no name in Kubernetes'),
+    InvalidValues(
+        "team.name", "team: {name: Research}", '"Research" is no name in Kubernetes; use at most 63 small letters'
+    ),
+    InvalidValues("team.name", f"team: {{name: {'a' * 64}}}", "is no name in Kubernetes; use at most 63 small letters"),
+    InvalidValues("team.namespace", "team: {namespace: a_b}", '"a_b" is no name in Kubernetes'),
+    InvalidValues("team.serviceAccount", "team: {serviceAccount: a b}", '"a b" is no name in Kubernetes'),
+    InvalidValues("queue.name", "queue: {name: -a}", '"-a" is no name in Kubernetes'),
+    InvalidValues("queue.priority", "queue: {priority: High}", '"High" is no name in Kubernetes'),
+    InvalidValues("queue.podPriority", "queue: {podPriority: a/b}", '"a/b" is no name in Kubernetes'),
     # The run.
-    Bad(
+    InvalidValues(
         "run.kind",
         "run: {kind: rayjob}",
         "value must be one of 'local', 'ray-cluster', 'ray-job', 'job-set'",
         (CLUSTER,),
     ),
-    Bad("run.maxRestarts", "run: {maxRestarts: -1}", "minimum: got -1, want 0"),
-    Bad("run.maxRestarts", "run: {maxRestarts: 1.5}", "got number, want integer"),
-    Bad("run.maxRestarts", 'run: {maxRestarts: "4"}', "got string, want integer"),
-    Bad("run.maxRestarts", "run: {maxRestarts: 2147483648}", "maximum: got"),
-    Bad("run.deadlineSeconds", "run: {deadlineSeconds: -1}", "minimum: got -1, want 0"),
-    Bad("run.deadlineSeconds", "run: {deadlineSeconds: 1h}", "got string, want integer"),
-    Bad("run.ttlSeconds", "run: {ttlSeconds: 1e30}", "maximum: got"),
-    Bad("run.graceSeconds", "run: {graceSeconds: 1099511627776}", "maximum: got"),
-    Bad("run.command", "run: {command: sleep infinity}", "got string, want array"),
-    Bad("run.command", "run: {command: {sleep: infinity}}", "got object, want array"),
-    Bad("run.command", "run: {command: [sleep, 60]}", "got number, want string"),
-    Bad("run.command", 'run: {command: [""]}', "begins with an empty item; it must begin with a program.", RUNS),
-    Bad("run.nmae", "run: {nmae: x}", "additional properties 'nmae' not allowed"),
+    InvalidValues("run.maxRestarts", "run: {maxRestarts: -1}", "minimum: got -1, want 0"),
+    InvalidValues("run.maxRestarts", "run: {maxRestarts: 1.5}", "got number, want integer"),
+    InvalidValues("run.maxRestarts", 'run: {maxRestarts: "4"}', "got string, want integer"),
+    InvalidValues("run.maxRestarts", "run: {maxRestarts: 2147483648}", "maximum: got"),
+    InvalidValues("run.deadlineSeconds", "run: {deadlineSeconds: -1}", "minimum: got -1, want 0"),
+    InvalidValues("run.deadlineSeconds", "run: {deadlineSeconds: 1h}", "got string, want integer"),
+    InvalidValues("run.ttlSeconds", "run: {ttlSeconds: 1e30}", "maximum: got"),
+    InvalidValues("run.graceSeconds", "run: {graceSeconds: 1099511627776}", "maximum: got"),
+    InvalidValues("run.command", "run: {command: sleep infinity}", "got string, want array"),
+    InvalidValues("run.command", "run: {command: {sleep: infinity}}", "got object, want array"),
+    InvalidValues("run.command", "run: {command: [sleep, 60]}", "got number, want string"),
+    InvalidValues(
+        "run.command", 'run: {command: [""]}', "begins with an empty item; it must begin with a program.", RUNS
+    ),
+    InvalidValues("run.nmae", "run: {nmae: x}", "additional properties 'nmae' not allowed"),
     # The slice.
-    Bad("slice.topology", "slice: {topology: 4x5}", 'v6e has no topology "4x5"; it has 1x1, 2x2,', launcher=GUESSES),
-    Bad("slice.topology", 'slice: {topology: ""}', "a v6e slice needs a topology: 1x1, 2x2,", launcher=GUESSES),
-    Bad("slice.topology", "slice: {topology: v6e-16}", 'v6e has no topology "v6e-16"; it has', launcher=GUESSES),
-    Bad("slice.topology", "slice: {topology: 4X4}", 'v6e has no topology "4X4"; it has', launcher=GUESSES),
-    Bad("slice.topology", "slice: {topology: 16}", "got number, want string"),
-    Bad(
+    InvalidValues(
+        "slice.topology", "slice: {topology: 4x5}", 'v6e has no topology "4x5"; it has 1x1, 2x2,', launcher=GUESSES
+    ),
+    InvalidValues(
+        "slice.topology", 'slice: {topology: ""}', "a v6e slice needs a topology: 1x1, 2x2,", launcher=GUESSES
+    ),
+    InvalidValues(
+        "slice.topology", "slice: {topology: v6e-16}", 'v6e has no topology "v6e-16"; it has', launcher=GUESSES
+    ),
+    InvalidValues("slice.topology", "slice: {topology: 4X4}", 'v6e has no topology "4X4"; it has', launcher=GUESSES),
+    InvalidValues("slice.topology", "slice: {topology: 16}", "got number, want string"),
+    InvalidValues(
         "slice.topology",
         "slice: {accelerator: v5p, topology: 4x4x6}",
         "and larger ones whose sides are multiples of 4.",
         launcher=GUESSES,
     ),
-    Bad(
+    InvalidValues(
         "slice.topology",
         "slice: {accelerator: cpu, topology: 4x4}\nworker: {cpu: '1', memory: 1Gi}",
         "only TPU slices have a topology; cpu takes slice.hosts.",
         launcher=OTHER_WORDS,
     ),
-    Bad("slice.accelerator", "slice: {accelerator: v6}", 'there is no accelerator "v6"; there are', launcher=GUESSES),
-    Bad("slice.accelerator", "slice: {accelerator: v6e-16}", 'there is no accelerator "v6e-16"', launcher=GUESSES),
-    Bad("slice.accelerator", 'slice: {accelerator: ""}', "minLength: got 0, want 1"),
-    Bad("slice.accelerator", "slice: {accelerator: null}", "missing property 'accelerator'"),
-    Bad("slice.machineType", "slice: {machineType: n2}", "a v6e slice of 4x4 comes on ct6e-standard-4t, not on n2."),
-    Bad(
+    InvalidValues(
+        "slice.accelerator", "slice: {accelerator: v6}", 'there is no accelerator "v6"; there are', launcher=GUESSES
+    ),
+    InvalidValues(
+        "slice.accelerator", "slice: {accelerator: v6e-16}", 'there is no accelerator "v6e-16"', launcher=GUESSES
+    ),
+    InvalidValues("slice.accelerator", 'slice: {accelerator: ""}', "minLength: got 0, want 1"),
+    InvalidValues("slice.accelerator", "slice: {accelerator: null}", "missing property 'accelerator'"),
+    InvalidValues(
+        "slice.machineType", "slice: {machineType: n2}", "a v6e slice of 4x4 comes on ct6e-standard-4t, not on n2."
+    ),
+    InvalidValues(
         "slice.machineType",
         "slice: {accelerator: h100-80gb, topology: '', machineType: a2}",
         "h100-80gb has no machine type a2; it comes as a3-",
         launcher=OTHER_WORDS,
     ),
-    Bad(
+    InvalidValues(
         "slice.hosts",
         "slice: {hosts: 4}",
         "the hosts of a v6e slice follow from its topology; remove slice.hosts.",
         launcher=OTHER_WORDS,
     ),
-    Bad("slice.hosts", "slice: {hosts: -1}", "minimum: got -1, want 0"),
-    Bad("slice.count", "slice: {count: 0}", "minimum: got 0, want 1"),
-    Bad("slice.count", "slice: {count: two}", "got string, want integer"),
-    Bad("slice.count", "slice: {count: true}", "got boolean, want integer"),
-    Bad("slice.count", "slice: {count: 3000000000}", "maximum: got"),
-    Bad(
+    InvalidValues("slice.hosts", "slice: {hosts: -1}", "minimum: got -1, want 0"),
+    InvalidValues("slice.count", "slice: {count: 0}", "minimum: got 0, want 1"),
+    InvalidValues("slice.count", "slice: {count: two}", "got string, want integer"),
+    InvalidValues("slice.count", "slice: {count: true}", "got boolean, want integer"),
+    InvalidValues("slice.count", "slice: {count: 3000000000}", "maximum: got"),
+    InvalidValues(
         "slice.count",
         "slice: {count: 8, placement: topology}",
         "with its head the Ray cluster has 9 pod sets, and Kueue takes at most 8; use fewer groups, or slice.placement:"
         " exclusive.",
         RAY,
     ),
-    Bad("slice.provisioning", "slice: {provisioning: preemptible}", "value must be one of 'on-demand', 'spot',"),
-    Bad(
+    InvalidValues(
+        "slice.provisioning", "slice: {provisioning: preemptible}", "value must be one of 'on-demand', 'spot',"
+    ),
+    InvalidValues(
         "slice.reservation",
         "slice: {provisioning: reservation}",
         "slice.provisioning is reservation; slice.reservation must name it.",
     ),
-    Bad(
+    InvalidValues(
         "slice.reservation",
         "slice: {reservation: mine}",
         "needs slice.provisioning: reservation, which is on-demand.",
     ),
-    Bad("slice.reservation", "slice: {provisioning: reservation, reservation: A}", '"A" is no name in Kubernetes'),
-    Bad("slice.placement", "slice: {placement: compact}", "value must be one of 'exclusive', 'topology'"),
+    InvalidValues(
+        "slice.reservation", "slice: {provisioning: reservation, reservation: A}", '"A" is no name in Kubernetes'
+    ),
+    InvalidValues("slice.placement", "slice: {placement: compact}", "value must be one of 'exclusive', 'topology'"),
     # The image.
-    Bad(
+    InvalidValues(
         "image.repository",
         'image: {repository: ""}',
         "is empty; it must name the image with the trainer and Ray in it.",
     ),
-    Bad("image.repository", "image: {repository: 'example.com/trainer:v1'}", "carries a tag or a digest;"),
-    Bad("image.repository", "image: {repository: 'example.com/trainer@sha256:00'}", "carries a tag or a digest;"),
-    Bad("image.repository", "image: {repository: 'https://example.com/trainer'}", "is no image's name; write it like"),
-    Bad("image.repository", "image: {repository: example.com/Trainer}", "is no image's name; write it like"),
-    Bad("image.repository", "image: {repository: example.com/trainer/}", "is no image's name; write it like"),
-    Bad("image.tag", 'image: {tag: ""}', "is empty; give the image's tag, or its digest in image.digest."),
-    Bad("image.tag", "image: {tag: latest}", "is latest, which changes under a run; name a version."),
-    Bad("image.tag", "image: {tag: v1 beta}", '"v1 beta" is no tag; use letters, digits, dots, hyphens and'),
-    Bad("image.tag", "image: {tag: 1.5}", "got number, want string"),
-    Bad("image.tag", f"image: {{digest: 'sha256:{'0' * 64}'}}", "and image.digest are both set; keep one of the two."),
-    Bad(
+    InvalidValues("image.repository", "image: {repository: 'example.com/trainer:v1'}", "carries a tag or a digest;"),
+    InvalidValues(
+        "image.repository", "image: {repository: 'example.com/trainer@sha256:00'}", "carries a tag or a digest;"
+    ),
+    InvalidValues(
+        "image.repository", "image: {repository: 'https://example.com/trainer'}", "is no image's name; write it like"
+    ),
+    InvalidValues("image.repository", "image: {repository: example.com/Trainer}", "is no image's name; write it like"),
+    InvalidValues("image.repository", "image: {repository: example.com/trainer/}", "is no image's name; write it like"),
+    InvalidValues("image.tag", 'image: {tag: ""}', "is empty; give the image's tag, or its digest in image.digest."),
+    InvalidValues("image.tag", "image: {tag: latest}", "is latest, which changes under a run; name a version."),
+    InvalidValues("image.tag", "image: {tag: v1 beta}", '"v1 beta" is no tag; use letters, digits, dots, hyphens and'),
+    InvalidValues("image.tag", "image: {tag: 1.5}", "got number, want string"),
+    InvalidValues(
+        "image.tag", f"image: {{digest: 'sha256:{'0' * 64}'}}", "and image.digest are both set; keep one of the two."
+    ),
+    InvalidValues(
         "image.digest",
         'image: {tag: "", digest: "sha256:12"}',
         "is no digest; it is sha256: and 64 hexadecimal digits.",
     ),
-    Bad("image.pullPolicy", "image: {pullPolicy: Sometimes}", "value must be one of 'IfNotPresent', 'Always', 'Never'"),
-    Bad("image.pullSecrets", "image: {pullSecrets: my-secret}", "got string, want array"),
-    Bad("image.pullSecrets", 'image: {pullSecrets: [""]}', '"" is no name of an object; use small letters,'),
-    Bad("image.rayVersion", "image: {rayVersion: v2.60}", '"v2.60" is no version of Ray; it is like 2.60.0.'),
-    Bad("image.rayVersion", "image: {rayVersion: 2.60}", "got number, want string"),
+    InvalidValues(
+        "image.pullPolicy", "image: {pullPolicy: Sometimes}", "value must be one of 'IfNotPresent', 'Always', 'Never'"
+    ),
+    InvalidValues("image.pullSecrets", "image: {pullSecrets: my-secret}", "got string, want array"),
+    InvalidValues("image.pullSecrets", 'image: {pullSecrets: [""]}', '"" is no name of an object; use small letters,'),
+    InvalidValues("image.rayVersion", "image: {rayVersion: v2.60}", '"v2.60" is no version of Ray; it is like 2.60.0.'),
+    InvalidValues("image.rayVersion", "image: {rayVersion: 2.60}", "got number, want string"),
     # Storage.
-    Bad("storage.bucket", 'storage: {bucket: ""}', "storage.kind is gcsfuse; storage.bucket must name the bucket."),
-    Bad("storage.bucket", "storage: {bucket: 'gs://my-bucket'}", "is no bucket's name; write it without gs:// and"),
-    Bad("storage.bucket", "storage: {bucket: my-bucket/runs}", "is no bucket's name; write it without gs:// and"),
-    Bad(
+    InvalidValues(
+        "storage.bucket", 'storage: {bucket: ""}', "storage.kind is gcsfuse; storage.bucket must name the bucket."
+    ),
+    InvalidValues(
+        "storage.bucket", "storage: {bucket: 'gs://my-bucket'}", "is no bucket's name; write it without gs:// and"
+    ),
+    InvalidValues(
+        "storage.bucket", "storage: {bucket: my-bucket/runs}", "is no bucket's name; write it without gs:// and"
+    ),
+    InvalidValues(
         "storage.claim",
         "storage: {kind: pvc}",
         "storage.kind is pvc; storage.claim must name the PersistentVolumeClaim.",
     ),
-    Bad("storage.claim", "storage: {kind: pvc, claim: My}", '"My" is no name in Kubernetes'),
-    Bad("storage.kind", "storage: {kind: local}", "is local, which on a cluster ends with each pod,", RUNS),
-    Bad("storage.kind", "storage: {kind: nfs}", "value must be one of 'gcsfuse', 'pvc', 'local'"),
-    Bad(
+    InvalidValues("storage.claim", "storage: {kind: pvc, claim: My}", '"My" is no name in Kubernetes'),
+    InvalidValues("storage.kind", "storage: {kind: local}", "is local, which on a cluster ends with each pod,", RUNS),
+    InvalidValues("storage.kind", "storage: {kind: nfs}", "value must be one of 'gcsfuse', 'pvc', 'local'"),
+    InvalidValues(
         "storage.mountPath",
         "storage: {mountPath: data}",
         'is "data"; it must begin with "/" and name a folder below it.',
     ),
-    Bad("storage.mountPath", "storage: {mountPath: /}", 'is "/"; it must begin with "/" and name a folder below it.'),
-    Bad("storage.mountPath", "storage: {mountPath: /data/}", 'is "/data/"; it must begin with "/" and name a folder'),
-    Bad("storage.mountPath", "storage: {mountPath: 'C:/data'}", 'it must begin with "/" and name a folder below it.'),
-    Bad("storage.mountPath", "storage: {mountPath: /etc/slipway/x}", "which the pods need for themselves; use another"),
-    Bad("storage.mountPath", "storage: {mountPath: /etc}", "which the pods need for themselves; use another folder"),
-    Bad(
+    InvalidValues(
+        "storage.mountPath", "storage: {mountPath: /}", 'is "/"; it must begin with "/" and name a folder below it.'
+    ),
+    InvalidValues(
+        "storage.mountPath", "storage: {mountPath: /data/}", 'is "/data/"; it must begin with "/" and name a folder'
+    ),
+    InvalidValues(
+        "storage.mountPath", "storage: {mountPath: 'C:/data'}", 'it must begin with "/" and name a folder below it.'
+    ),
+    InvalidValues(
+        "storage.mountPath", "storage: {mountPath: /etc/slipway/x}", "which the pods need for themselves; use another"
+    ),
+    InvalidValues(
+        "storage.mountPath", "storage: {mountPath: /etc}", "which the pods need for themselves; use another folder"
+    ),
+    InvalidValues(
         "storage.mountPath",
         "storage: {mountPath: /usr/local}",
         "which the pods need for themselves; use another folder",
     ),
-    Bad(
+    InvalidValues(
         "storage.mountPath", "storage: {mountPath: /dev/shm}", "which the pods need for themselves; use another folder"
     ),
-    Bad("storage.mountPath", "storage: {mountPath: /data/../etc}", 'is no plain path; write it without "..", "//" and'),
-    Bad(
+    InvalidValues(
+        "storage.mountPath", "storage: {mountPath: /data/../etc}", 'is no plain path; write it without "..", "//" and'
+    ),
+    InvalidValues(
         "storage.mountPath", "storage: {mountPath: //etc/slipway}", 'is no plain path; write it without "..", "//" and'
     ),
-    Bad(
+    InvalidValues(
         "storage.sidecarLimits",
         'storage: {sidecarLimits: {gpu: "1"}}',
         'there is no limit "gpu"; there are cpu, memory',
     ),
-    Bad("storage.sidecarLimits.memory", "storage: {sidecarLimits: {memory: 1 GB}}", '"1 GB" is no amount of memory;'),
-    Bad("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),
-    Bad(
+    InvalidValues(
+        "storage.sidecarLimits.memory", "storage: {sidecarLimits: {memory: 1 GB}}", '"1 GB" is no amount of memory;'
+    ),
+    InvalidValues("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),
+    InvalidValues(
         "slice.placement",
         "slice: {accelerator: cpu, topology: '', placement: topology}\nworker: {cpu: '1', memory: 1Gi}",
         "topology is for slices of chips on node pools of their own; cpu needs none.",
     ),
-    Bad(
+    InvalidValues(
         "cluster.maxSlices",
         "slice: {placement: topology}\ncluster: {maxSlices: 2}",
         "Kueue does not let a cluster grow with slice.placement: topology; use exclusive.",
         (CLUSTER,),
     ),
     # What pods ask for.
-    Bad(
+    InvalidValues(
         "worker.cpu",
         "slice: {accelerator: cpu, topology: ''}",
         "and worker.memory must say what a host is: slice.accelerator is cpu, which has no chips to ask for.",
     ),
-    Bad("worker.cpu", "worker: {cpu: 8 cores}", '"8 cores" is no amount of cpu; write it like 8 or 500m.'),
-    Bad("worker.cpu", 'worker: {cpu: "0"}', '"0" is no amount of cpu; write it like 8 or 500m.'),
-    Bad("worker.cpu", 'worker: {cpu: "-1"}', '"-1" is no amount of cpu; write it like 8 or 500m.'),
-    Bad("worker.cpu", 'worker: {cpu: "1e3"}', '"1e3" is no amount of cpu; write it like 8 or 500m.'),
-    Bad("worker.cpu", "worker: {cpu: 8}", "got number, want string"),
-    Bad("worker.memory", "worker: {memory: 16 GB}", '"16 GB" is no amount of memory; write it like 16Gi.'),
-    Bad("worker.memory", "worker: {memory: 16GiB}", '"16GiB" is no amount of memory; write it like 16Gi.'),
-    Bad("worker.memory", 'worker: {memory: "16"}', '"16" is no amount of memory; write it like 16Gi.'),
-    Bad("worker.memory", "worker: {memory: 0Gi}", '"0Gi" is no amount of memory; write it like 16Gi.'),
-    Bad("head.cpu", "head: {cpu: eight}", '"eight" is no amount of cpu; write it like 8 or 500m.', RAY),
-    Bad("head.memory", "head: {memory: 16gb}", '"16gb" is no amount of memory; write it like 16Gi.', RAY),
-    Bad("head.cpu", 'head: {cpu: ""}', "minLength: got 0, want 1"),
-    Bad("security.runAsUser", "security: {runAsUser: -1}", "minimum: got -1, want 0"),
-    Bad("security.runAsUser", "security: {runAsUser: 4294967296}", "maximum: got"),
-    Bad("security.runAsUser", "security: {runAsUser: root}", "got string, want integer"),
-    Bad("security.privileged", 'security: {privileged: "yes"}', "got string, want boolean"),
+    InvalidValues("worker.cpu", "worker: {cpu: 8 cores}", '"8 cores" is no amount of cpu; write it like 8 or 500m.'),
+    InvalidValues("worker.cpu", 'worker: {cpu: "0"}', '"0" is no amount of cpu; write it like 8 or 500m.'),
+    InvalidValues("worker.cpu", 'worker: {cpu: "-1"}', '"-1" is no amount of cpu; write it like 8 or 500m.'),
+    InvalidValues("worker.cpu", 'worker: {cpu: "1e3"}', '"1e3" is no amount of cpu; write it like 8 or 500m.'),
+    InvalidValues("worker.cpu", "worker: {cpu: 8}", "got number, want string"),
+    InvalidValues("worker.memory", "worker: {memory: 16 GB}", '"16 GB" is no amount of memory; write it like 16Gi.'),
+    InvalidValues("worker.memory", "worker: {memory: 16GiB}", '"16GiB" is no amount of memory; write it like 16Gi.'),
+    InvalidValues("worker.memory", 'worker: {memory: "16"}', '"16" is no amount of memory; write it like 16Gi.'),
+    InvalidValues("worker.memory", "worker: {memory: 0Gi}", '"0Gi" is no amount of memory; write it like 16Gi.'),
+    InvalidValues("head.cpu", "head: {cpu: eight}", '"eight" is no amount of cpu; write it like 8 or 500m.', RAY),
+    InvalidValues("head.memory", "head: {memory: 16gb}", '"16gb" is no amount of memory; write it like 16Gi.', RAY),
+    InvalidValues("head.cpu", 'head: {cpu: ""}', "minLength: got 0, want 1"),
+    InvalidValues("security.runAsUser", "security: {runAsUser: -1}", "minimum: got -1, want 0"),
+    InvalidValues("security.runAsUser", "security: {runAsUser: 4294967296}", "maximum: got"),
+    InvalidValues("security.runAsUser", "security: {runAsUser: root}", "got string, want integer"),
+    InvalidValues("security.privileged", 'security: {privileged: "yes"}', "got string, want boolean"),
     # The environment.
-    Bad("worker.env", 'worker: {env: {XLA-FLAGS: "a"}}', '"XLA-FLAGS" is no name of a variable; use letters, digits'),
-    Bad("worker.env", 'worker: {env: {"": "a"}}', '"" is no name of a variable; use letters, digits and underscores.'),
-    Bad("worker.env.A", "worker: {env: {A: 1}}", "got number, want string"),
-    Bad("worker.env.A", "worker: {env: {A: true}}", "got boolean, want string"),
-    Bad("worker.env.A", "worker: {env: {A: null}}", "got null, want string"),
-    Bad("worker.env", "worker: {env: [{name: A, value: b}]}", "got array, want object"),
-    Bad(
+    InvalidValues(
+        "worker.env", 'worker: {env: {XLA-FLAGS: "a"}}', '"XLA-FLAGS" is no name of a variable; use letters, digits'
+    ),
+    InvalidValues(
+        "worker.env", 'worker: {env: {"": "a"}}', '"" is no name of a variable; use letters, digits and underscores.'
+    ),
+    InvalidValues("worker.env.A", "worker: {env: {A: 1}}", "got number, want string"),
+    InvalidValues("worker.env.A", "worker: {env: {A: true}}", "got boolean, want string"),
+    InvalidValues("worker.env.A", "worker: {env: {A: null}}", "got null, want string"),
+    InvalidValues("worker.env", "worker: {env: [{name: A, value: b}]}", "got array, want object"),
+    InvalidValues(
         "worker.secretEnv.A",
         "worker: {env: {A: a}, secretEnv: {A: {name: my, key: k}}}",
         "worker.env.A and worker.secretEnv.A are both set; keep one of the two.",
     ),
-    Bad("worker.secretEnv", "worker: {secretEnv: {A-B: {name: my, key: k}}}", '"A-B" is no name of a variable;'),
-    Bad("worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my}}}", "missing property 'key'"),
-    Bad("worker.secretEnv.A.name", "worker: {secretEnv: {A: {name: My, key: k}}}", '"My" is no name of an object; use'),
-    Bad("worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my, key: a/b}}}", '"a/b" is no key of a Secret; use'),
-    Bad("worker.secretEnv.A", "worker: {secretEnv: {A: token}}", "got string, want object"),
-    Bad(
+    InvalidValues(
+        "worker.secretEnv", "worker: {secretEnv: {A-B: {name: my, key: k}}}", '"A-B" is no name of a variable;'
+    ),
+    InvalidValues("worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my}}}", "missing property 'key'"),
+    InvalidValues(
+        "worker.secretEnv.A.name", "worker: {secretEnv: {A: {name: My, key: k}}}", '"My" is no name of an object; use'
+    ),
+    InvalidValues(
+        "worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my, key: a/b}}}", '"a/b" is no key of a Secret; use'
+    ),
+    InvalidValues("worker.secretEnv.A", "worker: {secretEnv: {A: token}}", "got string, want object"),
+    InvalidValues(
         "worker.secretEnv.JAX_PLATFORMS",
         "worker: {secretEnv: {JAX_PLATFORMS: {name: my, key: k}}}",
         "is set by Slipway; use worker.env.JAX_PLATFORMS for another value.",
     ),
-    Bad("worker.env.JOB_INDEX", 'worker: {env: {JOB_INDEX: "0"}}', "is set by Slipway; remove it.", (JOB_SET,)),
-    Bad("worker.envFrom", "worker: {envFrom: {My Settings: ConfigMap}}", '"My Settings" is no name of an object; use'),
-    Bad("worker.envFrom.a", "worker: {envFrom: {a: Configmap}}", "value must be one of 'ConfigMap', 'Secret'"),
+    InvalidValues(
+        "worker.env.JOB_INDEX", 'worker: {env: {JOB_INDEX: "0"}}', "is set by Slipway; remove it.", (JOB_SET,)
+    ),
+    InvalidValues(
+        "worker.envFrom", "worker: {envFrom: {My Settings: ConfigMap}}", '"My Settings" is no name of an object; use'
+    ),
+    InvalidValues(
+        "worker.envFrom.a", "worker: {envFrom: {a: Configmap}}", "value must be one of 'ConfigMap', 'Secret'"
+    ),
     # Nodes.
-    Bad(
+    InvalidValues(
         "worker.nodeSelector", 'worker: {nodeSelector: {"a: b": c}}', '"a: b" is no key of a label; use letters, digits'
     ),
-    Bad("worker.nodeSelector.a", "worker: {nodeSelector: {a: b c}}", '"b c" is no value of a label; use at most 63'),
-    Bad("worker.nodeSelector.a", "worker: {nodeSelector: {a: true}}", "got boolean, want string"),
-    Bad(
+    InvalidValues(
+        "worker.nodeSelector.a", "worker: {nodeSelector: {a: b c}}", '"b c" is no value of a label; use at most 63'
+    ),
+    InvalidValues("worker.nodeSelector.a", "worker: {nodeSelector: {a: true}}", "got boolean, want string"),
+    InvalidValues(
         "head.nodeSelector",
         'head: {nodeSelector: {"{{x}}": c}}',
         '"{{x}}" is no key of a label; use letters, digits',
         RAY,
     ),
-    Bad("worker.tolerations.x.when", "worker: {tolerations: {x: {key: k, when: now}}}", "additional properties 'when'"),
-    Bad(
+    InvalidValues(
+        "worker.tolerations.x.when", "worker: {tolerations: {x: {key: k, when: now}}}", "additional properties 'when'"
+    ),
+    InvalidValues(
         "worker.tolerations.x.operator",
         "worker: {tolerations: {x: {key: k, operator: In}}}",
         "must be one of 'Exists', 'Equal'",
     ),
-    Bad("worker.tolerations.x.key", "worker: {tolerations: {x: {operator: Exists}}}", "missing property 'key'"),
-    Bad("worker.tolerations", "worker: {tolerations: [{key: k}]}", "got array, want object"),
-    Bad(
+    InvalidValues(
+        "worker.tolerations.x.key", "worker: {tolerations: {x: {operator: Exists}}}", "missing property 'key'"
+    ),
+    InvalidValues("worker.tolerations", "worker: {tolerations: [{key: k}]}", "got array, want object"),
+    InvalidValues(
         "worker.tolerations.x",
         "worker: {tolerations: {x: {key: k, operator: Exists, value: v}}}",
         "operator Exists takes no value; remove one of the two.",
     ),
-    Bad("head.tolerations.x", 'head: {tolerations: {x: {key: ""}}}', "key is empty; name the taint's key, or give"),
-    Bad("head.tolerations.x.key", "head: {tolerations: {x: {key: a b}}}", '"a b" is no key of a taint; use letters,'),
-    Bad("head.tolerations.x.value", "head: {tolerations: {x: {key: k, value: a b}}}", '"a b" is no value of a taint;'),
-    Bad(
+    InvalidValues(
+        "head.tolerations.x", 'head: {tolerations: {x: {key: ""}}}', "key is empty; name the taint's key, or give"
+    ),
+    InvalidValues(
+        "head.tolerations.x.key", "head: {tolerations: {x: {key: a b}}}", '"a b" is no key of a taint; use letters,'
+    ),
+    InvalidValues(
+        "head.tolerations.x.value", "head: {tolerations: {x: {key: k, value: a b}}}", '"a b" is no value of a taint;'
+    ),
+    InvalidValues(
         "worker.tolerations.x",
         "worker: {tolerations: {x: {key: k, tolerationSeconds: 60}}}",
         "tolerationSeconds needs effect: NoExecute.",
     ),
-    Bad(
+    InvalidValues(
         "worker.tolerations.x.tolerationSeconds",
         "worker: {tolerations: {x: {key: k, effect: NoExecute, tolerationSeconds: 1e30}}}",
         "maximum: got",
     ),
     # A standing cluster.
-    Bad(
+    InvalidValues(
         "cluster.minSlices", "cluster: {minSlices: 1}", "needs cluster.maxSlices, the most that a group may", (CLUSTER,)
     ),
-    Bad(
+    InvalidValues(
         "cluster.minSlices",
         "cluster: {minSlices: 3, maxSlices: 2}",
         "is 3; it must be at most cluster.maxSlices, 2.",
         (CLUSTER,),
     ),
-    Bad("cluster.idleSeconds", "cluster: {idleSeconds: 0}", "minimum: got 0, want 1"),
-    Bad(
+    InvalidValues("cluster.idleSeconds", "cluster: {idleSeconds: 0}", "minimum: got 0, want 1"),
+    InvalidValues(
         "security.k8sTokenAuth",
         "team: {name: ours}\nsecurity: {k8sTokenAuth: true, tokenAuth: false}",
         "needs security.tokenAuth: true.",
         (CLUSTER,),
     ),
-    Bad(
+    InvalidValues(
         "security.k8sTokenAuth",
         'team: {name: ""}\nsecurity: {k8sTokenAuth: true}',
         "needs team.serviceAccount or team.name: a service account that may ask Kubernetes about tokens,",
         (CLUSTER,),
     ),
-    Bad("security.k8sTokenAuth", 'security: {k8sTokenAuth: "yes"}', "got string, want boolean"),
-    Bad("cluster.groups", "cluster: {groups: [{accelerator: v5e}]}", "got array, want object"),
+    InvalidValues("security.k8sTokenAuth", 'security: {k8sTokenAuth: "yes"}', "got string, want boolean"),
+    InvalidValues("cluster.groups", "cluster: {groups: [{accelerator: v5e}]}", "got array, want object"),
     *[
-        Bad(
+        InvalidValues(
             f"cluster.groups.{name}",
             f"cluster: {{groups: {{{name}: {{accelerator: v5e, topology: 2x4}}}}}}",
             f'"{name}" cannot be a group\'s name; use small letters, digits and hyphens, and not slice',
@@ -347,171 +427,193 @@ BAD = [
         )
         for name in ("head", "slice", "headgroup", "Head", "a-", "a_b", "a" * 53)
     ],
-    Bad(
+    InvalidValues(
         "cluster.groups",
         f"cluster: {{groups: {{{', '.join(f'g{i}: {{accelerator: v5e, topology: 2x4}}' for i in range(8))}}}}}",
         "with its head the Ray cluster has 10 pod sets, and Kueue takes at most 8; use fewer groups.",
         (CLUSTER,),
     ),
-    Bad("cluster.groups.a.accelerator", "cluster: {groups: {a: {topology: 2x4}}}", "missing property 'accelerator'"),
-    Bad(
+    InvalidValues(
+        "cluster.groups.a.accelerator", "cluster: {groups: {a: {topology: 2x4}}}", "missing property 'accelerator'"
+    ),
+    InvalidValues(
         "cluster.groups.a.topolgy", "cluster: {groups: {a: {accelerator: v5e, topolgy: 2x4}}}", "additional properties"
     ),
-    Bad(
+    InvalidValues(
         "cluster.groups.a.topology",
         "cluster: {groups: {a: {accelerator: v5e, topology: 3x3}}}",
         'v5e has no topology "3x3"; it has 1x1,',
         (CLUSTER,),
     ),
-    Bad(
+    InvalidValues(
         "cluster.groups.a.cpu",
         "cluster: {groups: {a: {accelerator: cpu}}}",
         "and cluster.groups.a.memory must say what a host is: cluster.groups.a.accelerator is cpu,",
         (CLUSTER,),
     ),
-    Bad(
+    InvalidValues(
         "cluster.groups.a.memory",
         "cluster: {groups: {a: {accelerator: cpu, cpu: '1', memory: 16 GB}}}",
         '"16 GB" is no amount of memory; write it like 16Gi.',
         (CLUSTER,),
     ),
-    Bad(
+    InvalidValues(
         "cluster.groups.a.count",
         "cluster: {groups: {a: {accelerator: v5e, topology: 2x4, count: 1e30}}}",
         "maximum: got",
         (CLUSTER,),
     ),
-    Bad(
+    InvalidValues(
         "cluster.groups.a.provisioning",
         "cluster: {groups: {a: {accelerator: v5e, topology: 2x4, provisioning: reservation}}}",
         "is reservation; cluster.groups.a.reservation must name it.",
         (CLUSTER,),
     ),
-    Bad(
+    InvalidValues(
         "cluster.groups.slice-0",
         "slice: {count: 2, placement: topology}\ncluster: {groups: {slice-0: {accelerator: v5e, topology: 2x4}}}",
         'there are two groups "slice-0", one of them a slice of a larger group; rename this one.',
         (CLUSTER,),
     ),
-    Bad("cluster.labels", 'cluster: {labels: {"a: b": c}}', '"a: b" is no key of a label; use letters,', (CLUSTER,)),
-    Bad("cluster.labels.a", "cluster: {labels: {a: b/c}}", '"b/c" is no value of a label; use at most 63', (CLUSTER,)),
-    Bad(
+    InvalidValues(
+        "cluster.labels", 'cluster: {labels: {"a: b": c}}', '"a: b" is no key of a label; use letters,', (CLUSTER,)
+    ),
+    InvalidValues(
+        "cluster.labels.a", "cluster: {labels: {a: b/c}}", '"b/c" is no value of a label; use at most 63', (CLUSTER,)
+    ),
+    InvalidValues(
         "cluster.labels.app.kubernetes.io/name",
         "cluster: {labels: {app.kubernetes.io/name: x}}",
         "is set by Slipway; remove it.",
         (CLUSTER,),
     ),
     # The text to train on.
-    Bad("data", 'data: {corpus: ""}', "there is nothing to train on; give data.files, or data.corpus: python,", RUNS),
-    Bad("data.corpus", "data: {files: [a.txt]}", "data.files and data.corpus are both set; keep one", RUNS),
-    Bad(
+    InvalidValues(
+        "data", 'data: {corpus: ""}', "there is nothing to train on; give data.files, or data.corpus: python,", RUNS
+    ),
+    InvalidValues("data.corpus", "data: {files: [a.txt]}", "data.files and data.corpus are both set; keep one", RUNS),
+    InvalidValues(
         "data.files", "data: {corpus: '', files: ['gs://b/x.txt']}", '"gs://b/x.txt" is a URL; text is read from', RUNS
     ),
-    Bad("data.files", "data: {corpus: '', files: [' ']}", "has an empty item; remove it, or name a file.", RUNS),
-    Bad("data.files", "data: {corpus: '', files: a.txt}", "got string, want array"),
-    Bad("data.heldOut.files", "data: {heldOut: {files: ['s3://b/x']}}", '"s3://b/x" is a URL; text is read from', RUNS),
-    Bad("data.heldOut.fraction", "data: {heldOut: {fraction: 0.6}}", "maximum: got 0.6, want 0.5"),
-    Bad("data.corpus", "data: {corpus: wikipedia}", "value must be one of '', 'python'"),
-    Bad(
+    InvalidValues(
+        "data.files", "data: {corpus: '', files: [' ']}", "has an empty item; remove it, or name a file.", RUNS
+    ),
+    InvalidValues("data.files", "data: {corpus: '', files: a.txt}", "got string, want array"),
+    InvalidValues(
+        "data.heldOut.files", "data: {heldOut: {files: ['s3://b/x']}}", '"s3://b/x" is a URL; text is read from', RUNS
+    ),
+    InvalidValues("data.heldOut.fraction", "data: {heldOut: {fraction: 0.6}}", "maximum: got 0.6, want 0.5"),
+    InvalidValues("data.corpus", "data: {corpus: wikipedia}", "value must be one of '', 'python'"),
+    InvalidValues(
         "data",
         f"data: {{corpus: '', files: [{', '.join('x' * 100 + str(i) for i in range(1200))}]}}",
         "the run config is too large for an annotation, of which an object in Kubernetes takes 256 KiB;",
         RUNS,
     ),
-    Bad("train", "train: [steps]", "got array, want object"),
+    InvalidValues("train", "train: [steps]", "got array, want object"),
     # The table of accelerators.
-    Bad(
+    InvalidValues(
         "common.accelerators.v6e.kid",
         "common: {accelerators: {v6e: {kid: 1}}}",
         "additional properties 'kid' not allowed",
     ),
-    Bad(
+    InvalidValues(
         "common.accelerators.v6e.hostMemoryGiB.ct6e-standard-4t",
         "common: {accelerators: {v6e: {hostMemoryGiB: {ct6e-standard-4t: 720GB}}}}",
         "got string, want number",
     ),
-    Bad(
+    InvalidValues(
         "common.prices.v6e.perChipHour.spot",
         "common: {prices: {v6e: {perChipHour: {spot: cheap}}}}",
         "got string, want number",
     ),
-    Bad("common.prices.v6e.price", "common: {prices: {v6e: {price: 1}}}", "additional properties 'price' not allowed"),
-    Bad("common.accelerators.v6e.hbmGiB", "common: {accelerators: {v6e: {hbmGiB: 32GB}}}", "got string, want number"),
-    Bad(
+    InvalidValues(
+        "common.prices.v6e.price", "common: {prices: {v6e: {price: 1}}}", "additional properties 'price' not allowed"
+    ),
+    InvalidValues(
+        "common.accelerators.v6e.hbmGiB", "common: {accelerators: {v6e: {hbmGiB: 32GB}}}", "got string, want number"
+    ),
+    InvalidValues(
         "common.accelerators.v6e.kind",
         "common: {accelerators: {v6e: {kind: asic}}}",
         "value must be one of 'tpu', 'gpu',",
     ),
-    Bad(
+    InvalidValues(
         "common.accelerators.mine.hbmGiB",
         "common: {accelerators: {mine: {kind: gpu, label: a, rayAcceleratorType: a, dimensions: 0, machineTypes: {}, "
         "peakTflops: 1}}}",
         "missing property 'hbmGiB'",
     ),
-    Bad("common.acelerators", "common: {acelerators: {}}", "additional properties 'acelerators' not allowed"),
-    Bad(
+    InvalidValues("common.acelerators", "common: {acelerators: {}}", "additional properties 'acelerators' not allowed"),
+    InvalidValues(
         "common.accelerators.v6e.topologies.x",
         "common: {accelerators: {v6e: {topologies: {x: [ct6e-standard-4t]}}}}",
         '"x" is no shape; write it like 4x4.',
     ),
-    Bad(
+    InvalidValues(
         "common.accelerators.v6e.topologies.3x3",
         "common: {accelerators: {v6e: {topologies: {3x3: [ct6e-standard-4t]}}}}",
         "9 chips are no whole number of hosts with 4 chips, as ct6e-standard-4t has.",
     ),
-    Bad(
+    InvalidValues(
         "common.accelerators.v5p.larger",
         "slice: {accelerator: v5p, topology: 4x4x8}\n"
         "common: {accelerators: {v5p: {larger: {machineTypes: [ct5p-hightpu-4t, nope]}}}}",
         '"nope" is not in common.accelerators.v5p.machineTypes; add it there with its chips per host.',
     ),
     # Who follows the run.
-    Bad("tracking.metricsPort", "tracking: {metricsPort: -1}", "minimum: got -1, want 0"),
-    Bad("tracking.metricsPort", "tracking: {metricsPort: 65536}", "maximum: got"),
-    Bad("tracking.metricsPort", "tracking: {metricsPort: on}", "got boolean, want integer"),
+    InvalidValues("tracking.metricsPort", "tracking: {metricsPort: -1}", "minimum: got -1, want 0"),
+    InvalidValues("tracking.metricsPort", "tracking: {metricsPort: 65536}", "maximum: got"),
+    InvalidValues("tracking.metricsPort", "tracking: {metricsPort: on}", "got boolean, want integer"),
     *(
-        Bad("tracking.metricsPort", f"tracking: {{metricsPort: {port}}}", f"{port} is a port that the system, Ray, JAX")
+        InvalidValues(
+            "tracking.metricsPort", f"tracking: {{metricsPort: {port}}}", f"{port} is a port that the system, Ray, JAX"
+        )
         for port in (80, 1023, 8080, 8265, 8471, 10001, 19999)
     ),
-    Bad("tracking.metricPort", "tracking: {metricPort: 1}", "additional properties 'metricPort' not allowed"),
-    Bad("tracking.wandb.projct", "tracking: {wandb: {projct: p}}", "additional properties 'projct' not allowed"),
-    Bad("tracking.wandb", "tracking: {wandb: true}", "got boolean, want object"),
-    Bad("tracking.wandb.mode", "tracking: {wandb: {mode: shared}}", "value must be one of 'online', 'offline'"),
-    Bad(
+    InvalidValues("tracking.metricPort", "tracking: {metricPort: 1}", "additional properties 'metricPort' not allowed"),
+    InvalidValues(
+        "tracking.wandb.projct", "tracking: {wandb: {projct: p}}", "additional properties 'projct' not allowed"
+    ),
+    InvalidValues("tracking.wandb", "tracking: {wandb: true}", "got boolean, want object"),
+    InvalidValues(
+        "tracking.wandb.mode", "tracking: {wandb: {mode: shared}}", "value must be one of 'online', 'offline'"
+    ),
+    InvalidValues(
         "tracking.wandb.project",
         "tracking: {wandb: {project: ours/llama, secret: {name: wandb}}}",
         '"ours/llama" is no project\'s name; it has at most 128 characters, none of them one of / \\ # ? % and :.',
     ),
-    Bad(
+    InvalidValues(
         "tracking.wandb.secret.name",
         "tracking: {wandb: {project: llama}}",
         "tracking.wandb.project is set; tracking.wandb.secret.name must name the Secret with the API key",
         RUNS,
     ),
-    Bad(
+    InvalidValues(
         "tracking.wandb.secret.name",
         "tracking: {wandb: {secret: {name: Wandb}}}",
         '"Wandb" is no name of an object; use small letters',
     ),
-    Bad(
+    InvalidValues(
         "tracking.wandb.secret.key",
         "tracking: {wandb: {secret: {name: wandb, key: a/b}}}",
         '"a/b" is no key of a Secret; use letters',
     ),
-    Bad(
+    InvalidValues(
         "worker.env.WANDB_API_KEY",
         "worker: {env: {WANDB_API_KEY: x}}",
         "worker.env.WANDB_API_KEY would put the key into the run's record; keep it in a Secret, and name that in",
     ),
-    Bad(
+    InvalidValues(
         "worker.secretEnv.WANDB_API_KEY",
         "worker: {secretEnv: {WANDB_API_KEY: {name: my, key: k}}}\ntracking: {wandb: {secret: {name: wandb}}}",
         "worker.secretEnv.WANDB_API_KEY and tracking.wandb.secret.name are both set; keep one of the two.",
     ),
     # Nothing at all, or of the wrong kind.
-    Bad("slice", "slice: null", "missing property 'slice'"),
-    Bad("run", "run: []", "got array, want object"),
-    Bad("steps", "steps: 30", "additional properties 'steps' not allowed"),
+    InvalidValues("slice", "slice: null", "missing property 'slice'"),
+    InvalidValues("run", "run: []", "got array, want object"),
+    InvalidValues("steps", "steps: 30", "additional properties 'steps' not allowed"),
 ]
 """One mistake each."""
 

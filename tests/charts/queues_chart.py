@@ -64,11 +64,11 @@ def wrong(helm: Path, values: Tree, folder: Path, *options: str) -> list[str]:
     try:
         render(helm, values, folder, *options)
     except HelmError as error:
-        return said(error)
+        return sentences_of(error)
     return []
 
 
-def said(error: HelmError) -> list[str]:
+def sentences_of(error: HelmError) -> list[str]:
     """The sentences of a refusal, without what Helm says around them; the rest has to be Helm's own."""
     sentences = []
     for line in str(error).splitlines():

@@ -23,7 +23,18 @@ from launcher.config.checks import schema
 from launcher.config.values import files as values
 from launcher.config.values.tree import Values
 from launcher.paths import charts_dir
-from tests.charts.bad_values import ALL, BAD, CLUSTER, EXAMPLE, GOOD, GOOD_VALUES, JOB_SET, ONLY_LAUNCHER, RUN, Bad
+from tests.charts.bad_values import (
+    ALL,
+    BAD,
+    CLUSTER,
+    EXAMPLE,
+    GOOD,
+    GOOD_VALUES,
+    JOB_SET,
+    ONLY_LAUNCHER,
+    RUN,
+    InvalidValues,
+)
 from tests.charts.helm import KUBE_VERSION
 from tests.charts.schemas import objects, validate
 from tests.tools import tool
@@ -39,7 +50,7 @@ Done = tuple[bool, str]
 """Whether Helm rendered, and what it printed."""
 
 
-class Kitchen:
+class HelmRenderer:
     """Renders values, two at a time, each of them once."""
 
     def __init__(self, folder: Path) -> None:
@@ -63,16 +74,16 @@ class Kitchen:
 
 
 @pytest.fixture(scope="session")
-def kitchen(tmp_path_factory: pytest.TempPathFactory) -> Kitchen:
-    folder = tmp_path_factory.mktemp("kitchen")
+def helm_renderer(tmp_path_factory: pytest.TempPathFactory) -> HelmRenderer:
+    folder = tmp_path_factory.mktemp("helm_renderer")
     (folder / "good.yaml").write_text(GOOD)
     for kind in ALL:
         (folder / f"{kind}.yaml").write_text("{}" if kind == CLUSTER else f"run: {{kind: {kind}}}")
-    return Kitchen(folder)
+    return HelmRenderer(folder)
 
 
 @pytest.fixture(scope="session")
-def cooked(kitchen: Kitchen) -> Kitchen:
+def table(helm_renderer: HelmRenderer) -> HelmRenderer:
     """The whole table, rendered: by Helm 4 for two kinds, a third of it by Helm 3 too."""
     orders = []
     for at, bad in enumerate(BAD):
@@ -82,8 +93,8 @@ def cooked(kitchen: Kitchen) -> Kitchen:
     orders += [("helm", kind, text, "t") for text, kinds in GOOD_VALUES.values() for kind in kinds]
     orders += [("helm3", kinds[-1], text, "t") for text, kinds in GOOD_VALUES.values()]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda order: kitchen.render(*order), orders))
-    return kitchen
+        list(pool.map(lambda order: helm_renderer.render(*order), orders))
+    return helm_renderer
 
 
 def sentences(printed: str) -> dict[str, str]:
@@ -117,13 +128,13 @@ def user(text: str, kind: str = RUN) -> Values:
     return functools.reduce(values.merge, read)
 
 
-def told(user: Values) -> list[tuple[str, str]]:
+def problems_of(user: Values) -> list[tuple[str, str]]:
     """The launcher's errors: key, and the sentence as the user reads it but for file and line."""
     found = [problem for problem in plan.check_launch(user, DEFAULTS) if problem.severity == checks.ERROR]
     return [(p.key, p.message if p.key in p.message else f"{p.key}: {p.message}") for p in found]
 
 
-def ids(bad: Bad) -> str:
+def ids(bad: InvalidValues) -> str:
     return f"{bad.key} {bad.values[:40]}"
 
 
@@ -133,9 +144,9 @@ def test_the_table_is_long_and_has_no_row_twice() -> None:
 
 
 @pytest.mark.parametrize("bad", BAD, ids=ids)
-def test_it_is_refused_with_one_sentence_that_names_the_key(cooked: Kitchen, bad: Bad) -> None:
+def test_it_is_refused_with_one_sentence_that_names_the_key(table: HelmRenderer, bad: InvalidValues) -> None:
     renders = [(helm, kind, bad.values, bad.release) for helm in ("helm", "helm3") for kind in bad.kinds]
-    for rendered, printed in (cooked.done[render] for render in renders if render in cooked.done):
+    for rendered, printed in (table.done[render] for render in renders if render in table.done):
         assert not rendered
         assert not TRACE.search(printed), printed
         if rules := ruled(printed):
@@ -154,14 +165,14 @@ def test_it_is_refused_with_one_sentence_that_names_the_key(cooked: Kitchen, bad
     [(bad, kind) for bad in BAD for kind in bad.kinds if kind != CLUSTER],
     ids=lambda value: value if isinstance(value, str) else ids(value),
 )
-def test_the_launcher_refuses_it_too_in_the_same_words(cooked: Kitchen, bad: Bad, kind: str) -> None:
-    problems = told(user(bad.values, kind))
+def test_the_launcher_refuses_it_too_in_the_same_words(table: HelmRenderer, bad: InvalidValues, kind: str) -> None:
+    problems = problems_of(user(bad.values, kind))
     if bad.key.startswith("the release's name"):
         assert [key for key, _ in problems] == ["run.name"]  # it knows no release, and asks for a name
         return
     assert {key if key == bad.key else key[: len(bad.key) + 1] for key, _ in problems} <= {bad.key, f"{bad.key}."}
     ((_, sentence),) = problems
-    rules = ruled(cooked.done.get(("helm", kind, bad.values, bad.release), (False, ""))[1])
+    rules = ruled(table.done.get(("helm", kind, bad.values, bad.release), (False, ""))[1])
     if rules and not bad.launcher:
         assert rules[0] in (sentence, f"{bad.key}: {sentence}")
     elif rules and bad.launcher == EXAMPLE:
@@ -169,21 +180,21 @@ def test_the_launcher_refuses_it_too_in_the_same_words(cooked: Kitchen, bad: Bad
 
 
 @pytest.mark.parametrize("name", GOOD_VALUES)
-def test_what_is_at_the_edge_is_good_in_both(cooked: Kitchen, name: str) -> None:
+def test_what_is_at_the_edge_is_good_in_both(table: HelmRenderer, name: str) -> None:
     text, kinds = GOOD_VALUES[name]
-    assert cooked.done["helm3", kinds[-1], text, "t"][0]
+    assert table.done["helm3", kinds[-1], text, "t"][0]
     for kind in kinds:
-        rendered, printed = cooked.done["helm", kind, text, "t"]
+        rendered, printed = table.done["helm", kind, text, "t"]
         assert rendered, printed
         (obj,) = objects(printed)
         assert validate(obj) == []
-        assert kind == CLUSTER or told(user(text, kind)) == []
+        assert kind == CLUSTER or problems_of(user(text, kind)) == []
 
 
 @pytest.mark.parametrize("text", ONLY_LAUNCHER)
-def test_what_only_the_launcher_knows_is_this_and_no_more(kitchen: Kitchen, text: str) -> None:
-    assert told(user(text)) != []
-    rendered, printed = kitchen.render("helm", RUN, text)
+def test_what_only_the_launcher_knows_is_this_and_no_more(helm_renderer: HelmRenderer, text: str) -> None:
+    assert problems_of(user(text)) != []
+    rendered, printed = helm_renderer.render("helm", RUN, text)
     assert rendered, printed
 
 
@@ -225,14 +236,16 @@ TOTAL: dict[str, dict[tuple[str, ...], Any]] = {
 @pytest.mark.parametrize("kind", [RUN, CLUSTER])
 @pytest.mark.parametrize("helm", ["helm", "helm3"])
 @pytest.mark.parametrize("what", TOTAL)
-def test_a_mistake_at_every_key_is_told_of_every_key(kitchen: Kitchen, what: str, helm: str, kind: str) -> None:
+def test_a_mistake_at_every_key_is_told_of_every_key(
+    helm_renderer: HelmRenderer, what: str, helm: str, kind: str
+) -> None:
     text = yaml.safe_dump(tree_of(TOTAL[what]))
-    rendered, printed = kitchen.render(helm, kind, text)
+    rendered, printed = helm_renderer.render(helm, kind, text)
     assert not rendered
     assert not TRACE.search(printed)
     keys = {".".join(path) for path in TOTAL[what]}
     assert set(sentences(printed)) == keys
-    assert {key for key, _ in told(user(text))} >= keys - {"cluster"}
+    assert {key for key, _ in problems_of(user(text))} >= keys - {"cluster"}
 
 
 MANY = """
@@ -247,14 +260,14 @@ data: {files: ["", "gs://b/x"], corpus: python}
 """
 
 
-def test_many_mistakes_are_told_in_one_go_in_the_same_order_each_time(kitchen: Kitchen) -> None:
+def test_many_mistakes_are_told_in_one_go_in_the_same_order_each_time(helm_renderer: HelmRenderer) -> None:
     told_by = {}
     for helm in ("helm", "helm3"):
         for again in ("", "\n", "\n\n"):
-            _, printed = kitchen.render(helm, RUN, MANY + again)
+            _, printed = helm_renderer.render(helm, RUN, MANY + again)
             told_by[helm, again] = ruled(printed)
     (rules,) = {tuple(rules) for rules in told_by.values()}
-    ours = [sentence for _, sentence in told(user(MANY))]
+    ours = [sentence for _, sentence in problems_of(user(MANY))]
     assert len(rules) == len(set(rules)) == len(ours) == 17
     assert len(set(rules) & set(ours)) >= 14, set(rules) ^ set(ours)
 
@@ -311,12 +324,12 @@ def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, An
 @settings(max_examples=100)
 @given(st.sampled_from(PATHS), st.sampled_from(SAMPLES), st.sampled_from(ALL), st.sampled_from(["helm", "helm3"]))
 def test_any_value_at_any_key_renders_a_good_object_or_is_refused_by_both(
-    kitchen: Kitchen, path: tuple[str, ...], sample: Any, kind: str, helm: str
+    helm_renderer: HelmRenderer, path: tuple[str, ...], sample: Any, kind: str, helm: str
 ) -> None:
     if path in (("common",), ("common", "accelerators")):
         return  # Helm itself refuses a library chart's values that are no map, before any of our templates
     text = written(put(WITHIN, path, sample))
-    rendered, printed = kitchen.render(helm, kind, text)
+    rendered, printed = helm_renderer.render(helm, kind, text)
     if rendered:
         (obj,) = objects(printed)
         assert validate(obj) == []
@@ -324,7 +337,7 @@ def test_any_value_at_any_key_renders_a_good_object_or_is_refused_by_both(
         assert not TRACE.search(printed), printed
         assert ruled(printed) or sentences(printed)
     if kind != CLUSTER:
-        mine = [key for key, _ in told(user(text, kind))]
+        mine = [key for key, _ in problems_of(user(text, kind))]
         assert rendered == (mine == []) or mine == ["run.name"], (printed, mine)
 
 
@@ -357,7 +370,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("helm", ["helm", "helm3"])
 @pytest.mark.parametrize("kind", ALL)
-def test_text_comes_through_unharmed(kitchen: Kitchen, helm: str, kind: str) -> None:
+def test_text_comes_through_unharmed(helm_renderer: HelmRenderer, helm: str, kind: str) -> None:
     env = {f"TEXT_{at}": text for at, text in enumerate(TEXTS)}
     tree: dict[str, dict[str, Any]] = {
         "worker": {"env": env},
@@ -367,7 +380,7 @@ def test_text_comes_through_unharmed(kitchen: Kitchen, helm: str, kind: str) -> 
         "train": {"steps": 12345678, "learning_rate": 3e-5, "tokenizer_path": TEXTS[1]},
     }
     text = written(tree)
-    rendered, printed = kitchen.render(helm, kind, text)
+    rendered, printed = helm_renderer.render(helm, kind, text)
     assert rendered, printed
     (obj,) = objects(printed)
     assert validate(obj) == []
@@ -488,7 +501,7 @@ OF_MODELS = {"mesh", "sharding", "batch", "attention", "pipeline", "model-key", 
 @settings(max_examples=100)
 @given(KNOBS, st.sampled_from([RUN, JOB_SET]), st.sampled_from(["helm", "helm3"]))
 def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
-    kitchen: Kitchen, tree: dict[str, Any], kind: str, helm: str
+    helm_renderer: HelmRenderer, tree: dict[str, Any], kind: str, helm: str
 ) -> None:
     text = written(tree)
     try:
@@ -496,10 +509,10 @@ def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
     except plan.CheckFailed as failed:
         if all(problem.rule in OF_MODELS for problem in failed.problems):
             return
-        rendered, printed = kitchen.render(helm, kind, text)
+        rendered, printed = helm_renderer.render(helm, kind, text)
         assert not rendered, failed
         return
-    rendered, printed = kitchen.render(helm, kind, text)
+    rendered, printed = helm_renderer.render(helm, kind, text)
     assert rendered, printed
     (obj,) = objects(printed)
     assert obj["kind"] == {RUN: "RayJob", JOB_SET: "JobSet"}[kind]
@@ -514,10 +527,10 @@ def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_names_that_yaml_reads_as_something_else(kitchen: Kitchen, kind: str) -> None:
+def test_names_that_yaml_reads_as_something_else(helm_renderer: HelmRenderer, kind: str) -> None:
     tree: dict[str, Any] = {"run": {"name": "no"}, "team": {"name": "true", "namespace": "1e5"}}
     tree["cluster"] = {"groups": {"yes": {"accelerator": "v5e", "topology": "2x4"}}}
-    rendered, printed = kitchen.render("helm", kind, written(tree), release="no" if kind == CLUSTER else "t")
+    rendered, printed = helm_renderer.render("helm", kind, written(tree), release="no" if kind == CLUSTER else "t")
     assert rendered
     (obj,) = objects(printed)
     assert validate(obj) == []
@@ -526,4 +539,4 @@ def test_names_that_yaml_reads_as_something_else(kitchen: Kitchen, kind: str) ->
 
 def test_the_launcher_tells_of_a_table_that_contradicts_itself() -> None:
     text = "common: {accelerators: {v6e: {topologies: {4x4: [nope]}}}}"
-    assert [key for key, _ in told(user(text))] == ["common.accelerators.v6e.topologies.4x4"]
+    assert [key for key, _ in problems_of(user(text))] == ["common.accelerators.v6e.topologies.4x4"]

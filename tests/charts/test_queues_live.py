@@ -13,7 +13,7 @@ import pytest
 
 from tests.charts import schemas
 from tests.charts.helm import HelmError
-from tests.charts.queues_chart import BASE, CHART, Tree, merged, names, one, quotas, render, said, tree
+from tests.charts.queues_chart import BASE, CHART, Tree, merged, names, one, quotas, render, sentences_of, tree
 from tests.charts.queues_cluster import cluster
 
 BEFORE = merged(
@@ -132,7 +132,7 @@ def test_an_upgrade_that_would_fail_says_so(helm: Path, tmp_path: Path, change: 
     with cluster(installed(helm, BEFORE, tmp_path), tmp_path) as kubeconfig:
         with pytest.raises(HelmError) as raised:
             install(helm, merged(BEFORE, tree(change.values)), tmp_path, kubeconfig)
-        assert said(raised.value) == [change.says]
+        assert sentences_of(raised.value) == [change.says]
 
 
 @pytest.mark.parametrize("values", HARMLESS)
@@ -157,7 +157,7 @@ def test_all_changes_are_told_at_once(helm4: Path, tmp_path: Path) -> None:
         values = merged(values, tree(change.values))
     with cluster(installed(helm4, BEFORE, tmp_path), tmp_path) as kubeconfig, pytest.raises(HelmError) as raised:
         install(helm4, values, tmp_path, kubeconfig)
-    assert said(raised.value) == sorted(change.says for change in (CHANGES[0], *CHANGES[5:]))
+    assert sentences_of(raised.value) == sorted(change.says for change in (CHANGES[0], *CHANGES[5:]))
 
 
 def namespace(name: str, owner: str) -> Tree:

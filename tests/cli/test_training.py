@@ -22,7 +22,7 @@ from launcher.backends.local.record import ENDED, read_events
 from launcher.config.values import files as values
 from tests import compiled_programs
 from tests.cli.conftest import Launcher, Result, end_all, eventually
-from tests.trainer.runs import STEPS, TRAIN, Lab, lines, numbers
+from tests.trainer.runs import STEPS, TRAIN, TrainingHarness, lines, numbers
 
 # The learning rate at a step must not depend on how many steps there are, so that a run can be continued.
 SCHEDULE = {"learning_rate_schedule_steps": 40}
@@ -54,7 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
 
 
 @pytest.fixture(scope="module")
-def submit(trained: Launcher, lab: Lab) -> Start:
+def submit(trained: Launcher, lab: TrainingHarness) -> Start:
     """Writes the values of a run; the arguments that submit it."""
 
     def arguments(name: str, *, hosts: int = 1, **train: Any) -> tuple[str, ...]:

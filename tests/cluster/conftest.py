@@ -23,7 +23,7 @@ import pytest
 from tests.charts import schemas
 from tests.cluster.api import Api
 from tests.cluster.control_plane import BINARIES, ControlPlane, add_namespace
-from tests.cluster.launching import Desk, settle
+from tests.cluster.launching import LauncherCli, settle
 from tests.tools import tool
 
 
@@ -83,6 +83,6 @@ def admin(control_plane: ControlPlane) -> Api:
 
 
 @pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> LauncherCli:
     settle(control_plane, namespace)
-    return Desk(control_plane.admin, namespace, tmp_path)
+    return LauncherCli(control_plane.admin, namespace, tmp_path)

@@ -23,12 +23,12 @@ from unittest import mock
 import pytest
 
 from launcher.__main__ import run
-from launcher.backends.kubernetes.backend import KubeBackend
+from launcher.backends.kubernetes.backend import KubernetesBackend
 from tests.cli.conftest import Result
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.site import site
+from tests.cluster.site import base_cluster
 from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Desk:
+class LauncherCli:
     """Somebody with a kubeconfig, who works in `namespace` and has a folder for values files."""
 
     kubeconfig: Path | str
@@ -125,7 +125,7 @@ class Desk:
 
 def settle(plane: ControlPlane, namespace: str) -> None:
     """What a team finds: nodes and flavors as in the recordings, a queue `multislice`, its service account."""
-    site(plane)
+    base_cluster(plane)
     api = plane.api
     quotas: dict[str, dict[str, Any]] = {"v5e-2x4": {"google.com/tpu": 80}, "cpu": {"cpu": 1000, "memory": "4000Gi"}}
     groups = [
@@ -191,7 +191,7 @@ main()
 @contextlib.contextmanager
 def quickly() -> Iterator[None]:
     """Whoever follows a run looks every POLL_SECONDS."""
-    defaults = KubeBackend.__init__.__kwdefaults__
+    defaults = KubernetesBackend.__init__.__kwdefaults__
     assert defaults is not None
     with mock.patch.dict(defaults, {"poll_seconds": POLL_SECONDS}):
         yield

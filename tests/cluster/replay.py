@@ -26,19 +26,21 @@ from tests.cluster.changes import deletion, difference, part_of, stripped, witho
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.recordings import Change, Translation
-from tests.cluster.site import site
+from tests.cluster.site import base_cluster
 
 JOB_MANAGER = "slipway.example/recorded"
 
 
-def replay(plane: ControlPlane, name: str, namespace: str = "", until: float | None = None, **more: Any) -> Player:
+def replay(
+    plane: ControlPlane, name: str, namespace: str = "", until: float | None = None, **more: Any
+) -> RecordingReplayer:
     """Play the recording `name` up to `until` seconds, or to its end, at once. `more`: see Player."""
-    player = Player(plane, name, namespace, **more)
+    player = RecordingReplayer(plane, name, namespace, **more)
     player.step_to(until)
     return player
 
 
-class Player:
+class RecordingReplayer:
     """A recording and how far it has been played.
 
     namespace: takes the place of the recording's namespace research, and <namespace>-search that of search, and
@@ -87,7 +89,7 @@ class Player:
     def step_to(self, until: float | None = None) -> None:
         """Play on up to `until` seconds after the recording's start, to its end without."""
         if self.position == 0:
-            site(self.plane)
+            base_cluster(self.plane)
             for namespace in self.translation.namespaces.values():
                 self.plane.add_namespace(namespace)
         while self.position < len(self.changes):
@@ -243,7 +245,7 @@ class Player:
 
 def follow_as(
     plane: ControlPlane, name: str, live: Object, *, run: str = "", skip_queues: bool = True, **more: Any
-) -> Player:
+) -> RecordingReplayer:
     """A player of the recording `name` in which `live`, a RayJob or JobSet that somebody created, is the run `run`.
 
     run: the recorded run's name; the recording's first one of that kind without. Nothing is played yet. The queues of
@@ -261,7 +263,7 @@ def follow_as(
         more.setdefault("skip", ("ClusterQueue", "LocalQueue"))
         more.setdefault("local_queues", {"multislice": queue})
         more.setdefault("queues", dict.fromkeys(_queues(changes, ""), cluster_queue))
-    player = Player(plane, name, metadata["namespace"], runs={recorded["name"]: metadata["name"]}, **more)
+    player = RecordingReplayer(plane, name, metadata["namespace"], runs={recorded["name"]: metadata["name"]}, **more)
     player.adopt(recorded["uid"], live)
     return player
 

@@ -13,7 +13,7 @@ _SITE = threading.Lock()  # players may run in several threads
 PRIORITIES = {"low": 100, "high": 10000}
 
 
-def site(plane: ControlPlane) -> None:
+def base_cluster(plane: ControlPlane) -> None:
     """The nodes, flavors and priority classes that every recording was made with; those that are there are kept."""
     with _SITE:
         if plane.api.find("/api/v1/nodes/node1") is None:

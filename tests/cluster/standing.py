@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from launcher.k8s.target import Place
+from launcher.k8s.target import Target
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.cluster.control_plane import ControlPlane
@@ -47,8 +47,8 @@ class Standing:
     folder: Path
 
     @property
-    def place(self) -> Place:
-        return Place(namespace=self.namespace)
+    def target(self) -> Target:
+        return Target(namespace=self.namespace)
 
     def path(self, kind: str, name: str) -> str:
         root = "/apis/ray.io/v1" if kind in ("rayclusters", "rayjobs") else "/api/v1"

@@ -24,7 +24,7 @@ from tests.cli.conftest import as_anybody
 from tests.cluster.api import path_of
 from tests.cluster.certificates import Authority
 from tests.cluster.control_plane import ControlPlane, free_ports
-from tests.cluster.launching import ROOT, Desk, until
+from tests.cluster.launching import ROOT, LauncherCli, until
 from tests.cluster.proxy import Proxy
 
 Config = dict[str, Any]
@@ -112,16 +112,18 @@ ALTERED: dict[str, tuple[Callable[[Config, Config, Config], None], str, str]] = 
 }
 
 
-def told(message: str, hint: str = "") -> str:
+def printed(message: str, hint: str = "") -> str:
     return f"Error: {message}\n" + (f"Hint: {hint}\n" if hint else "")
 
 
 @pytest.mark.parametrize("case", ALTERED)
-def test_a_kubeconfig_that_leads_nowhere(case: str, desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_kubeconfig_that_leads_nowhere(
+    case: str, desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path
+) -> None:
     change, message, hint = ALTERED[case]
     file = altered(control_plane, tmp_path, change)
-    expected = told(message.replace("FILE", str(file)), hint)
-    other = Desk(file, desk.namespace, tmp_path / "other")
+    expected = printed(message.replace("FILE", str(file)), hint)
+    other = LauncherCli(file, desk.namespace, tmp_path / "other")
     listed = other("list", "-n", desk.namespace)
     assert (listed.code, listed.out, listed.err) == (1, "", expected)
     submit = other("submit", "-f", desk.values(), "--detach")
@@ -130,7 +132,9 @@ def test_a_kubeconfig_that_leads_nowhere(case: str, desk: Desk, control_plane: C
     assert desk.runs(control_plane.api) == []
 
 
-def test_a_token_that_expires_is_asked_for_again(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_token_that_expires_is_asked_for_again(
+    desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path
+) -> None:
     """By a plugin, as GKE's: its tokens last an hour, and runs for days."""
     assert desk("submit", "-f", desk.values(), "--detach").code == 0
     control_plane.api.create(
@@ -149,15 +153,15 @@ def test_a_token_that_expires_is_asked_for_again(desk: Desk, control_plane: Cont
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": answer}
     program = f"echo >> {calls}; echo '{json.dumps(credential)}'"
     file = altered(control_plane, tmp_path, plugin("sh", "-c", program))
-    robot = Desk(file, desk.namespace, tmp_path)
+    robot = LauncherCli(file, desk.namespace, tmp_path)
     until(lambda: robot("status", "demo", "-n", desk.namespace).code == 0)
     before = len(calls.read_text())
     waited = robot("wait", "demo", "-n", desk.namespace, "--timeout", "1")
-    assert (waited.code, waited.err) == (124, told('The run "demo" is still queued after 1 s; it goes on.'))
+    assert (waited.code, waited.err) == (124, printed('The run "demo" is still queued after 1 s; it goes on.'))
     assert len(calls.read_text()) > before + 2
 
 
-def test_nobody_is_at_the_address(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_nobody_is_at_the_address(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     """A port that is closed, and one that takes the connection and says nothing."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -166,19 +170,19 @@ def test_nobody_is_at_the_address(desk: Desk, control_plane: ControlPlane, tmp_p
         for port, cause in ((free_ports(1)[0], "connection refused"), (silent.getsockname()[1], "no answer in time")):
             url = f"https://127.0.0.1:{port}"
             begun = time.monotonic()
-            done = Desk(altered(control_plane, tmp_path, server(url)), desk.namespace, tmp_path)(
+            done = LauncherCli(altered(control_plane, tmp_path, server(url)), desk.namespace, tmp_path)(
                 "list", "-n", desk.namespace
             )
             message = f"The API server of the context admin ({url}) does not answer: {cause}."
-            assert (done.code, done.err) == (1, told(message, WITHOUT_ANSWER))
+            assert (done.code, done.err) == (1, printed(message, WITHOUT_ANSWER))
             assert time.monotonic() - begun < 12
 
 
-def test_a_certificate_of_somebody_else(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_certificate_of_somebody_else(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     change = {"certificate-authority": str(authority.certificate)}
     file = altered(control_plane, tmp_path, lambda cluster, _user, _all: cluster.update(change))
-    done = Desk(file, desk.namespace, tmp_path)("list", "-n", desk.namespace)
+    done = LauncherCli(file, desk.namespace, tmp_path)("list", "-n", desk.namespace)
     assert done.code == 1
     shows = f"The context admin ({control_plane.server}) shows a certificate that the kubeconfig does not vouch for: "
     assert done.err.startswith(f"Error: {shows}")
@@ -187,7 +191,7 @@ def test_a_certificate_of_somebody_else(desk: Desk, control_plane: ControlPlane,
     )
 
 
-def test_files_that_are_no_kubeconfig(desk: Desk, tmp_path: Path) -> None:
+def test_files_that_are_no_kubeconfig(desk: LauncherCli, tmp_path: Path) -> None:
     broken, empty, listed, scalar = (tmp_path / name for name in ("broken", "empty", "listed", "scalar"))
     broken.write_text("a: [b")
     empty.write_text("")
@@ -204,33 +208,33 @@ def test_files_that_are_no_kubeconfig(desk: Desk, tmp_path: Path) -> None:
     }
     for file, message in cases.items():
         for arguments in (("list", "-n", desk.namespace), ("submit", "-f", desk.values(), "--detach")):
-            done = Desk(file, desk.namespace, tmp_path)(*arguments)
+            done = LauncherCli(file, desk.namespace, tmp_path)(*arguments)
             assert (done.code, done.out) == (1, "")
             assert done.err.startswith(f"Error: {message}"), done.err
 
 
-def test_a_kubeconfig_that_may_not_be_read(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_kubeconfig_that_may_not_be_read(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(control_plane.admin.read_text())
     file.chmod(0)
     done = subprocess.run(
         [sys.executable, "-m", "launcher", "list", "-n", desk.namespace],
-        env={**os.environ, **Desk(file, desk.namespace, tmp_path).env, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **LauncherCli(file, desk.namespace, tmp_path).env, "PYTHONPATH": str(ROOT)},
         preexec_fn=as_anybody,
         text=True,
         capture_output=True,
     )
-    assert (done.returncode, done.stderr) == (1, told(f"The kubeconfig {file} cannot be read: Permission denied."))
+    assert (done.returncode, done.stderr) == (1, printed(f"The kubeconfig {file} cannot be read: Permission denied."))
 
 
-def test_a_namespace_that_is_not_there(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
-    gone = Desk(desk.kubeconfig, "no-such-namespace", tmp_path / "gone")
+def test_a_namespace_that_is_not_there(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+    gone = LauncherCli(desk.kubeconfig, "no-such-namespace", tmp_path / "gone")
     message = "There is no namespace no-such-namespace in the context admin."
     hint = "charts/queues makes one for each of its teams; team.name and team.namespace choose one."
     for options in (("--detach",), ("--dry-run",), ("--detach", "--force")):
         done = gone("submit", "-f", gone.values(), *options)
         assert (done.code, done.out) == (1, "")
-        assert done.err.endswith(told(message, hint))
+        assert done.err.endswith(printed(message, hint))
     listed = gone("list", "-n", "no-such-namespace")
     assert (listed.code, listed.out) == (0, "")
     assert listed.err == f"Warning: {message}\n"
@@ -240,17 +244,17 @@ def test_a_namespace_that_is_not_there(desk: Desk, control_plane: ControlPlane, 
 ABSENT = b"404 page not found\n"
 
 
-def test_kinds_that_the_cluster_does_not_serve(desk: Desk, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_kinds_that_the_cluster_does_not_serve(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     """As before JobSet is installed. The groups are hidden by a proxy: these tests' API server has them all."""
     assert control_plane.api.open("GET", "/apis/example.com/v1/things").data == ABSENT
     with Proxy(control_plane) as proxy:
         proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/jobset.x-k8s.io/") else None
-        without = Desk(proxy.kubeconfig(tmp_path, desk.namespace), desk.namespace, tmp_path / "other")
+        without = LauncherCli(proxy.kubeconfig(tmp_path, desk.namespace), desk.namespace, tmp_path / "other")
         for options in (("--detach",), ("--dry-run",)):
             done = without("submit", "-f", desk.values("job-set"), *options)
             assert (done.code, done.out) == (1, "")
             assert done.err.endswith(
-                told(
+                printed(
                     "The API server of the cluster proxied does not serve jobsets of jobset.x-k8s.io/v1alpha2: JobSet "
                     "is not installed there, or in a version that does not fit.",
                     "launcher doctor shows what the cluster has.",
@@ -315,7 +319,7 @@ def webhook(plane: ControlPlane, namespace: str, url: str) -> Iterator[None]:
         plane.api.delete(path_of(made))
 
 
-def test_a_webhook_that_refuses_and_one_that_does_not_answer(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_webhook_that_refuses_and_one_that_does_not_answer(desk: LauncherCli, control_plane: ControlPlane) -> None:
     file = desk.values("job-set")
 
     def refused() -> str:
@@ -335,7 +339,7 @@ def test_a_webhook_that_refuses_and_one_that_does_not_answer(desk: Desk, control
         thread.start()
         try:
             with webhook(control_plane, desk.namespace, f"https://127.0.0.1:{served.server_port}/"):
-                assert refused() == told(
+                assert refused() == printed(
                     "The API server of the context admin refuses it: Slices of 2x4 are for guests. (said by the "
                     "admission webhook guests.example.com)"
                 )

@@ -9,19 +9,19 @@ import pytest
 
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import KUEUE, Desk, kuberay_lets_go
-from tests.cluster.replay import Player, follow_as
+from tests.cluster.launching import KUEUE, LauncherCli, kuberay_lets_go
+from tests.cluster.replay import RecordingReplayer, follow_as
 from tests.cluster.stand_in import controllers
 
 
-def submitted(desk: Desk, plane: ControlPlane, kind: str, **values: Any) -> tuple[Object, str]:
+def submitted(desk: LauncherCli, plane: ControlPlane, kind: str, **values: Any) -> tuple[Object, str]:
     file = desk.values(kind, **values)
     assert desk("submit", "-f", file, "--detach", "--force").code == 0
     (run,) = desk.runs(plane.api)
     return run, file
 
 
-def pods(desk: Desk, admin: Api) -> list[Object]:
+def pods(desk: LauncherCli, admin: Api) -> list[Object]:
     return admin.items(f"/api/v1/namespaces/{desk.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
 
 
@@ -35,11 +35,11 @@ STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_cancelled_run_holds_nothing_and_can_go_on(
-    state: str, desk: Desk, control_plane: ControlPlane, admin: Api
+    state: str, desk: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
     kind, recording, of, upto = STATES[state]
     run, file = submitted(desk, control_plane, kind)
-    player: Player = follow_as(control_plane, recording, run, run=of)
+    player: RecordingReplayer = follow_as(control_plane, recording, run, run=of)
     player.step_past(**upto)
     here = ("demo", "-n", desk.namespace)
     refused = desk("delete", *here, "--yes")
@@ -74,7 +74,9 @@ def test_a_cancelled_run_holds_nothing_and_can_go_on(
         assert said in resumed.err.splitlines()
 
 
-def test_a_run_is_cancelled_before_kueue_has_seen_it(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+def test_a_run_is_cancelled_before_kueue_has_seen_it(
+    desk: LauncherCli, control_plane: ControlPlane, admin: Api
+) -> None:
     run, _ = submitted(desk, control_plane, "job-set")
     player = follow_as(control_plane, "three-then-one-and-two", run)
     with controllers(control_plane, desk.namespace):
@@ -87,7 +89,7 @@ def test_a_run_is_cancelled_before_kueue_has_seen_it(desk: Desk, control_plane: 
 
 
 def test_a_run_that_is_being_cancelled_is_ended_before_it_goes_on(
-    desk: Desk, control_plane: ControlPlane, admin: Api
+    desk: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
     """Whoever cancelled it was killed after the first step."""
     run, file = submitted(desk, control_plane, "job-set")
@@ -102,7 +104,7 @@ def test_a_run_that_is_being_cancelled_is_ended_before_it_goes_on(
     assert 'The run "demo" was cancelled; it goes on from its last checkpoint' in again.err
 
 
-def test_a_run_without_a_queue_is_suspended(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+def test_a_run_without_a_queue_is_suspended(desk: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
     run, _ = submitted(desk, control_plane, "job-set", queue={"name": ""}, team={"name": ""})
     assert "kueue.x-k8s.io/queue-name" not in run["metadata"]["labels"]
     with controllers(control_plane, desk.namespace):
@@ -112,7 +114,7 @@ def test_a_run_without_a_queue_is_suspended(desk: Desk, control_plane: ControlPl
 
 
 def test_a_run_that_kueue_has_not_seen_is_not_cancelled_for_good(
-    desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+    desk: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kueue is there, and down: it would start the run when it is back, so cancelling goes on till it is told."""
     run, _ = submitted(desk, control_plane, "job-set")
@@ -146,7 +148,7 @@ def test_a_run_that_kueue_has_not_seen_is_not_cancelled_for_good(
 
 @pytest.mark.parametrize("then", ["delete", "submit"])
 def test_a_cancelled_run_that_kueue_has_not_seen_is_deleted_and_replaced(
-    then: str, desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+    then: str, desk: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, file = submitted(desk, control_plane, "job-set")  # not suspended, either: nobody's webhook did it
     monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
@@ -161,7 +163,9 @@ def test_a_cancelled_run_that_kueue_has_not_seen_is_deleted_and_replaced(
     assert 'The run "demo" was cancelled; it goes on from its last checkpoint' in done.err
 
 
-def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(
+    desk: LauncherCli, control_plane: ControlPlane, admin: Api
+) -> None:
     run, _ = submitted(desk, control_plane, "job-set")
     assert desk("submit", "-f", desk.values("ray-job", name="other"), "--detach").code == 0
     follow_as(control_plane, "three-then-one-and-two", run).step_to()
@@ -180,7 +184,7 @@ def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(desk: Desk, control_p
 
 
 def test_pods_that_do_not_end_are_told(
-    desk: Desk, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    desk: LauncherCli, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is there to take them away."""
     run, _ = submitted(desk, control_plane, "job-set", run={"graceSeconds": 0})

@@ -19,7 +19,7 @@ import yaml
 from launcher import api
 from launcher.__main__ import run
 from launcher.diagnose.doctor import Finding, Level
-from launcher.k8s.target import Place
+from launcher.k8s.target import Target
 from launcher.paths import charts_dir
 from tests.cluster import doctor_objects as there
 from tests.cluster.api import path_of
@@ -110,7 +110,7 @@ def doctor(control_plane: ControlPlane, helm4: Path, monkeypatch: pytest.MonkeyP
     def examine(kubeconfig: Path = control_plane.admin, namespace: str = "clinic") -> dict[str, list[Finding]]:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
         found: dict[str, list[Finding]] = {}
-        for one in api.doctor(Place(namespace=namespace)):
+        for one in api.doctor(Target(namespace=namespace)):
             found.setdefault(one.subject, []).append(one)
         return found
 

@@ -17,30 +17,32 @@ import pytest
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import JOB_SETS, PATHS, Desk
+from tests.cluster.launching import JOB_SETS, PATHS, LauncherCli
 from tests.cluster.replay import follow_as
-from tests.cluster.site import site
+from tests.cluster.site import base_cluster
 from tests.tools import tool
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nodes(control_plane: ControlPlane) -> None:
     """v5e slices of 2x4, and cpu nodes."""
-    site(control_plane)
+    base_cluster(control_plane)
 
 
 @pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    return Desk(control_plane.admin, namespace, tmp_path)
+def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> LauncherCli:
+    return LauncherCli(control_plane.admin, namespace, tmp_path)
 
 
-def explained(desk: Desk, name: str = "demo") -> Any:
+def explained(desk: LauncherCli, name: str = "demo") -> Any:
     done = desk("explain", name, "-n", desk.namespace, "-o", "json")
     assert (done.code, done.err) == (0, "")
     return done.json
 
 
-def played(desk: Desk, plane: ControlPlane, kind: str, recording: str, run: str, until: float, queue: str) -> None:
+def played(
+    desk: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str, until: float, queue: str
+) -> None:
     """A run that was submitted, and to which then happened what happened to the recorded one, queues and all."""
     done = desk("submit", "-f", desk.values(kind, queue={"name": queue}), "--detach", "--force")
     assert done.code == 0, done.err
@@ -83,7 +85,7 @@ def test_a_recorded_situation(
     state: str,
     position: int | None,
     headline: str,
-    desk: Desk,
+    desk: LauncherCli,
     control_plane: ControlPlane,
 ) -> None:
     played(desk, control_plane, kind, recording, run, until, "nosuch" if run == "lost" else "multislice")
@@ -94,7 +96,7 @@ def test_a_recorded_situation(
     assert all(item.keys() == {"kind", "name", "says"} for item in told["evidence"])
 
 
-def test_text_is_a_sentence_evidence_and_what_would_help(desk: Desk, control_plane: ControlPlane) -> None:
+def test_text_is_a_sentence_evidence_and_what_would_help(desk: LauncherCli, control_plane: ControlPlane) -> None:
     played(desk, control_plane, "job-set", "no-such-queue", "lost", 4, "nosuch")
     done = desk("explain", "demo", "-n", desk.namespace)
     assert (done.code, done.err) == (0, "")
@@ -111,7 +113,7 @@ def test_text_is_a_sentence_evidence_and_what_would_help(desk: Desk, control_pla
     )
 
 
-def test_no_such_run(desk: Desk) -> None:
+def test_no_such_run(desk: LauncherCli) -> None:
     done = desk("explain", "nosuch", "-n", desk.namespace)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith('Error: There is no run "nosuch"')
@@ -121,7 +123,7 @@ def test_no_such_run(desk: Desk) -> None:
 
 
 @pytest.fixture
-def member(control_plane: ControlPlane, desk: Desk, tmp_path: Path) -> Iterator[Desk]:
+def member(control_plane: ControlPlane, desk: LauncherCli, tmp_path: Path) -> Iterator[LauncherCli]:
     """The same desk, of somebody who has the Role that charts/queues gives a team's members, and no more."""
     user = f"member-{secrets.token_hex(4)}"
     over = tree(f"teams: {{research: {{namespace: {desk.namespace}, members: {{{user}: User}}}}}}")
@@ -136,13 +138,15 @@ def member(control_plane: ControlPlane, desk: Desk, tmp_path: Path) -> Iterator[
             if "roleRef" in obj:
                 obj["roleRef"]["name"] += f"-{user}"
         control_plane.api.create(obj)
-    yield Desk(control_plane.kubeconfig_for(user, namespace=desk.namespace), desk.namespace, tmp_path / "member")
+    yield LauncherCli(control_plane.kubeconfig_for(user, namespace=desk.namespace), desk.namespace, tmp_path / "member")
     for obj in made:
         if obj["kind"].startswith("Cluster"):  # the others go with their namespace
             control_plane.api.delete(path_of(obj))
 
 
-def test_a_member_is_told_what_a_member_may_see(desk: Desk, member: Desk, control_plane: ControlPlane) -> None:
+def test_a_member_is_told_what_a_member_may_see(
+    desk: LauncherCli, member: LauncherCli, control_plane: ControlPlane
+) -> None:
     played(desk, control_plane, "job-set", "borrowing-then-reclaimed", "borrows-3", 15, "multislice")
     ns = desk.namespace
     whole = explained(desk)
@@ -170,7 +174,7 @@ def until(look: Callable[[], Any], holds: Callable[[Any], bool] = bool, seconds:
     return found
 
 
-def started(desk: Desk, api: Api, topology: str, accelerator: str = "v5p", **values: Any) -> None:
+def started(desk: LauncherCli, api: Api, topology: str, accelerator: str = "v5p", **values: Any) -> None:
     """A JobSet without a queue, and its Job, as JobSet's controller (which is not there) makes it: the rest is real."""
     slice_ = {"accelerator": accelerator, "topology": topology, "count": 1}
     team = {"name": "", "namespace": desk.namespace}
@@ -201,18 +205,18 @@ def started(desk: Desk, api: Api, topology: str, accelerator: str = "v5p", **val
     api.merge(f"{path_of(run)}/status", {"status": {"replicatedJobsStatus": status}})
 
 
-def headline(desk: Desk, has: str) -> str:
+def headline(desk: LauncherCli, has: str) -> str:
     """The headline, once it has these words."""
     told = until(lambda: explained(desk), lambda found: has in found["headline"])
     return str(told["headline"])
 
 
-def test_the_scheduler_finds_no_such_machines(desk: Desk, admin: Api) -> None:
+def test_the_scheduler_finds_no_such_machines(desk: LauncherCli, admin: Api) -> None:
     started(desk, admin, "2x2x1")
     assert headline(desk, "no node of").startswith("demo has no machines: no node of the cluster has ")
 
 
-def test_the_scheduler_minds_a_taint(desk: Desk, admin: Api, control_plane: ControlPlane) -> None:
+def test_the_scheduler_minds_a_taint(desk: LauncherCli, admin: Api, control_plane: ControlPlane) -> None:
     names = control_plane.add_nodes(f"tainted-{desk.namespace}", "tpu-v5p-slice", "2x2x2", 2, 4)
     for name in names:
         node = f"/api/v1/nodes/{name}"
@@ -230,7 +234,7 @@ def test_the_scheduler_minds_a_taint(desk: Desk, admin: Api, control_plane: Cont
             admin.delete(f"/api/v1/nodes/{name}")
 
 
-def test_the_scheduler_waits_for_a_volume(desk: Desk, admin: Api) -> None:
+def test_the_scheduler_waits_for_a_volume(desk: LauncherCli, admin: Api) -> None:
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -249,14 +253,14 @@ def test_the_scheduler_waits_for_a_volume(desk: Desk, admin: Api) -> None:
     assert says.startswith("is Pending, with the storage class no-such-class")
 
 
-def test_a_claim_is_missing(desk: Desk, admin: Api) -> None:
+def test_a_claim_is_missing(desk: LauncherCli, admin: Api) -> None:
     started(desk, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "nosuch"})
     assert headline(desk, "not there") == (
         "demo cannot start: its storage, the PersistentVolumeClaim nosuch, is not there."
     )
 
 
-def test_the_namespace_has_a_quota(desk: Desk, admin: Api) -> None:
+def test_the_namespace_has_a_quota(desk: LauncherCli, admin: Api) -> None:
     quota: Object = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -272,7 +276,7 @@ def test_the_namespace_has_a_quota(desk: Desk, admin: Api) -> None:
     )
 
 
-def test_pod_security_refuses(desk: Desk, admin: Api) -> None:
+def test_pod_security_refuses(desk: LauncherCli, admin: Api) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "baseline"}
     admin.merge(f"/api/v1/namespaces/{desk.namespace}", {"metadata": {"labels": labels}})
     started(desk, admin, "2x2x1", security={"hostNetwork": True})
@@ -284,7 +288,7 @@ def test_pod_security_refuses(desk: Desk, admin: Api) -> None:
     assert told["suggestions"][0] == "Set security.hostNetwork: false, and submit it again."
 
 
-def test_a_webhook_does_not_answer(desk: Desk, admin: Api) -> None:
+def test_a_webhook_does_not_answer(desk: LauncherCli, admin: Api) -> None:
     name = f"explain-{desk.namespace}"
     webhook = {
         "name": "vtpu.example.com",

@@ -7,23 +7,23 @@ import threading
 import pytest
 
 from launcher import api as launcher_api
-from launcher.k8s.target import Place
+from launcher.k8s.target import Target
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, quickly, until
+from tests.cluster.launching import LauncherCli, quickly, until
 from tests.cluster.replay import follow_as
 
 
 class Reader:
     """Reads the run's log in a thread, with `follow`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: LauncherCli) -> None:
         self.lines: list[str] = []
-        self._place = Place(namespace=desk.namespace)
+        self._place = Target(namespace=desk.namespace)
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
     def _read(self) -> None:
-        for line in launcher_api.logs("demo", follow=True, place=self._place):
+        for line in launcher_api.logs("demo", follow=True, target=self._place):
             self.lines.append(line)
 
     def end(self) -> list[str]:
@@ -33,7 +33,7 @@ class Reader:
 
 
 def test_a_log_is_followed_across_cuts_and_restarts(
-    desk: Desk, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    desk: LauncherCli, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.sit_down(monkeypatch)
     here = ("demo", "-n", desk.namespace)
@@ -83,7 +83,7 @@ def test_a_log_is_followed_across_cuts_and_restarts(
     assert followed == [*(f"{part}.{number}" for part in range(3) for number in range(5)), "again", "the end"]
 
 
-def test_what_kuberay_keeps_of_a_log(desk: Desk, control_plane: ControlPlane) -> None:
+def test_what_kuberay_keeps_of_a_log(desk: LauncherCli, control_plane: ControlPlane) -> None:
     """Of a job that failed, when its pods are gone; of one that succeeded, where else to look."""
     for name, recording in (("bad", "rayjob-fails"), ("good", "rayjob-succeeds")):
         assert desk("submit", "-f", desk.values("ray-job", name=name), "--detach").code == 0

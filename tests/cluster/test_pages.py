@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.control_plane import ControlPlane
-from tests.docs.cluster import Seat, queues_of_their_own
-from tests.docs.laptop import Laptop
+from tests.docs.cluster import ClusterSession, queues_of_their_own
+from tests.docs.laptop import FreshMachine
 from tests.docs.pages import Page, pages, runs_in_cluster
 
 SHOWN = [page for page in pages() if any(map(runs_in_cluster, page.blocks))]
@@ -16,7 +16,7 @@ SHOWN = [page for page in pages() if any(map(runs_in_cluster, page.blocks))]
 
 @pytest.mark.parametrize("shown", SHOWN, ids=[page.name for page in SHOWN])
 def test_a_page_shows_what_a_cluster_says(shown: Page, control_plane: ControlPlane, tmp_path: Path) -> None:
-    seat = Seat(control_plane, Laptop.set_up(tmp_path))
+    seat = ClusterSession(control_plane, FreshMachine.set_up(tmp_path))
     if any("cluster" in block.options for block in shown.blocks):
         with queues_of_their_own(control_plane):
             seat.follow(shown)

@@ -13,7 +13,7 @@ from tests.cluster import recordings
 from tests.cluster.api import Object, collection, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.recordings import Translation
-from tests.cluster.replay import Player, follow_as, replay
+from tests.cluster.replay import RecordingReplayer, follow_as, replay
 from tests.cluster.stand_in import controllers
 from tests.cluster.test_control_plane import until
 
@@ -35,7 +35,7 @@ def test_every_recording_ends_as_it_did(control_plane: ControlPlane) -> None:
             control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
 
 
-def agrees(plane: ControlPlane, player: Player) -> None:
+def agrees(plane: ControlPlane, player: RecordingReplayer) -> None:
     """The API server has the objects that the recording had at this point, and they say the same."""
     wanted = player.expected()
     for kind in KINDS:
@@ -55,7 +55,7 @@ def agrees(plane: ControlPlane, player: Player) -> None:
 
 
 def test_it_can_be_played_step_by_step(control_plane: ControlPlane, namespace: str) -> None:
-    player = Player(control_plane, "preempted-by-priority", namespace)
+    player = RecordingReplayer(control_plane, "preempted-by-priority", namespace)
     t = player.step_past("Workload", Evicted="True")
     agrees(control_plane, player)
     workloads = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads")
@@ -75,7 +75,7 @@ def test_it_can_be_played_step_by_step(control_plane: ControlPlane, namespace: s
 
 
 def test_it_can_be_played_while_somebody_looks(control_plane: ControlPlane, namespace: str) -> None:
-    player = Player(control_plane, "run-fails-after-restarts", namespace)
+    player = RecordingReplayer(control_plane, "run-fails-after-restarts", namespace)
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/fails"
     seen: list[str | None] = []
     with player.playing(speed=20):
@@ -181,7 +181,7 @@ def test_and_to_a_job_set_beside_other_runs(control_plane: ControlPlane, namespa
 
 @pytest.mark.parametrize("recording", ["rayjob-succeeds", "quota-in-use-by-others"])
 def test_a_deactivated_run_stops(control_plane: ControlPlane, namespace: str, recording: str) -> None:
-    player = Player(control_plane, recording, namespace)
+    player = RecordingReplayer(control_plane, recording, namespace)
     player.step_past("Workload", PodsReady="True")
     pods = f"/api/v1/namespaces/{namespace}/pods"
     assert control_plane.api.items(pods)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster import recordings
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import PATHS, Desk
+from tests.cluster.launching import PATHS, LauncherCli
 from tests.cluster.replay import follow_as
 
 PREEMPTED = "preempted-by-priority"
@@ -20,7 +20,7 @@ SECONDS = 26
 
 def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     """Its time with chips and without comes from its Workload and the Events; nobody here can read its claim."""
-    desk = Desk(control_plane.admin, namespace, tmp_path)
+    desk = LauncherCli(control_plane.admin, namespace, tmp_path)
     storage = {"kind": "pvc", "bucket": "", "claim": "runs"}
     values = desk.values("job-set", queue={"name": "research"}, storage=storage)
     done = desk("submit", "-f", values, "--detach", "--force")

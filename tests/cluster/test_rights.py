@@ -14,9 +14,9 @@ import yaml
 from tests.charts.queues_chart import render, tree
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, kuberay_lets_go, until
+from tests.cluster.launching import LauncherCli, kuberay_lets_go, until
 from tests.cluster.replay import follow_as
-from tests.cluster.site import site
+from tests.cluster.site import base_cluster
 from tests.cluster.stand_in import controllers
 from tests.tools import tool
 
@@ -50,7 +50,7 @@ class Teams(NamedTuple):
 def teams(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
     """All that charts/queues makes for two teams, in force."""
     admin = control_plane.api
-    site(control_plane)
+    base_cluster(control_plane)
     made = render(tool("helm"), tree(VALUES), tmp_path_factory.mktemp("values"))
     for name in (OURS, THEIRS):
         control_plane.add_namespace(name)
@@ -75,7 +75,7 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
     """Of both kinds, and without a right to any Secret; the kubeconfig stays as it is."""
     plane, admin = teams.plane, teams.plane.api
     before = teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns
-    desk = Desk(teams.alice, OURS, tmp_path)
+    desk = LauncherCli(teams.alice, OURS, tmp_path)
     alice = Api(teams.alice)
     assert alice.open("GET", f"/api/v1/namespaces/{OURS}/secrets").status == 403
     alice.close()
@@ -127,7 +127,7 @@ def missing(verb: str, resource: str, group: str, user: str = "bob") -> list[str
 
 
 def test_another_team_neither_sees_nor_cancels_its_runs(teams: Teams, tmp_path: Path) -> None:
-    alice, bob = Desk(teams.alice, OURS, tmp_path / "alice"), Desk(teams.bob, OURS, tmp_path / "bob")
+    alice, bob = LauncherCli(teams.alice, OURS, tmp_path / "alice"), LauncherCli(teams.bob, OURS, tmp_path / "bob")
     assert alice("submit", "-f", alice.values("job-set"), "--detach").code == 0
     run = next(run for run in alice.runs(teams.plane.api) if run["metadata"]["name"] == "demo")
     listed = bob("list", "-n", OURS)
@@ -157,7 +157,7 @@ def test_another_team_neither_sees_nor_cancels_its_runs(teams: Teams, tmp_path: 
 def test_the_roles_that_are_told_are_enough(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     """Somebody without rights, who has applied just what each refusal tells, until it works."""
     admin = control_plane.api
-    desk = Desk(control_plane.kubeconfig_for("carol", namespace=namespace), namespace, tmp_path)
+    desk = LauncherCli(control_plane.kubeconfig_for("carol", namespace=namespace), namespace, tmp_path)
     file = desk.values("job-set", queue={"name": ""}, team={"name": ""})
     here = ("demo", "-n", namespace)
     applied: list[str] = []
@@ -206,7 +206,7 @@ def test_kubeconfigs_and_contexts_are_those_of_kubectl(
     other = control_plane.kubeconfig_for("dave", namespace=namespace, context="daves")
     none = tmp_path / "none.kubeconfig"
     none.write_text(re.sub(r'"current-context": "[^"]*"', '"current-context": ""', admin.read_text()))
-    both = Desk(f"{admin}:{tmp_path / 'missing'}:{other}", namespace, tmp_path)
+    both = LauncherCli(f"{admin}:{tmp_path / 'missing'}:{other}", namespace, tmp_path)
     file = both.values("job-set", queue={"name": ""}, team={"name": ""})
     said = both("submit", "-f", file, "--dry-run", "--force")
     assert (said.code, f"(cluster test, context admin, namespace {namespace})" in said.err) == (0, True)
@@ -220,7 +220,7 @@ def test_kubeconfigs_and_contexts_are_those_of_kubectl(
         f'Error: {admin}:{other} has no context "dave"; did you mean "daves"?\n'
         "Hint: kubectl config get-contexts lists them.\n",
     )
-    without = Desk(none, namespace, tmp_path)("list", "-n", namespace)
+    without = LauncherCli(none, namespace, tmp_path)("list", "-n", namespace)
     assert (without.code, without.err) == (
         1,
         f"Error: {none} names no current context.\n"
@@ -234,7 +234,7 @@ def test_kubeconfigs_and_contexts_are_those_of_kubectl(
 def test_a_token_is_never_printed(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     token = control_plane.service_account_token(namespace, "default")
     for given in (token, f"{token}x"):
-        desk = Desk(control_plane.kubeconfig_for("robot", namespace=namespace, token=given), namespace, tmp_path)
+        desk = LauncherCli(control_plane.kubeconfig_for("robot", namespace=namespace, token=given), namespace, tmp_path)
         file = desk.values("job-set", queue={"name": ""}, team={"name": ""})
         for arguments in (
             ("submit", "-f", file, "--detach"),

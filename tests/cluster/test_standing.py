@@ -25,7 +25,7 @@ import pytest
 from launcher import api
 from launcher.backends.base import State
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster.backend import StandingBackend
+from launcher.backends.ray_cluster.backend import RayClusterBackend
 from launcher.backends.ray_cluster.dashboard import head_of
 from launcher.backends.ray_cluster.jobs import RayHead, RayJobs, TokenRefused
 from launcher.config.plan import LaunchPlan
@@ -70,8 +70,8 @@ def program(*words: str) -> dict[str, Any]:
     return {"command": list(words)}
 
 
-def backend(team: Standing) -> StandingBackend:
-    return StandingBackend(team.place.cluster(), poll_seconds=0.3)
+def backend(team: Standing) -> RayClusterBackend:
+    return RayClusterBackend(team.target.cluster(), poll_seconds=0.3)
 
 
 def launcher(team: Standing, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ def launcher(team: Standing, *arguments: str) -> subprocess.CompletedProcess[str
     return done
 
 
-def ended(runs: StandingBackend, name: str, seconds: float = 90) -> Any:
+def ended(runs: RayClusterBackend, name: str, seconds: float = 90) -> Any:
     deadline = time.monotonic() + seconds
     while (status := runs.status(name)) is None or not status.state.ended:
         assert time.monotonic() < deadline, "\n".join(runs.logs(name, follow=False, worker=None))
@@ -140,7 +140,7 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: Standing) -> None:
     plan = plan_of(team, "commanded", run=program("sh", "-c", f"echo begun {mark}; sleep 600; echo {mark}"))
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
         made = list(
-            pool.map(lambda _: StandingBackend(team.place.cluster()).submit(plan, accept_changes=False), range(10))
+            pool.map(lambda _: RayClusterBackend(team.target.cluster()).submit(plan, accept_changes=False), range(10))
         )
     assert [submission.created for submission in made].count(True) == 1
     assert {submission.status.attempt for submission in made} == {1}
@@ -300,7 +300,7 @@ def suspended(team: Standing) -> Iterator[None]:
 
 
 def jobs_of(team: Standing) -> RayJobs:
-    cluster = team.place.cluster()
+    cluster = team.target.cluster()
     return RayJobs(RayHead(cluster, ray_clusters.named(cluster, NAME)))
 
 
@@ -385,7 +385,7 @@ def test_the_dashboard_needs_no_token_and_takes_no_strangers(dashboard: tuple[st
 
 
 def test_the_dashboard_of_a_run_is_its_clusters(team: Standing) -> None:
-    cluster = team.place.cluster()
+    cluster = team.target.cluster()
     job = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",

@@ -15,8 +15,8 @@ from launcher.cli import follow
 from tests.cli.conftest import Result
 from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, until
-from tests.cluster.replay import Player, follow_as
+from tests.cluster.launching import LauncherCli, until
+from tests.cluster.replay import RecordingReplayer, follow_as
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +28,12 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 class Following:
     """A submit that follows its run, in a thread; `player` plays on what happens to the run."""
 
-    def __init__(self, desk: Desk, plane: ControlPlane, kind: str, recording: str, run: str = "") -> None:
+    def __init__(self, desk: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str = "") -> None:
         self.desk, self.plane = desk, plane
         self.file = desk.values(kind)
         assert desk("submit", "-f", self.file, "--detach").code == 0
         (self.run,) = desk.runs(plane.api)
-        self.player: Player = follow_as(plane, recording, self.run, run=run)
+        self.player: RecordingReplayer = follow_as(plane, recording, self.run, run=run)
         self.err = io.StringIO()
         self.result: Result | None = None
         self._thread = threading.Thread(target=self._follow)
@@ -86,7 +86,7 @@ def step(number: int, loss: float) -> str:
     return "SLIPWAY_METRICS " + json.dumps(entry)
 
 
-def test_a_ray_job_that_succeeds(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_ray_job_that_succeeds(desk: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(desk, control_plane, "ray-job", "rayjob-succeeds")
     run.says("demo: queued: Kueue has made no Workload for it yet.")
     run.player.step_past("Workload", Admitted="True")
@@ -115,7 +115,7 @@ def test_a_ray_job_that_succeeds(desk: Desk, control_plane: ControlPlane) -> Non
     )
 
 
-def test_a_ray_job_that_fails(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_ray_job_that_fails(desk: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(desk, control_plane, "ray-job", "rayjob-fails")
     run.player.step_past("RayJob", jobDeploymentStatus="Running")
     run.says("demo: starting: Ray is up; the job is about to start.")
@@ -127,7 +127,7 @@ def test_a_ray_job_that_fails(desk: Desk, control_plane: ControlPlane) -> None:
     ]
 
 
-def test_a_job_set_that_is_restarted_and_fails(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_job_set_that_is_restarted_and_fails(desk: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(desk, control_plane, "job-set", "run-fails-after-restarts")
     run.player.step_past("Workload", PodsReady="True")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
@@ -152,7 +152,7 @@ def test_a_job_set_that_is_restarted_and_fails(desk: Desk, control_plane: Contro
     assert "restarts     1" in done.out.splitlines()
 
 
-def test_a_run_that_is_preempted_and_one_that_is_deleted(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_run_that_is_preempted_and_one_that_is_deleted(desk: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(desk, control_plane, "job-set", "preempted-by-priority", "low-3")
     run.player.step_past("Workload", PodsReady="True")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
@@ -166,7 +166,7 @@ def test_a_run_that_is_preempted_and_one_that_is_deleted(desk: Desk, control_pla
     assert done.err.splitlines()[-1] == 'Error: The run "demo" was deleted meanwhile.'
 
 
-def test_a_run_that_waits_for_others(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_run_that_waits_for_others(desk: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(desk, control_plane, "job-set", "three-then-one-and-two", "slices-1")
     run.player.step_past("JobSet", Completed="True")
     short = "insufficient unused quota for google.com/tpu in flavor v5e-2x4, 8 more needed"
@@ -181,13 +181,13 @@ def test_a_run_that_waits_for_others(desk: Desk, control_plane: ControlPlane) ->
 
 
 def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
-    desk: Desk, control_plane: ControlPlane, tmp_path: Path
+    desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     assert desk("submit", "-f", desk.values("job-set"), "--detach").code == 0
     (made,) = desk.runs(control_plane.api)
     player = follow_as(control_plane, "three-then-one-and-two", made)
     player.step_past("Workload", PodsReady="True")
-    other = Desk(desk.kubeconfig, desk.namespace, tmp_path / "elsewhere")
+    other = LauncherCli(desk.kubeconfig, desk.namespace, tmp_path / "elsewhere")
     other.folder.mkdir()
     here = ("demo", "-n", desk.namespace)
     status = other("status", *here, "-o", "json").json
@@ -218,7 +218,7 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     assert (waiting.returncode, json.loads(out)["state"], err) == (0, "succeeded", "")
 
 
-def test_a_follower_outlives_the_api_server(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_follower_outlives_the_api_server(desk: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(desk, control_plane, "job-set", "three-then-one-and-two")
     run.player.step_past("Workload", PodsReady="True")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")

@@ -16,14 +16,14 @@ from launcher.k8s.client import Cluster
 from launcher.k8s.errors import Unreachable
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import ROOT, Desk, kuberay_lets_go, until
-from tests.cluster.replay import Player, follow_as
+from tests.cluster.launching import ROOT, LauncherCli, kuberay_lets_go, until
+from tests.cluster.replay import RecordingReplayer, follow_as
 from tests.tools import tool
 
 KINDS = ("ray-job", "job-set")
 
 
-def come_back(desk: Desk, name: str = "demo") -> str:
+def come_back(desk: LauncherCli, name: str = "demo") -> str:
     run = f"{name} -n {desk.namespace}"
     width = len(f"launcher explain {run}")
     rows = [("explain", "why it waits"), ("logs -f", "its output"), ("wait", "until it ends"), ("cancel", "to stop it")]
@@ -31,7 +31,7 @@ def come_back(desk: Desk, name: str = "demo") -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: Desk, admin: Api) -> None:
+def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: LauncherCli, admin: Api) -> None:
     file = desk.values(kind)
     dry = desk("submit", "-f", file, "--dry-run")
     assert dry.code == 0
@@ -66,7 +66,9 @@ def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: Desk,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ten_submits_at_once_make_one_run(kind: str, desk: Desk, admin: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_submits_at_once_make_one_run(
+    kind: str, desk: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.sit_down(monkeypatch)
     plans = [launcher_api.plan([desk.values(kind)]) for _ in range(10)]  # each with a connection of its own
     with ThreadPoolExecutor(10) as pool:
@@ -96,7 +98,7 @@ STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
 }
 
 
-def in_state(name: str, desk: Desk, plane: ControlPlane) -> tuple[Object, str]:
+def in_state(name: str, desk: LauncherCli, plane: ControlPlane) -> tuple[Object, str]:
     """A run that was submitted, and then got into that state; its values file."""
     kind, recording, run, upto = STATES[name]
     file = desk.values(kind)
@@ -106,7 +108,7 @@ def in_state(name: str, desk: Desk, plane: ControlPlane) -> tuple[Object, str]:
     return plane.api.get(path_of(live)), file
 
 
-def play(player: Player, kind: str = "", **fields: str) -> None:
+def play(player: RecordingReplayer, kind: str = "", **fields: str) -> None:
     if kind:
         player.step_past(kind, **fields)
     else:
@@ -114,7 +116,9 @@ def play(player: Player, kind: str = "", **fields: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["queued", "admitted", "running", "preempted", "restarting", "succeeded"])
-def test_a_run_that_is_there_is_found_again(state: str, desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+def test_a_run_that_is_there_is_found_again(
+    state: str, desk: LauncherCli, control_plane: ControlPlane, admin: Api
+) -> None:
     before, file = in_state(state, desk, control_plane)
     again = desk("submit", "-f", file, "--detach", "-o", "json")
     is_ = "has succeeded already, with the same config; there is nothing left to do"
@@ -152,7 +156,7 @@ def test_a_run_that_is_there_is_found_again(state: str, desk: Desk, control_plan
 
 @pytest.mark.parametrize("state", ["failed", "failed-ray"])
 def test_a_run_that_failed_goes_on_as_the_next_attempt(
-    state: str, desk: Desk, control_plane: ControlPlane, admin: Api
+    state: str, desk: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
     before, file = in_state(state, desk, control_plane)
     other = desk("submit", "-f", file, "--set", "train.learning_rate=1e-4", "--detach")
@@ -183,7 +187,7 @@ def test_a_run_that_failed_goes_on_as_the_next_attempt(
 
 
 def test_ten_submits_of_a_failed_run_make_one_next_attempt(
-    desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+    desk: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, file = in_state("failed", desk, control_plane)
     desk.sit_down(monkeypatch)
@@ -196,7 +200,9 @@ def test_ten_submits_of_a_failed_run_make_one_next_attempt(
     assert run["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
 
 
-def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_being_deleted_is_waited_for(
+    desk: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = desk.values("job-set")
     desk("submit", "-f", file, "--detach")
     (old,) = desk.runs(admin)
@@ -235,7 +241,7 @@ def test_a_run_that_is_being_deleted_is_waited_for(desk: Desk, admin: Api, monke
 
 
 def test_a_create_that_fails_when_the_record_is_gone_says_so(
-    desk: Desk, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+    desk: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real API server cannot be made to fall between two requests, so the second one is refused here."""
     _, file = in_state("failed", desk, control_plane)
@@ -261,7 +267,7 @@ def test_a_create_that_fails_when_the_record_is_gone_says_so(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_slipway_did_not_make_is_left_alone(kind: str, desk: Desk, admin: Api) -> None:
+def test_what_slipway_did_not_make_is_left_alone(kind: str, desk: LauncherCli, admin: Api) -> None:
     """Somebody's object of the name, of either kind, whatever the run's kind would be."""
     file = desk.values("job-set", name="ours")
     desk("submit", "-f", file, "--detach")
@@ -287,7 +293,7 @@ def test_what_slipway_did_not_make_is_left_alone(kind: str, desk: Desk, admin: A
     assert admin.get(path_of(theirs)) == theirs
 
 
-def test_a_run_of_helm_is_followed_and_not_replaced(desk: Desk, admin: Api) -> None:
+def test_a_run_of_helm_is_followed_and_not_replaced(desk: LauncherCli, admin: Api) -> None:
     file = desk.values("job-set")
     helm = [str(tool("helm")), "--kubeconfig", str(desk.kubeconfig), "-n", desk.namespace]
     subprocess.run([*helm, "install", "release", "charts/run", "-f", file], check=True, capture_output=True, cwd=ROOT)
@@ -310,7 +316,7 @@ def test_a_run_of_helm_is_followed_and_not_replaced(desk: Desk, admin: Api) -> N
     assert admin.get(path_of(run))["metadata"]["uid"] == run["metadata"]["uid"]
 
 
-def test_a_refusal_costs_no_record(desk: Desk, control_plane: ControlPlane, admin: Api) -> None:
+def test_a_refusal_costs_no_record(desk: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
     """Of a run that failed, by a policy and by a quota, which are asked before anything is deleted."""
     before, file = in_state("failed", desk, control_plane)
     with policy(admin, desk, "No JobSets on Fridays."):
@@ -349,7 +355,7 @@ def test_a_refusal_costs_no_record(desk: Desk, control_plane: ControlPlane, admi
 
 
 @contextlib.contextmanager
-def policy(admin: Api, desk: Desk, message: str) -> Iterator[None]:
+def policy(admin: Api, desk: LauncherCli, message: str) -> Iterator[None]:
     """Kubernetes' own policy engine refuses every JobSet of the namespace."""
     group = "admissionregistration.k8s.io/v1"
     name = f"refuse-{desk.namespace}"

@@ -19,12 +19,13 @@ import pytest
 
 from launcher import api as launcher_api
 from launcher.backends.base import State
-from launcher.backends.kubernetes.backend import KubeBackend
+from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.config.plan import LaunchPlan
+from launcher.diagnose import preflight
 from launcher.k8s.client import connect
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import JOB_SETS, ROOT, Desk, quickly, settle
+from tests.cluster.launching import JOB_SETS, ROOT, LauncherCli, quickly, settle
 from tests.cluster.proxy import Proxy
 from tests.cluster.stand_in import controllers
 
@@ -34,9 +35,10 @@ WARM = """
 import os, sys
 from launcher import api
 from launcher.k8s.client import connect
-from launcher.backends.kubernetes.backend import KubeBackend
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.diagnose import preflight
 plan = api.plan([sys.argv[1]])
-backend = KubeBackend(connect(), poll_seconds=0.05)
+backend = KubernetesBackend(connect(), poll_seconds=0.05, preflight=preflight.problems)
 backend.prepare([plan])
 for verb in sys.stdin:
     child = os.fork()
@@ -54,7 +56,7 @@ for verb in sys.stdin:
 class Victim:
     """A launcher whose requests go through a proxy, and which can be killed at each of them."""
 
-    def __init__(self, proxy: Proxy, desk: Desk, file: str) -> None:
+    def __init__(self, proxy: Proxy, desk: LauncherCli, file: str) -> None:
         self.proxy = proxy
         self._pids: queue.Queue[int] = queue.Queue()
         self._process = subprocess.Popen(
@@ -88,14 +90,15 @@ class Victim:
 class Scene:
     """A namespace with one run at most, `demo`; a launcher that is killed, and one (`backend`) that is not."""
 
-    def __init__(self, plane: ControlPlane, proxy: Proxy, desk: Desk, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, proxy: Proxy, desk: LauncherCli, folder: Path) -> None:
         self.admin: Api = plane.api
         self.desk = desk
         file = desk.values("job-set")
         self.plan: LaunchPlan = launcher_api.plan([file])
-        self.backend = KubeBackend(connect(namespace=desk.namespace), poll_seconds=0.05)
+        cluster = connect(namespace=desk.namespace)
+        self.backend = KubernetesBackend(cluster, poll_seconds=0.05, preflight=preflight.problems)
         self.backend.prepare([self.plan])
-        proxied = Desk(proxy.kubeconfig(folder, desk.namespace), desk.namespace, desk.folder)
+        proxied = LauncherCli(proxy.kubeconfig(folder, desk.namespace), desk.namespace, desk.folder)
         self.victim = Victim(proxy, proxied, file)
         self.path = f"{JOB_SETS.format(desk.namespace)}/demo"
         self.workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{desk.namespace}/workloads"
@@ -161,7 +164,7 @@ def scene(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Scene]:
     settle(control_plane, namespace)
-    desk = Desk(control_plane.admin, namespace, tmp_path / "desk")
+    desk = LauncherCli(control_plane.admin, namespace, tmp_path / "desk")
     desk.sit_down(monkeypatch)
     with Proxy(control_plane) as proxy, quickly():
         made = Scene(control_plane, proxy, desk, tmp_path)

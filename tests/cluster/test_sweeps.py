@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk, kuberay_lets_go
+from tests.cluster.launching import LauncherCli, kuberay_lets_go
 from tests.cluster.replay import follow_as
 from tests.cluster.stand_in import controllers
 
@@ -20,7 +20,7 @@ RATES, SIZES = ("1e-4", "3e-4", "1e-3"), ("1", "2")
 SIX = ("--sweep", f"train.learning_rate={','.join(RATES)}", "--sweep", f"train.per_device_batch_size={','.join(SIZES)}")
 
 
-def by_name(desk: Desk, admin: Api) -> dict[str, Object]:
+def by_name(desk: LauncherCli, admin: Api) -> dict[str, Object]:
     return {run["metadata"]["name"]: run for run in desk.runs(admin)}
 
 
@@ -32,7 +32,7 @@ def config(run: Object) -> Any:
     return json.loads(template["metadata"]["annotations"]["slipway.dev/run-config"])
 
 
-def admit_none(desk: Desk, admin: Api) -> None:
+def admit_none(desk: LauncherCli, admin: Api) -> None:
     """The Workloads that Kueue makes for all runs, which wait."""
     for run in desk.runs(admin):
         name, uid = run["metadata"]["name"], run["metadata"]["uid"]
@@ -54,7 +54,7 @@ def admit_none(desk: Desk, admin: Api) -> None:
         )
 
 
-def test_one_object_for_each_combination(desk: Desk, admin: Api) -> None:
+def test_one_object_for_each_combination(desk: LauncherCli, admin: Api) -> None:
     file = desk.values("ray-job", "lr")
     dry = desk("submit", "-f", file, *SIX, "--dry-run", "-o", "json")
     assert (dry.code, len(dry.json), desk.runs(admin)) == (0, 6, [])
@@ -84,7 +84,9 @@ def test_one_object_for_each_combination(desk: Desk, admin: Api) -> None:
     }
 
 
-def test_a_sweeps_name_stands_for_its_runs_and_no_others(desk: Desk, admin: Api, control_plane: ControlPlane) -> None:
+def test_a_sweeps_name_stands_for_its_runs_and_no_others(
+    desk: LauncherCli, admin: Api, control_plane: ControlPlane
+) -> None:
     file = desk.values("job-set", "lr")
     assert desk("submit", "-f", file, *SIX, "--detach").code == 0
     for other in ("lr-9", "lone"):  # of no sweep, whatever it is called
@@ -128,7 +130,7 @@ def test_a_sweeps_name_stands_for_its_runs_and_no_others(desk: Desk, admin: Api,
     assert sorted(by_name(desk, admin)) == ["lone", "lr", "lr-9"]
 
 
-def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(desk: Desk, admin: Api) -> None:
+def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(desk: LauncherCli, admin: Api) -> None:
     rates = ",".join(f"{number}e-6" for number in range(1, 41))
     sweep = ("submit", "-f", desk.values("job-set", "lr"), "--sweep", f"train.learning_rate={rates}", "--detach")
     process = desk.start(*sweep)
@@ -152,7 +154,7 @@ def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(desk: Desk, ad
     assert len({config(run)["train"]["learning_rate"] for run in runs.values()}) == 40
 
 
-def test_one_bad_combination_creates_nothing(desk: Desk, admin: Api) -> None:
+def test_one_bad_combination_creates_nothing(desk: LauncherCli, admin: Api) -> None:
     file = desk.values("job-set", "lr")
     broken = desk("submit", "-f", file, "--sweep", "train.steps=10,20,-1", "--detach")
     assert (broken.code, broken.err) == (1, "Error: --sweep 1: train.steps is -1; a run takes at least one step.\n")
@@ -170,7 +172,7 @@ def test_one_bad_combination_creates_nothing(desk: Desk, admin: Api) -> None:
     assert 'There is a JobSet "lr-3"' in refused.err
 
 
-def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(desk: Desk, admin: Api) -> None:
+def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(desk: LauncherCli, admin: Api) -> None:
     quota: Object = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -192,7 +194,7 @@ def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(desk: Desk, a
 
 
 def test_a_sweep_ends_when_all_its_runs_have_and_its_failed_runs_are_resumed(
-    desk: Desk, admin: Api, control_plane: ControlPlane
+    desk: LauncherCli, admin: Api, control_plane: ControlPlane
 ) -> None:
     file = desk.values("ray-job", "lr")
     sweep = ("submit", "-f", file, "--sweep", "train.learning_rate=1e-4,3e-4")

@@ -19,10 +19,10 @@ from pathlib import Path
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane, add_namespace
-from tests.cluster.launching import PATHS, Desk
+from tests.cluster.launching import PATHS, LauncherCli
 from tests.cluster.replay import follow_as
-from tests.cluster.site import site
-from tests.docs.laptop import Laptop
+from tests.cluster.site import base_cluster
+from tests.docs.laptop import FreshMachine
 from tests.docs.pages import Block, Page, runs_in_cluster
 from tests.docs.shown import differs
 
@@ -33,11 +33,11 @@ _SITE = ("resourceflavors", "workloadpriorityclasses")
 
 
 @dataclass
-class Seat:
+class ClusterSession:
     """Somebody of the team research, an admin too, in front of the control plane."""
 
     plane: ControlPlane
-    laptop: Laptop
+    laptop: FreshMachine
 
     def run(self, command: str, namespace: str = TEAM) -> str:
         """What it prints, with `namespace` as the context's."""
@@ -69,7 +69,7 @@ class Seat:
         name = block.examples[0].command.split()[2]
         namespace = f"page-{secrets.token_hex(3)}"
         add_namespace(self.plane.api, namespace)
-        desk = Desk(self.plane.admin, namespace, self.laptop.folder.parent / "values")
+        desk = LauncherCli(self.plane.admin, namespace, self.laptop.folder.parent / "values")
         # Some situations are of a RayJob; the recording tells by its name.
         kind = "ray-job" if recording.startswith(("rayjob-", "head-")) else "job-set"
         queue, count = options.get("queue", "multislice"), int(options.get("slices", "1"))
@@ -89,7 +89,7 @@ def queues_of_their_own(plane: ControlPlane) -> Iterator[None]:
 
     A stand-in for the latter, since Kueue's controller cannot be had here. What a page has installed goes at the end.
     """
-    site(plane)
+    base_cluster(plane)
     api = Api(plane.admin)
     away = [_bare(obj) for kind in _SITE for obj in api.items(f"{KUEUE}/{kind}")]
     before = _there(api)

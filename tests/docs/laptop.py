@@ -23,7 +23,7 @@ _SHARED = "make quickstart"
 
 
 @dataclass
-class Laptop:
+class FreshMachine:
     """`folder` is the reader's: a checkout by links, so that files of the reader's own do not land in this one."""
 
     folder: Path
@@ -32,7 +32,7 @@ class Laptop:
     followed: set[str] = field(default_factory=set)
 
     @classmethod
-    def set_up(cls, root: Path) -> Laptop:
+    def set_up(cls, root: Path) -> FreshMachine:
         folder = root / "slipway"
         folder.mkdir()
         for entry in CHECKOUT.iterdir():

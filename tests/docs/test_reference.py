@@ -7,7 +7,7 @@ import pytest
 from tests.docs import picture
 from tests.docs.pages import DOCS
 from tests.docs.reference import PAGES
-from tests.docs.reference.judged import rule_names, rules
+from tests.docs.reference.rules_reference import rule_names, rules
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
 def _connect(wanted: settings.Settings) -> Api:
     """A client of the cluster. Raises LauncherError where there is none, or where it does not answer or let us in."""
     from launcher.k8s.kubeconfig import configured, nowhere
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
     if wanted.values and not Path(wanted.values).is_file():
         raise LauncherError(f"SLIPWAY_E2E_VALUES names {wanted.values}, and there is no such file.")
@@ -63,7 +63,7 @@ def _connect(wanted: settings.Settings) -> Api:
             f"{nowhere() or 'There is no ~/.kube/config'}, so there is no cluster to test.",
             "tests/e2e/kind up makes one with kind; docs/how-to/e2e.md says more.",
         )
-    cluster = Place(context=wanted.context or None, namespace="default").cluster()
+    cluster = Target(context=wanted.context or None, namespace="default").cluster()
     _say(f"{cluster.name}: Kubernetes {cluster.version()}")
     kubeconfig = Path(wanted.kubeconfig) if wanted.kubeconfig else None
     return Api(kubeconfig, wanted.context or None)

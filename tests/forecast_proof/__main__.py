@@ -28,7 +28,7 @@ from launcher.errors import LauncherError
 from launcher.forecast.child import Limits
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, HOP, KERNEL_EFFICIENCY, MATMUL_EFFICIENCY
-from launcher.forecast.fit import verdict
+from launcher.forecast.fit import judge
 from launcher.forecast.forecast import speed_of
 from launcher.forecast.program import Program
 from launcher.forecast.request import request
@@ -80,7 +80,7 @@ def _forecast(run: Run, compiler: Compiler) -> dict[str, Any]:
         plan = _plan(run)
         program, _ = compiler.program(plan)
         found |= {"key": request(plan).key[:16], "libtpu": program.versions["libtpu"]}
-        judged = verdict(program, plan)
+        judged = judge(program, plan)
         found |= {"fits": judged.fits, "hbm_bytes": program.memory.total, "compile_seconds": program.seconds}
         if judged.fits and (speed := speed_of(program, plan.config)) is not None:
             parts = {name: round(seconds, 4) for name, seconds in speed.parts.items()}
@@ -104,7 +104,7 @@ def _too_large(run: Run, compiler: Compiler) -> dict[str, Any] | None:
             batch *= 2 ** _doublings_left(program, _plan(run))
             plan = _plan(run, f"train.per_device_batch_size={batch:g}")
             program, _ = compiler.program(plan)
-            if not verdict(program, plan).fits:
+            if not judge(program, plan).fits:
                 return {"too_large_at": batch}
     except (LauncherError, CheckFailed) as error:
         return {"too_large_refused": error.message}
@@ -113,7 +113,7 @@ def _too_large(run: Run, compiler: Compiler) -> dict[str, Any] | None:
 
 def _doublings_left(program: Program, plan: LaunchPlan) -> int:
     """Of a batch that fits, until it could fill the chip if all but the parameters grew with it; at least one."""
-    judged, kept = verdict(program, plan), program.memory.arguments or 0
+    judged, kept = judge(program, plan), program.memory.arguments or 0
     if judged.hbm is None or judged.hbm <= kept:
         return 1
     return max(1, math.ceil(math.log2((judged.hbm_capacity - kept) / (judged.hbm - kept))))

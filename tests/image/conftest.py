@@ -19,6 +19,7 @@ import pytest
 
 from tests.image.base import base_archive, base_key
 from tests.image.buildah import Buildah, machine_arguments
+from tests.image.containers.fixtures import machine, quiet, team  # noqa: F401
 from tests.prerequisites import require
 from tests.tools.go_tools import cache_dir
 

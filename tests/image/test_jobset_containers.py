@@ -17,7 +17,6 @@ from tests.image.containers.team import PERIOD, STEPS, Quiet, Team
 from tests.trainer.runs import numbers
 
 pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
-pytest_plugins = ["tests.image.containers.fixtures"]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from tests.image.containers.team import MAX_RESTARTS, PERIOD, STEPS, Quiet, Team
 from tests.trainer.runs import numbers
 
 pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
-pytest_plugins = ["tests.image.containers.fixtures"]
 
 
 def test_a_ray_job_trains_on_real_text_and_succeeds(quiet: Quiet, team: Team) -> None:

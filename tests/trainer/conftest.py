@@ -10,11 +10,11 @@ import yaml
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import ONE_HOST, Lab, Run
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness
 
 
 @pytest.fixture(scope="session")
-def undisturbed(lab: Lab) -> Run:
+def undisturbed(lab: TrainingHarness) -> Run:
     """Two hosts under Ray, from start to end with nothing in the way: what every disturbed run must equal."""
     run = lab.train(lab.config("undisturbed"))
     assert run.process.returncode == 0, run.output()[-4000:]
@@ -22,14 +22,14 @@ def undisturbed(lab: Lab) -> Run:
 
 
 @pytest.fixture(scope="session")
-def undisturbed_host(lab: Lab) -> Run:
+def undisturbed_host(lab: TrainingHarness) -> Run:
     """One host without Ray, likewise: ONE_HOST's settings, of which a run may do fewer steps."""
     run = lab.train(lab.config("undisturbed-host", hosts=1, **ONE_HOST), "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
     return run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # an idle Ray cluster takes a tenth of a processor
 def cluster(rendered: dict[str, Any]) -> Iterator[RayNodes]:
     """A Ray cluster of a head and two hosts, as charts/run makes it; each test leaves it with two hosts."""
     nodes = RayNodes.of(rendered)

@@ -103,7 +103,7 @@ def wait(job: Job, condition: Any, seconds: float = 180) -> None:
         time.sleep(0.05)
 
 
-def said(log: str, prefix: str) -> list[dict[str, Any]]:
+def entries(log: str, prefix: str) -> list[dict[str, Any]]:
     """The JSON behind `prefix` in the lines of a log, whatever stands before it.
 
     Nodes of one machine share a folder of logs, of which each brings every line; time tells that it is the same.
@@ -113,7 +113,7 @@ def said(log: str, prefix: str) -> list[dict[str, Any]]:
 
 
 def events(log: str) -> list[dict[str, Any]]:
-    return said(log, "SLIPWAY_EVENT ")
+    return entries(log, "SLIPWAY_EVENT ")
 
 
 def steps(folder: Path) -> int:

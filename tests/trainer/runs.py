@@ -36,7 +36,7 @@ ONE_HOST: dict[str, Any] = {"steps": 60, "learning_rate_schedule_steps": 60, "ev
 
 
 @dataclass(frozen=True)
-class Lab:
+class TrainingHarness:
     """Where test runs live, and the tokenizer that keeps them small."""
 
     root: Path

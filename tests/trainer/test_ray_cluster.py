@@ -11,7 +11,7 @@ import pytest
 
 from tests.coverage_by_package import unmeasured
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import CHECKOUT, Lab, with_run
+from tests.trainer.runs import CHECKOUT, TrainingHarness, with_run
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def environment(cluster: RayNodes) -> dict[str, str]:
 
 
 def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
-    lab: Lab, cluster: RayNodes, environment: dict[str, str]
+    lab: TrainingHarness, cluster: RayNodes, environment: dict[str, str]
 ) -> None:
     """Two nodes have the CPUs of four hosts, and are two hosts all the same."""
     config = with_run(lab.config("waits-in-cluster", hosts=3), command=["true"])

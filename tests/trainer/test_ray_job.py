@@ -20,14 +20,16 @@ from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayTaskError
 
 from tests.trainer.ray_jobs import Job, events, run_hook, steps, wait
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import Lab, with_run
+from tests.trainer.runs import TrainingHarness, with_run
 from trainer.command import failure_of
 from trainer.config import read
 from trainer.errors import ConfigError
 from trainer.metrics import now
 
 
-def test_a_refused_config_fails_the_job_for_good(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
+def test_a_refused_config_fails_the_job_for_good(
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
+) -> None:
     """Before it asks for hosts; what MaxText refuses on the hosts is in tests/cli/test_training.py."""
     data = {"files": ["/data/no-such-text"]}
     job = Job(cluster, rendered, lab.config("rj-refused", data=data), "refused")
@@ -38,7 +40,7 @@ def test_a_refused_config_fails_the_job_for_good(lab: Lab, cluster: RayNodes, re
     assert rendered["backoffLimit"] == 0
 
 
-def test_the_command_runs_on_every_host(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
+def test_the_command_runs_on_every_host(lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]) -> None:
     """Each on a node of its own, though one has the CPUs of two hosts, and without what Ray sets for its own tasks."""
     script = (
         'echo "host $SLIPWAY_HOST_INDEX of $SLIPWAY_HOSTS ${OMP_NUM_THREADS-} ${PYTHONBREAKPOINT-}."; '
@@ -53,7 +55,9 @@ def test_the_command_runs_on_every_host(lab: Lab, cluster: RayNodes, rendered: d
     assert (lab.root / "raylet-0").read_text() != (lab.root / "raylet-1").read_text()
 
 
-def test_the_command_has_the_environment_of_the_values(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
+def test_the_command_has_the_environment_of_the_values(
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
+) -> None:
     config = with_run(lab.config("rj-environment"), command=["sh", "-c", 'echo "$OMP_NUM_THREADS $LEVEL"'])
     config.write_text(
         json.dumps({**json.loads(config.read_text()), "worker": {"env": {"OMP_NUM_THREADS": 3, "LEVEL": "a"}}})
@@ -64,7 +68,7 @@ def test_the_command_has_the_environment_of_the_values(lab: Lab, cluster: RayNod
 
 
 def test_a_command_has_ended_though_a_child_keeps_its_output(
-    lab: Lab, cluster: RayNodes, rendered: dict[str, Any]
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
 ) -> None:
     script = f"sleep 25 & date +%s.%N > {lab.root}/ended-$SLIPWAY_HOST_INDEX; exit 7"
     config = with_run(lab.config("rj-background"), command=["sh", "-c", script], maxRestarts=0)
@@ -86,14 +90,14 @@ def test_a_command_has_ended_though_a_child_keeps_its_output(
         (7, "The command on host 1 ended with exit code 7."),
     ],
 )
-def test_what_a_restart_may_mend_is_a_failure_of_its_host(lab: Lab, end: Any, sentence: str) -> None:
+def test_what_a_restart_may_mend_is_a_failure_of_its_host(lab: TrainingHarness, end: Any, sentence: str) -> None:
     told = failure_of(read(with_run(lab.config("rj-mend"), command=["program"])), 1, end)
     assert told is not None
     assert "1" in told
     assert told.endswith(sentence)
 
 
-def test_what_is_no_failure_of_a_host_is_raised(lab: Lab) -> None:
+def test_what_is_no_failure_of_a_host_is_raised(lab: TrainingHarness) -> None:
     config = read(with_run(lab.config("rj-raised"), command=["program"]))
     with pytest.raises(ConfigError, match="cannot be started: Permission denied"):
         failure_of(config, 1, RayTaskError("run", "", PermissionError(errno.EACCES, "Permission denied")))
@@ -101,13 +105,13 @@ def test_what_is_no_failure_of_a_host_is_raised(lab: Lab) -> None:
         failure_of(config, 1, ValueError("unknown"))
 
 
-def test_a_check_of_a_command_asks_for_no_data(lab: Lab) -> None:
+def test_a_check_of_a_command_asks_for_no_data(lab: TrainingHarness) -> None:
     run = lab.train(with_run(lab.config("rj-checked"), command=["no-such-program"]), "--check")
     assert (run.process.returncode, run.output()) == (0, "{}\n")
 
 
 def test_a_command_that_fails_starts_again_as_often_as_it_may(
-    lab: Lab, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
 ) -> None:
     seconds = f"300.{secrets.randbelow(10**9)}"  # another run of the tests has no such process
     script = f'[ "$SLIPWAY_HOST_INDEX" = 1 ] && exec sleep {seconds}; echo x >> {tmp_path}/starts; sleep 1; exit 2'
@@ -122,7 +126,9 @@ def test_a_command_that_fails_starts_again_as_often_as_it_may(
     assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
 
 
-def test_a_command_that_is_not_there_is_a_config_error(lab: Lab, cluster: RayNodes, rendered: dict[str, Any]) -> None:
+def test_a_command_that_is_not_there_is_a_config_error(
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
+) -> None:
     config = with_run(lab.config("rj-absent"), command=["no-such-program"])
     job = Job(cluster, rendered, config, "absent")
     assert job.end() == "FAILED", job.log()[-3000:]
@@ -130,7 +136,7 @@ def test_a_command_that_is_not_there_is_a_config_error(lab: Lab, cluster: RayNod
 
 
 def test_a_driver_that_is_killed_starts_again_in_the_same_job(
-    lab: Lab, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
 ) -> None:
     """As one is when the head is short of memory; the hosts' programs end with it, and start with the next."""
     script = f"echo x >> {tmp_path}/starts-$SLIPWAY_HOST_INDEX; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
@@ -176,7 +182,7 @@ sys.exit("the other host is gone")
 
 
 def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
-    lab: Lab, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
 ) -> None:
     """With no restart allowed: the program of the host that stays ends first, before Ray knows of a lost node."""
     (tmp_path / "joined.py").write_text(JOINED)
@@ -202,7 +208,7 @@ def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
 
 
 def test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job(
-    lab: Lab, cluster: RayNodes, rendered: dict[str, Any]
+    lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
 ) -> None:
     config = with_run(lab.config("rj-lost"), maxRestarts=0)
     began = now()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.prerequisites import require
-from tests.trainer.runs import ONE_HOST, Lab, Run, steps
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, steps
 from trainer.config import RunConfig, read
 from trainer.errors import StorageError
 from trainer.storage import named
@@ -50,7 +50,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["umount", "-l", disk.path], check=False, capture_output=True)
 
 
-def config_on(lab: Lab, folder: Path, name: str) -> Path:
+def config_on(lab: TrainingHarness, folder: Path, name: str) -> Path:
     """One host's run whose storage is `folder`, with a checkpoint after each step."""
     programs = str(lab.root / ".jax_cache")
     config = lab.config(name, hosts=1, **{**ONE_HOST, "steps": STEPS}, checkpoint_period=1, jax_cache_dir=programs)
@@ -60,13 +60,13 @@ def config_on(lab: Lab, folder: Path, name: str) -> Path:
     return config
 
 
-def start_on(lab: Lab, disk: Disk, name: str) -> Run:
+def start_on(lab: TrainingHarness, disk: Disk, name: str) -> Run:
     started = lab.start(config_on(lab, disk.path, name), "--no-ray")
     return Run(disk.path / name, started.process, started.log)
 
 
 def test_a_disk_that_fills_is_named_and_the_run_goes_on_once_it_is_larger(
-    lab: Lab, disk: Disk, undisturbed_host: Run
+    lab: TrainingHarness, disk: Disk, undisturbed_host: Run
 ) -> None:
     run = start_on(lab, disk, "storage")
     assert run.wait() == 1, run.output()[-3000:]
@@ -83,7 +83,7 @@ def test_a_disk_that_fills_is_named_and_the_run_goes_on_once_it_is_larger(
     assert steps(again) == steps(undisturbed_host)[:STEPS]
 
 
-def test_a_storage_that_is_gone_is_said_to_be(lab: Lab, disk: Disk) -> None:
+def test_a_storage_that_is_gone_is_said_to_be(lab: TrainingHarness, disk: Disk) -> None:
     disk.remount("size=500m")
     run = start_on(lab, disk, "storage-gone")
     run.until(lambda: len(run.metrics()) > 3)
@@ -95,7 +95,7 @@ def test_a_storage_that_is_gone_is_said_to_be(lab: Lab, disk: Disk) -> None:
     ]
 
 
-def stored(lab: Lab, kind: str, **storage: str) -> RunConfig:
+def stored(lab: TrainingHarness, kind: str, **storage: str) -> RunConfig:
     config = lab.config(f"stored-{kind}", hosts=1)
     tree = json.loads(config.read_text())
     tree["storage"] = {"kind": kind, "mountPath": str(lab.root), **storage}
@@ -104,7 +104,7 @@ def stored(lab: Lab, kind: str, **storage: str) -> RunConfig:
     return read(config)
 
 
-def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: Lab) -> None:
+def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: TrainingHarness) -> None:
     configs = {"bucket": stored(lab, "gcsfuse", bucket="our-runs"), "claim": stored(lab, "pvc", claim="shared")}
     path = str(lab.root / "stored-gcsfuse" / "metrics.jsonl")
     told = {
@@ -131,7 +131,7 @@ def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: Lab) -> No
         assert str(named(OSError(number, os.strerror(number), path), configs[which])) == sentence
 
 
-def test_what_orbax_wraps_is_found_and_another_disk_is_not_blamed(lab: Lab) -> None:
+def test_what_orbax_wraps_is_found_and_another_disk_is_not_blamed(lab: TrainingHarness) -> None:
     config = stored(lab, "pvc", claim="shared")
     wrapped = RuntimeError("Checkpointing failed.")
     wrapped.__cause__ = ValueError(

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.ray_jobs import Job, events, run_hook, said, steps, tell_to_go, wait
+from tests.trainer.ray_jobs import Job, entries, events, run_hook, steps, tell_to_go, wait
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import ONE_HOST, Lab, Run, lines, numbers, with_run
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, lines, numbers, with_run
 from tests.trainer.test_without_ray import free_port
 from trainer.metrics import now
 
@@ -21,7 +21,7 @@ LONG: dict[str, Any] = {"steps": 150, "checkpoint_period": 100_000, "eval_interv
 
 
 @pytest.fixture(scope="module")
-def reference(lab: Lab) -> Run:
+def reference(lab: TrainingHarness) -> Run:
     """Two hosts, from start to end with nothing in the way."""
     config = lab.config("long", **LONG)
     place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
@@ -39,7 +39,7 @@ def only_checkpoint(folder: Path, *others: int) -> int:
 
 
 def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_as_a_failure(
-    lab: Lab, reference: Run, rendered: dict[str, Any], cluster: RayNodes
+    lab: TrainingHarness, reference: Run, rendered: dict[str, Any], cluster: RayNodes
 ) -> None:
     """One run with no restart to spare: a whole cluster taken by Kueue, a drained node, a stopped job."""
     config = with_run(lab.config("told", **LONG), maxRestarts=0)
@@ -78,7 +78,7 @@ def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_a
     assert steps(folder) == stopped + 1
     # The log of the head's pod has shown the same, up to the last line; steps done twice, twice.
     metrics = lines(folder / "metrics.jsonl")[seen:]
-    assert [line for line in said(job.pod_log(), "SLIPWAY_METRICS ") if line in metrics] == metrics
+    assert [line for line in entries(job.pod_log(), "SLIPWAY_METRICS ") if line in metrics] == metrics
     assert "(RayTrainWorker pid=" in job.pod_log()
     # A node that joins brings the lines of all logs in the folder that nodes of one machine share: of jobs before, too.
     told = [event for event in events(job.pod_log()) if event["time"] >= began]
@@ -94,7 +94,7 @@ def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_a
     assert run.events("worker_failed") == []
 
 
-def test_a_run_on_this_machine_that_has_nothing_to_save_ends_at_once(lab: Lab) -> None:
+def test_a_run_on_this_machine_that_has_nothing_to_save_ends_at_once(lab: TrainingHarness) -> None:
     """One that has steps to save, and is cancelled, is in tests/cli/test_training.py."""
     run = lab.start(lab.config("told-local", **LONG))
     run.until(lambda: len(run.events()) == 1)
@@ -103,7 +103,7 @@ def test_a_run_on_this_machine_that_has_nothing_to_save_ends_at_once(lab: Lab) -
     assert "before it had done a step" in run.output() or "stopped after" in run.output()
 
 
-def test_one_host_without_ray_writes_a_checkpoint_too(lab: Lab, undisturbed_host: Run) -> None:
+def test_one_host_without_ray_writes_a_checkpoint_too(lab: TrainingHarness, undisturbed_host: Run) -> None:
     config = lab.config("one", hosts=1, **ONE_HOST, checkpoint_period=100_000)
     run = lab.start(config, "--no-ray")
     run.until(lambda: run.step() >= 5)
@@ -115,7 +115,7 @@ def test_one_host_without_ray_writes_a_checkpoint_too(lab: Lab, undisturbed_host
     assert numbers(again.metrics()) == numbers(undisturbed_host.metrics())
 
 
-def test_a_run_without_checkpoints_ends_when_it_is_told(lab: Lab) -> None:
+def test_a_run_without_checkpoints_ends_when_it_is_told(lab: TrainingHarness) -> None:
     run = lab.start(lab.config("no-checkpoints", hosts=1, enable_checkpointing=False, **LONG), "--no-ray")
     run.until(lambda: run.step() >= 3)
     run.process.terminate()

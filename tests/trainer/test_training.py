@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.trainer.runs import STEPS, Lab, Run, numbers, with_metrics
+from tests.trainer.runs import STEPS, Run, TrainingHarness, numbers, with_metrics
 from tests.trainer.scrape import get, scraped
 
 
@@ -74,7 +74,7 @@ def is_loopback(text: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def test_killed_workers_change_no_number(lab: Lab, undisturbed: Run) -> None:
+def test_killed_workers_change_no_number(lab: TrainingHarness, undisturbed: Run) -> None:
     """The first between two checkpoints; the second, once the run has resumed, while a checkpoint is written."""
     run = lab.start(lab.config("killed-workers"))
     # Steps take a fraction of what it takes to write a checkpoint.
@@ -122,7 +122,7 @@ def tensorboard_steps(folder: Path) -> list[int]:
     return steps
 
 
-def test_a_run_that_is_trained_already_does_nothing(lab: Lab, undisturbed: Run) -> None:
+def test_a_run_that_is_trained_already_does_nothing(lab: TrainingHarness, undisturbed: Run) -> None:
     before = undisturbed.metrics()
     again = lab.train(lab.root / "undisturbed.json")
     assert again.process.returncode == 0
@@ -130,7 +130,9 @@ def test_a_run_that_is_trained_already_does_nothing(lab: Lab, undisturbed: Run) 
     assert again.metrics() == before
 
 
-def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unreadable(lab: Lab, tmp_path: Path) -> None:
+def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unreadable(
+    lab: TrainingHarness, tmp_path: Path
+) -> None:
     """All that it opens is on loopback. The check at the start reads good text; then another process overwrites it."""
     for index in range(8):
         (tmp_path / f"{index}.txt").write_text(f"Text number {index} is short but it is text.\n" * 200)

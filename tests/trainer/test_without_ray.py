@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.runs import ONE_HOST, STEPS, Lab, Run, numbers, steps
+from tests.trainer.runs import ONE_HOST, STEPS, Run, TrainingHarness, numbers, steps
 
 
 def free_port() -> int:
@@ -18,7 +18,7 @@ def free_port() -> int:
         return port
 
 
-def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: Lab, undisturbed: Run) -> None:
+def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingHarness, undisturbed: Run) -> None:
     config = lab.config("without-ray")
     coordinator = f"127.0.0.1:{free_port()}"
     first = lab.start(config, "--no-ray", SLIPWAY_COORDINATOR=coordinator, JOB_INDEX="0", JOB_COMPLETION_INDEX="0")
@@ -27,7 +27,7 @@ def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: Lab, undi
     assert numbers(first.metrics()) == numbers(undisturbed.metrics())
 
 
-def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: Lab) -> None:
+def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: TrainingHarness) -> None:
     """A JobSet's rules know exit code 3 (charts/run/templates/job-set.yaml), on whichever host they see it first."""
     config = lab.config("told-to-end", steps=150, checkpoint_period=100, eval_interval=None)
 
@@ -49,7 +49,7 @@ def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: Lab) -
     assert [line["step"] for line in first.metrics() if "loss" in line] == list(range(150))
 
 
-def test_a_coordinators_port_that_is_taken_is_named(lab: Lab) -> None:
+def test_a_coordinators_port_that_is_taken_is_named(lab: TrainingHarness) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -63,7 +63,7 @@ def test_a_coordinators_port_that_is_taken_is_named(lab: Lab) -> None:
     )
 
 
-def test_a_process_that_does_not_know_its_place_says_so(lab: Lab) -> None:
+def test_a_process_that_does_not_know_its_place_says_so(lab: TrainingHarness) -> None:
     config = lab.config("no-place")
     run = lab.train(config, "--no-ray")
     assert run.process.returncode == 2
@@ -73,13 +73,15 @@ def test_a_process_that_does_not_know_its_place_says_so(lab: Lab) -> None:
     assert "0 to 1" in run.output().splitlines()[-1]
 
 
-def test_a_batch_that_does_not_divide_over_the_hosts_is_refused_at_once(lab: Lab) -> None:
+def test_a_batch_that_does_not_divide_over_the_hosts_is_refused_at_once(lab: TrainingHarness) -> None:
     run = lab.train(lab.config("indivisible", hosts=1, per_device_batch_size=0.3), "--no-ray")
     assert run.process.returncode == 2, run.output()[-3000:]
     assert run.events("error")[-1]["message"].startswith("MaxText refuses the config: ")
 
 
-def test_synthetic_data_of_maxtext_trains_with_nothing_to_read_and_mfu_is_the_share_of_the_chips_peak(lab: Lab) -> None:
+def test_synthetic_data_of_maxtext_trains_with_nothing_to_read_and_mfu_is_the_share_of_the_chips_peak(
+    lab: TrainingHarness,
+) -> None:
     config = lab.config("synthetic", hosts=1, data={}, dataset_type="synthetic", steps=4, eval_interval=None)
     tree = json.loads(config.read_text())
     tree["accelerator"]["peakTflops"] = 0.5
@@ -91,7 +93,7 @@ def test_synthetic_data_of_maxtext_trains_with_nothing_to_read_and_mfu_is_the_sh
         assert line["mfu"] == pytest.approx(line["tflops_per_second_per_device"] / 0.5, abs=2e-6)
 
 
-def test_pretrained_weights_are_where_training_starts(lab: Lab, undisturbed: Run) -> None:
+def test_pretrained_weights_are_where_training_starts(lab: TrainingHarness, undisturbed: Run) -> None:
     weights = undisturbed.folder / "checkpoints" / str(STEPS - 1) / "items"
     config = lab.config("pretrained", steps=1, load_parameters_path=str(weights))
     place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
@@ -104,7 +106,7 @@ def test_pretrained_weights_are_where_training_starts(lab: Lab, undisturbed: Run
 
 
 def test_fewer_steps_are_refused_and_more_steps_resume_from_the_last_checkpoint(
-    lab: Lab, undisturbed_host: Run
+    lab: TrainingHarness, undisturbed_host: Run
 ) -> None:
     def run(steps: int) -> Run:
         config = lab.config("more", hosts=1, **{**ONE_HOST, "eval_interval": 5, "steps": steps})
@@ -124,7 +126,7 @@ def test_fewer_steps_are_refused_and_more_steps_resume_from_the_last_checkpoint(
     assert steps(more) == steps(undisturbed_host)[:8]
 
 
-def test_data_that_changed_between_attempts_is_refused(lab: Lab, tmp_path: Path) -> None:
+def test_data_that_changed_between_attempts_is_refused(lab: TrainingHarness, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The quick brown fox jumps over the lazy dog.\n" * 300)
     data = {
@@ -143,7 +145,7 @@ def test_data_that_changed_between_attempts_is_refused(lab: Lab, tmp_path: Path)
     assert lab.train(more, "--no-ray").process.returncode == 0
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_is_written_as_null(lab: Lab) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_written_as_null(lab: TrainingHarness) -> None:
     run = lab.train(
         lab.config("diverged", hosts=1, learning_rate=1e30, gradient_clipping_threshold=0, warmup_steps_fraction=0),
         "--no-ray",

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from launcher.k8s.client import Kind
-from launcher.k8s.errors import Forbidden, NotServed
+from launcher.k8s.errors import Forbidden, KindNotServed
 from tests.cluster import recordings
 
 Object = dict[str, Any]
@@ -74,7 +74,7 @@ class Recorded:
         where = "" if all_namespaces or not kind.namespaced else str(namespace)
         self.asked.append(f"{kind.plural} {where}".strip())
         if kind.kind in self.missing:
-            raise NotServed(f"There are no {kind.plural}.")
+            raise KindNotServed(f"There are no {kind.plural}.")
         if (kind.plural, where) in self.hidden:
             raise Forbidden("No.", "", verb="list", resource=kind.plural, group=kind.group, namespace=where)
         return [
@@ -89,7 +89,7 @@ class Recorded:
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
         self.asked.append(f"{method} {path}")
         if path not in self.visible:
-            raise NotServed(f"There is no {path}.")
+            raise KindNotServed(f"There is no {path}.")
         if isinstance(self.visible[path], Exception):
             raise self.visible[path]
         return _Json(self.visible[path])

@@ -13,7 +13,7 @@ from launcher.backends import progress
 from launcher.backends.local.record import Record, write_record
 from launcher.cli.main import VERBS
 from launcher.errors import LauncherError
-from launcher.k8s.target import Place
+from launcher.k8s.target import Target
 
 FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
 # What a verb is called in Python, where that is not its name.
@@ -43,14 +43,14 @@ def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.Mo
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"run": {"name": "demo"}, "train": {"steps": 3}}))
     write_record(folder, Record("demo", "default", "id", 1, "succeeded", "2026-11-01T10:00:00Z"))
-    assert api.metrics("demo", place=Place(local=True)) == []
+    assert api.metrics("demo", target=Target(local=True)) == []
     # A restart does a step again.
     entries = [{"step": 0, "eval_loss": 9.0}, *({"step": step, "loss": 8.0 - step} for step in (0, 1, 2, 1))]
     entries[-1] = {"step": 1, "loss": 6.5}
     with (folder / "metrics.jsonl").open("w") as file:
         file.writelines(json.dumps(entry) + "\n" for entry in entries)
         file.write('{"step": 3, "lo')  # being written
-    found = api.metrics("demo", place=Place(local=True))
+    found = api.metrics("demo", target=Target(local=True))
     assert found == [
         {"step": 0, "loss": 8.0},
         {"step": 0, "eval_loss": 9.0},
@@ -58,7 +58,7 @@ def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.Mo
         {"step": 2, "loss": 6.0},
     ]
     with pytest.raises(LauncherError, match='There is no run "demos" on this machine'):
-        api.metrics("demos", place=Place(local=True))
+        api.metrics("demos", target=Target(local=True))
 
 
 def test_metrics_that_a_log_holds() -> None:

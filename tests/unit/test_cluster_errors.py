@@ -28,7 +28,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
     ),
     (
         refused(409, 'jobsets.jobset.x-k8s.io "demo" already exists', "AlreadyExists", name="demo"),
-        errors.AlreadyThere,
+        errors.AlreadyExists,
         'jobsets.jobset.x-k8s.io "demo" already exists. (the cluster prod)',
     ),
     (
@@ -43,12 +43,12 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
     ),
     (
         refused(404, 'jobsets.jobset.x-k8s.io "demo" not found', "NotFound", f"{JOB_SETS}/demo", name="demo"),
-        errors.NotThere,
+        errors.NotFound,
         'The API server of the cluster prod: jobsets.jobset.x-k8s.io "demo" not found.',
     ),
     (
         errors.from_status(404, b"404 page not found\n", where=WHERE, method="GET", path=JOB_SETS),
-        errors.NotServed,
+        errors.KindNotServed,
         "The API server of the cluster prod does not serve jobsets of jobset.x-k8s.io/v1alpha2: JobSet is not "
         "installed there, or in a version that does not fit.",
     ),
@@ -65,7 +65,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
     ),
     (
         refused(400, 'admission webhook "vrayjob.kb.io" denied the request: clusterSelector is not allowed'),
-        errors.Refused,
+        errors.AdmissionDenied,
         "The API server of the cluster prod refuses it: clusterSelector is not allowed. (said by the admission webhook "
         "vrayjob.kb.io)",
     ),
@@ -75,7 +75,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
             "rayjobs.ray.io \"demo\" is forbidden: ValidatingAdmissionPolicy 'owners' with binding 'owners' denied "
             "request: A run needs an owner.",
         ),
-        errors.Refused,
+        errors.AdmissionDenied,
         "The API server of the cluster prod refuses it: A run needs an owner. (said by the policy owners)",
     ),
     (
@@ -98,7 +98,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
             "terminated",
             "Forbidden",
         ),
-        errors.Refused,
+        errors.AdmissionDenied,
         'The API server of the cluster prod refuses it: jobsets "demo" is forbidden: unable to create new content in '
         "namespace research because it is being terminated.",
     ),

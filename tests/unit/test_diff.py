@@ -14,9 +14,9 @@ from launcher.helm.diff import (
     FieldChange,
     ObjectChange,
     differences,
+    lines,
     merge_patch,
     summary,
-    told,
 )
 
 Tree = dict[str, Any]
@@ -91,6 +91,6 @@ def test_changes_for_people() -> None:
     changed = ObjectChange("ClusterQueue", "a", "", CHANGE, (FieldChange("spec.a", 1, 2),))
     all_ = [changed, ObjectChange("LocalQueue", "b", "team", CREATE), ObjectChange("Role", "c", "team", SAME)]
     all_.append(ObjectChange("Role", "d", "team", REMOVE))
-    assert told(all_) == ["~ ClusterQueue a", "    spec.a: 1 -> 2", "+ LocalQueue team/b", "- Role team/d"]
+    assert lines(all_) == ["~ ClusterQueue a", "    spec.a: 1 -> 2", "+ LocalQueue team/b", "- Role team/d"]
     assert summary(all_) == "1 to create, 1 to change, 1 to remove, 1 as they are"
     assert summary([]) == "nothing at all"

@@ -11,9 +11,9 @@ import pytest
 from launcher.config.values.files import chart_defaults
 from launcher.diagnose.doctor import capacity, components, finding, kueue_config, permissions, queues, versions
 from launcher.diagnose.doctor.finding import Finding, Level
-from launcher.diagnose.doctor.inventory import VISIBILITY, Look, Sight, hidden
+from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, hidden
 from launcher.k8s.errors import Forbidden
-from launcher.k8s.rbac import Right, Rights
+from launcher.k8s.rbac import Permission, Permissions
 from tests.cluster import doctor_objects as there
 from tests.cluster.nodes import nodes
 
@@ -23,8 +23,8 @@ CPU = {"cpu": "81", "memory": "152Gi"}
 Object = dict[str, Any]
 
 
-def forbidden(resource: str, group: str = "", namespace: str = "") -> Look[Any]:
-    return Look(why=Forbidden("no", "", verb="list", resource=resource, group=group, namespace=namespace))
+def forbidden(resource: str, group: str = "", namespace: str = "") -> Fetched[Any]:
+    return Fetched(why=Forbidden("no", "", verb="list", resource=resource, group=group, namespace=namespace))
 
 
 def ready(deployment: Object) -> Object:
@@ -47,44 +47,48 @@ def slice_nodes(pool: str, accelerator: str, topology: str, hosts: int, chips: i
     return nodes(pool, accelerator, topology, hosts, chips, labels, 0, "2026-01-01T00:00:00Z")
 
 
-def healthy(**changes: Any) -> Sight:
+def healthy(**changes: Any) -> ClusterInventory:
     """A cluster in which all is well: Kueue, JobSet, KubeRay, one flavor of TPUs with its nodes, a queue."""
     served = {
-        component.group: Look({component.kinds[0].api_version.rpartition("/")[2]: [k.plural for k in component.kinds]})
+        component.group: Fetched(
+            {component.kinds[0].api_version.rpartition("/")[2]: [k.plural for k in component.kinds]}
+        )
         for component in components.COMPONENTS
         if component.group
     }
     hooks = there.webhooks()
-    everything = frozenset(permissions.every())
-    sight = Sight(
+    everything = frozenset(permissions.every_permission())
+    sight = ClusterInventory(
         namespace="research",
-        served={**served, VISIBILITY: Look({"v1beta2": ["clusterqueues/pendingworkloads"]})},
-        deployments=Look([ready(build()) for build in there.CONTROLLERS]),
+        served={**served, VISIBILITY: Fetched({"v1beta2": ["clusterqueues/pendingworkloads"]})},
+        deployments=Fetched([ready(build()) for build in there.CONTROLLERS]),
         webhooks={
-            kind: Look([hook for hook in hooks if hook["kind"].lower().startswith(kind)])
+            kind: Fetched([hook for hook in hooks if hook["kind"].lower().startswith(kind)])
             for kind in ("mutating", "validating")
         },
-        nodes=Look([*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("c", "cpu", "", 2, 0)]),
-        flavors=Look([there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4"), there.flavor("cpu")]),
-        cluster_queues=Look(
+        nodes=Fetched([*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("c", "cpu", "", 2, 0)]),
+        flavors=Fetched([there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4"), there.flavor("cpu")]),
+        cluster_queues=Fetched(
             [there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")]
         ),
-        cohorts=Look([]),
-        topologies=Look([]),
-        local_queues=Look([there.local_queue("research", "research", "research")]),
-        priorities=Look([there.named("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "normal", value=500)]),
-        own_namespace=Look(there.named("Namespace", "v1", "research")),
-        rights=Look(Rights(everything, {}, queues=True)),
-        kueue_config=Look(there.config_map()),
+        cohorts=Fetched([]),
+        topologies=Fetched([]),
+        local_queues=Fetched([there.local_queue("research", "research", "research")]),
+        priorities=Fetched([there.named("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "normal", value=500)]),
+        own_namespace=Fetched(there.named("Namespace", "v1", "research")),
+        rights=Fetched(Permissions(everything, {}, queues=True)),
+        kueue_config=Fetched(there.config_map()),
         endpoints={
-            namespace: Look(slices_of([one for one in there.services() if one["metadata"]["namespace"] == namespace]))
+            namespace: Fetched(
+                slices_of([one for one in there.services() if one["metadata"]["namespace"] == namespace])
+            )
             for namespace, _ in there.HOOKS.values()
         },
     )
     return replace(sight, **changes)
 
 
-def examine(sight: Sight) -> list[Finding]:
+def examine(sight: ClusterInventory) -> list[Finding]:
     return [
         *components.examine(sight, capacity.has_tpus(sight)),
         *kueue_config.examine(sight),
@@ -94,12 +98,12 @@ def examine(sight: Sight) -> list[Finding]:
     ]
 
 
-def troubles(sight: Sight) -> list[tuple[str, str, str]]:
+def troubles(sight: ClusterInventory) -> list[tuple[str, str, str]]:
     """All that is not ok: level, subject, sentence."""
     return [(str(one.level), one.subject, one.says) for one in examine(sight) if one.level is not Level.OK]
 
 
-def only(sight: Sight) -> Finding:
+def only(sight: ClusterInventory) -> Finding:
     """The one thing that is not ok."""
     found = [one for one in examine(sight) if one.level is not Level.OK]
     assert len(found) == 1, found
@@ -157,11 +161,11 @@ def test_images() -> None:
     assert versions.image_parts("localhost:5000/kueue") == ("localhost:5000/kueue", "")
 
 
-def with_deployments(*made: Object) -> Sight:
+def with_deployments(*made: Object) -> ClusterInventory:
     """The healthy cluster, with these Deployments in the place of those of the same name."""
     names = {one["metadata"]["name"] for one in made}
     others = [ready(build()) for build in there.CONTROLLERS if build()["metadata"]["name"] not in names]
-    return healthy(deployments=Look([*others, *made]))
+    return healthy(deployments=Fetched([*others, *made]))
 
 
 def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
@@ -186,9 +190,9 @@ def test_a_label_tells_the_version_where_the_tag_does_not() -> None:
 
 
 def test_nothing_is_installed() -> None:
-    served: dict[str, Look[Any]] = {group: Look({}) for group in (*components.GROUPS, VISIBILITY)}
-    nothing: dict[str, Look[Any]] = {"mutating": Look([]), "validating": Look([])}
-    found = list(components.examine(healthy(served=served, deployments=Look([]), webhooks=nothing), tpus=False))
+    served: dict[str, Fetched[Any]] = {group: Fetched({}) for group in (*components.GROUPS, VISIBILITY)}
+    nothing: dict[str, Fetched[Any]] = {"mutating": Fetched([]), "validating": Fetched([])}
+    found = list(components.examine(healthy(served=served, deployments=Fetched([]), webhooks=nothing), tpus=False))
     assert [(one.level, one.subject) for one in found] == [
         (Level.PROBLEM, "Kueue"),
         (Level.PROBLEM, "JobSet"),
@@ -198,13 +202,15 @@ def test_nothing_is_installed() -> None:
 
 
 def test_one_of_jobset_and_kuberay_is_enough() -> None:
-    served = {**healthy().served, "jobset.x-k8s.io": Look[Any]({})}
+    served = {**healthy().served, "jobset.x-k8s.io": Fetched[Any]({})}
     found = only(healthy(served=served))
     assert (found.level, found.says) == (Level.WARNING, "not installed: runs of kind job-set cannot run.")
 
 
 def test_crds_without_a_controller() -> None:
-    found = only(healthy(deployments=Look([ready(build()) for build in there.CONTROLLERS if build != there.kuberay])))
+    found = only(
+        healthy(deployments=Fetched([ready(build()) for build in there.CONTROLLERS if build != there.kuberay]))
+    )
     assert found.level is Level.PROBLEM
     assert found.says.startswith("the API is served, but no Deployment is its controller")
 
@@ -226,22 +232,22 @@ def test_a_controller_without_a_ready_pod() -> None:
 
 
 def test_an_api_of_another_version() -> None:
-    old = {**healthy().served, "kueue.x-k8s.io": Look[Any]({"v1beta1": ["workloads"]})}
+    old = {**healthy().served, "kueue.x-k8s.io": Fetched[Any]({"v1beta1": ["workloads"]})}
     assert only(healthy(served=old)).says == "serves kueue.x-k8s.io as v1beta1; the charts write v1beta2."
     served = healthy().served["kueue.x-k8s.io"].seen
     assert served is not None
     part = {"v1beta2": [plural for plural in served["v1beta2"] if plural != "topologies"]}
-    found = only(healthy(served={**healthy().served, "kueue.x-k8s.io": Look[Any](part)}))
+    found = only(healthy(served={**healthy().served, "kueue.x-k8s.io": Fetched[Any](part)}))
     assert found.says == "kueue.x-k8s.io/v1beta2 lacks topologies: their CRDs are missing."
 
 
 def test_webhooks_that_are_missing_or_do_not_answer() -> None:
-    none = {**healthy().webhooks, "validating": Look[Any]([])}
+    none = {**healthy().webhooks, "validating": Fetched[Any]([])}
     assert troubles(healthy(webhooks=none)) == [
         ("problem", "Kueue", "there is no validating webhook configuration of it."),
         ("problem", "JobSet", "there is no validating webhook configuration of it."),
     ]
-    empty = only(healthy(endpoints={**healthy().endpoints, "jobset-system": Look[Any]([])}))
+    empty = only(healthy(endpoints={**healthy().endpoints, "jobset-system": Fetched[Any]([])}))
     assert empty.level is Level.PROBLEM
     assert empty.says == (
         "no pod stands behind its webhook's Service jobset-system/jobset-webhook-service: what it looks at is refused."
@@ -251,7 +257,7 @@ def test_webhooks_that_are_missing_or_do_not_answer() -> None:
         hook["webhooks"][0]["failurePolicy"] = "Ignore"
         hook["webhooks"][0]["clientConfig"].pop("caBundle")
     kinds = {
-        kind: Look([h for h in hooks if h["kind"].lower().startswith(kind)]) for kind in ("mutating", "validating")
+        kind: Fetched([h for h in hooks if h["kind"].lower().startswith(kind)]) for kind in ("mutating", "validating")
     }
     found = troubles(healthy(webhooks=kinds))
     assert [(level, subject) for level, subject, _ in found] == [
@@ -266,11 +272,11 @@ def test_the_tpu_webhook_is_needed_where_there_are_tpus() -> None:
     without = [ready(build()) for build in there.CONTROLLERS if build != there.tpu_webhook]
     hooks = {
         **healthy().webhooks,
-        "mutating": Look([h for h in there.webhooks() if "tpu" not in h["metadata"]["name"]]),
+        "mutating": Fetched([h for h in there.webhooks() if "tpu" not in h["metadata"]["name"]]),
     }
-    assert only(healthy(deployments=Look(without), webhooks=hooks)).level is Level.PROBLEM
-    cpu = Look(slice_nodes("c", "cpu", "", 2, 0))
-    bare = healthy(deployments=Look(without), webhooks=hooks, nodes=cpu, flavors=Look([there.flavor("cpu")]))
+    assert only(healthy(deployments=Fetched(without), webhooks=hooks)).level is Level.PROBLEM
+    cpu = Fetched(slice_nodes("c", "cpu", "", 2, 0))
+    bare = healthy(deployments=Fetched(without), webhooks=hooks, nodes=cpu, flavors=Fetched([there.flavor("cpu")]))
     assert capacity.has_tpus(bare) is False
     assert ("ok", "not needed: there are no TPUs here.") in [
         (str(one.level), one.says) for one in components.examine(bare, tpus=False)
@@ -290,7 +296,7 @@ def test_what_a_member_may_not_look_at_is_unknown_and_no_fault() -> None:
         kind: forbidden(f"{kind}webhookconfigurations", "admissionregistration.k8s.io")
         for kind in ("mutating", "validating")
     }
-    sight = healthy(deployments=forbidden("deployments", "apps"), webhooks=hooks, kueue_config=Look(), endpoints={})
+    sight = healthy(deployments=forbidden("deployments", "apps"), webhooks=hooks, kueue_config=Fetched(), endpoints={})
     found = [one for one in examine(sight) if one.level is not Level.OK]
     assert [(one.level, one.subject) for one in found] == [
         (Level.UNKNOWN, name) for name in ("Kueue", "JobSet", "KubeRay", "TPU webhook")
@@ -316,7 +322,7 @@ def test_what_is_hidden_is_said_once() -> None:
 
 def config(text: str, version: str = "v0.19.2", **changes: Any) -> list[tuple[str, str, str]]:
     deployments = with_deployments(ready(there.kueue(version))).deployments
-    return troubles(healthy(kueue_config=Look(there.config_map(text)), deployments=deployments, **changes))
+    return troubles(healthy(kueue_config=Fetched(there.config_map(text)), deployments=deployments, **changes))
 
 
 def test_frameworks_that_kueue_leaves_alone() -> None:
@@ -361,7 +367,7 @@ def test_weights_without_fair_sharing() -> None:
     queue = there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")
     queue["spec"]["fairSharing"] = {"weight": "2"}
     off = there.KUEUE_CONFIG.split("fairSharing:")[0] + "integrations" + there.KUEUE_CONFIG.split("integrations")[1]
-    ((_, _, says),) = config(off, cluster_queues=Look([queue]))
+    ((_, _, says),) = config(off, cluster_queues=Fetched([queue]))
     assert says == "fair sharing is off, so the weights of research have no effect."
 
 
@@ -377,18 +383,18 @@ def test_a_configuration_that_is_no_yaml_and_one_that_is_hidden() -> None:
 
 
 def test_no_visibility_api() -> None:
-    found = only(healthy(served={**healthy().served, VISIBILITY: Look[Any]({})}))
+    found = only(healthy(served={**healthy().served, VISIBILITY: Fetched[Any]({})}))
     assert (found.level, found.subject) == (Level.WARNING, "Kueue's visibility")
 
 
 # --- queues --------------------------------------------------------------------------------------------------------
 
 
-def with_queue(quota: dict[str, dict[str, str]], active: str = "True", **spec: Any) -> Sight:
+def with_queue(quota: dict[str, dict[str, str]], active: str = "True", **spec: Any) -> ClusterInventory:
     """The healthy cluster with this one queue, and the flavors that it has."""
     flavors = [one for one in healthy().flavors.seen or [] if one["metadata"]["name"] in quota]
     queue = there.cluster_queue("research", quota, active=active, **spec)
-    return healthy(cluster_queues=Look([queue]), flavors=Look(flavors))
+    return healthy(cluster_queues=Fetched([queue]), flavors=Fetched(flavors))
 
 
 TPU = {"v6e-4x4": {"google.com/tpu": "16"}}
@@ -410,7 +416,7 @@ def test_a_head_may_borrow() -> None:
         there.cluster_queue("research", {**TPU, "cpu": {"cpu": "0", "memory": "0"}}, active="True", cohortName="all"),
         there.cluster_queue("product", {"cpu": CPU}, active="True", cohortName="all"),
     ]
-    assert troubles(healthy(cluster_queues=Look(queues_of_two))) == []
+    assert troubles(healthy(cluster_queues=Fetched(queues_of_two))) == []
 
 
 def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
@@ -418,7 +424,7 @@ def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
     flavors = [there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
     queue = there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
-    found = only(healthy(flavors=Look(flavors), cluster_queues=Look([queue])))
+    found = only(healthy(flavors=Fetched(flavors), cluster_queues=Fetched([queue])))
     assert "no quota of cpu and memory" in found.says
 
 
@@ -435,8 +441,8 @@ def test_queues_that_take_no_runs() -> None:
 
 
 def test_local_queues() -> None:
-    assert only(healthy(local_queues=Look([]))).says.startswith("the namespace research has none")
-    lost = only(healthy(local_queues=Look([there.local_queue("a", "research", "gone")])))
+    assert only(healthy(local_queues=Fetched([]))).says.startswith("the namespace research has none")
+    lost = only(healthy(local_queues=Fetched([there.local_queue("a", "research", "gone")])))
     assert (lost.level, lost.subject) == (Level.PROBLEM, "LocalQueue a")
     assert lost.says == "its ClusterQueue gone does not exist, so its runs wait for ever."
     quota = {**TPU, "cpu": CPU}
@@ -444,7 +450,7 @@ def test_local_queues() -> None:
     assert selected.says.endswith(
         "takes no runs of this namespace: its namespaceSelector wants the label team=product."
     )
-    held = only(healthy(local_queues=Look([there.local_queue("a", "research", "research", active="False")])))
+    held = only(healthy(local_queues=Fetched([there.local_queue("a", "research", "research", active="False")])))
     assert held.level is Level.PROBLEM
 
 
@@ -452,7 +458,7 @@ def test_local_queues() -> None:
 
 
 def test_a_flavor_that_no_node_matches() -> None:
-    found = only(healthy(nodes=Look(slice_nodes("c", "cpu", "", 2, 0))))
+    found = only(healthy(nodes=Fetched(slice_nodes("c", "cpu", "", 2, 0))))
     assert (found.level, found.subject) == (Level.WARNING, "flavor v6e-4x4")
     assert found.says == (
         "no node matches it now (cloud.google.com/gke-tpu-accelerator=tpu-v6e-slice, "
@@ -463,22 +469,22 @@ def test_a_flavor_that_no_node_matches() -> None:
 
 def test_a_flavor_that_nearly_matches() -> None:
     other = [*slice_nodes("b", "tpu-v6e-slice", "2x4", 2, 4), *slice_nodes("c", "cpu", "", 1, 0)]
-    hints = [one.hint for one in examine(healthy(nodes=Look(other))) if one.subject == "flavor v6e-4x4"]
+    hints = [one.hint for one in examine(healthy(nodes=Fetched(other))) if one.subject == "flavor v6e-4x4"]
     assert hints == ["Of this accelerator there are 2 of v6e 2x4 (pool b)."]
     typo = [there.tpu_flavor("v6e-4x4", "tpu-v6e", "4x4"), there.flavor("cpu")]
-    hints = [one.hint for one in examine(healthy(flavors=Look(typo))) if one.subject == "flavor v6e-4x4"]
+    hints = [one.hint for one in examine(healthy(flavors=Fetched(typo))) if one.subject == "flavor v6e-4x4"]
     assert hints == ["GKE knows no cloud.google.com/gke-tpu-accelerator=tpu-v6e; did you mean tpu-v6e-slice?"]
 
 
 def test_nodes_that_no_flavor_covers() -> None:
     seen = healthy().nodes.seen or []
-    found = only(healthy(nodes=Look([*seen, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
+    found = only(healthy(nodes=Fetched([*seen, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
     assert (found.level, found.subject) == (Level.WARNING, "v5e 2x4 (pool x)")
     assert found.says == "8 nodes are in no flavor: 32 chips that no run can get."
     assert "v5e-2x4: {accelerator: v5e, topology: 2x4}" in found.hint
     # Pools of one shape are one finding.
     pools = [node for pool in "xyz" for node in slice_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)]
-    found = only(healthy(nodes=Look([*seen, *pools])))
+    found = only(healthy(nodes=Fetched([*seen, *pools])))
     assert found.subject == "v5e 2x4 (3 pools)"
     assert found.says == "6 nodes are in no flavor: 24 chips that no run can get."
 
@@ -489,7 +495,7 @@ def test_a_flavor_in_no_queue() -> None:
     assert found.says == "no ClusterQueue and no Cohort has it, so no run gets its nodes."
     # A cohort's own quota is quota.
     cohort = there.cluster_queue("all", TPU)
-    assert troubles(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=Look([cohort]))) == []
+    assert troubles(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=Fetched([cohort]))) == []
 
 
 @pytest.mark.parametrize(
@@ -501,7 +507,7 @@ def test_a_flavor_in_no_queue() -> None:
 )
 def test_more_or_less_quota_than_chips(hosts: int, says: str) -> None:
     made = [*slice_nodes("a", "tpu-v6e-slice", "4x4", hosts, 4), *slice_nodes("c", "cpu", "", 1, 0)]
-    found = only(healthy(nodes=Look(made)))
+    found = only(healthy(nodes=Fetched(made)))
     assert (found.level, found.says) == (Level.WARNING, says)
 
 
@@ -509,11 +515,11 @@ def test_taints_that_runs_do_not_tolerate() -> None:
     made = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
     for node in made:
         node["spec"]["taints"].append({"key": "team", "value": "other", "effect": "NoSchedule"})
-    found = [one for one in examine(healthy(nodes=Look(made))) if one.subject == "flavor v6e-4x4"]
+    found = [one for one in examine(healthy(nodes=Fetched(made))) if one.subject == "flavor v6e-4x4"]
     assert found[0].level is Level.PROBLEM
     assert found[0].says == "4 of its 4 nodes have a taint that its runs do not tolerate: team=other:NoSchedule."
     tolerant = there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", tolerations=[{"key": "team", "operator": "Exists"}])
-    sight = healthy(nodes=Look(made), flavors=Look([tolerant, there.flavor("cpu")]))
+    sight = healthy(nodes=Fetched(made), flavors=Fetched([tolerant, there.flavor("cpu")]))
     assert [one.level for one in examine(sight) if one.subject == "flavor v6e-4x4"] == [Level.OK]
 
 
@@ -522,7 +528,7 @@ def test_nodes_that_are_down_or_drained_are_counted_in_words() -> None:
     made[0]["spec"]["unschedulable"] = True
     made[0]["spec"]["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
     made[1]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    says = [one.says for one in examine(healthy(nodes=Look(made))) if one.subject == "flavor v6e-4x4"]
+    says = [one.says for one in examine(healthy(nodes=Fetched(made))) if one.subject == "flavor v6e-4x4"]
     assert says == ["quota for 16 chips; 16 chips on 4 nodes (1 not ready, 1 cordoned)."]
 
 
@@ -537,7 +543,7 @@ def test_spot_nodes_count_for_the_flavor_that_says_more() -> None:
     ]
     made = [*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("s", "tpu-v6e-slice", "4x4", 8, 4, **spot)]
     quota = {"v6e-4x4": {"google.com/tpu": "16"}, "v6e-4x4-spot": {"google.com/tpu": "32"}, "cpu": CPU}
-    sight = replace(with_queue(quota), nodes=Look(made), flavors=Look(flavors))
+    sight = replace(with_queue(quota), nodes=Fetched(made), flavors=Fetched(flavors))
     # GKE does not taint spot nodes by itself, so that a run on demand may land on one.
     assert troubles(sight) == [
         (
@@ -555,14 +561,14 @@ def test_spot_nodes_count_for_the_flavor_that_says_more() -> None:
 
 def test_levels_of_a_topology_that_nodes_lack() -> None:
     flavors = [there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", topologyName="racks"), there.flavor("cpu")]
-    missing = only(healthy(flavors=Look(flavors)))
+    missing = only(healthy(flavors=Fetched(flavors)))
     assert (missing.level, missing.says) == (
         Level.PROBLEM,
         "its Topology racks does not exist, so Kueue holds its queues inactive.",
     )
     levels = [{"nodeLabel": "cloud.google.com/gke-nodepool"}, {"nodeLabel": "example.com/rack"}]
     topology = there.named("Topology", "kueue.x-k8s.io/v1beta2", "racks", spec={"levels": levels})
-    found = only(healthy(flavors=Look(flavors), topologies=Look([topology])))
+    found = only(healthy(flavors=Fetched(flavors), topologies=Fetched([topology])))
     assert found.says == (
         "4 of its 4 nodes lack the label example.com/rack of the Topology racks: Kueue places nothing on them."
     )
@@ -588,12 +594,12 @@ def test_rules_give_rights() -> None:
         },
     ]
     asked = [
-        Right("list", "rayjobs", "ray.io"),
-        Right("create", "rayjobs", "ray.io"),
-        Right("list", "pods", ""),
-        Right("get", "pods/log", ""),
-        Right("list", "events", ""),
-        Right("get", "services/proxy", ""),
+        Permission("list", "rayjobs", "ray.io"),
+        Permission("create", "rayjobs", "ray.io"),
+        Permission("list", "pods", ""),
+        Permission("get", "pods/log", ""),
+        Permission("list", "events", ""),
+        Permission("get", "services/proxy", ""),
     ]
     allowed, by_name = permissions.from_rules(rules, asked)
     assert allowed == {asked[0], asked[2], asked[3]}
@@ -601,9 +607,9 @@ def test_rules_give_rights() -> None:
 
 
 def test_a_member_who_may_not_cancel() -> None:
-    lacking = {Right("patch", "workloads", "kueue.x-k8s.io"), Right("list", "events", "")}
-    mine = Rights(frozenset(set(permissions.every()) - lacking), {}, queues=False)
-    found = {one.subject: one for one in examine(healthy(rights=Look(mine))) if one.level is not Level.OK}
+    lacking = {Permission("patch", "workloads", "kueue.x-k8s.io"), Permission("list", "events", "")}
+    mine = Permissions(frozenset(set(permissions.every_permission()) - lacking), {}, queues=False)
+    found = {one.subject: one for one in examine(healthy(rights=Fetched(mine))) if one.level is not Level.OK}
     assert found["cancel"].level is Level.PROBLEM
     assert found["cancel"].says == (
         "a run cannot be stopped: in the namespace research you may not patch workloads of kueue.x-k8s.io."
@@ -628,13 +634,15 @@ def test_a_member_who_may_not_cancel() -> None:
 
 
 def test_rights_to_what_the_cluster_does_not_have_are_not_missed() -> None:
-    mine = Rights(
-        frozenset(right for right in permissions.every() if right.group != "jobset.x-k8s.io"), {}, queues=False
+    mine = Permissions(
+        frozenset(right for right in permissions.every_permission() if right.group != "jobset.x-k8s.io"),
+        {},
+        queues=False,
     )
-    served = {**healthy().served, "jobset.x-k8s.io": Look[Any]({})}
+    served = {**healthy().served, "jobset.x-k8s.io": Fetched[Any]({})}
     assert [
         one.subject
-        for one in permissions.examine(healthy(served=served, rights=Look(mine)))
+        for one in permissions.examine(healthy(served=served, rights=Fetched(mine)))
         if one.level is not Level.OK
     ] == []
 
@@ -645,7 +653,7 @@ class HalfTold:
 
     namespace = "research"
 
-    def __init__(self, allowed: set[Right]) -> None:
+    def __init__(self, allowed: set[Permission]) -> None:
         self.allowed = allowed
 
     def request(self, *_: Any, **__: Any) -> Any:
@@ -654,20 +662,20 @@ class HalfTold:
 
     def can(self, verb: str, resource: str, group: str, namespace: str | None, *, subresource: str) -> bool:
         assert namespace == ("" if resource == "clusterqueues" else None)
-        return Right(verb, f"{resource}/{subresource}" if subresource else resource, group) in self.allowed
+        return Permission(verb, f"{resource}/{subresource}" if subresource else resource, group) in self.allowed
 
 
 def test_rights_that_are_no_rules_are_asked_for_one_by_one() -> None:
-    allowed = {Right("create", "rayjobs", "ray.io"), Right("get", "pods/log", "")}
+    allowed = {Permission("create", "rayjobs", "ray.io"), Permission("get", "pods/log", "")}
     cluster: Any = HalfTold(allowed)
-    assert permissions.read(cluster) == Rights(frozenset(allowed), {}, queues=False)
+    assert permissions.read(cluster) == Permissions(frozenset(allowed), {}, queues=False)
 
 
 def test_ray_clusters_by_name() -> None:
-    proxy = Right("get", "services/proxy", "")
+    proxy = Permission("get", "services/proxy", "")
     names = ("ours-head-svc:8265", "http:ours-head-svc:8265", "b-head-svc:8265", "http:b-head-svc:8265")
-    mine = Rights(frozenset(set(permissions.every()) - {proxy}), {proxy: names}, queues=False)
-    said = {one.subject: one.says for one in permissions.examine(healthy(rights=Look(mine)))}
+    mine = Permissions(frozenset(set(permissions.every_permission()) - {proxy}), {proxy: names}, queues=False)
+    said = {one.subject: one.says for one in permissions.examine(healthy(rights=Fetched(mine)))}
     assert said["dashboard"] == "you may reach b-head-svc and ours-head-svc."
 
 

@@ -12,7 +12,7 @@ import pytest
 from launcher import api
 from launcher.__main__ import run
 from launcher.diagnose.doctor import Finding, Level, machine
-from launcher.k8s.target import Place
+from launcher.k8s.target import Target
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def by_subject(place: Place) -> dict[str, Finding]:
-    return {one.subject: one for one in api.doctor(place)}
+def by_subject(target: Target) -> dict[str, Finding]:
+    return {one.subject: one for one in api.doctor(target)}
 
 
 def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,14 +39,14 @@ def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.Capt
 
 def test_a_kubeconfig_that_is_not_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
-    found = by_subject(Place())["kubeconfig"]
+    found = by_subject(Target())["kubeconfig"]
     assert found.says == "KUBECONFIG names /nowhere/config, which is not there, so runs can be on this machine only."
 
 
 def test_nothing_to_train_with_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     # The light install: this environment has the extra `train`.
     monkeypatch.setattr(machine, "_TRAINING", ("ray", "not_installed_here"))
-    found = by_subject(Place())
+    found = by_subject(Target())
     assert found["training here"].level is Level.PROBLEM
     assert found["training here"].says == "not possible: not_installed_here is not installed."
 
@@ -64,7 +64,7 @@ def test_a_kubeconfig_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     broken = tmp_path / "kubeconfig"
     broken.write_text("a: [")
     monkeypatch.setenv("KUBECONFIG", str(broken))
-    found = by_subject(Place())
+    found = by_subject(Target())
     assert found["kubeconfig"].level is Level.PROBLEM
     assert str(broken) in found["kubeconfig"].says
 

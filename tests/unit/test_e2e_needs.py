@@ -55,7 +55,7 @@ EVERYTHING = Needs(
 )
 
 
-def said(facts: Facts, what: Needs = EVERYTHING) -> str:
+def message_of(facts: Facts, what: Needs = EVERYTHING) -> str:
     lacks = lacking(what, facts)
     return sentence(lacks) if lacks else ""
 
@@ -82,7 +82,7 @@ def test_a_cluster_that_has_all_lacks_nothing() -> None:
     ],
 )
 def test_what_is_lacking_is_named(change: dict[str, Any], words: str) -> None:
-    assert words in said(replace(GOOD, **change))
+    assert words in message_of(replace(GOOD, **change))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_is_lacking_is_named(change: dict[str, Any], words: str) -> None:
     ],
 )
 def test_controllers_by_version(controller: Controller, words: str) -> None:
-    found = said(replace(GOOD, controllers={**GOOD.controllers, "kueue": controller}))
+    found = message_of(replace(GOOD, controllers={**GOOD.controllers, "kueue": controller}))
     assert words in found
     assert bool(found) == bool(words)
 
@@ -106,11 +106,11 @@ def test_small_pods_go_to_real_nodes_or_to_simulated_ones() -> None:
     small = Needs(pods=True)
     assert lacking(small, replace(GOOD, nodes=0)) == []
     assert lacking(small, replace(GOOD, simulated="no KWOK")) == []
-    assert "or simulated ones (no KWOK); it has none" in said(replace(GOOD, nodes=0, simulated="no KWOK"), small)
+    assert "or simulated ones (no KWOK); it has none" in message_of(replace(GOOD, nodes=0, simulated="no KWOK"), small)
     # The right to make nodes is asked for only where nodes are made.
     no_nodes = replace(GOOD, refused=frozenset({"make nodes"}))
     assert lacking(small, replace(no_nodes, simulated="no KWOK")) == []
-    assert "make nodes" in said(no_nodes, small)
+    assert "make nodes" in message_of(no_nodes, small)
 
 
 def test_who_can_mend_it() -> None:

@@ -8,7 +8,7 @@ from launcher.backends.base import RunStatus, State
 from launcher.backends.local.backend import LocalBackend
 from launcher.diagnose.explain import explain_run
 from launcher.diagnose.explain.finding import Explanation
-from launcher.diagnose.explain.formatting import amount, clause, listed, one_line, ordinal
+from launcher.diagnose.explain.formatting import amount, clause, join_words, one_line, ordinal
 from launcher.k8s.kueue.workloads import Amounts
 
 
@@ -48,10 +48,10 @@ def test_amounts(amounts: Amounts, text: str) -> None:
 
 
 def test_words() -> None:
-    assert listed([]) == ""
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b"], "or") == "a or b"
-    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+    assert join_words([]) == ""
+    assert join_words(["a"]) == "a"
+    assert join_words(["a", "b"], "or") == "a or b"
+    assert join_words(list("abcdef")) == "a, b, c, d and 2 more"
     assert [ordinal(place) for place in (1, 2, 3, 11, 22)] == ["next", "2nd", "3rd", "11th", "22nd"]
     assert clause("The job has failed.") == "the job has failed."
     assert clause("MaxText says no.") == "MaxText says no."

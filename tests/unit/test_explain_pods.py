@@ -31,7 +31,7 @@ def pods(cluster: Recorded) -> list[Object]:
     return [obj for obj in cluster.objects if obj["kind"] == "Pod"]
 
 
-def said(cluster: Recorded, name: str = RUN, kind: str = "JobSet", *, later: float = 0) -> Explanation:
+def explained(cluster: Recorded, name: str = RUN, kind: str = "JobSet", *, later: float = 0) -> Explanation:
     return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
 
 
@@ -113,7 +113,7 @@ BACK_OFF = f'Back-off pulling image "{IMAGE}"'
     ],
 )
 def test_an_image_that_cannot_be_pulled(reason: str, message: str, why: str, suggestion: str) -> None:
-    told = said(placed(admitted(), {"reason": reason, "message": message}))
+    told = explained(placed(admitted(), {"reason": reason, "message": message}))
     assert told.headline == f"no-nodes cannot start: the image {IMAGE} cannot be pulled, {why}."
     assert suggestion in told.suggestions[0]
     assert told.evidence[1].says == "4 of 4 pods wait for it."
@@ -123,7 +123,7 @@ def test_an_image_whose_back_off_does_not_say_why() -> None:
     """Older kubelets say only that they wait; the event of the pull has the cause."""
     cluster = placed(admitted(), {"reason": "ImagePullBackOff", "message": BACK_OFF})
     cluster.add(event(cluster, pods(cluster)[0], "Failed", f'Failed to pull image "{IMAGE}": 401 Unauthorized'))
-    assert "as the registry refuses" in said(cluster).headline
+    assert "as the registry refuses" in explained(cluster).headline
 
 
 def test_an_image_with_a_wrong_secret() -> None:
@@ -132,7 +132,7 @@ def test_an_image_with_a_wrong_secret() -> None:
         pod["spec"]["imagePullSecrets"] = [{"name": "registry"}]
     missing = "Unable to retrieve some image pull secrets (registry); attempting to pull the image may not succeed."
     cluster.add(event(cluster, pods(cluster)[0], "FailedToRetrieveImagePullSecret", missing))
-    told = said(cluster)
+    told = explained(cluster)
     assert "as the registry refuses its secrets (registry)" in told.headline
     assert "(missing: registry)" in told.suggestions[0]
 
@@ -150,7 +150,7 @@ def test_an_image_with_a_wrong_secret() -> None:
 )
 def test_settings_that_are_not_there(message: str, what: str) -> None:
     """k8s pkg/kubelet/kuberuntime: CreateContainerConfigError."""
-    told = said(placed(admitted(), {"reason": "CreateContainerConfigError", "message": message}))
+    told = explained(placed(admitted(), {"reason": "CreateContainerConfigError", "message": message}))
     assert told.headline == f"no-nodes cannot start: the container trainer cannot be made, {what}."
 
 
@@ -178,7 +178,7 @@ def test_a_node_pool_that_grows() -> None:
             ago=30,
         ),
     )
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "no-nodes waits for machines: 30 s ago the cluster began to add nodes for it (node pool group "
         "gke-c-v5e-4x4-grp from 0 to 4)."
@@ -214,7 +214,7 @@ def test_a_node_pool_that_grows() -> None:
 def test_a_node_pool_that_does_not_grow(reason: str, message: str, why: str) -> None:
     cluster = admitted()
     cluster.add(event(cluster, pods(cluster)[0], reason, message, warning=False))
-    assert said(cluster).headline == f"no-nodes has its quota but no machines, and the cluster adds none: {why}."
+    assert explained(cluster).headline == f"no-nodes has its quota but no machines, and the cluster adds none: {why}."
 
 
 def test_a_taint_that_is_not_tolerated() -> None:
@@ -223,7 +223,7 @@ def test_a_taint_that_is_not_tolerated() -> None:
         admitted(), "0/12 nodes are available: 4 node(s) had untolerated taint(s), 8 node(s) didn't match"
     )
     slices(cluster, [recorded.TPU_TAINT, {"key": "team", "value": "search", "effect": "NoSchedule"}])
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "no-nodes has its quota but no place: its pods do not tolerate the taint team=search:NoSchedule, which 4 of "
         "the 4 nodes have that it could run on."
@@ -235,7 +235,7 @@ def test_nodes_that_are_not_ready() -> None:
     cluster = slices(
         unschedulable(admitted(), NO_MATCH), [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     )
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "no-nodes has its quota but no place: the nodes that it could run on are not fit for use, 4 of 4 are tainted "
         "node.kubernetes.io/not-ready:NoSchedule."
     )
@@ -246,7 +246,7 @@ def test_nodes_that_are_in_use() -> None:
         "0/12 nodes are available: 4 Insufficient google.com/tpu, 8 node(s) didn't match Pod's node affinity/selector."
     )
     cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT])
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "no-nodes has its quota but no place: none of the 4 nodes that it could run on has enough chips left."
     )
 
@@ -256,7 +256,7 @@ def test_nodes_that_are_too_small() -> None:
         "0/12 nodes are available: 4 Insufficient google.com/tpu, 8 node(s) didn't match Pod's node affinity/selector."
     )
     cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT], chips="1")
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "no-nodes has its quota but no place: a pod asks for 4 chips, and the largest of the 4 nodes has 1 chip."
     )
 
@@ -264,7 +264,7 @@ def test_nodes_that_are_too_small() -> None:
 def test_another_reason_of_the_scheduler() -> None:
     message = "0/12 nodes are available: 4 node(s) didn't satisfy existing pods anti-affinity rules. preemption: none."
     cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT])
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "no-nodes has its quota but no place: the scheduler finds no node for its pods (0/12 nodes are available: 4 "
         "node(s) didn't satisfy existing pods anti-affinity rules)."
     )
@@ -273,7 +273,7 @@ def test_another_reason_of_the_scheduler() -> None:
 def test_nodes_that_may_not_be_seen() -> None:
     cluster = admitted()
     cluster.hidden = {("nodes", "")}
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline.startswith(
         "no-nodes has its quota but no place: the scheduler finds no node for its pods (0/8"
     )
@@ -304,7 +304,7 @@ def test_a_claim_without_a_volume() -> None:
     cluster = with_claim(unschedulable(admitted(), message)).add(claim("Pending"))
     held = cluster.find("PersistentVolumeClaim", "checkpoints")
     cluster.add(event(cluster, held, "ProvisioningFailed", 'storageclass.storage.k8s.io "filestore" not found'))
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "no-nodes cannot start: its storage, the PersistentVolumeClaim checkpoints, has no volume."
     )
@@ -315,7 +315,7 @@ def test_a_claim_without_a_volume() -> None:
 
 def test_a_claim_that_is_not_there() -> None:
     message = '0/8 nodes are available: persistentvolumeclaim "checkpoints" not found. preemption: none'
-    told = said(with_claim(unschedulable(admitted(), message)).add(claim("Bound", "data")))
+    told = explained(with_claim(unschedulable(admitted(), message)).add(claim("Bound", "data")))
     assert told.headline == ("no-nodes cannot start: its storage, the PersistentVolumeClaim checkpoints, is not there.")
     assert told.suggestions == ("Mend storage.claim (research has data), or have the claim made.",)
 
@@ -327,7 +327,7 @@ def test_a_bucket_that_cannot_be_mounted() -> None:
         'MountVolume.SetUp failed for volume "data" : rpc error: code = PermissionDenied desc = failed to get GCS '
         'bucket "b": googleapi: Error 403: does not have storage.objects.list access'
     )
-    told = said(cluster.add(event(cluster, pods(cluster)[0], "FailedMount", message)))
+    told = explained(cluster.add(event(cluster, pods(cluster)[0], "FailedMount", message)))
     assert told.headline == "no-nodes cannot start: its pods cannot mount the volume data."
     assert "roles/storage.objectUser" in told.suggestions[0]
 
@@ -343,7 +343,7 @@ def test_out_of_memory() -> None:
         lastState={"terminated": ended},
         restartCount=4,
     )
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "no-nodes does not come up: its container trainer needs more memory than its limit, and is killed, 4 times so "
         "far."
@@ -354,7 +354,7 @@ def test_out_of_memory() -> None:
 def test_a_crash_loop() -> None:
     ended = {"exitCode": 1, "reason": "Error", "message": "Error: no space left on /data\n"}
     cluster = placed(admitted(), {"reason": "CrashLoopBackOff"}, lastState={"terminated": ended}, restartCount=2)
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "no-nodes does not come up: trainer ended with exit code 1: no space left on /data, 2 times so far, and is "
         "started again."
     )
@@ -366,7 +366,7 @@ def test_a_config_that_the_trainer_refuses() -> None:
     for pod in pods(cluster):
         ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         ended.update(exitCode=2, message="Error: train.steps has to be more than 0.")
-    told = said(cluster, "fails")
+    told = explained(cluster, "fails")
     assert told.headline == "fails failed after 1 restart: train.steps has to be more than 0."
     assert told.suggestions[0].startswith("The trainer refuses its values")
 
@@ -390,7 +390,7 @@ def test_the_quota_of_the_namespace() -> None:
     )
     quota = {"kind": "ResourceQuota", "metadata": {"name": "team", "namespace": "research", "uid": "q"}, "spec": {}}
     cluster.add({**quota, "status": {"hard": {"pods": "2"}, "used": {"pods": "2"}}})
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "no-nodes has its quota in the queue, but the namespace research has a limit of its own (ResourceQuota team) "
         "that its pods would exceed: its pods ask for pods=1 more, pods=2 is in use, and the limit is pods=2."
@@ -400,7 +400,7 @@ def test_the_quota_of_the_namespace() -> None:
 
 def test_pod_security() -> None:
     """k8s staging/src/k8s.io/pod-security-admission/admission."""
-    told = said(
+    told = explained(
         refused(
             'pods "no-nodes-slice-0-0-abcde" is forbidden: violates PodSecurity "baseline:latest": privileged '
             '(container "trainer" must not set securityContext.privileged=true), host namespaces (hostNetwork=true)'
@@ -415,7 +415,7 @@ def test_pod_security() -> None:
 
 def test_a_webhook_that_does_not_answer() -> None:
     """k8s staging/src/k8s.io/apiserver/pkg/util/webhook/error.go."""
-    told = said(
+    told = explained(
         refused(
             'Internal error occurred: failed calling webhook "vtpu.kb.io": failed to call webhook: Post '
             '"https://tpu-webhook.kube-system.svc:443/mutate?timeout=10s": no endpoints available for service '
@@ -436,7 +436,7 @@ NO_ACCOUNT = (
 
 def test_a_service_account_that_is_missing() -> None:
     """k8s plugin/pkg/admission/serviceaccount."""
-    told = said(refused(NO_ACCOUNT))
+    told = explained(refused(NO_ACCOUNT))
     assert told.headline.startswith(
         'no-nodes cannot start: its pods are refused: pods "x" is forbidden: error looking up'
     )
@@ -447,7 +447,7 @@ def test_a_refusal_of_long_ago_is_no_reason_once_the_pods_are_there() -> None:
     cluster = admitted()
     job = cluster.find("Job", "no-nodes-slice-0")
     cluster.add(event(cluster, job, "FailedCreate", "Error creating: exceeded quota: team, requested: pods=1"))
-    assert "no node of the cluster has" in said(cluster).headline
+    assert "no node of the cluster has" in explained(cluster).headline
 
 
 # --- controllers that are silent ----------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def test_a_refusal_of_long_ago_is_no_reason_once_the_pods_are_there() -> None:
 def test_no_job_set_controller() -> None:
     cluster = admitted().drop("Pod").drop("Job").drop("Event")
     cluster.find("JobSet", RUN)["status"] = {}
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "no-nodes has been free to start for 39 s, but JobSet's controller has not touched it: it does not seem to run."
     )
@@ -466,7 +466,7 @@ def test_no_job_set_controller() -> None:
 def test_no_kuberay() -> None:
     cluster = recorded.at("rayjob-admitted", 2).drop("Pod").drop("RayCluster").drop("Event")
     cluster.find("RayJob", "rayjob")["status"] = {}
-    told = said(cluster, "rayjob", "RayJob", later=120)
+    told = explained(cluster, "rayjob", "RayJob", later=120)
     assert told.headline == (
         "rayjob has been free to start for 2 min 1 s, but KubeRay's operator has not touched it: it does not seem to "
         "run."
@@ -476,7 +476,7 @@ def test_no_kuberay() -> None:
 def test_a_cluster_without_nodes() -> None:
     """k8s pkg/scheduler/framework/types.go: NoNodeAvailableMsg of an empty cluster."""
     cluster = unschedulable(admitted().drop("Node"), "no nodes available to schedule pods")
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "no-nodes has its quota but no machines: no node of the cluster has "
         "cloud.google.com/gke-tpu-accelerator=tpu-v5-lite-podslice and cloud.google.com/gke-tpu-topology=4x4."

@@ -27,7 +27,7 @@ def waiting() -> Recorded:
     return recorded.at("quota-in-use-by-others", 8)
 
 
-def said(cluster: Recorded, name: str = "waiting-2", kind: str = "JobSet", *, later: float = 0) -> Explanation:
+def explained(cluster: Recorded, name: str = "waiting-2", kind: str = "JobSet", *, later: float = 0) -> Explanation:
     return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
 
 
@@ -66,7 +66,7 @@ def in_cohort(cluster: Recorded, **limits: str) -> Recorded:
 
 
 def test_borrowing_limit() -> None:
-    told = said(in_cohort(waiting(), borrowingLimit="0"))
+    told = explained(in_cohort(waiting(), borrowingLimit="0"))
     assert told.headline == (
         "waiting-2 waits for 16 chips of v5e-2x4: its queue tpu has reached its borrowing limit (0), though the cohort "
         "org has enough free."
@@ -92,7 +92,7 @@ def held_by_search(cluster: Recorded) -> Recorded:
 
 def test_cohort_full() -> None:
     """Who holds it, since when."""
-    told = said(held_by_search(in_cohort(waiting())))
+    told = explained(held_by_search(in_cohort(waiting())))
     assert told.headline == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu and its cohort org have 8 of 48 free, and 2 runs hold "
         "40, big-3 of search the longest, for 2 h."
@@ -106,7 +106,7 @@ def test_cohort_full() -> None:
 def test_cohort_full_of_runs_that_cannot_be_seen() -> None:
     cluster = held_by_search(in_cohort(waiting()))
     cluster.hidden = {("workloads", ""), ("localqueues", "")}
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu and its cohort org have 8 of 48 free, and runs of "
         "other teams hold 24 in the queue search and your team's 16."
     )
@@ -115,7 +115,7 @@ def test_cohort_full_of_runs_that_cannot_be_seen() -> None:
 def test_priority_too_low_to_preempt() -> None:
     cluster = waiting()
     cluster.find("ClusterQueue", "tpu")["spec"]["preemption"]["withinClusterQueue"] = "LowerPriority"
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu has 8 of 24 free, and first-2 has held 16 for 7 s; it "
         "cannot preempt that run, as its priority (0) is not higher than that one's (0)."
@@ -127,7 +127,7 @@ def test_a_priority_that_no_class_is_above() -> None:
     cluster = waiting()
     cluster.find("ClusterQueue", "tpu")["spec"]["preemption"]["withinClusterQueue"] = "LowerPriority"
     cluster.find("Workload", "jobset-first-2-30688")["spec"]["priority"] = 20000
-    told = said(cluster)
+    told = explained(cluster)
     assert "as its priority (0) is not higher than that one's (20000)" in told.headline
     assert not any("queue.priority" in text for text in told.suggestions)
 
@@ -139,7 +139,7 @@ def test_a_strict_queue() -> None:
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
     workload = cluster.find("Workload", "jobset-slices-2-0b4d0")
     workload["status"]["conditions"] = []
-    told = said(cluster, "slices-2")
+    told = explained(cluster, "slices-2")
     assert told.headline == (
         "slices-2 is number 2 in the queue tpu, which goes strictly in order, and slices-1 is at its head and has not "
         "started yet."
@@ -152,7 +152,7 @@ def test_a_workload_larger_than_one_queue_that_fits_another() -> None:
     big["metadata"]["name"] = big["spec"]["cohort"] = "big"
     big["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "64"
     local["metadata"]["name"], local["spec"]["clusterQueue"] = "large", "big"
-    told = said(cluster.add(big, local), "slices-4")
+    told = explained(cluster.add(big, local), "slices-4")
     assert "can never start in the queue tpu" in told.headline
     assert (
         "The queue large can have as much: launcher cancel slices-4 -n research, then submit it again with --set "
@@ -171,7 +171,7 @@ def test_a_slice_larger_than_any_quota_of_its_shape() -> None:
     flavor["spec"]["nodeLabels"]["cloud.google.com/gke-tpu-topology"] = "4x8"
     group = cluster.find("ClusterQueue", "tpu")["spec"]["resourceGroups"][0]
     group["flavors"].append({"name": "v5e-4x8", "resources": [{"name": "google.com/tpu", "nominalQuota": "0"}]})
-    told = said(cluster.add(flavor), "slices-4")
+    told = explained(cluster.add(flavor), "slices-4")
     assert told.headline == (
         "slices-4 can never start in the queue tpu: it asks for 32 chips of v5e-4x8, and the most that the queue can "
         "ever have is 0 chips."
@@ -187,7 +187,7 @@ def test_a_taint_of_the_flavor() -> None:
     )
     taint = {"key": "team", "value": "search", "effect": "NoSchedule"}
     cluster.find("ResourceFlavor", "v5e-2x4")["spec"]["nodeTaints"] = [taint]
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "waiting-2 can never start in the queue tpu: its pods do not tolerate the taint team=search:NoSchedule of the "
         "flavor v5e-2x4."
@@ -206,7 +206,7 @@ def test_no_place_in_the_topology() -> None:
         'nodes: 6; excluded: resource "google.com/tpu": 4',
     )
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline.startswith(
         "waiting-2 has quota but no place: Kueue finds no free machines that lie together as its slices need it "
         '(topology "slices" allows to fit only 1 out of 2 slice(s).'
@@ -216,7 +216,7 @@ def test_no_place_in_the_topology() -> None:
 def test_quota_that_has_just_become_free() -> None:
     cluster = waiting()
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 fits its queue multislice now, and Kueue is about to look at it again."
     )
 
@@ -224,7 +224,7 @@ def test_quota_that_has_just_become_free() -> None:
 def test_what_no_rule_knows_is_quoted() -> None:
     cluster = says(waiting(), "Workload is blocked by something new", reason="SomethingNew")
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 waits in the queue multislice, and Kueue says why: Workload is blocked by something new."
     )
 
@@ -236,14 +236,14 @@ def test_a_local_queue_that_is_stopped() -> None:
     """pkg/controller/core/workload_controller.go: "LocalQueue %s is inactive"."""
     cluster = says(waiting(), "LocalQueue multislice is inactive", "Inadmissible")
     cluster.find("LocalQueue", "multislice")["spec"]["stopPolicy"] = "HoldAndDrain"
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 waits because the queue multislice is closed: it takes in no runs, and stops all."
     )
 
 
 def test_a_cluster_queue_that_is_not_there() -> None:
     cluster = says(waiting(), "ClusterQueue tpu doesn't exist", "Inadmissible").drop("ClusterQueue")
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         'waiting-2 waits because its queue multislice leads to the ClusterQueue "tpu", which is not there.'
     )
 
@@ -278,19 +278,21 @@ def test_an_inactive_cluster_queue(reason: str, message: str, headline: str) -> 
     """pkg/cache/scheduler/clusterqueue.go."""
     cluster = says(waiting(), "ClusterQueue tpu is inactive", "Inadmissible")
     set_condition(cluster.find("ClusterQueue", "tpu"), "Active", "False", reason, message, stamp(cluster.now))
-    assert said(cluster).headline == headline
+    assert explained(cluster).headline == headline
 
 
 def test_a_namespace_that_the_queue_is_not_for() -> None:
     """pkg/workload/resources.go."""
     cluster = says(waiting(), "workload namespace doesn't match ClusterQueue selector", "Inadmissible")
-    assert said(cluster).headline == "waiting-2 waits because the queue tpu is not for the namespace research."
+    assert explained(cluster).headline == "waiting-2 waits because the queue tpu is not for the namespace research."
 
 
 def test_requests_that_a_limit_range_forbids() -> None:
     """pkg/workload/resources.go."""
     cluster = says(waiting(), "resources didn't satisfy LimitRange constraints: cpu", "Inadmissible")
-    assert said(cluster).headline.startswith("waiting-2 can never start as it is: resources didn't satisfy LimitRange")
+    assert explained(cluster).headline.startswith(
+        "waiting-2 can never start as it is: resources didn't satisfy LimitRange"
+    )
 
 
 def test_another_queue_that_is_open() -> None:
@@ -301,7 +303,7 @@ def test_another_queue_that_is_open() -> None:
     spare["metadata"]["name"] = "spare"
     set_condition(spare, "Active", "True", "Ready", "Can admit new workloads", stamp(cluster.now))
     local["metadata"]["name"], local["spec"]["clusterQueue"] = "spare", "spare"
-    told = said(cluster.add(spare, local), "held")
+    told = explained(cluster.add(spare, local), "held")
     assert told.suggestions[1].startswith("The queue spare is open and has quota for it: launcher cancel held")
 
 
@@ -311,18 +313,18 @@ def test_another_queue_that_is_open() -> None:
 def test_no_kueue() -> None:
     cluster = waiting().drop("Workload")
     cluster.missing = {"Workload", "LocalQueue", "ClusterQueue"}
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 waits for the queue multislice, but Kueue is not installed in this cluster."
     )
 
 
 def test_no_workload_yet() -> None:
-    told = said(waiting().drop("Workload"))
+    told = explained(waiting().drop("Workload"))
     assert told.headline == "waiting-2 was made just now; Kueue is about to put it into the queue multislice."
 
 
 def test_no_workload_for_long() -> None:
-    told = said(waiting().drop("Workload"), later=300)
+    told = explained(waiting().drop("Workload"), later=300)
     assert told.headline == "waiting-2 is in no queue yet: Kueue has made no Workload for it in 5 min 3 s."
     assert any("integrations.frameworks" in text for text in told.suggestions)
 
@@ -330,7 +332,7 @@ def test_no_workload_for_long() -> None:
 def test_no_queue() -> None:
     cluster = waiting().drop("Workload")
     cluster.find("JobSet", "waiting-2")["metadata"]["labels"] = {}
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == "waiting-2 is suspended and names no queue, so nothing will ever start it."
     assert "--set queue.name=multislice" in told.suggestions[0]
 
@@ -339,8 +341,8 @@ def test_kueue_does_not_look() -> None:
     cluster = waiting()
     cluster.find("Workload", WAITING)["status"] = {}
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
-    assert said(cluster).headline == "waiting-2 is in the queue multislice; Kueue is about to look at it."
-    told = said(cluster, later=300)
+    assert explained(cluster).headline == "waiting-2 is in the queue multislice; Kueue is about to look at it."
+    told = explained(cluster, later=300)
     assert told.headline == ("waiting-2 is in the queue multislice, but Kueue has not looked at it in 5 min 3 s.")
     assert "kubectl -n kueue-system get pods" in told.suggestions[0]
 
@@ -349,13 +351,13 @@ def test_a_misspelt_queue_of_several() -> None:
     cluster = recorded.at("no-such-queue", 40)
     other = copy.deepcopy(cluster.find("LocalQueue", "multislice"))
     other["metadata"]["name"] = "nosuch2"
-    told = said(cluster.add(other), "lost")
+    told = explained(cluster.add(other), "lost")
     assert "--set queue.name=nosuch2" in told.suggestions[0]
     assert "(the queues of research are: multislice and nosuch2)" in told.suggestions[0]
 
 
 def test_a_namespace_without_queues() -> None:
-    told = said(recorded.at("no-such-queue", 40).drop("LocalQueue"), "lost")
+    told = explained(recorded.at("no-such-queue", 40).drop("LocalQueue"), "lost")
     assert told.suggestions[0].startswith("Ask the platform team for a LocalQueue in research: teams.NAME.clusterQueue")
 
 
@@ -369,7 +371,7 @@ def test_pods_that_were_not_ready_in_time() -> None:
     workload = evict(cluster, "PodsReadyTimeout", message)
     set_condition(workload, "Requeued", "False", "PodsReadyTimeout", message, stamp(cluster.now))
     workload["status"]["requeueState"] = {"count": 2, "requeueAt": stamp(cluster.now + timedelta(seconds=120))}
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline == (
         "waiting-2 was stopped for the second time 1 min ago, as not all its pods were ready within Kueue's time limit "
         "(30 min, if the platform team has not set another), and goes back into the queue in 2 min."
@@ -383,7 +385,7 @@ def test_pods_that_were_not_ready_in_time_and_back_in_the_queue() -> None:
     evict(cluster, "PodsReadyTimeout", f"Exceeded the PodsReady timeout research/{WAITING}")["status"][
         "requeueState"
     ] = {"count": 1}
-    told = said(cluster)
+    told = explained(cluster)
     assert told.headline.endswith("and waits in its queue again.")
     assert told.position == 1
     assert "8 more needed" in told.evidence[1].says
@@ -398,7 +400,7 @@ def test_given_up_after_too_many_tries() -> None:
         "The workload is deactivated due to exceeding the maximum number of re-queuing retries",
     )
     workload["spec"]["active"] = False
-    told = said(cluster)
+    told = explained(cluster)
     assert (told.state, told.headline) == (
         "failed",
         "Kueue has given waiting-2 up: its pods were not all ready in time, as often as Kueue tries.",
@@ -408,7 +410,7 @@ def test_given_up_after_too_many_tries() -> None:
 def test_made_inactive_by_somebody() -> None:
     cluster = waiting()
     evict(cluster, "Deactivated", "The workload is deactivated")["spec"]["active"] = False
-    told = said(cluster)
+    told = explained(cluster)
     assert (told.state, told.headline) == (
         "cancelled",
         "waiting-2 was stopped by somebody who set its Workload inactive, and stays so.",
@@ -420,7 +422,7 @@ def test_cancelled() -> None:
     evict(cluster, "Deactivated", "The workload is deactivated")["spec"]["active"] = False
     at = stamp(cluster.now - timedelta(minutes=3))
     cluster.find("JobSet", "waiting-2")["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = at
-    told = said(cluster)
+    told = explained(cluster)
     assert (told.state, told.headline) == ("cancelled", "waiting-2 was cancelled 3 min ago.")
 
 
@@ -429,7 +431,7 @@ def test_being_deleted() -> None:
     cluster.find("JobSet", "waiting-2")["metadata"].update(
         deletionTimestamp=stamp(cluster.now - timedelta(seconds=90)), finalizers=["foregroundDeletion"]
     )
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 is being deleted, for 1 min 30 s now, and is not gone before foregroundDeletion (Kubernetes, once "
         "the pods are gone) has let it go."
     )
@@ -439,7 +441,7 @@ def test_stopped_by_kueue_for_another_reason() -> None:
     """A node that failed: apis/kueue/v1beta2, NodeFailures."""
     cluster = waiting()
     evict(cluster, "NodeFailures", "Workload was evicted as there was no replacement for a failed node: nodepool1-0")
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 was stopped by Kueue 1 min ago: Workload was evicted as there was no replacement for a failed node: "
         "nodepool1-0."
     )
@@ -459,7 +461,7 @@ def checked(state: str, message: str, controller: str) -> Recorded:
 
 def test_flex_start_waits_for_machines() -> None:
     """pkg/controller/admissionchecks/provisioning: the ProvisioningRequest's own message is passed on."""
-    told = said(
+    told = explained(
         checked("Pending", "Waiting for resources. Currently there are not enough resources available", PROVISIONING),
         "checked",
     )
@@ -470,7 +472,7 @@ def test_flex_start_waits_for_machines() -> None:
 
 
 def test_a_check_of_another_controller() -> None:
-    told = said(checked("Pending", "", "example.com/budget"), "checked")
+    told = explained(checked("Pending", "", "example.com/budget"), "checked")
     assert told.headline == (
         "checked has its quota and has waited 3 s for the admission check budget (example.com/budget)."
     )
@@ -485,7 +487,7 @@ def test_a_check_that_said_no() -> None:
     message = "The workload is deactivated due to Admission check(s): budget, were rejected"
     set_condition(workload, "Evicted", "True", "DeactivatedDueToAdmissionCheck", message, now)
     set_condition(workload, "QuotaReserved", "False", "Pending", message, now)
-    told = said(cluster, "checked")
+    told = explained(cluster, "checked")
     assert (told.state, told.headline) == ("failed", "Kueue has given checked up: budget: no budget left.")
 
 
@@ -497,7 +499,7 @@ def test_admitted_and_not_let_go() -> None:
     workload = cluster.find("Workload", "jobset-checked-580d2")
     workload["status"]["admissionChecks"][0]["state"] = "Ready"
     set_condition(workload, "Admitted", "True", "Admitted", "The workload is admitted", stamp(cluster.now))
-    told = said(cluster, "checked", later=120)
+    told = explained(cluster, "checked", later=120)
     assert told.headline == ("checked is admitted, but Kueue has not let it go: it is still suspended after 2 min.")
 
 
@@ -514,14 +516,14 @@ def unseen_by_kueue(**spec: Any) -> Recorded:
 def test_a_run_that_kueue_does_not_manage() -> None:
     cluster = unseen_by_kueue(suspend=False)
     cluster.find("JobSet", "waiting-2").pop("status", None)
-    told = said(cluster)
+    told = explained(cluster)
     assert told.state == "queued"
     assert told.headline == (
         "waiting-2 wants the queue multislice, but Kueue has neither suspended it nor made a Workload for it: Kueue "
         "does not manage JobSets here, or its webhook did not see this one."
     )
     cluster.missing.add("Workload")
-    assert said(cluster).headline == (
+    assert explained(cluster).headline == (
         "waiting-2 waits for the queue multislice, but Kueue is not installed in this cluster."
     )
 
@@ -530,7 +532,7 @@ def test_a_cancelled_run_that_kueue_has_not_seen() -> None:
     cluster = unseen_by_kueue(suspend=True)
     run = cluster.find("JobSet", "waiting-2")
     run["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = stamp(cluster.now - timedelta(seconds=60))
-    told = said(cluster)
+    told = explained(cluster)
     assert told.state == "queued"
     assert told.headline == (
         "waiting-2 was cancelled 1 min ago and holds nothing, but not for good: Kueue has made no Workload of it, by "
@@ -538,14 +540,14 @@ def test_a_cancelled_run_that_kueue_has_not_seen() -> None:
     )
     assert told.suggestions[0] == "To be rid of the run: launcher delete waiting-2 -n research."
     cluster.missing.add("Workload")  # then nobody will start it
-    assert said(cluster).state == "cancelled"
+    assert explained(cluster).state == "cancelled"
 
 
 def test_a_cancelled_run_that_kueue_was_not_told_of() -> None:
     cluster = waiting()
     run = cluster.find("JobSet", "waiting-2")
     run["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = stamp(cluster.now - timedelta(seconds=60))
-    told = said(cluster)
+    told = explained(cluster)
     assert (told.state, told.suggestions) == ("queued", ("launcher cancel waiting-2 -n research tells Kueue.",))
 
 

@@ -18,7 +18,7 @@ from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
 
-def said(cluster: Recorded, kind: str, name: str, *, later: float = 0) -> Explanation:
+def explained(cluster: Recorded, kind: str, name: str, *, later: float = 0) -> Explanation:
     """What explain says of a run; `later` seconds after the moment that the cluster is at."""
     return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
 
@@ -142,7 +142,7 @@ MOMENTS = [
 def test_a_recorded_moment(
     recording: str, seconds: float, kind: str, name: str, state: str, position: int | None, headline: str
 ) -> None:
-    told = said(recorded.at(recording, seconds), kind, name)
+    told = explained(recorded.at(recording, seconds), kind, name)
     assert (told.state, told.position, told.headline) == (state, position, headline)
 
 
@@ -151,13 +151,13 @@ def test_every_recording_has_a_moment() -> None:
 
 
 def test_a_run_that_lost_its_head_tells_of_it_when_it_runs_again() -> None:
-    told = said(recorded.at("rayjob-head-killed", 60), "RayJob", "headless")
+    told = explained(recorded.at("rayjob-head-killed", 60), "RayJob", "headless")
     assert told.headline.startswith("headless is running, for ")
     assert told.evidence[-1].says == "was restarted after a failure."
 
 
 def test_the_whole_answer_of_a_run_that_waits() -> None:
-    told = said(recorded.at("quota-in-use-by-others", 8), "JobSet", "waiting-2")
+    told = explained(recorded.at("quota-in-use-by-others", 8), "JobSet", "waiting-2")
     assert told.as_text() == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu has 8 of 24 free, and first-2 has held 16 for 7 s.\n"
         "\n"
@@ -174,7 +174,7 @@ def test_the_whole_answer_of_a_run_that_waits() -> None:
 
 
 def test_what_scripts_read() -> None:
-    told = said(recorded.at("no-such-queue", 40), "JobSet", "lost").as_json()
+    told = explained(recorded.at("no-such-queue", 40), "JobSet", "lost").as_json()
     assert told == {
         "name": "lost",
         "state": "queued",
@@ -203,12 +203,12 @@ def test_what_scripts_read() -> None:
     ],
 )
 def test_what_would_help(recording: str, kind: str, name: str, suggestion: str) -> None:
-    told = said(recorded.at(recording, 40), kind, name)
+    told = explained(recorded.at(recording, 40), kind, name)
     assert any(suggestion in text for text in told.suggestions), told.suggestions
 
 
 def test_the_end_of_the_log_is_evidence_without_its_colours() -> None:
-    told = said(recorded.at("rayjob-fails", 60), "RayJob", "bad")
+    told = explained(recorded.at("rayjob-fails", 60), "RayJob", "bad")
     log = [item.says for item in told.evidence if item.kind == "log"]
     assert log[-1] == "about to fail"
     assert not any("\x1b" in line for line in log)
@@ -218,7 +218,7 @@ def test_a_member_without_the_workloads_of_other_teams() -> None:
     """As charts/queues' Role has it: Workloads and LocalQueues of the own namespace only."""
     cluster = recorded.at("borrowing-then-reclaimed", 15)
     cluster.hidden = {("workloads", ""), ("localqueues", "")}
-    told = said(cluster, "JobSet", "borrows-3")
+    told = explained(cluster, "JobSet", "borrows-3")
     assert told.headline == (
         "borrows-3 was preempted 5 s ago by the owner of quota that it had borrowed, and waits for 24 chips of "
         "v5e-2x4, of which 8 are free."
@@ -233,7 +233,7 @@ def test_a_member_who_is_not_alone_in_the_queue() -> None:
     cluster = recorded.at("three-then-one-and-two", 4.5)
     cluster.hidden = {("workloads", ""), ("localqueues", "")}
     cluster.find("ClusterQueue", "tpu")["status"]["pendingWorkloads"] = 9
-    told = said(cluster, "JobSet", "slices-2")
+    told = explained(cluster, "JobSet", "slices-2")
     assert told.position is None
     assert (
         "slices-2 waits with at least 1 ahead (slices-1); 9 wait in all (the runs of other teams cannot be seen)."
@@ -268,7 +268,7 @@ def test_the_visibility_api_is_believed() -> None:
     cluster.visible[f"{PENDING}/clusterqueues/tpu/pendingworkloads"] = pending(
         ("other-00000", "search", 0), ("slices-2-0b4d0", "research", 1), ("slices-1-af79e", "research", 2)
     )
-    told = said(cluster, "JobSet", "slices-1")
+    told = explained(cluster, "JobSet", "slices-1")
     assert told.position == 3
     assert "slices-1 is number 3 in the queue, behind other of search and slices-2 (says Kueue's visibility API)." in [
         item.says for item in told.evidence
@@ -283,7 +283,7 @@ def test_the_visibility_api_of_a_local_queue() -> None:
     cluster.visible[f"{PENDING}/namespaces/research/localqueues/multislice/pendingworkloads"] = pending(
         ("slices-1-af79e", "research", 4), ("slices-2-0b4d0", "research", 7)
     )
-    told = said(cluster, "JobSet", "slices-2")
+    told = explained(cluster, "JobSet", "slices-2")
     assert told.position == 8
     assert "behind slices-1 and runs of other teams that you may not see" in told.evidence[-1].says
 
@@ -291,6 +291,6 @@ def test_the_visibility_api_of_a_local_queue() -> None:
 def test_few_requests() -> None:
     """One list of each kind at most, and none of pods, nodes or events for a run that waits for quota."""
     cluster = recorded.at("quota-in-use-by-others", 8)
-    said(cluster, "JobSet", "waiting-2")
+    explained(cluster, "JobSet", "waiting-2")
     assert len(cluster.asked) == len(set(cluster.asked)) <= 9
     assert not any(asked.startswith(("pods", "nodes", "events")) for asked in cluster.asked)

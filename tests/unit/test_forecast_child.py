@@ -15,19 +15,19 @@ import pytest
 
 from launcher.forecast import child
 from launcher.forecast.cache import Cache
-from launcher.forecast.child import CompileFailed, Limits, OutOfTime, compile_
+from launcher.forecast.child import CompileFailed, CompileTimeout, Limits, compile_
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.program import Program
 from launcher.forecast.request import request
 from tests.cli.conftest import eventually
-from tests.forecasts import VERSIONS, plan, program, stand_in
+from tests.forecasts import VERSIONS, fake_compiler, plan, program
 
 WRITES = f"out.write_text({json.dumps(program())!r})"
 WANTED = request(plan(), VERSIONS)
 
 
 def compiled(log: Path, body: str, **more: Any) -> Program:
-    return compile_(WANTED, log, argv=stand_in(body), **more)
+    return compile_(WANTED, log, argv=fake_compiler(body), **more)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def gone(file: Path) -> bool:
 
 def test_time_runs_out(log: Path, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    with pytest.raises(OutOfTime) as raised:
+    with pytest.raises(CompileTimeout) as raised:
         compiled(log, _TWO.format(file=str(file)), limits=Limits(seconds=2))
     assert raised.value.message == "The compile took longer than 2 s and was ended."
     assert file.exists()
@@ -147,7 +147,7 @@ def test_it_ends_with_the_launcher(log: Path, tmp_path: Path, number: int) -> No
 def counting(body: str, counter: Path) -> Callable[..., Program]:
     def run(*arguments: Any, **options: Any) -> Program:
         counter.write_text(counter.read_text() + "x" if counter.exists() else "x")
-        argv: Callable[[Path, Path], Sequence[str]] = stand_in(body)
+        argv: Callable[[Path, Path], Sequence[str]] = fake_compiler(body)
         return compile_(*arguments, argv=argv, **options)
 
     return run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.forecast.chip import Chip, chip_of
-from launcher.forecast.estimate import MEMORY_DOUBT, Compiled, Layout, estimate, layout
+from launcher.forecast.estimate import MEMORY_MARGIN, CompiledReference, Layout, estimate, layout
 from launcher.forecast.network import Torus
 from launcher.forecast.program import Memory
 from tests.forecast_programs import programs
@@ -34,9 +34,9 @@ def chip(accelerator: str = "v6e") -> Chip:
     return found
 
 
-def compiled(shape: Layout, parts: Mapping[str, float], hidden: Mapping[str, float] | None = None) -> Compiled:
+def compiled(shape: Layout, parts: Mapping[str, float], hidden: Mapping[str, float] | None = None) -> CompiledReference:
     memory = Memory(total=16 * GIB, arguments=6 * GIB, temporaries=10 * GIB)
-    return Compiled(shape, memory, parts, hidden or {}, shape.step_tokens)
+    return CompiledReference(shape, memory, parts, hidden or {}, shape.step_tokens)
 
 
 # --- What a layout is ---------------------------------------------------------------------------------------------
@@ -147,10 +147,10 @@ def test_memory_that_is_not_known() -> None:
 PROGRAMS = programs()
 
 
-def saved(one: Mapping[str, Any]) -> Compiled:
+def saved(one: Mapping[str, Any]) -> CompiledReference:
     shape = layout(one["train"], slices=1, devices=one["devices"])
     assert shape is not None
-    return Compiled(shape, Memory(**one["memory"]), one["parts"], one["hidden"], one["tokens"])
+    return CompiledReference(shape, Memory(**one["memory"]), one["parts"], one["hidden"], one["tokens"])
 
 
 def pairs(which: Callable[[Mapping[str, Any]], bool] = lambda _: True) -> list[Any]:
@@ -170,8 +170,8 @@ def test_what_the_compiler_says_fits_is_never_left_out(one: dict[str, Any], othe
     total = wanted.memory.total
     assert found.memory is not None
     assert total is not None
-    assert found.memory < total * MEMORY_DOUBT
-    assert found.memory > total / MEMORY_DOUBT  # nor are compiles spent on what is far too large
+    assert found.memory < total * MEMORY_MARGIN
+    assert found.memory > total / MEMORY_MARGIN  # nor are compiles spent on what is far too large
 
 
 @pytest.mark.parametrize(("one", "other"), pairs(lambda one: bool(one["parts"])))

@@ -14,10 +14,10 @@ from launcher.config.plan import CheckFailed, LaunchPlan
 from launcher.errors import LauncherError
 from launcher.forecast.cache import Cache
 from launcher.forecast.changes import Change, changed, changes
-from launcher.forecast.child import CompileFailed, Limits, OutOfTime
+from launcher.forecast.child import CompileFailed, CompileTimeout, Limits
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.cost import NOT_IN_IT, cost
-from launcher.forecast.fit import quantity, verdict
+from launcher.forecast.fit import judge, quantity
 from launcher.forecast.forecast import Forecast, forecast
 from launcher.forecast.program import Program, read
 from launcher.forecast.request import Request
@@ -25,18 +25,18 @@ from tests.forecasts import GIB, LLAMA, TWO_SECONDS, plan, program
 
 
 def judged(text: str = LLAMA, *sets: str, **more: Any) -> tuple[bool, str]:
-    found = verdict(read(program(**more)), plan(text, *sets))
+    found = judge(read(program(**more)), plan(text, *sets))
     return found.fits, found.says
 
 
 def test_it_fits_with_a_margin() -> None:
-    found = verdict(read(program()), plan())
+    found = judge(read(program()), plan())
     assert (found.fits, found.margin) == (True, int(15.25 * GIB))
     assert found.says == "It fits: 16.0 GiB of a chip's 31.2 GiB, 49% of it left."
 
 
 def test_the_compiler_says_that_it_does_not_fit() -> None:
-    found = verdict(read(program(total=40.5, fits=False)), plan())
+    found = judge(read(program(total=40.5, fits=False)), plan())
     assert (found.fits, found.margin) == (False, -int(9.25 * GIB))
     assert found.says == "It does not fit: a step needs 40.5 GiB of HBM, and a chip has 31.2 GiB."
 
@@ -44,14 +44,14 @@ def test_the_compiler_says_that_it_does_not_fit() -> None:
 def test_without_the_compiler_s_capacity_the_table_s_counts() -> None:
     text = program(total=33)
     text["memory"]["capacity"] = None
-    found = verdict(read(text), plan())
+    found = judge(read(text), plan())
     assert (found.fits, found.hbm_capacity) == (False, 32 * GIB)
 
 
 def test_a_chip_that_is_two_devices() -> None:
     text = program(total=90, mesh={"fsdp": 8})
     text["memory"]["capacity"] = None
-    found = verdict(read(text), plan("slice: {accelerator: tpu7x, topology: 2x2x1}\n"))
+    found = judge(read(text), plan("slice: {accelerator: tpu7x, topology: 2x2x1}\n"))
     assert (found.fits, found.hbm_capacity) == (True, 96 * GIB)
     assert "a device (each chip is 2)'s 96.0 GiB" in found.says
 
@@ -88,7 +88,7 @@ def test_quantities(text: str, size: int | None) -> None:
 def tried(text: str = LLAMA, *sets: str, **more: Any) -> list[dict[str, Any]]:
     wanted = plan(text, *sets)
     found = read(program(**{"total": 60, "fits": False, **more}))
-    return [dict(change.sets) for change in changes(wanted, found, verdict(found, wanted))]
+    return [dict(change.sets) for change in changes(wanted, found, judge(found, wanted))]
 
 
 def test_changes_go_from_the_least_loss_to_the_largest() -> None:
@@ -262,13 +262,15 @@ def test_larger_slices_are_those_nearest_to_a_cube(tmp_path: Path) -> None:
 def test_time_runs_out_in_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0, 400)  # at every look, of the ten minutes that there are
     monkeypatch.setattr("launcher.forecast.forecast.time.monotonic", lambda: next(clock))
-    found, _ = made(lambda _, train: train.get("per_device_batch_size") != 4 and OutOfTime("x"), tmp_path)
+    found, _ = made(lambda _, train: train.get("per_device_batch_size") != 4 and CompileTimeout("x"), tmp_path)
     assert found.suggestions == ("0 changes were compiled in 10 min, and none fits; --search MINUTES tries more.",)
 
 
 def test_a_compile_that_takes_too_long_is_not_the_end_of_the_search(tmp_path: Path) -> None:
     """--timeout is of one."""
-    found, _ = made(lambda _, train: {4: False, 1: True}.get(train["per_device_batch_size"], OutOfTime("x")), tmp_path)
+    found, _ = made(
+        lambda _, train: {4: False, 1: True}.get(train["per_device_batch_size"], CompileTimeout("x")), tmp_path
+    )
     assert found.change is not None and found.change.sets == {"train.per_device_batch_size": 1}
 
 

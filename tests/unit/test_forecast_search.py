@@ -19,12 +19,12 @@ from launcher.config.values import files as values
 from launcher.errors import LauncherError
 from launcher.forecast import fit
 from launcher.forecast.cache import Cache
-from launcher.forecast.child import OutOfTime
+from launcher.forecast.child import CompileTimeout
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.forecast import Forecast, forecast
 from launcher.forecast.program import Program, read
 from launcher.forecast.request import Request, request
-from launcher.forecast.search import Found, search
+from launcher.forecast.search import SearchResult, search
 from launcher.forecast.watch import Silent
 from tests.forecasts import DEFAULTS, GIB, LLAMA, V6E, plan, program
 
@@ -79,7 +79,7 @@ class Compiles:
         self.asked.append(train)
         if limits.seconds < SECONDS:
             self.clock += limits.seconds
-            raise OutOfTime("The compile took too long and was ended.")
+            raise CompileTimeout("The compile took too long and was ended.")
         self.clock += SECONDS
         return self.answer(train)
 
@@ -90,11 +90,11 @@ class Compiles:
 
 def found(
     folder: Path, compiles: Compiles, seconds: float, *sets: str, user: Program | None = None
-) -> tuple[Found, list[str]]:
+) -> tuple[SearchResult, list[str]]:
     wanted, said = plan(LLAMA, *sets), Said()
     own = user or compiles.answer(wanted.config["train"])
     compiler = Compiler(Cache(folder), watch=said, run=compiles)
-    verdict = fit.verdict(own, wanted)
+    verdict = fit.judge(own, wanted)
     return search(wanted, own, verdict, compiler, seconds, now=lambda: compiles.clock), said.lines
 
 
@@ -238,7 +238,7 @@ def test_a_timeout_of_one_compile_is_not_the_end(tmp_path: Path) -> None:
 
     def endless(train: Mapping[str, Any]) -> Program:
         if train.get("remat_policy"):
-            raise OutOfTime("The compile took too long and was ended.")
+            raise CompileTimeout("The compile took too long and was ended.")
         return made(train)
 
     compiles = Compiles(endless)
@@ -280,7 +280,7 @@ def test_ctrl_c_keeps_what_was_compiled(tmp_path: Path) -> None:
     own = made(wanted.config["train"])
     compiler = Compiler(Cache(tmp_path), watch=said, run=compiles)
     with pytest.raises(KeyboardInterrupt):
-        search(wanted, own, fit.verdict(own, wanted), compiler, 1000, now=lambda: compiles.clock)
+        search(wanted, own, fit.judge(own, wanted), compiler, 1000, now=lambda: compiles.clock)
     assert len(list(tmp_path.glob("*.json"))) == 2
     assert said.lines[-1] == "Interrupted. What was compiled is kept: the same command goes on from there."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher.helm import errors
-from launcher.helm.errors import HelmError, InProgress, NoRelease, RulesBroken, Unowned, from_stderr
+from launcher.helm.errors import HelmError, InProgress, NoRelease, OwnedByAnother, RulesBroken, from_stderr
 
 EXISTS = (
     "exists and cannot be imported into the current release: invalid ownership metadata; annotation validation error: "
@@ -48,13 +48,13 @@ NOBODYS = (
         ),
         (
             f'Error: unable to continue with install: NetworkPolicy "i" in namespace "i" {EXISTS}{OTHER}\n',
-            Unowned,
+            OwnedByAnother,
             "NetworkPolicy i/i is in the cluster c already and belongs to the release queues in the namespace "
             "platform; nothing was changed.",
         ),
         (
             f'Error: Unable to continue with install: ResourceFlavor "v" in namespace "" {EXISTS}{NOBODYS}\n',
-            Unowned,
+            OwnedByAnother,
             "ResourceFlavor v is in the cluster c already and was not made by a release; nothing was changed.",
         ),
         (

@@ -63,7 +63,7 @@ def pod(
     ],
 )
 def test_what_no_waiting_mends_is_said_with_what_does(one: Any, starts: str) -> None:
-    assert pod_failures.why([one]).startswith(starts)
+    assert pod_failures.fatal_reason([one]).startswith(starts)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_no_waiting_mends_is_said_with_what_does(one: Any, starts: str) -> 
     ],
 )
 def test_what_may_mend_itself_is_left_alone(one: Any) -> None:
-    assert pod_failures.why([one]) == ""
+    assert pod_failures.fatal_reason([one]) == ""
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_pod_that_is_made_for_long_is_asked_for_its_events(event: str, starts:
     fresh: Any = pod("ContainerCreating", seconds=5)
     assert pod_failures.to_be_asked([fresh]) is None
     assert pod_failures.to_be_asked([fresh, slow]) == slow
-    said = pod_failures.why([fresh, slow], [event])
+    said = pod_failures.fatal_reason([fresh, slow], [event])
     assert said.startswith(starts) and bool(said) == bool(starts)
 
 
@@ -120,8 +120,8 @@ def test_a_pull_whose_cause_only_the_events_have() -> None:
     one: Any = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
     asked = pod_failures.to_be_asked([one])
     assert asked == one
-    assert pod_failures.why([one]) == ""
-    assert "no such image" in pod_failures.why([one], [f'Failed to pull image "{IMAGE}": not found'])
+    assert pod_failures.fatal_reason([one]) == ""
+    assert "no such image" in pod_failures.fatal_reason([one], [f'Failed to pull image "{IMAGE}": not found'])
 
 
 def event(reason: str, message: str, minute: int, kind: str = "Warning") -> Any:
@@ -132,16 +132,16 @@ def test_a_secret_that_came_later_does_not_end_a_run_whose_image_is_pulled_slowl
     absent = event("FailedMount", 'MountVolume.SetUp failed for volume "x" : secret "keys" not found', 1)
     pulling = event("Pulling", "Pulling image", 2, "Normal")
     slow = pod("ContainerCreating")
-    assert pod_failures.why([slow], pod_failures.warnings([absent]))
+    assert pod_failures.fatal_reason([slow], pod_failures.warnings([absent]))
     assert pod_failures.warnings([absent, pulling]) == []
     # What a bucket's driver says comes while images are pulled, and after.
     refused = event("FailedMount", "MountVolume.SetUp failed: rpc error: code = PermissionDenied", 3)
-    assert pod_failures.why([slow], pod_failures.warnings([absent, refused, pulling])).startswith("Its bucket")
+    assert pod_failures.fatal_reason([slow], pod_failures.warnings([absent, refused, pulling])).startswith("Its bucket")
 
 
 def test_the_newest_word_on_an_image_counts() -> None:
     refused = event("Failed", "Failed to pull image: 403 Forbidden", 1)
     away = event("Failed", "Failed to pull image: i/o timeout", 2)
     one = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
-    assert pod_failures.why([one], pod_failures.warnings([refused]))
-    assert pod_failures.why([one], pod_failures.warnings([refused, away])) == ""
+    assert pod_failures.fatal_reason([one], pod_failures.warnings([refused]))
+    assert pod_failures.fatal_reason([one], pod_failures.warnings([refused, away])) == ""

@@ -22,7 +22,7 @@ from launcher.image.build import plan
 from launcher.image.context import ACCELERATORS, Context, read
 from launcher.image.errors import explain
 from launcher.image.overlay import Overlay
-from launcher.image.registry import CannotTell, Repository, digest_of
+from launcher.image.registry import RegistryUnavailable, Repository, digest_of
 from launcher.image.tools import Tool
 
 ROOT = Path(__file__).parents[2]
@@ -352,7 +352,7 @@ def test_a_registry_that_gives_out_tokens(logins: Path) -> None:
         return 401, {"WWW-Authenticate": challenge}, b""
 
     with registry(answer) as host:
-        with pytest.raises(CannotTell, match="it gives no token: HTTP Error 401"):
+        with pytest.raises(RegistryUnavailable, match="it gives no token: HTTP Error 401"):
             ask(host)
         logins.write_text(json.dumps({"auths": {host: {"auth": login}}}))
         assert ask(host) == DIGEST
@@ -374,21 +374,27 @@ def test_a_registry_that_wants_a_password_from_a_helper(
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with registry(answer) as host:
-        with pytest.raises(CannotTell, match="it answers 401"):
+        with pytest.raises(RegistryUnavailable, match="it answers 401"):
             ask(host)
         logins.write_text(json.dumps({"credHelpers": {host: "mine"}}))
         assert ask(host) == DIGEST
 
 
 def test_a_registry_that_does_not_say(logins: Path) -> None:
-    with registry(lambda _: (403, {}, b"")) as host, pytest.raises(CannotTell, match="it answers 403"):
+    with registry(lambda _: (403, {}, b"")) as host, pytest.raises(RegistryUnavailable, match="it answers 403"):
         ask(host)
-    with registry(lambda _: (200, {}, b"")) as host, pytest.raises(CannotTell, match="its answer has no digest"):
+    with (
+        registry(lambda _: (200, {}, b"")) as host,
+        pytest.raises(RegistryUnavailable, match="its answer has no digest"),
+    ):
         ask(host)
-    with pytest.raises(CannotTell, match="Connection refused"):
+    with pytest.raises(RegistryUnavailable, match="Connection refused"):
         ask(host)  # which is closed by now
     logins.write_text("{")
-    with registry(lambda _: (401, {}, b"")) as host, pytest.raises(CannotTell, match=r"config\.json cannot be read"):
+    with (
+        registry(lambda _: (401, {}, b"")) as host,
+        pytest.raises(RegistryUnavailable, match=r"config\.json cannot be read"),
+    ):
         ask(host)
 
 

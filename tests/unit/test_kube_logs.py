@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from launcher.backends.kubernetes import logs as kube_logs
-from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.states import ObservedRun
 from launcher.errors import LauncherError
-from launcher.k8s.errors import NotThere, Unreachable
+from launcher.k8s.errors import NotFound, Unreachable
 
 Object = dict[str, Any]
 
@@ -34,7 +34,7 @@ class Streams:
             yield part
 
 
-def run(*, ended: bool = False, pods: tuple[str, ...] = ("a",)) -> Seen:
+def run(*, ended: bool = False, pods: tuple[str, ...] = ("a",)) -> ObservedRun:
     conditions = [{"type": "Completed", "status": "True"}] if ended else []
     obj = {
         "kind": "JobSet",
@@ -42,7 +42,7 @@ def run(*, ended: bool = False, pods: tuple[str, ...] = ("a",)) -> Seen:
         "spec": {},
         "status": {"conditions": conditions},
     }
-    return Seen(obj, None, tuple(pod(name) for name in pods))
+    return ObservedRun(obj, None, tuple(pod(name) for name in pods))
 
 
 def pod(name: str, host: int = 0, made: str = "2026-01-01T00:00:00Z") -> Object:
@@ -54,13 +54,13 @@ def pod(name: str, host: int = 0, made: str = "2026-01-01T00:00:00Z") -> Object:
     }
 
 
-def looks(*seen: Seen | None) -> Callable[[], Seen | None]:
+def looks(*seen: ObservedRun | None) -> Callable[[], ObservedRun | None]:
     """Each look at the run; the last one stays."""
     left = list(seen)
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
 
-def read(cluster: Streams, look: Callable[[], Seen | None], **options: Any) -> list[str]:
+def read(cluster: Streams, look: Callable[[], ObservedRun | None], **options: Any) -> list[str]:
     given: dict[str, Any] = {"follow": True, "worker": None, "pause": 0.0, **options}
     return list(kube_logs.lines(cluster, look, **given))  # type: ignore[arg-type]  # as much of one as is needed
 
@@ -98,13 +98,13 @@ def test_a_pod_that_replaces_another_begins_anew() -> None:
     cluster = Streams([at(5, "old")], [at(1, "new")], [at(1, "new")])
     after, last = run(), run(ended=True)
     pods = (pod("a"), pod("b", made="2026-01-01T00:01:00Z"))
-    after, last = Seen(after.obj, None, pods), Seen(last.obj, None, pods)
+    after, last = ObservedRun(after.obj, None, pods), ObservedRun(last.obj, None, pods)
     assert read(cluster, looks(run(), after, after, last)) == ["old", "new"]
     assert [name for name, *_ in cluster.asked] == ["a", "b", "b"]
 
 
 def test_a_pod_that_is_not_there_yet_is_waited_for() -> None:
-    cluster = Streams([NotThere("no container yet")], [at(1, "one")], [at(1, "one")])
+    cluster = Streams([NotFound("no container yet")], [at(1, "one")], [at(1, "one")])
     assert read(cluster, looks(run(pods=()), run(), run(), run(), run(), run(ended=True))) == ["one"]
 
 
@@ -149,7 +149,7 @@ def test_a_stream_that_outlives_the_run_is_left() -> None:
 
 def test_nothing_written_by_a_run_that_runs() -> None:
     seen = run()
-    seen = Seen(seen.obj, None, (pod("a"),))
+    seen = ObservedRun(seen.obj, None, (pod("a"),))
     with pytest.raises(LauncherError) as caught:
         read(Streams(), looks(seen), follow=False)
     assert caught.value.message == 'The run "demo" is running and has written nothing yet.'

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.fit import Fit, verdicts
+from launcher.k8s.kueue.fit import Fit, flavor_fits
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.objects import condition
 from tests.unit import recorded
@@ -44,7 +44,7 @@ def test_kueue_says_the_same(recording: str, seconds: float, workload: str, fit:
         if item["kind"] == "LocalQueue" and item["metadata"]["namespace"] == found["metadata"]["namespace"]
     )
     quotas = Quotas([item for item in cluster.objects if item["kind"] == "ClusterQueue"])
-    worst = verdicts(kueue.pod_sets(found), queue, quotas, flavors)[0]
+    worst = flavor_fits(kueue.pod_sets(found), queue, quotas, flavors)[0]
     assert worst.fit is fit
     reserved = condition(found, "QuotaReserved")
     assert reserved is not None
@@ -222,7 +222,7 @@ def test_the_family_shares_the_topmost_cohort() -> None:
 def test_pod_sets_share_what_is_free() -> None:
     """Kueue counts the pod sets before one as given: head and workers of the same cpu flavor."""
     sets = [kueue.PodSet(name, 1, {}, {TPU: Decimal(6)}) for name in ("head", "workers")]
-    found = verdicts(sets, "a", Quotas([queue("a", 10)]), {"f": flavor({})})
+    found = flavor_fits(sets, "a", Quotas([queue("a", 10)]), {"f": flavor({})})
     assert [(item.pod_set.name, item.fit) for item in found] == [("workers", Fit.TOO_LARGE), ("head", Fit.NOW)]
 
 
@@ -306,5 +306,5 @@ def test_a_thousand_workloads_in_no_time() -> None:
 def test_several_pod_sets_need_what_all_of_them_need() -> None:
     """One worker group a slice, as charts/run makes them for Kueue's topologies: six slices, and quota for three."""
     sets = [kueue.PodSet(f"slice-{index}", 2, {}, {TPU: Decimal(8)}) for index in range(6)]
-    found = verdicts(sets, "a", Quotas([queue("a", 24)]), {"f": flavor({})})
+    found = flavor_fits(sets, "a", Quotas([queue("a", 24)]), {"f": flavor({})})
     assert (found[0].fit, int(found[0].need), int(found[0].capacity)) == (Fit.TOO_LARGE, 48, 24)

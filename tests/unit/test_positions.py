@@ -37,7 +37,7 @@ def found(cluster: Recorded) -> dict[str, int]:
     workloads = [obj for obj in cluster.objects if obj["kind"] == "Workload"]
     names = {obj["metadata"]["uid"]: obj["metadata"]["name"] for obj in workloads}
     cluster.asked.clear()
-    told = positions(cluster, workloads, everywhere=True)  # type: ignore[arg-type]  # as much of one as is needed
+    told = positions(cluster, workloads, all_namespaces=True)  # type: ignore[arg-type]  # as much of one as is needed
     return {names[uid]: place for uid, place in told.items()}
 
 

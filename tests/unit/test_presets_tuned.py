@@ -12,7 +12,7 @@ from launcher.config.plan import LaunchPlan, plan_launch
 from launcher.config.values import files as values
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.compiled import Compiler
-from launcher.forecast.fit import verdict
+from launcher.forecast.fit import judge
 from launcher.forecast.speed import speed_of
 from launcher.paths import presets_dir
 from tests.forecasts import DEFAULTS
@@ -58,7 +58,7 @@ def test_the_first_is_as_fast_as_it_says() -> None:
     for presets in ((SEEDS,), ("models/llama3.1-8b", "tuned/llama3.1-8b-v6e-4x4")):
         found = plan(*presets)
         program, _ = compiler.program(found)
-        assert verdict(program, found).fits
+        assert judge(program, found).fits
         speed = speed_of(program, found.config)
         assert speed is not None and speed.tokens_per_second_per_device is not None
         rates.append(speed.tokens_per_second_per_device)

@@ -15,7 +15,7 @@ from launcher.report import build, folders, metrics, summary
 from launcher.report.compare import differences
 from launcher.report.model import LOSS, STEP_SECONDS, Phase, RunData, Span
 from launcher.report.sampling import sampled
-from launcher.report.timeline import Change, Held, changes_of, spans
+from launcher.report.timeline import ChipsHeld, PhaseChange, changes_of, spans
 from tests import report_runs as runs
 from tests.report_runs import BEGIN, stamp
 from trainer.telemetry import goodput as trainers
@@ -115,17 +115,23 @@ def test_nothing_but_nan_and_few_points() -> None:
 
 
 def test_waiting_starting_training() -> None:
-    found = spans(0, [Held(10, 100)], [Change(40, T)], 100)
+    found = spans(0, [ChipsHeld(10, 100)], [PhaseChange(40, T)], 100)
     assert phases(found) == [(Q, 10), (S, 30), (T, 60)]
 
 
 def test_preempted_and_back() -> None:
-    found = spans(0, [Held(10, 50, P), Held(80, 100)], [Change(20, T), Change(90, T)], 100)
+    found = spans(0, [ChipsHeld(10, 50, P), ChipsHeld(80, 100)], [PhaseChange(20, T), PhaseChange(90, T)], 100)
     assert phases(found) == [(Q, 10), (S, 10), (T, 30), (P, 30), (S, 10), (T, 10)]
 
 
 def test_failed_and_submitted_again_later() -> None:
-    found = spans(0, [Held(0, 50), Held(1010, 1100)], [Change(5, T), Change(1020, T)], 1100, resubmitted=[1000])
+    found = spans(
+        0,
+        [ChipsHeld(0, 50), ChipsHeld(1010, 1100)],
+        [PhaseChange(5, T), PhaseChange(1020, T)],
+        1100,
+        resubmitted=[1000],
+    )
     assert phases(found) == [(S, 5), (T, 45), (X, 950), (Q, 10), (S, 10), (T, 80)]
 
 
@@ -134,7 +140,7 @@ def test_one_that_only_waits() -> None:
 
 
 def test_what_clocks_put_backwards_has_no_length() -> None:
-    found = spans(100, [Held(50, 120), Held(110, 200)], [Change(90, T), Change(500, R)], 200)
+    found = spans(100, [ChipsHeld(50, 120), ChipsHeld(110, 200)], [PhaseChange(90, T), PhaseChange(500, R)], 200)
     assert all(span.seconds > 0 for span in found)
     assert [(a.end, b.start) for a, b in itertools.pairwise(found) if a.end != b.start] == []
     assert spans(None, [], [], 5) == []
@@ -143,7 +149,7 @@ def test_what_clocks_put_backwards_has_no_length() -> None:
 def test_a_killed_trainer_is_known_by_its_last_step() -> None:
     events = [runs.loop(BEGIN), runs.loop(BEGIN + 100)]
     found = changes_of(events, [BEGIN + 10, BEGIN + 40, BEGIN + 150])
-    assert found == [Change(BEGIN, T), Change(BEGIN + 40, R), Change(BEGIN + 100, T)]
+    assert found == [PhaseChange(BEGIN, T), PhaseChange(BEGIN + 40, R), PhaseChange(BEGIN + 100, T)]
 
 
 def test_goodput() -> None:
@@ -159,7 +165,7 @@ def test_goodput() -> None:
         ended=150,
         metrics=metrics.metrics(entries),
         begins=[0],
-        spans=spans(0, [Held(50, 150)], [Change(70, T)], 150),
+        spans=spans(0, [ChipsHeld(50, 150)], [PhaseChange(70, T)], 150),
     )
     assert run.goodput is not None
     assert (run.goodput.productive, run.goodput.held, run.goodput.share) == (40, 100, 0.4)

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.states import ObservedRun
 from launcher.k8s import objects
 from launcher.k8s.client import EVENT
 from launcher.report.kube import History, history
@@ -17,21 +17,23 @@ from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
 
-def seen_in(cluster: Recorded, kind: str, name: str) -> Seen:
+def seen_in(cluster: Recorded, kind: str, name: str) -> ObservedRun:
     obj = cluster.find(kind, name)
     uid = objects.uid(obj)
     workloads = [one for one in cluster.objects if one["kind"] == "Workload" and uid in objects.owner_uids(one)]
-    return Seen(obj, workloads[0] if workloads else None)
+    return ObservedRun(obj, workloads[0] if workloads else None)
 
 
-def told(recording: str, seconds: float, kind: str, name: str, *, events: bool = True) -> tuple[Seen, History, float]:
+def history_of(
+    recording: str, seconds: float, kind: str, name: str, *, events: bool = True
+) -> tuple[ObservedRun, History, float]:
     cluster = recorded.at(recording, seconds)
     seen = seen_in(cluster, kind, name)
     end = cluster.now.timestamp()
     return seen, history(seen, cluster.list(EVENT, all_namespaces=True) if events else [], end), end
 
 
-def phases(seen: Seen, found: History, end: float) -> list[tuple[str, float]]:
+def phases(seen: ObservedRun, found: History, end: float) -> list[tuple[str, float]]:
     made = time_of(seen.obj["metadata"]["creationTimestamp"])
     return [(str(span.phase), span.seconds) for span in spans(made, found.held, found.changes, end)]
 
@@ -39,7 +41,7 @@ def phases(seen: Seen, found: History, end: float) -> list[tuple[str, float]]:
 @pytest.mark.parametrize("events", [True, False])
 def test_preempted_and_started_again(events: bool) -> None:
     """low-3 trains, is preempted for 13 s, and trains again; without Events, its first time with chips is not known."""
-    seen, found, end = told("preempted-by-priority", 30, "JobSet", "low-3", events=events)
+    seen, found, end = history_of("preempted-by-priority", 30, "JobSet", "low-3", events=events)
     lived = phases(seen, found, end)
     names = [name for name, _ in lived]
     if not events:
@@ -59,41 +61,41 @@ def test_preempted_and_started_again(events: bool) -> None:
 
 
 def test_while_it_is_preempted() -> None:
-    seen, found, end = told("preempted-by-priority", 15, "JobSet", "low-3")
+    seen, found, end = history_of("preempted-by-priority", 15, "JobSet", "low-3")
     assert phases(seen, found, end)[-1][0] == "preempted"
 
 
 def test_restarted_and_failed() -> None:
-    seen, found, end = told("run-fails-after-restarts", 17, "JobSet", "fails")
+    seen, found, end = history_of("run-fails-after-restarts", 17, "JobSet", "fails")
     lived = phases(seen, found, end)
     assert [name for name, _ in lived if name != "queued"][:3] == ["starting", "restarting", "training"]
     assert [mark.what for mark in found.marks if mark.bad] == ["restarts", "no restart is left", "failed"]
 
 
 def test_waiting_all_the_time() -> None:
-    seen, found, end = told("larger-than-quota", 10, "JobSet", _run_of("larger-than-quota", 10))
+    seen, found, end = history_of("larger-than-quota", 10, "JobSet", _run_of("larger-than-quota", 10))
     assert found.held == []
     assert [name for name, _ in phases(seen, found, end)] == ["queued"]
 
 
 def test_a_ray_job() -> None:
-    seen, found, end = told("rayjob-head-killed", 140, "RayJob", "headless")
+    seen, found, end = history_of("rayjob-head-killed", 140, "RayJob", "headless")
     assert [name for name, _ in phases(seen, found, end) if name != "queued"] == ["starting", "training"]
     assert "Ray cluster made" in [mark.what for mark in found.marks]
 
 
 def test_without_its_workload_it_says_so() -> None:
-    seen, _, end = told("preempted-by-priority", 30, "JobSet", "low-3")
-    found = history(Seen(seen.obj), [], end)
+    seen, _, end = history_of("preempted-by-priority", 30, "JobSet", "low-3")
+    found = history(ObservedRun(seen.obj), [], end)
     assert found.held == []
     assert "Its Workload is gone" in found.missing[0]
 
 
 def test_without_a_queue_it_has_its_chips_at_once() -> None:
-    seen, _, end = told("rayjob-head-killed", 140, "RayJob", "headless")
+    seen, _, end = history_of("rayjob-head-killed", 140, "RayJob", "headless")
     alone = copy.deepcopy(dict(seen.obj))
     del alone["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
-    found = history(Seen(alone), [], end)
+    found = history(ObservedRun(alone), [], end)
     assert len(found.held) == 1
     assert found.missing == []
 

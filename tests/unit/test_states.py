@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.kubernetes import states
-from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.states import ObservedRun
 from launcher.k8s import objects
 from tests.cluster import recordings
 
@@ -123,7 +123,7 @@ SEQUENCES: dict[tuple[str, str], list[tuple[str, str]]] = {
 }
 
 
-def moments(name: str) -> Iterator[tuple[str, Seen]]:
+def moments(name: str) -> Iterator[tuple[str, ObservedRun]]:
     """After each change of a recording, every run that is there: its name, and all that belongs to it."""
     there: dict[str, Object] = {}
     for change in recordings.read(name):
@@ -135,7 +135,7 @@ def moments(name: str) -> Iterator[tuple[str, Seen]]:
             yield objects.name(run), seen_of(run, there.values())
 
 
-def seen_of(run: Object, there: Any) -> Seen:
+def seen_of(run: Object, there: Any) -> ObservedRun:
     workloads = [
         obj
         for obj in there
@@ -151,7 +151,7 @@ def seen_of(run: Object, there: Any) -> Seen:
             or objects.label(obj, "ray.io/cluster") == cluster
         )
     ]
-    return Seen(run, workloads[0] if workloads else None, tuple(pods))
+    return ObservedRun(run, workloads[0] if workloads else None, tuple(pods))
 
 
 def sequence(name: str, run: str) -> list[tuple[str, str]]:
@@ -251,7 +251,7 @@ def test_a_suspended_run_without_a_workload_is_cancelled_where_nobody_would_star
         "labels": {states.QUEUE: queue},
         "annotations": {states.CANCELLED: "2026-01-02T03:04:05Z"},
     }
-    seen = Seen({"kind": "JobSet", "metadata": metadata, "spec": {"suspend": True}}, None, (), kueue)
+    seen = ObservedRun({"kind": "JobSet", "metadata": metadata, "spec": {"suspend": True}}, None, (), kueue)
     assert states.classify(seen)[0] == state
     assert seen.cancelled_and_idle
     if state == "queued":

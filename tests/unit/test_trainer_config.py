@@ -14,7 +14,7 @@ from launcher.config.values.files import Values, chart_defaults, load
 from trainer import config as trainer_config
 from trainer.errors import ConfigError
 from trainer.loop import environment
-from trainer.ray_driver import describe, scaling_config, told_to_go
+from trainer.ray_driver import describe, preemption_message, scaling_config
 
 
 @pytest.fixture(scope="module")
@@ -256,5 +256,5 @@ def test_a_failure_of_many_workers_is_one_sentence_that_a_status_has_room_for(wo
 def test_a_host_that_goes_is_told_with_what_becomes_of_the_steps(
     tmp_path: Path, defaults: Values, sets: list[str], then: str
 ) -> None:
-    told = told_to_go(run_config(tmp_path, defaults, *LOCAL, *sets), 3)
+    told = preemption_message(run_config(tmp_path, defaults, *LOCAL, *sets), 3)
     assert told == f"A host was told to go: all stopped after 3 steps, {then}"

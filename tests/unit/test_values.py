@@ -210,4 +210,4 @@ def test_no_set_causes_anything_but_a_sentence(option: str) -> None:
 
 
 def test_spell_quotes_keys_with_dots() -> None:
-    assert values.spell(("worker", "env", "A.B")) == 'worker.env."A.B"'
+    assert values.dotted(("worker", "env", "A.B")) == 'worker.env."A.B"'

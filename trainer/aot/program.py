@@ -49,7 +49,7 @@ def compile_and_describe(config_path: Path, out: Path, dumps: Path, *, finish: b
                 time.sleep(_LOOK_SECONDS)
             if not mine.acquire(blocking=False):
                 return
-            failed = _told(say, lambda: write(step, None))
+            failed = _report_errors(say, lambda: write(step, None))
             os._exit(TOLD if failed else 0)  # the compiler cannot be stopped otherwise
 
         def begin(step: Step) -> None:
@@ -62,14 +62,14 @@ def compile_and_describe(config_path: Path, out: Path, dumps: Path, *, finish: b
                 threading.Event().wait()  # the other thread ends the process
             write(compiled.step, compiled)
 
-        return _told(say, run)
+        return _report_errors(say, run)
 
 
 TOLD = 3
 """The exit code of a process that has printed its error itself."""
 
 
-def _told(say: Callable[[dict[str, Any]], None], do: Callable[[], None]) -> bool:
+def _report_errors(say: Callable[[dict[str, Any]], None], do: Callable[[], None]) -> bool:
     """Whether an error was printed, of what was done."""
     try:
         do()

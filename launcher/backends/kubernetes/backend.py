@@ -21,7 +21,7 @@ from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.snapshot import Snapshot
-from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.kubernetes.waiting import Wait
 from launcher.config.checks.problems import has_errors
 from launcher.config.kinds import RunKind
@@ -32,12 +32,12 @@ from launcher.k8s.client import (
     NAMESPACE,
     POD,
     WORKLOAD,
-    AlreadyThere,
+    AlreadyExists,
     Cluster,
     ClusterError,
     Conflict,
     NoNamespace,
-    NotThere,
+    NotFound,
 )
 from launcher.k8s.errors import QuotaExceeded
 from launcher.k8s.objects import Object, is_true
@@ -66,7 +66,7 @@ def _no_preflight(plan: LaunchPlan, obj: Mapping[str, Any], snapshot: Snapshot) 
     raise TypeError("a backend that submits needs a preflight")
 
 
-class KubeBackend:
+class KubernetesBackend:
     """Runs as objects of a namespace; see runs.Backend for what each method promises."""
 
     # How long a run that is stuck is left alone: a Secret may be on its way, and a grant takes minutes to be known.
@@ -78,13 +78,13 @@ class KubeBackend:
         self,
         cluster: Cluster,
         *,
-        everywhere: bool = False,
+        all_namespaces: bool = False,
         poll_seconds: float = 2.0,
         preflight: Preflight = _no_preflight,
     ) -> None:
         self._preflight = preflight
         self.cluster = cluster
-        self.everywhere = everywhere  # `list` shows all namespaces
+        self.all_namespaces = all_namespaces  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
         self.report_progress: Callable[[str], None] = lambda _: None
         self._rendered: dict[str, dict[str, Any]] = {}
@@ -139,17 +139,17 @@ class KubeBackend:
                 resubmit.check_sweep(plan, objects.label(found, kube_view.SWEEP), where=self.option)
                 try:
                     verdict = self._verdict(found, obj, accept_changes)
-                except _Gone:
+                except _RunDeleted:
                     continue  # somebody else was faster: look at what they made
                 if verdict is not None:
                     return Submission(self._status_of(found), verdict, created=False)
             warnings = self._warnings_before(plan, obj)
             if found is not None:
-                said = self._make_room(found, obj) or said
+                said = self._replace_attempt(found, obj) or said
                 freed = kube_view.attempt_of(found)
             try:
                 made = self.cluster.create(obj)
-            except AlreadyThere:
+            except AlreadyExists:
                 continue
             except NoNamespace as error:
                 raise self._no_namespace(error) from error
@@ -162,7 +162,7 @@ class KubeBackend:
                     goes_on = "Submitting it again goes on from its last checkpoint; its attempts count from 1 then."
                     error.hint = f"{error.hint} {goes_on}".strip()
                 raise
-            return Submission(kube_view.status(self.cluster, Seen(made)), said + warnings, created=True)
+            return Submission(kube_view.status(self.cluster, ObservedRun(made)), said + warnings, created=True)
         raise LauncherError(
             f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
         )
@@ -209,19 +209,19 @@ class KubeBackend:
         from launcher.config.plan import config_difference
 
         name = objects.name(found)
-        seen = kube_view.look(self.cluster, found)
+        seen = kube_view.observe(self.cluster, found)
         state = _outcome(seen)
         if seen.cancelled_at and not state.ended:
             state = self.cancel(name).state if finish else State.CANCELLED
         difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
-        return resubmit.verdict(name, state, difference, accept_changes=accept_changes, where=self.option)
+        return resubmit.decide(name, state, difference, accept_changes=accept_changes, where=self.option)
 
-    def _make_room(self, found: Object, obj: dict[str, Any]) -> str:
+    def _replace_attempt(self, found: Object, obj: dict[str, Any]) -> str:
         """Remove the attempt that has ended, and number `obj` as the next; what there is to say of it.
 
         First the API server is asked whether it would take the new one, so that a refusal costs no record.
         """
-        going = _is_going(found)
+        going = _is_deleting(found)
         if not going:
             self._refuse_release(found, "be replaced")
         attempt = kube_view.attempt_of(found) + 1
@@ -233,7 +233,7 @@ class KubeBackend:
         self._try(obj, found)
         # As it is by now: one that was being cancelled has been seen to its end.
         now = self.cluster.get(kube_view.kind_of(found), objects.name(found)) or found
-        seen = kube_view.look(self.cluster, now)
+        seen = kube_view.observe(self.cluster, now)
         stopped = going and not states.classify(seen)[0].ended
         try:
             if not going:
@@ -247,7 +247,7 @@ class KubeBackend:
         """A dry run of the create. That the name is taken comes last of all, so everything else has been accepted."""
         try:
             self.cluster.create(obj, dry_run=True)
-        except AlreadyThere:
+        except AlreadyExists:
             pass
         except QuotaExceeded as error:
             # Deleting `found` would make room, if a moment later; who is to say that nobody else takes it?
@@ -261,9 +261,9 @@ class KubeBackend:
     # --- reading ---
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        everything = self._with_pods(kube_view.all_seen(self.cluster, sweep=sweep, everywhere=self.everywhere))
+        everything = self._with_pods(kube_view.all_seen(self.cluster, sweep=sweep, all_namespaces=self.all_namespaces))
         workloads = [seen.workload for seen in everything if seen.workload is not None]
-        places = self._places(workloads, everywhere=self.everywhere)
+        places = self._places(workloads, all_namespaces=self.all_namespaces)
         statuses = [
             replace(
                 self._said(seen),
@@ -271,19 +271,19 @@ class KubeBackend:
             )
             for seen in everything
         ]
-        if not statuses and not self.everywhere and not sweep:
+        if not statuses and not self.all_namespaces and not sweep:
             with contextlib.suppress(ClusterError):  # not everybody may look
                 if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
                     warn(f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.")
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
-    def _with_pods(self, everything: Sequence[Seen]) -> Sequence[Seen]:
+    def _with_pods(self, everything: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
         """With their pods where some are starting, which may be stuck; one request for all of them."""
         starting = [seen for seen in everything if states.classify(seen)[0] in (State.STARTING, State.RESTARTING)]
         if not starting:
             return everything
         try:
-            pods = self.cluster.list(POD, labels=kube_view.RUN, all_namespaces=self.everywhere)
+            pods = self.cluster.list(POD, labels=kube_view.RUN, all_namespaces=self.all_namespaces)
         except ClusterError:  # what can be told without is told
             return everything
         of: dict[tuple[str, str], list[Object]] = {}
@@ -299,10 +299,10 @@ class KubeBackend:
             for seen in everything
         ]
 
-    def _said(self, seen: Seen) -> RunStatus:
+    def _said(self, seen: ObservedRun) -> RunStatus:
         status = kube_view.status(self.cluster, seen)
         starts = status.state in (State.STARTING, State.RESTARTING) and not seen.cancelled_at
-        stuck = pod_failures.why(seen.pods) if seen.pods and starts else ""
+        stuck = pod_failures.fatal_reason(seen.pods) if seen.pods and starts else ""
         return replace(status, reason=stuck, stuck=True) if stuck else status
 
     def status(self, name: str) -> RunStatus | None:
@@ -314,9 +314,9 @@ class KubeBackend:
         obj = self._find(name, foreign=True)
         if obj is None or not kube_view.ours(obj):
             return None
-        seen = Seen(obj)
+        seen = ObservedRun(obj)
         # Whether it is cancelled for good, its Workload says.
-        return kube_view.status(self.cluster, kube_view.look(self.cluster, obj) if seen.cancelled_at else seen)
+        return kube_view.status(self.cluster, kube_view.observe(self.cluster, obj) if seen.cancelled_at else seen)
 
     def config_of(self, name: str) -> Mapping[str, Any]:
         obj = self._find(name)
@@ -326,9 +326,9 @@ class KubeBackend:
         return list(progress.metrics(self.logs(name, follow=False, worker=None)))
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
-        def look() -> Seen | None:
+        def look() -> ObservedRun | None:
             obj = self._find(name)
-            return None if obj is None else kube_view.look(self.cluster, obj)
+            return None if obj is None else kube_view.observe(self.cluster, obj)
 
         if look() is None:
             raise self._unknown(name)
@@ -345,18 +345,18 @@ class KubeBackend:
 
     def _cancel(self, name: str, notes: dict[str, str]) -> RunStatus:
         obj = self._known(name)
-        seen = kube_view.look(self.cluster, obj)
+        seen = kube_view.observe(self.cluster, obj)
         if states.classify(seen)[0].ended:
             return self._status_of(obj)
         if not seen.cancelled_at:
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             self._patch(obj, {"metadata": {"annotations": {states.CANCELLED: now, **notes}}})
-        return self._see_to_its_end(obj)
+        return self._stop_and_wait(obj)
 
     def delete(self, name: str) -> None:
         obj = self._known(name)
-        if not _is_going(obj):
-            seen = kube_view.look(self.cluster, obj)
+        if not _is_deleting(obj):
+            seen = kube_view.observe(self.cluster, obj)
             state, _ = states.classify(seen)
             if not state.ended and not seen.cancelled_and_idle:
                 raise LauncherError(
@@ -369,7 +369,7 @@ class KubeBackend:
                 raise LauncherError(f'The run "{name}" was submitted again meanwhile; nothing was deleted.') from error
         self._wait_until_gone(obj)
 
-    def _see_to_its_end(self, obj: Object) -> RunStatus:
+    def _stop_and_wait(self, obj: Object) -> RunStatus:
         """Take its pods and its quota from it, and wait until it has none; what it is then.
 
         Whatever lets it go again meanwhile is told again: Kueue may make its Workload only now, or anew.
@@ -379,9 +379,11 @@ class KubeBackend:
         seconds = _FREED_SECONDS + (grace if isinstance(grace, int | float) else 0)
         wait = Wait(seconds, min(0.5, self.poll_seconds), self.report_progress)
         while True:
-            seen = kube_view.look(self.cluster, self._known(name))
+            seen = kube_view.observe(self.cluster, self._known(name))
             if objects.uid(seen.obj) != uid:
-                raise _Gone(f'The run "{name}" was submitted again while it was cancelled; the new one is left alone.')
+                raise _RunDeleted(
+                    f'The run "{name}" was submitted again while it was cancelled; the new one is left alone.'
+                )
             if states.classify(seen)[0].ended:
                 return self._with_progress(seen)
             self._stop(seen)
@@ -398,7 +400,7 @@ class KubeBackend:
             else:
                 wait.for_(f'Waiting for the run "{name}" to give back {_held(seen)}…')
 
-    def _stop(self, seen: Seen) -> None:
+    def _stop(self, seen: ObservedRun) -> None:
         """Tell whoever may run it to stop, for good.
 
         Kueue lets a suspended run go again as long as it is admitted, so its Workload is what has to be made inactive.
@@ -407,7 +409,7 @@ class KubeBackend:
             if not seen.suspended:
                 self._patch(seen.obj, {"spec": {"suspend": True}})
         elif seen.active:
-            with contextlib.suppress(NotThere):  # the run has ended meanwhile, or was deleted
+            with contextlib.suppress(NotFound):  # the run has ended meanwhile, or was deleted
                 self.cluster.patch(WORKLOAD, objects.name(seen.workload), {"spec": {"active": False}})
 
     def _no_workload(self, name: str) -> LauncherError:
@@ -421,7 +423,7 @@ class KubeBackend:
     def _patch(self, obj: Object, patch: dict[str, Any]) -> None:
         try:
             self.cluster.patch(kube_view.kind_of(obj), objects.name(obj), patch)
-        except NotThere as error:
+        except NotFound as error:
             raise self._unknown(objects.name(obj)) from error
 
     def _wait_until_gone(self, obj: Object) -> None:
@@ -459,12 +461,12 @@ class KubeBackend:
         return obj
 
     def _unknown(self, name: str) -> LauncherError:
-        return _Gone(f'There is no run "{name}" in the {self.where}.')
+        return _RunDeleted(f'There is no run "{name}" in the {self.where}.')
 
     def _status_of(self, obj: Object) -> RunStatus:
-        return self._with_progress(kube_view.look(self.cluster, obj))
+        return self._with_progress(kube_view.observe(self.cluster, obj))
 
-    def _with_progress(self, seen: Seen) -> RunStatus:
+    def _with_progress(self, seen: ObservedRun) -> RunStatus:
         """The status, with what the run's log tells of steps, losses and restarts."""
         status = kube_view.status(self.cluster, seen)
         if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
@@ -489,11 +491,11 @@ class KubeBackend:
             return replace(status, reason="Loading and compiling the model; no step is done yet.")
         return status
 
-    def _stuck(self, status: RunStatus, seen: Seen) -> str:
+    def _stuck(self, status: RunStatus, seen: ObservedRun) -> str:
         """Why it can never start, from its pods and, where they do not say it, their events; else ""."""
         if status.state not in (State.STARTING, State.RESTARTING) or not seen.pods or seen.cancelled_at:
             return ""
-        return pod_failures.why(seen.pods) or pod_failures.why(
+        return pod_failures.fatal_reason(seen.pods) or pod_failures.fatal_reason(
             seen.pods, self._warnings(pod_failures.to_be_asked(seen.pods))
         )
 
@@ -507,13 +509,13 @@ class KubeBackend:
             return ()
         return pod_failures.warnings(events)
 
-    def _places(self, workloads: Sequence[Object], *, everywhere: bool = False) -> Mapping[str, int]:
+    def _places(self, workloads: Sequence[Object], *, all_namespaces: bool = False) -> Mapping[str, int]:
         """The place of each Workload that waits, by its uid; see launcher.backends.kubernetes.positions."""
         if not workloads:
             return {}
         from launcher.backends.kubernetes.positions import positions
 
-        return positions(self.cluster, workloads, everywhere=everywhere)
+        return positions(self.cluster, workloads, all_namespaces=all_namespaces)
 
     def _refuse_no_namespace(self, obj: Object) -> None:
         """Raise LauncherError where it is the namespace that is missing, and all else only with it."""
@@ -539,23 +541,23 @@ class KubeBackend:
             )
 
 
-class _Gone(LauncherError):
+class _RunDeleted(LauncherError):
     """The object that was to be dealt with is gone, or another one has its name."""
 
 
-def _is_going(obj: Object) -> bool:
+def _is_deleting(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
-def _outcome(seen: Seen) -> State:
+def _outcome(seen: ObservedRun) -> State:
     """The state in which a submit finds the attempt before: what holds nothing any more, or goes, was cancelled."""
     state, _ = states.classify(seen)
-    if not state.ended and (_is_going(seen.obj) or seen.cancelled_and_idle):
+    if not state.ended and (_is_deleting(seen.obj) or seen.cancelled_and_idle):
         return State.CANCELLED
     return state
 
 
-def _held(seen: Seen) -> str:
+def _held(seen: ObservedRun) -> str:
     pods = len(seen.pods or ())
     if pods:
         return f"{pods} pod{'s' if pods > 1 else ''}"

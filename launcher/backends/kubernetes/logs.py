@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from launcher.backends.base import State
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
-from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.states import ObservedRun
 from launcher.errors import LauncherError
 from launcher.k8s import objects
-from launcher.k8s.client import Cluster, Invalid, NotThere, Unreachable
+from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
 from launcher.k8s.objects import Object
 
 # More than a step's line, an evaluation's and their neighbours: of a long log only the end is read for a status.
@@ -28,13 +28,13 @@ _COMPLETION, _JOB = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s
 _RAY_HOST, _RAY_SLICE = "ray.io/replica-host-index", "ray.io/worker-group-replica-index"
 
 
-def tail(cluster: Cluster, seen: Seen) -> list[str]:
+def tail(cluster: Cluster, seen: ObservedRun) -> list[str]:
     """The last lines of the run's output; what KubeRay kept of it when the pods are gone; else none."""
     pod = printing_pod(seen)
     if pod is not None:
         try:
             return list(cluster.logs(objects.name(pod), container=_container(pod), tail=TAIL_LINES))
-        except (Invalid, NotThere):  # not started yet, or gone by now
+        except (Invalid, NotFound):  # not started yet, or gone by now
             pass
         except Unreachable as error:
             # The API server's word for a kubelet that does not answer: the machine may be down, and the rest is known.
@@ -44,7 +44,7 @@ def tail(cluster: Cluster, seen: Seen) -> list[str]:
 
 
 def lines(
-    cluster: Cluster, look: Callable[[], Seen | None], *, follow: bool, worker: int | None, pause: float
+    cluster: Cluster, look: Callable[[], ObservedRun | None], *, follow: bool, worker: int | None, pause: float
 ) -> Iterator[str]:
     """The run's output line by line, with `follow` until the run ends. `look` gives the run as it is now.
 
@@ -77,14 +77,14 @@ def lines(
             time.sleep(pause)
 
 
-def _ended(seen: Seen) -> bool:
+def _ended(seen: ObservedRun) -> bool:
     return states.classify(seen)[0].ended
 
 
 class _Over:
     """Whether the run has ended, or is gone, by a look every few seconds: a stream may outlive the run."""
 
-    def __init__(self, look: Callable[[], Seen | None], pause: float) -> None:
+    def __init__(self, look: Callable[[], ObservedRun | None], pause: float) -> None:
         self._look = look
         self.every = max(3 * pause, 0.5)  # seconds
         self._next = time.monotonic() + self.every
@@ -106,7 +106,7 @@ class _Source:
         # The timestamp of the last line, made comparable, and how many lines that were read have it.
         self._last, self._count = "", 0
 
-    def read(self, seen: Seen, over: _Over | None) -> Iterator[str]:
+    def read(self, seen: ObservedRun, over: _Over | None) -> Iterator[str]:
         """The lines that are new; with `over`, those to come as well, until it says that there are no more."""
         pod = printing_pod(seen, self.worker)
         if pod is None:
@@ -138,7 +138,7 @@ class _Source:
                     self._last, self._count = moment, 1
                 if only is None or only in text:
                     yield text
-        except (Invalid, NotThere):
+        except (Invalid, NotFound):
             return  # the container has not started, or the pod has gone: look again
 
 
@@ -181,7 +181,7 @@ def _until(stream: Iterator[str], over: _Over) -> Iterator[str]:
         left.set()
 
 
-def printing_pod(seen: Seen, worker: int | None = None) -> Object | None:
+def printing_pod(seen: ObservedRun, worker: int | None = None) -> Object | None:
     """The pod whose log is the run's, or that worker's; None where there is none (yet, or any more)."""
     pods = seen.pods or ()
     if seen.ray:
@@ -200,7 +200,7 @@ def _by_host(pods: Sequence[Object]) -> list[Object]:
     return [latest[place] for place in sorted(latest)]
 
 
-def _ray_worker_mark(seen: Seen, worker: int | None) -> str | None:
+def _ray_worker_mark(seen: ObservedRun, worker: int | None) -> str | None:
     """What stands in the lines of one Ray worker: Ray puts the host's address before what a worker prints."""
     if worker is None or not seen.ray:
         return None
@@ -211,7 +211,7 @@ def _ray_worker_mark(seen: Seen, worker: int | None) -> str | None:
     return f"ip={objects.status(pods[worker]).get('podIP')})"
 
 
-def _left(seen: Seen, worker: int | None) -> list[str]:
+def _left(seen: ObservedRun, worker: int | None) -> list[str]:
     """What there is to print of a run without a pod to ask. Raises LauncherError where there is nothing."""
     kept = states.log_tail(seen)
     if kept:

@@ -52,10 +52,14 @@ def waiting(pods: Sequence[Object]) -> Iterator[Waiting]:
     for pod in pods:
         now = status(pod)
         for entry in [*(now.get("initContainerStatuses") or []), *(now.get("containerStatuses") or [])]:
-            why = (entry.get("state") or {}).get("waiting") or {}
-            if why.get("reason"):
+            fatal_reason = (entry.get("state") or {}).get("waiting") or {}
+            if fatal_reason.get("reason"):
                 yield Waiting(
-                    pod, entry["name"], str(entry.get("image")), str(why["reason"]), str(why.get("message") or "")
+                    pod,
+                    entry["name"],
+                    str(entry.get("image")),
+                    str(fatal_reason["reason"]),
+                    str(fatal_reason.get("message") or ""),
                 )
 
 
@@ -74,9 +78,9 @@ def to_be_asked(pods: Sequence[Object]) -> Object | None:
         if item.reason in IMAGE[:2] and not image_cause(item.message, item.image):
             return item.pod
     for pod in pods:
-        placed = condition(pod, "PodScheduled") or {"status": "False"}
-        made = placed["status"] == "True" and status(pod).get("phase") == "Pending" and _making(pod)
-        if made and seconds_since(str(placed["lastTransitionTime"])) > _SLOW:
+        with_target = condition(pod, "PodScheduled") or {"status": "False"}
+        made = with_target["status"] == "True" and status(pod).get("phase") == "Pending" and _making(pod)
+        if made and seconds_since(str(with_target["lastTransitionTime"])) > _SLOW:
             return pod
     return None
 
@@ -102,7 +106,7 @@ def _time(event: Object) -> str:
     return str(of_series or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
 
 
-def why(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
+def fatal_reason(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
     """Why these pods can never run, and what mends it, in sentences; "" where nothing says that they cannot.
 
     `events` are the `warnings` of the pod that `to_be_asked` names.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Cluster
-from launcher.k8s.errors import ClusterError, Forbidden, NotServed
+from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.objects import Object, name, namespace, status, uid
 
@@ -42,7 +42,7 @@ def pending(look: Asks, queue: str, namespace: str = "", local_queue: str = "") 
     return None
 
 
-def positions(cluster: Cluster, workloads: Iterable[Object], *, everywhere: bool = False) -> dict[str, int]:
+def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: bool = False) -> dict[str, int]:
     """The place of each queued Workload in its ClusterQueue, from 1, by its uid; what cannot be told is left out.
 
     `workloads` are some or all of the namespace's, or of all namespaces' (`everywhere`).
@@ -51,8 +51,8 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, everywhere: bool
     if not queued:
         return {}
     try:
-        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=everywhere)
-    except (NotServed, Forbidden):
+        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=all_namespaces)
+    except (KindNotServed, Forbidden):
         return {}
     targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
     waiting: dict[str, dict[tuple[str, str], None]] = {}  # ClusterQueue -> the LocalQueues that lead there
@@ -94,7 +94,7 @@ def _computed(cluster: Cluster, queued: list[Object], local_queues: list[Any]) -
     """By Kueue's order, where all that wait in a queue can be seen: others may be ahead that RBAC hides."""
     try:
         cluster_queues = {name(queue): queue for queue in cluster.list(CLUSTER_QUEUE)}
-    except (NotServed, Forbidden):
+    except (KindNotServed, Forbidden):
         return {}
     try:
         everyone = cluster.list(WORKLOAD, all_namespaces=True)

@@ -11,12 +11,12 @@ from typing import Any
 
 from launcher.backends.base import RunStatus
 from launcher.backends.kubernetes import states
-from launcher.backends.kubernetes.states import Seen
+from launcher.backends.kubernetes.states import ObservedRun
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
 from launcher.k8s import objects
-from launcher.k8s.client import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, NotServed
+from launcher.k8s.client import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, KindNotServed
 from launcher.k8s.client import Object as Json
 from launcher.k8s.objects import Object
 
@@ -35,7 +35,7 @@ def find(cluster: Cluster, name: str) -> Object | None:
 
     Raises LauncherError where a RayJob and a JobSet have the name, and where one has it that is no run.
     """
-    found = [obj for obj in together([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
+    found = [obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
     if len(found) == 2:
         raise LauncherError(
             f'There are a RayJob and a JobSet "{name}" in the namespace {cluster.namespace}, and a run is one of them.',
@@ -53,16 +53,16 @@ def kind_of(obj: Object) -> Kind:
     return KINDS[_NAMES[obj["kind"]]]
 
 
-def look(cluster: Cluster, obj: Object) -> Seen:
+def observe(cluster: Cluster, obj: Object) -> ObservedRun:
     """The object with its Workload and its pods."""
     name, uid = objects.name(obj), objects.uid(obj)
-    workloads, pods = together(
+    workloads, pods = run_parallel(
         [
             lambda: list_or_none(cluster, WORKLOAD, labels=f"{JOB_UID}={uid}") if _queued(obj) else [],
             lambda: cluster.list(POD, labels=f"{RUN}={name}"),
         ]
     )
-    return Seen(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
+    return ObservedRun(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
 
 
 def own_pods[Pod: Object](obj: Object, pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -74,25 +74,27 @@ def own_pods[Pod: Object](obj: Object, pods: Iterable[Pod]) -> tuple[Pod, ...]:
     return tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= since)
 
 
-def all_seen(cluster: Cluster, *, sweep: str = "", everywhere: bool = False) -> list[Seen]:
+def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> list[ObservedRun]:
     """Every run of the namespace, or of all (`everywhere`), with its Workload; pods are not looked at.
 
     With `sweep`, those of that sweep alone.
     """
     labels = f"{RUN},{SWEEP}={sweep}" if sweep else RUN
-    of_runs = [_lister(cluster, kind, labels, everywhere) for kind in KINDS.values()]
-    of_workloads = partial(list_or_none, cluster, WORKLOAD, everywhere=everywhere)
+    of_runs = [_lister(cluster, kind, labels, all_namespaces) for kind in KINDS.values()]
+    of_workloads = partial(list_or_none, cluster, WORKLOAD, all_namespaces=all_namespaces)
     if sweep:  # a name is asked for that is no sweep's, more often than not, and all Workloads are many
-        runs = together(of_runs)
+        runs = run_parallel(of_runs)
         workloads = of_workloads() if any(runs) else []
     else:
-        *runs, workloads = together([*of_runs, of_workloads])
+        *runs, workloads = run_parallel([*of_runs, of_workloads])
     by_owner = {objects.label(workload, JOB_UID): workload for workload in workloads or ()}
     kueue = workloads is not None
-    return [Seen(obj, by_owner.get(objects.uid(obj)), None, kueue) for found in runs for obj in found if ours(obj)]
+    return [
+        ObservedRun(obj, by_owner.get(objects.uid(obj)), None, kueue) for found in runs for obj in found if ours(obj)
+    ]
 
 
-def status(cluster: Cluster, seen: Seen) -> RunStatus:
+def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
     """What object, Workload and pods say; without what only the log tells (steps, losses)."""
     state, reason = states.classify(seen)
     config = config_of(seen.obj)
@@ -157,20 +159,20 @@ def folder_of(config: Mapping[str, Any]) -> str:
     return f"{str(storage.get('mountPath') or '').rstrip('/')}/{name}"
 
 
-def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", everywhere: bool = False) -> list[Json]:
+def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Json]:
     """The objects of a kind; none where the cluster does not have the kind."""
-    return list_or_none(cluster, kind, labels=labels, everywhere=everywhere) or []
+    return list_or_none(cluster, kind, labels=labels, all_namespaces=all_namespaces) or []
 
 
-def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", everywhere: bool = False) -> list[Json] | None:
+def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Json] | None:
     """The objects of a kind; None where the cluster does not have the kind."""
     try:
-        return cluster.list(kind, labels=labels, all_namespaces=everywhere)
-    except NotServed:
+        return cluster.list(kind, labels=labels, all_namespaces=all_namespaces)
+    except KindNotServed:
         return None
 
 
-def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of several requests, made at the same time; the first error is raised."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -187,21 +189,21 @@ def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | No
     def get() -> Object | None:
         try:
             return cluster.get(kind, name)
-        except NotServed:
+        except KindNotServed:
             return None
 
     return get
 
 
-def _lister(cluster: Cluster, kind: Kind, labels: str, everywhere: bool) -> Callable[[], list[Json]]:
-    return lambda: list_if_served(cluster, kind, labels=labels, everywhere=everywhere)
+def _lister(cluster: Cluster, kind: Kind, labels: str, all_namespaces: bool) -> Callable[[], list[Json]]:
+    return lambda: list_if_served(cluster, kind, labels=labels, all_namespaces=all_namespaces)
 
 
 def _queued(obj: Object) -> bool:
     return bool(objects.label(obj, states.QUEUE))
 
 
-def _priority(seen: Seen) -> str:
+def _priority(seen: ObservedRun) -> str:
     named = objects.label(seen.obj, PRIORITY)
     if named or seen.workload is None:
         return named

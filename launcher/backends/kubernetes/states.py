@@ -30,7 +30,7 @@ _LOG = "last available logs"
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRun:
     """A run's object with what belongs to it, as of one moment. `pods` is None where they were not looked at.
 
     `kueue` is whether the cluster has Kueue at all.
@@ -91,7 +91,7 @@ class Seen:
         return self.workload is None or not is_true(self.workload, "QuotaReserved")
 
 
-def classify(seen: Seen) -> tuple[State, str]:
+def classify(seen: ObservedRun) -> tuple[State, str]:
     """The run's state, and why it is in it ("" where there is nothing to say)."""
     state, reason = _finished(seen) or _stopped(seen) or _under_way(seen)
     if not state.ended:
@@ -102,7 +102,7 @@ def classify(seen: Seen) -> tuple[State, str]:
     return state, reason
 
 
-def restarts(seen: Seen) -> int:
+def restarts(seen: ObservedRun) -> int:
     """How often the whole run was started again after a failure; what Ray Train restarts by itself is in its log.
 
     Of heads that a RayJob has lost KubeRay tells the last one only, so they count as one.
@@ -114,7 +114,7 @@ def restarts(seen: Seen) -> int:
     return max(0, int(now.get("failed") or 0) - ended_badly) + _head_replaced(seen)
 
 
-def started(seen: Seen) -> str | None:
+def started(seen: ObservedRun) -> str | None:
     """When its job began, or all its pods were ready (RFC 3339).
 
     Of a JobSet that was restarted nobody keeps the latter: then it is when Kueue let it go.
@@ -132,7 +132,7 @@ def started(seen: Seen) -> str | None:
     return str(admitted.get("lastTransitionTime")) if admitted and been_ready else None
 
 
-def ended(seen: Seen) -> str | None:
+def ended(seen: ObservedRun) -> str | None:
     """When it ended (RFC 3339); None while it goes on."""
     if seen.ray and status(seen.obj).get("endTime"):
         return str(status(seen.obj)["endTime"])
@@ -142,13 +142,13 @@ def ended(seen: Seen) -> str | None:
     return seen.cancelled_at or None
 
 
-def log_tail(seen: Seen) -> list[str]:
+def log_tail(seen: ObservedRun) -> list[str]:
     """The end of a failed Ray job's log, which KubeRay keeps in the object when the pods are gone; else []."""
     message = str(status(seen.obj).get("message") or "")
     return message.rstrip("\n").split("\n")[1:] if seen.ray and _LOG in message.split("\n", 1)[0] else []
 
 
-def _finished(seen: Seen) -> tuple[State, str] | None:
+def _finished(seen: ObservedRun) -> tuple[State, str] | None:
     """What its own controller says of its end."""
     if not seen.ray:
         if is_true(seen.obj, "Completed"):
@@ -168,7 +168,7 @@ def _finished(seen: Seen) -> tuple[State, str] | None:
     return None
 
 
-def _stopped(seen: Seen) -> tuple[State, str] | None:
+def _stopped(seen: ObservedRun) -> tuple[State, str] | None:
     """What was stopped before its end: by its user, or by Kueue."""
     if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
         return State.CANCELLED, annotation(seen.obj, CANCELLED_FOR) or "Cancelled."
@@ -182,7 +182,7 @@ def _stopped(seen: Seen) -> tuple[State, str] | None:
     return None
 
 
-def _under_way(seen: Seen) -> tuple[State, str]:
+def _under_way(seen: ObservedRun) -> tuple[State, str]:
     if seen.queued:
         waiting = _waiting(seen)
         if waiting is not None:
@@ -192,7 +192,7 @@ def _under_way(seen: Seen) -> tuple[State, str]:
     return _ray_job(seen) if seen.ray else _job_set(seen)
 
 
-def _head_replaced(seen: Seen) -> bool:
+def _head_replaced(seen: ObservedRun) -> bool:
     """Whether a Ray job lost its head, and was submitted again to a new one, or is about to be.
 
     KubeRay makes the new head in the same Ray cluster, and counts nothing: what is left of it is that the head was
@@ -210,7 +210,7 @@ def _head_replaced(seen: Seen) -> bool:
     return ready > parse_time(str(whole["lastTransitionTime"])) and parse_time(str(began)) > ready - _READY_AFTER_START
 
 
-def _waiting(seen: Seen) -> tuple[State, str] | None:
+def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
     """The state that Kueue gives it; None once it is admitted and let go."""
     workload = seen.workload
     if workload is None:
@@ -230,7 +230,7 @@ def _waiting(seen: Seen) -> tuple[State, str] | None:
     return State.QUEUED, str(reserved.get("message") or "Kueue has not looked at it yet.")
 
 
-def _job_set(seen: Seen) -> tuple[State, str]:
+def _job_set(seen: ObservedRun) -> tuple[State, str]:
     again = condition(seen.obj, "RestartingJobSet") or {}
     if again.get("status") == "True":
         return State.RESTARTING, _first_failed(str(again.get("message") or ""))
@@ -244,7 +244,7 @@ def _job_set(seen: Seen) -> tuple[State, str]:
     return _by_pods(seen)
 
 
-def _ray_job(seen: Seen) -> tuple[State, str]:
+def _ray_job(seen: ObservedRun) -> tuple[State, str]:
     now = status(seen.obj)
     deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
     if deployment == "Retrying":
@@ -264,7 +264,7 @@ def _ray_job(seen: Seen) -> tuple[State, str]:
     return _by_pods(seen)
 
 
-def _by_pods(seen: Seen) -> tuple[State, str]:
+def _by_pods(seen: ObservedRun) -> tuple[State, str]:
     """Admitted, and not running: are there pods yet, and how many of them are ready?"""
     if seen.pods is None:
         return State.STARTING, "Its pods are starting."
@@ -276,7 +276,7 @@ def _by_pods(seen: Seen) -> tuple[State, str]:
     return State.STARTING, f"{ready} of {seen.pods_wanted} pods are ready."
 
 
-def _job_set_failure(seen: Seen, message: str) -> str:
+def _job_set_failure(seen: ObservedRun, message: str) -> str:
     """A trainer leaves its sentence as the termination message of its container, while its pod is there."""
     for pod in seen.pods or []:
         for container in status(pod).get("containerStatuses") or []:
@@ -300,7 +300,7 @@ def _eviction(evicted: Object) -> str:
     return re.sub(r" \(UID: [^)]*\)", "", message).partition("; preemptor path:")[0]
 
 
-def _ray_failure(seen: Seen) -> str:
+def _ray_failure(seen: ObservedRun) -> str:
     now = status(seen.obj)
     message = str(now.get("message") or "")
     return last_error(log_tail(seen)) or message.split(", last available logs")[0] or str(now.get("reason") or "")

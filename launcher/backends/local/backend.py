@@ -170,7 +170,7 @@ class LocalBackend:
         from launcher.config.plan import config_difference
 
         difference = config_difference(found.config(), dict(config))
-        return resubmit.verdict(found.record.name, found.status().state, difference, accept_changes=accept_changes)
+        return resubmit.decide(found.record.name, found.status().state, difference, accept_changes=accept_changes)
 
     def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
         """Refuse what cannot work, before anything is there that would have to be removed."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from launcher import paths
-from launcher.config.values.tree import spell
+from launcher.config.values.tree import dotted
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -27,7 +27,7 @@ def origins(plan: LaunchPlan, config: Mapping[str, Any]) -> dict[str, str]:
             continue
         text = str(origin).removeprefix(charts).lstrip("/") if origin.file.startswith(charts) else str(origin)
         changed = _at(config, path) != value
-        found[spell(path)] = f"{text}, made absolute for this machine" if changed else text
+        found[dotted(path)] = f"{text}, made absolute for this machine" if changed else text
     return found
 
 

@@ -51,7 +51,7 @@ _BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
 _TURN_SECONDS = 0.5
 # Room for the record of how the run ended, on a disk that it has filled; given back for that.
 _RESERVE, _RESERVE_BYTES = ".reserve", 16 << 10
-_LONGEST_WORD = 1 << 16
+_MAX_EXIT_MESSAGE = 1 << 16
 TURN = ".turn"
 """The file among the runs that is locked by the run of a sweep whose turn it is."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -98,7 +98,7 @@ class Supervisor:
         self.alive: dict[int, int] = {}  # process id to host index
         self.exits: dict[int, int] = {}  # host index to exit code
         self.cancels = 0
-        self.last_word = (
+        self.exit_message = (
             ""  # the sentence that the trainer ended with, which a full disk may have kept from events.jsonl
         )
         self._prctl = _prctl()
@@ -167,7 +167,7 @@ class Supervisor:
                 return self._end("cancelled", code, "Cancelled.")
             if code == 0:
                 return self._end("succeeded", 0, "")
-            reason = self.last_word or events.error or what
+            reason = self.exit_message or events.error or what
             # Nothing mends a config that can never work (the trainer's 2) or a program that is not there.
             final = code in (126, 127) or (code == 2 and not self.command)
             if final or restarts >= self.max_restarts:
@@ -183,7 +183,7 @@ class Supervisor:
 
     def _once(self) -> tuple[int, str]:
         """Run all the processes to their end: the exit code that counts, and a sentence about it."""
-        self.exits, self.last_word = {}, ""
+        self.exits, self.exit_message = {}, ""
         word, self._word = os.pipe()
         try:
             return self._all_to_their_end()
@@ -191,7 +191,7 @@ class Supervisor:
             os.close(self._word)
             os.set_blocking(word, False)
             with contextlib.suppress(BlockingIOError):  # a process that hangs in the kernel may hold the other end
-                self.last_word = os.read(word, _LONGEST_WORD).decode(errors="replace")
+                self.exit_message = os.read(word, _MAX_EXIT_MESSAGE).decode(errors="replace")
             os.close(word)
 
     def _all_to_their_end(self) -> tuple[int, str]:
@@ -237,7 +237,7 @@ class Supervisor:
             env |= trainer_env()
             env["SLIPWAY_RESTARTS_LEFT"] = str(max(0, self.max_restarts - self.record.restarts))
             env["SLIPWAY_GRACE_SECONDS"] = str(self.grace)
-            env["SLIPWAY_LAST_WORD"] = str(self._word)
+            env["SLIPWAY_EXIT_MESSAGE_FD"] = str(self._word)
         prctl, parent = self._prctl, os.getpid()
 
         def die_with_us() -> None:

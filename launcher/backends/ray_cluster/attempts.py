@@ -35,7 +35,7 @@ _STARTING = "starting the driver, then loading and compiling the model"
 
 
 @dataclass(frozen=True)
-class Found:
+class Attempt:
     """A run's newest attempt: the job, and the cluster that has it."""
 
     jobs: RayJobs
@@ -61,14 +61,14 @@ class Found:
         return dict(json.loads(self.metadata.get(CONFIG) or "{}"))
 
 
-def newest_attempts(jobs: RayJobs) -> dict[str, Found]:
+def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
     """The newest attempt of each run that the cluster knows, by name; jobs that are not the launcher's are left out."""
-    newest: dict[str, Found] = {}
+    newest: dict[str, Attempt] = {}
     for job in jobs.list():
         metadata = job.get("metadata") or {}
         if RUN not in metadata or not str(metadata.get(ATTEMPT)).isdigit() or CONFIG not in metadata:
             continue
-        found = Found(jobs, job)
+        found = Attempt(jobs, job)
         before = newest.get(found.name)
         if before is None or found.attempt > before.attempt:
             newest[found.name] = found

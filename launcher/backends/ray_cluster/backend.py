@@ -25,13 +25,13 @@ from launcher.backends.ray_cluster.attempts import (
     SWEEP,
     SWEEP_VALUES,
     TEAM,
-    Found,
+    Attempt,
     classify,
     metadata_of,
     newest_attempts,
     time_of,
 )
-from launcher.backends.ray_cluster.clusters import StandingCluster
+from launcher.backends.ray_cluster.clusters import RayClusterStatus
 from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
@@ -49,20 +49,20 @@ _LISTED_TAILS = 20
 _STOP_SECONDS = 60.0
 
 
-class StandingBackend:
+class RayClusterBackend:
     """Runs in the standing Ray clusters of a namespace; see runs.Backend for what each method promises."""
 
     stuck_seconds = None
     max_parallel = 1  # Ray starts the jobs of a sweep in the order in which it gets them
 
-    def __init__(self, cluster: Cluster, *, everywhere: bool = False, poll_seconds: float = 2.0) -> None:
+    def __init__(self, cluster: Cluster, *, all_namespaces: bool = False, poll_seconds: float = 2.0) -> None:
         self.cluster = cluster
-        self.everywhere = everywhere  # `list` shows all namespaces
+        self.all_namespaces = all_namespaces  # `list` shows all namespaces
         self.poll_seconds = poll_seconds
         self.report_progress: Callable[[str], None] = lambda _: None
         self._readers: dict[str, progress.Reader] = {}
         self._read: set[str] = set()  # jobs that had ended when their log was read: it does not change any more
-        self._seen: dict[str, Found] = {}
+        self._seen: dict[str, Attempt] = {}
 
     @property
     def where(self) -> str:
@@ -127,7 +127,7 @@ class StandingBackend:
             return target, jobs, ""
         return target, jobs, f" Note: the cluster has Ray {runs}, and image.rayVersion says {wanted}."
 
-    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: Found | None) -> Found | None:
+    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: Attempt | None) -> Attempt | None:
         """Start the attempt after `before`; None where somebody else was faster."""
         submission, metadata = f"{plan.name}-{attempt}", metadata_of(plan, attempt)
         if before is not None:  # one of a sweep stays that, submitted by itself too
@@ -142,22 +142,22 @@ class StandingBackend:
             if job is None or (job.get("metadata") or {}).get(SUBMISSION) != metadata[SUBMISSION]:
                 raise
         job = jobs.get(submission)
-        return None if job is None else Found(jobs, job)
+        return None if job is None else Attempt(jobs, job)
 
-    def _verdict(self, found: Found, plan: LaunchPlan, accept_changes: bool) -> str | None:
+    def _verdict(self, found: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
         from launcher.config.plan import config_difference
 
         resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.option)
         state, difference = self._status(found).state, config_difference(found.config(), plan.config)
         where = self.option
-        return resubmit.verdict(plan.name, state, difference, accept_changes=accept_changes, where=where)
+        return resubmit.decide(plan.name, state, difference, accept_changes=accept_changes, where=where)
 
     # --- reading ---
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        newest: list[Found] = []
+        newest: list[Attempt] = []
         try:
-            standing = ray_clusters.all_standing(self.cluster, everywhere=self.everywhere)
+            standing = ray_clusters.all_clusters(self.cluster, all_namespaces=self.all_namespaces)
         except Forbidden as error:
             warn(error.message)
             return []
@@ -179,7 +179,7 @@ class StandingBackend:
         if seen is not None and seen.job["status"] not in ENDED:  # followed: one job is asked for, not all of them
             job = seen.jobs.get(seen.id)
             if job is not None:
-                return self._status(Found(seen.jobs, job))
+                return self._status(Attempt(seen.jobs, job))
         found = self._find(name)
         if found is not None:
             return self._status(found)
@@ -196,9 +196,9 @@ class StandingBackend:
         lines = standing_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
         return lines if worker is None else standing_logs.of_worker(lines, worker)
 
-    def clusters(self, name: str | None = None) -> Sequence[StandingCluster]:
+    def clusters(self, name: str | None = None) -> Sequence[RayClusterStatus]:
         """The namespace's standing Ray clusters (or the one of that name), each with its pods and its runs."""
-        found = ray_clusters.all_standing(self.cluster)
+        found = ray_clusters.all_clusters(self.cluster)
         described = []
         for ray_cluster in found:
             if name in (None, objects.name(ray_cluster)):
@@ -252,7 +252,7 @@ class StandingBackend:
             job = found.jobs.get(found.id)
             if job is None:
                 raise LauncherError(f'The run "{name}" was deleted meanwhile.')
-            found = Found(found.jobs, job)
+            found = Attempt(found.jobs, job)
         return self._status(found)
 
     def delete(self, name: str) -> None:
@@ -271,22 +271,22 @@ class StandingBackend:
     def _jobs(self, ray_cluster: Object) -> RayJobs:
         return RayJobs(RayHead(self.cluster, ray_cluster))
 
-    def _known(self, name: str) -> Found:
+    def _known(self, name: str) -> Attempt:
         found = self._find(name)
         if found is None:
             raise LauncherError(f'There is no run "{name}" in a standing Ray cluster ({self.where}).')
         return found
 
-    def _find(self, name: str, *, first: RayJobs | None = None) -> Found | None:
+    def _find(self, name: str, *, first: RayJobs | None = None) -> Attempt | None:
         """The run's newest attempt: in `first`, else in any standing cluster of the namespace.
 
         A cluster of somebody else's, whose token this user may not read, has no run of theirs, nor has any for whoever
         may not see Ray clusters at all; one that does not answer may have it: Unreachable, where no other has.
         """
         silent: LauncherError | None = None
-        found: list[Found] = []
+        found: list[Attempt] = []
         try:
-            standing = ray_clusters.all_standing(self.cluster)
+            standing = ray_clusters.all_clusters(self.cluster)
         except Forbidden:
             return None
         for ray_cluster in standing:
@@ -314,7 +314,7 @@ class StandingBackend:
             raise Unreachable(silent.message, silent.hint) from silent
         return None
 
-    def _status(self, found: Found, *, read: bool = True, whole: bool = True) -> RunStatus:
+    def _status(self, found: Attempt, *, read: bool = True, whole: bool = True) -> RunStatus:
         job, config = found.job, found.config()
         slice_, row = config.get("slice") or {}, config.get("accelerator") or {}
         known = self._progress(found, config, whole=whole) if read else Progress()
@@ -344,10 +344,10 @@ class StandingBackend:
         self._seen[found.name] = found
         return progress.apply(status, known)
 
-    def _folder(self, found: Found) -> str:
+    def _folder(self, found: Attempt) -> str:
         return kube_view.folder_of(found.config())
 
-    def _progress(self, found: Found, config: Mapping[str, Any], *, whole: bool) -> Progress:
+    def _progress(self, found: Attempt, config: Mapping[str, Any], *, whole: bool) -> Progress:
         """What the log tells: `whole` reads all of it once, and then its end, again and again; else its end alone."""
         chips = int((config.get("accelerator") or {}).get("chips") or 1)
         devices = chips * int((config.get("slice") or {}).get("count") or 1)

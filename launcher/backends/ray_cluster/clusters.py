@@ -11,7 +11,7 @@ from typing import Any
 from launcher.errors import LauncherError
 from launcher.formatting import table
 from launcher.k8s import objects
-from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, NotServed
+from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, KindNotServed
 from launcher.k8s.objects import Object
 
 _ACCELERATOR, _TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
@@ -56,7 +56,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class StandingCluster:
+class RayClusterStatus:
     """A standing RayCluster now. Scripts read its fields as JSON: add, never rename.
 
     `state` is suspended, starting, ready or failed (ready: the head answers; hosts may still be missing);
@@ -84,11 +84,11 @@ class StandingCluster:
 # --- finding ----------------------------------------------------------------------------------------------------
 
 
-def all_standing(cluster: Cluster, *, everywhere: bool = False) -> list[Object]:
+def all_clusters(cluster: Cluster, *, all_namespaces: bool = False) -> list[Object]:
     """The RayClusters of the namespace, or of all, that belong to no RayJob or RayService; none without KubeRay."""
     try:
-        found = cluster.list(RAY_CLUSTER, all_namespaces=everywhere)
-    except NotServed:
+        found = cluster.list(RAY_CLUSTER, all_namespaces=all_namespaces)
+    except KindNotServed:
         return []
     return [
         each
@@ -103,7 +103,7 @@ def named(cluster: Cluster, name: str) -> Object:
     found = cluster.get(RAY_CLUSTER, name)
     if found is not None:
         return found
-    names = [objects.name(each) for each in all_standing(cluster)]
+    names = [objects.name(each) for each in all_clusters(cluster)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else f" There are: {', '.join(names)}." if names else ""
     raise LauncherError(
@@ -259,14 +259,14 @@ def _pod_specs(ray_cluster: Object) -> list[tuple[str, Object]]:
 # --- showing ----------------------------------------------------------------------------------------------------
 
 
-def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | None = None) -> StandingCluster:
+def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | None = None) -> RayClusterStatus:
     """The cluster with its pods; `runs` are the names of those that go on in it, where that is known."""
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = _state(ray_cluster)
     pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"ray.io/cluster={name}")
     hosts = sorted(map(_host, pods), key=lambda host: (host.group != "head", host.group, host.pod))
     workers = [host for host in hosts if host.group != "head"]
-    return StandingCluster(
+    return RayClusterStatus(
         name=name,
         namespace=objects.namespace(ray_cluster),
         state=state,
@@ -282,7 +282,7 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
     )
 
 
-def listing(clusters: Sequence[StandingCluster]) -> str:
+def listing(clusters: Sequence[RayClusterStatus]) -> str:
     """The table of `launcher list`, "" where there are none."""
     if not clusters:
         return ""
@@ -294,7 +294,7 @@ def listing(clusters: Sequence[StandingCluster]) -> str:
     return table(rows)
 
 
-def details(each: StandingCluster) -> str:
+def details(each: RayClusterStatus) -> str:
     """The text of `launcher status` for a standing cluster: what it is, and its pods with their nodes."""
     rows = [
         ("cluster", f"{each.name} (namespace {each.namespace})"),

@@ -18,9 +18,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster.backend import StandingBackend
+from launcher.backends.ray_cluster.backend import RayClusterBackend
 from launcher.backends.ray_cluster.jobs import TOKEN_HEADER, RayHead, RayJobs
-from launcher.config.suggest import either, nearest
+from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.client import RAY_CLUSTER, RAY_JOB, Cluster, Forbidden, Unreachable
@@ -104,24 +104,24 @@ def _ray_cluster(cluster: Cluster, name: str) -> Object:
                 "what it printed.",
             )
         return found
-    backend = StandingBackend(cluster)
+    backend = RayClusterBackend(cluster)
     standing = backend.cluster_of(name)
     if standing is not None:
         return ray_clusters.named(cluster, standing)
     raise _no_dashboard(name, backend)
 
 
-def _no_dashboard(name: str, backend: StandingBackend) -> LauncherError:
+def _no_dashboard(name: str, backend: RayClusterBackend) -> LauncherError:
     """Neither a Ray cluster nor a run with one is called so: what is."""
     cluster = backend.cluster
-    clusters = [objects.name(each) for each in ray_clusters.all_standing(cluster)]
+    clusters = [objects.name(each) for each in ray_clusters.all_clusters(cluster)]
     runs = [objects.name(each) for each in cluster.list(RAY_JOB) if objects.status(each).get("rayClusterName")]
-    near = nearest(name, [*clusters, *runs])
+    near = closest(name, [*clusters, *runs])
     guess = f' Did you mean "{near[0]}"?' if near else ""
     there = (
-        [f"Standing Ray clusters: {either(clusters, 'and')}."] if clusters else ["There is no standing Ray cluster."]
+        [f"Standing Ray clusters: {join_or(clusters, 'and')}."] if clusters else ["There is no standing Ray cluster."]
     )
-    there += [f"Runs with a Ray cluster of their own: {either(runs, 'and')}."] if runs else []
+    there += [f"Runs with a Ray cluster of their own: {join_or(runs, 'and')}."] if runs else []
     return LauncherError(
         f'There is no Ray cluster "{name}", and no run of that name with one, in the {cluster.where}.{guess}',
         " ".join([*there, f"launcher list{cluster.option} shows all; a sweep's runs are asked for one by one."]),
@@ -229,7 +229,7 @@ def _same_user(connection: socket.socket) -> bool:
         rows = table.read_text(encoding="ascii").splitlines()[1:]
     except OSError:
         return True
-    theirs, ours = (_spelled(*address) for address in (connection.getpeername(), connection.getsockname()))
+    theirs, ours = (_url(*address) for address in (connection.getpeername(), connection.getsockname()))
     for row in rows:
         fields = row.split()
         if fields[1] == theirs and fields[2] == ours:
@@ -237,7 +237,7 @@ def _same_user(connection: socket.socket) -> bool:
     return False
 
 
-def _spelled(host: str, port: int) -> str:
+def _url(host: str, port: int) -> str:
     """An address as /proc/net/tcp has it: the four bytes as a number of this machine's, then the port."""
     (number,) = struct.unpack("=I", socket.inet_aton(host))
     return f"{number:08X}:{port:04X}"

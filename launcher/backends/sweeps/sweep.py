@@ -138,11 +138,11 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
     submissions = _all(backend, plan.plans, one, stopped)
     # A submission's sentence may be followed by warnings, a line each, which its runs have in common.
     warnings = dict.fromkeys(text for each in submissions for text in each.said.splitlines()[1:])
-    said = "\n".join([_said(plan, submissions, backend.where), *warnings])
+    said = "\n".join([_sentence(plan, submissions, backend.where), *warnings])
     return SweepSubmission(plan.name, tuple(submissions), said)
 
 
-def _said(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str:
+def _sentence(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str:
     """What was done, in one sentence."""
     new = sum(each.created and each.status.attempt == 1 for each in submissions)
     resumed = sum(each.created and each.status.attempt > 1 for each in submissions)
@@ -163,14 +163,14 @@ def _count(runs: int) -> str:
 # --- looking, ending --------------------------------------------------------------------------------------------
 
 
-def look(name: str, backend: Backend) -> Sweep | None:
+def find(name: str, backend: Backend) -> Sweep | None:
     """The sweep now, without what only the logs of a cluster's runs tell; None where there is none."""
     if not _NAME.fullmatch(name):  # no label's value either
         return None
     return of(name, backend.list(lambda _: None, sweep=name))
 
 
-def closer(sweep: Sweep, backend: Backend) -> Sweep:
+def with_progress(sweep: Sweep, backend: Backend) -> Sweep:
     """The same with the steps and losses of the runs that have begun, each of which is asked for."""
 
     def one(run: RunStatus) -> RunStatus:
@@ -192,7 +192,7 @@ def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iter
 
     A run's steps and losses are kept when its log has gone.
     """
-    watched = _Watch(sweep, backend)
+    watched = _Watcher(sweep, backend)
     while True:
         yield watched.sweep
         left = math.inf if deadline is None else deadline - time.monotonic()
@@ -236,7 +236,7 @@ def check_ended(sweep: Sweep, backend: Backend) -> None:
         )
 
 
-class _Watch:
+class _Watcher:
     """A sweep that is looked at again and again; logs are read a few at a time, and once after a run's end."""
 
     _LOGS, _LOG_SECONDS = 4, 10.0
@@ -247,7 +247,7 @@ class _Watch:
         self._read: dict[str, float] = {}  # when a run's log was read last; infinite once it is known to its end
 
     def look(self) -> None:
-        now = look(self.sweep.name, self._backend)
+        now = find(self.sweep.name, self._backend)
         if now is None:
             raise LauncherError(f'The runs of the sweep "{self.sweep.name}" were deleted meanwhile.')
         before = {run.name: run for run in self.sweep.runs}

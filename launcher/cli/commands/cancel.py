@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, run_argument, run_place_options
+from launcher.cli.options import format_option, run_argument, run_target_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
-@run_place_options
+@run_target_options
 @format_option
-def command(name: str, place: Place, form: str) -> None:
+def command(name: str, target: Target, form: str) -> None:
     """Stop a run, or all runs of a sweep, and free all that it holds.
 
     Its record and checkpoints stay: submitting it again resumes it. A run that has ended is left as it is.
@@ -23,7 +23,7 @@ def command(name: str, place: Place, form: str) -> None:
     from launcher.backends.base import RunStatus
     from launcher.cli import output
 
-    backend, before = api.resolve(name, place)
+    backend, before = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(before, RunStatus):
         from launcher.cli import sweep_verbs

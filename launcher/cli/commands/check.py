@@ -4,20 +4,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, name_option, place_options, values_options
+from launcher.cli.options import format_option, name_option, target_options, values_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @values_options
 @name_option
 @click.option("--live", is_flag=True, help="Ask the cluster too: would the run ever start there?")
-@place_options
+@target_options
 @format_option
 def command(
-    files: tuple[str, ...], sets: tuple[str, ...], name: str | None, live: bool, place: Place, form: str
+    files: tuple[str, ...], sets: tuple[str, ...], name: str | None, live: bool, target: Target, form: str
 ) -> int:
     """Check the values by every rule that needs no chips.
 
@@ -26,7 +26,7 @@ def command(
     from launcher import api
     from launcher.cli import output
 
-    problems = api.check(files, sets, name=name, live=live, place=place)
+    problems = api.check(files, sets, name=name, live=live, target=target)
     output.emit(
         [problem.as_json() for problem in problems],
         form,

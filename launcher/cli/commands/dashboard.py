@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, place_options
+from launcher.cli.options import format_option, target_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @click.argument("name", metavar="NAME")
 @click.option("--port", type=click.IntRange(1, 65535), help="A port of this machine (default: a free one).")
-@place_options
+@target_options
 @format_option
-def command(name: str, port: int | None, place: Place, form: str) -> int:
+def command(name: str, port: int | None, target: Target, form: str) -> int:
     """Serve Ray's dashboard on a local port, until Ctrl-C.
 
     NAME is a standing Ray cluster, or a run that has one. Requests go through the API server with Ray's token added,
@@ -27,8 +27,8 @@ def command(name: str, port: int | None, place: Place, form: str) -> int:
     from launcher import api
     from launcher.cli import output
 
-    cluster = place.cluster()
-    with api.dashboard(name, port=port or 0, place=place) as (url, server):
+    cluster = target.cluster()
+    with api.dashboard(name, port=port or 0, target=target) as (url, server):
         output.narrate(f"Ray's dashboard of {name} ({cluster.where}); Ctrl-C ends it.")
         output.emit({"name": name, "url": url}, form, url)
         try:

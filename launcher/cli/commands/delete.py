@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import need_terminal, run_argument, run_place_options
+from launcher.cli.options import need_terminal, run_argument, run_target_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@run_place_options
-def command(name: str, yes: bool, place: Place) -> int:
+@run_target_options
+def command(name: str, yes: bool, target: Target) -> int:
     """Remove a run that has ended, or all runs of a sweep.
 
     A local run's folder goes with it: record, log, metrics and checkpoints. Of a run on a cluster its record goes;
@@ -25,7 +25,7 @@ def command(name: str, yes: bool, place: Place) -> int:
     from launcher.cli import follow, output
     from launcher.errors import LauncherError
 
-    backend, status = api.resolve(name, place)
+    backend, status = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(status, RunStatus):
         from launcher.cli import sweep_verbs
@@ -33,7 +33,7 @@ def command(name: str, yes: bool, place: Place) -> int:
         return sweep_verbs.delete(status, backend, confirm=not yes)
     name = status.name
     if not status.state.ended and status.reason != BEING_CANCELLED:  # which holds nothing any more, or is refused
-        run = follow.spelled(status, place)
+        run = follow.run_argument(status, target)
         raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
     if not yes:
         need_terminal()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import format_option, name_option, place_options, values_options
-from launcher.k8s.target import Place
+from launcher.cli.options import format_option, name_option, target_options, values_options
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -11,7 +11,7 @@ from launcher.k8s.target import Place
 @click.argument("release", required=False, metavar="[RELEASE]")
 @values_options
 @name_option
-@place_options
+@target_options
 @format_option
 def command(
     chart: str | None,
@@ -19,7 +19,7 @@ def command(
     files: tuple[str, ...],
     sets: tuple[str, ...],
     name: str | None,
-    place: Place,
+    target: Target,
     form: str,
 ) -> int:
     """Show what submit would change in the cluster, or install with queues or ray-cluster.
@@ -34,15 +34,15 @@ def command(
     if chart is not None:
         if name is not None:
             raise UsageError("--name is a run's; a release's name is given after the chart's.")
-        plan = api.plan_release(chart, files, sets, name=release, place=place, recover=True)
+        plan = api.plan_release(chart, files, sets, name=release, target=target, recover=True)
         changes, data = plan.changes, plan.as_json()
         output.narrate(plan.where, *filter(None, [plan.recovery]))
     else:
         run = api.plan(files, sets, name=name)
-        changes = api.diff_run(run, place=place)
+        changes = api.diff_run(run, target=target)
         data = {"run": run.name, "changes": [change.as_json() for change in changes if change.action != diff.SAME]}
-        output.narrate(*(f"Warning: {warning}" for warning in run.warnings), diff.said(run, changes))
-    output.emit(data, form, "\n".join(diff.told(changes)))
+        output.narrate(*(f"Warning: {warning}" for warning in run.warnings), diff.sentence(run, changes))
+    output.emit(data, form, "\n".join(diff.lines(changes)))
     if changes:
         output.narrate(f"Objects: {diff.summary(changes)}.")
     return 0

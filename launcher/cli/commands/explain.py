@@ -4,20 +4,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, run_argument, run_place_options
+from launcher.cli.options import format_option, run_argument, run_target_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
-@run_place_options
+@run_target_options
 @format_option
-def command(name: str, place: Place, form: str) -> None:
+def command(name: str, target: Target, form: str) -> None:
     """Say why a run waits or failed, and what would help."""
     from launcher import api
     from launcher.cli import output
 
-    explanation = api.explain(name, place=place)
+    explanation = api.explain(name, target=target)
     output.emit(explanation.as_json(), form, explanation.as_text())

@@ -4,15 +4,15 @@ import sys
 
 import click
 
-from launcher.cli.options import Seconds, format_option, place_options, values_options
-from launcher.k8s.target import Place
+from launcher.cli.options import Seconds, format_option, target_options, values_options
+from launcher.k8s.target import Target
 
 
 @click.command()
 @click.argument("chart", type=click.Choice(["queues", "ray-cluster"]), metavar="queues|ray-cluster")
 @click.argument("release", required=False, metavar="[RELEASE]")
 @values_options
-@place_options
+@target_options
 @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
 @click.option(
     "--timeout",
@@ -27,7 +27,7 @@ def command(
     release: str | None,
     files: tuple[str, ...],
     sets: tuple[str, ...],
-    place: Place,
+    target: Target,
     dry_run: bool,
     timeout: float | None,
     recover: bool,
@@ -45,8 +45,8 @@ def command(
     from launcher.cli import output
     from launcher.helm import diff
 
-    plan = api.plan_release(chart, files, sets, name=release, place=place, recover=recover)
-    output.narrate(plan.where, *diff.told(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
+    plan = api.plan_release(chart, files, sets, name=release, target=target, recover=recover)
+    output.narrate(plan.where, *diff.lines(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
     if dry_run:
         output.narrate(*filter(None, [plan.recovery]), "Nothing was changed.")
         output.emit(plan.as_json(), form, "")

@@ -4,23 +4,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, run_place_options
+from launcher.cli.options import format_option, run_target_options
 
 if TYPE_CHECKING:
     from launcher.backends.base import RunStatus
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 _NONE = "There are no runs yet; launcher submit starts one."
 
 
 @click.command()
-@run_place_options
+@run_target_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The runs of all the cluster's namespaces.")
 @click.option("--sweep", default="", metavar="NAME", help="The runs of this sweep only.")
 @click.option("--clusters", "only_clusters", is_flag=True, help="The standing Ray clusters only.")
 @format_option
-def command(place: Place, everywhere: bool, sweep: str, only_clusters: bool, form: str) -> None:
+def command(target: Target, everywhere: bool, sweep: str, only_clusters: bool, form: str) -> None:
     """List the runs of this machine and of the cluster's namespace, newest first.
 
     Below them stand the namespace's standing Ray clusters; -o json and yaml print the runs, or with --clusters the
@@ -32,11 +32,11 @@ def command(place: Place, everywhere: bool, sweep: str, only_clusters: bool, for
     from launcher.cli import output
     from launcher.errors import UsageError
 
-    if everywhere and (place.local or place.namespace is not None):
+    if everywhere and (target.local or target.namespace is not None):
         raise UsageError("--all-namespaces means all of a cluster; leave out --local and --namespace.")
-    place = replace(place, everywhere=everywhere)
+    target = replace(target, all_namespaces=everywhere)
     if only_clusters:
-        _print_clusters(place, form)
+        _print_clusters(target, form)
         return
     warned: list[str] = []
 
@@ -44,34 +44,34 @@ def command(place: Place, everywhere: bool, sweep: str, only_clusters: bool, for
         warned.append(sentence)
         output.narrate(f"Warning: {sentence}")
 
-    runs = api.list_runs(warn, place=place, sweep=sweep)
+    runs = api.list_runs(warn, target=target, sweep=sweep)
     if not runs and not warned:
         output.narrate(f'There is no run of a sweep "{sweep}".' if sweep else _NONE)
     text = formatting.table(_rows(runs)) if runs else ""
     if form == "text" and not sweep:
-        text = "\n\n".join(filter(None, [text, _clusters_text(place)]))
+        text = "\n\n".join(filter(None, [text, _clusters_text(target)]))
     output.emit([run.as_json() for run in runs], form, text)
 
 
-def _print_clusters(place: Place, form: str) -> None:
+def _print_clusters(target: Target, form: str) -> None:
     from launcher import api
     from launcher.backends.ray_cluster import clusters as ray_clusters
     from launcher.cli import output
 
-    found = api.clusters(place=place)
+    found = api.clusters(target=target)
     if not found:
         output.narrate("There is no standing Ray cluster; launcher install ray-cluster makes one.")
     output.emit([each.as_json() for each in found], form, ray_clusters.listing(found))
 
 
-def _clusters_text(place: Place) -> str:
+def _clusters_text(target: Target) -> str:
     """The table of standing clusters; "" where there are none, or where the list of runs has said what is wrong."""
     from launcher import api
     from launcher.backends.ray_cluster import clusters as ray_clusters
     from launcher.errors import LauncherError
 
     try:
-        return ray_clusters.listing(api.clusters(place=place))
+        return ray_clusters.listing(api.clusters(target=target))
     except LauncherError:
         return ""
 
@@ -79,7 +79,7 @@ def _clusters_text(place: Place) -> str:
 def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
     """A column for each thing that at least one of the runs has."""
     from launcher import formatting
-    from launcher.cli.follow_sweep import spell
+    from launcher.cli.follow_sweep import as_text
 
     many = len({run.namespace for run in runs if run.in_cluster}) > 1
     table = {
@@ -93,7 +93,7 @@ def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
         "PRIORITY": [run.priority for run in runs],
         "QUEUE": [f"{run.queue} #{run.position}" if run.position else run.queue for run in runs],
         "STEP": [_step(run) for run in runs],
-        "SWEPT": [", ".join(f"{key} {spell(value)}" for key, value in run.sweep_values.items()) for run in runs],
+        "SWEPT": [", ".join(f"{key} {as_text(value)}" for key, value in run.sweep_values.items()) for run in runs],
         "LOSS": ["" if run.loss is None else f"{run.loss:.3f}" for run in runs],
     }
     columns = {title: cells for title, cells in table.items() if any(cells)}

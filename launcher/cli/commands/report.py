@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, run_names_argument, run_place_options
+from launcher.cli.options import format_option, run_names_argument, run_target_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @run_names_argument
 @click.option(
-    "--out", "target", metavar="FILE", help='The file to write, "-" for stdout (default: NAME.report.html, here).'
+    "--out", "out", metavar="FILE", help='The file to write, "-" for stdout (default: NAME.report.html, here).'
 )
 @click.option("--open", "show", is_flag=True, help="Show the page in a browser.")
 @click.option("--skip", is_flag=True, help="Leave out what cannot be read, and say so.")
 @click.option("--force", is_flag=True, help="Overwrite a file that is no report.")
-@run_place_options
+@run_target_options
 @format_option
 def command(
-    names: tuple[str, ...], target: str | None, show: bool, skip: bool, force: bool, place: Place, form: str
+    names: tuple[str, ...], out: str | None, show: bool, skip: bool, force: bool, target: Target, form: str
 ) -> None:
     """Write what is known of runs as one HTML page, side by side.
 
@@ -35,17 +35,17 @@ def command(
     from launcher.errors import UsageError
     from launcher.report import output as files
 
-    if target == "-" and (show or form != "text"):
+    if out == "-" and (show or form != "text"):
         raise UsageError("--out - prints the page; leave out --open and -o.")
-    if target not in (None, "-"):
-        files.check(Path(str(target)), force=force)
-    report = api.report(names, place=place, skip=skip, say=output.narrate)
+    if out not in (None, "-"):
+        files.check(Path(str(out)), force=force)
+    report = api.report(names, target=target, skip=skip, say=output.narrate)
     for sentence in report.left_out:
         output.narrate(f"Left out: {sentence}")
-    if target == "-":
+    if out == "-":
         sys.stdout.write(report.page)
         return
-    path = Path(target or report.file_name)
+    path = Path(out or report.file_name)
     files.check(path, force=force)
     files.write(path, report.page)
     if show:

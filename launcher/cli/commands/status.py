@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, run_argument, run_place_options
+from launcher.cli.options import format_option, run_argument, run_target_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
-@run_place_options
+@run_target_options
 @format_option
-def command(name: str, place: Place, form: str) -> None:
+def command(name: str, target: Target, form: str) -> None:
     """Show what is known of a run now, of the runs of a sweep, or of a standing Ray cluster."""
     from launcher import api, formatting
     from launcher.backends.base import RunStatus
@@ -23,12 +23,12 @@ def command(name: str, place: Place, form: str) -> None:
     from launcher.errors import LauncherError
 
     try:
-        backend, found = api.resolve(name, place)
+        backend, found = api.resolve(name, target)
     except LauncherError:
         # Its head need not answer to be shown, while it starts for one.
         standing = []
         with contextlib.suppress(LauncherError):
-            standing = api.clusters(name, place=place)
+            standing = api.clusters(name, target=target)
         if not standing:
             raise
         from launcher.backends.ray_cluster import clusters as ray_clusters

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import format_option, name_option, submit_place_options, values_options
+from launcher.cli.options import format_option, name_option, submit_target_options, values_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the run config and say what would happen; create nothing.")
 @click.option("--force", is_flag=True, help="Submit what could never start or does not fit.")
 @click.option("--continue", "accept_changes", is_flag=True, help="Go on from the last checkpoint with new values.")
-@submit_place_options
+@submit_target_options
 @format_option
 def command(
     files: tuple[str, ...],
@@ -35,7 +35,7 @@ def command(
     dry_run: bool,
     force: bool,
     accept_changes: bool,
-    place: Place,
+    target: Target,
     form: str,
 ) -> int:
     """Check the values, start the run, and follow it until it ends.
@@ -62,17 +62,17 @@ def command(
         output.narrate(*(f"Warning: {warning}" for warning in swept.warnings))
         api.refuse_misfits(*swept.plans)
         if dry_run:
-            return sweep_verbs.preview(swept, place, accept_changes=accept_changes, form=form)
-        return sweep_verbs.submit(swept, place, accept_changes=accept_changes, detach=detach, form=form)
+            return sweep_verbs.preview(swept, target, accept_changes=accept_changes, form=form)
+        return sweep_verbs.submit(swept, target, accept_changes=accept_changes, detach=detach, form=form)
     plan = api.plan(files, sets, name=name, force=force)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
     api.refuse_misfits(plan)
     if dry_run:
-        preview = api.preview(plan, accept_changes=accept_changes, place=place)
+        preview = api.preview(plan, accept_changes=accept_changes, target=target)
         output.narrate(preview.said)
         output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
-    backend = api.backend_for(plan, place)
+    backend = api.backend_for(plan, target)
     backend.report_progress = output.narrate
     if backend.where:
         output.narrate(f"Submitting to {backend.where}.")
@@ -81,9 +81,9 @@ def command(
     status = submission.status
     if detach:
         if not status.state.ended:
-            output.narrate(follow.come_back(status, place))
+            output.narrate(follow.come_back(status, target))
         output.emit(status.as_json(), form, "")
         return 0
-    status = follow.follow(backend, status, place)
-    output.emit(status.as_json(), form, follow.summary(status, place))
+    status = follow.follow(backend, status, target)
+    output.emit(status.as_json(), form, follow.summary(status, target))
     return follow.exit_code(status)

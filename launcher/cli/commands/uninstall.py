@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import format_option, need_terminal, place_options
-from launcher.k8s.target import Place
+from launcher.cli.options import format_option, need_terminal, target_options
+from launcher.k8s.target import Target
 
 
 @click.command()
 @click.argument("release", metavar="RELEASE")
-@place_options
+@target_options
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
 @click.option("--force", is_flag=True, help="Even if runs wait or run in its queues, or in its Ray cluster.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @format_option
-def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, form: str) -> int:
+def command(release: str, target: Target, dry_run: bool, force: bool, yes: bool, form: str) -> int:
     """Remove a release of queues or of a Ray cluster.
 
     Teams' namespaces stay, with all that is in them. A release that is none of Slipway's is refused, and so is one
@@ -21,13 +21,13 @@ def command(release: str, place: Place, dry_run: bool, force: bool, yes: bool, f
     """
     from launcher import api
     from launcher.cli import output
-    from launcher.k8s.objects import called
+    from launcher.k8s.objects import title
 
-    removal = api.plan_removal(release, place=place)
+    removal = api.plan_removal(release, target=target)
     output.narrate(
         f"{release} ({removal.release.chart_name}): {removal.cluster.where}",
-        *(f"- {called(obj)}" for obj in removal.removed),
-        *(f"= {called(obj)} stays, with all that is in it" for obj in removal.kept),
+        *(f"- {title(obj)}" for obj in removal.removed),
+        *(f"= {title(obj)} stays, with all that is in it" for obj in removal.kept),
         *(f"! {run} needs it" for run in removal.needed_by),
         *(f"? {sentence}" for sentence in removal.unseen),
     )

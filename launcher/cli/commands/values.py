@@ -35,9 +35,9 @@ def _print_origins(merged: Values, form: str) -> None:
 
     from launcher import formatting
     from launcher.cli import output
-    from launcher.config.values.tree import spell
+    from launcher.config.values.tree import dotted
 
-    rows = [(spell(path), value, origin) for path, value, origin in merged.leaves()]
+    rows = [(dotted(path), value, origin) for path, value, origin in merged.leaves()]
     data = [{"key": key, "value": value, "file": origin.file, "line": origin.line} for key, value, origin in rows]
     text = [(key, json.dumps(output.plain(value), ensure_ascii=False), str(origin)) for key, value, origin in rows]
     output.emit(data, form, formatting.table(text))

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.options import Seconds, format_option, run_argument, run_place_options
+from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
 
 if TYPE_CHECKING:
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
 @click.option("--timeout", type=Seconds(), metavar="TIME", help="Give up after 90, 90s, 5m or 1.5h: exit code 124.")
-@run_place_options
+@run_target_options
 @format_option
-def command(name: str, timeout: float | None, place: Place, form: str) -> int:
+def command(name: str, timeout: float | None, target: Target, form: str) -> int:
     """Wait until a run ends; the exit code is the run's.
 
     Of a sweep, until all its runs have ended: 0 when all have succeeded.
@@ -24,11 +24,11 @@ def command(name: str, timeout: float | None, place: Place, form: str) -> int:
     from launcher.backends.base import RunStatus
     from launcher.cli import follow, output
 
-    _, found = api.resolve(name, place)
+    _, found = api.resolve(name, target)
     if not isinstance(found, RunStatus):
         from launcher.cli import sweep_verbs
 
-        return sweep_verbs.wait(found, place, timeout=timeout, form=form)
-    status = api.wait(found.name, timeout=timeout, place=place)
-    output.emit(status.as_json(), form, follow.summary(status, place))
+        return sweep_verbs.wait(found, target, timeout=timeout, form=form)
+    status = api.wait(found.name, timeout=timeout, target=target)
+    output.emit(status.as_json(), form, follow.summary(status, target))
     return follow.exit_code(status)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from launcher.config.checks.mesh_rules import sequence
-from launcher.config.checks.problems import Case, Problem
+from launcher.config.checks.problems import CheckContext, Problem
 from launcher.config.checks.train_context import devices_of, mesh_of, path_of, train_of
 from launcher.config.maxtext import models, splash_attention
 from launcher.config.maxtext.mesh import assigned, key_of, rules
-from launcher.config.suggest import either
+from launcher.config.suggest import join_or
 
 
-def blocks(case: Case) -> Iterator[Problem]:
+def blocks(case: CheckContext) -> Iterator[Problem]:
     """The blocks in which the TPU's kernel takes a sequence: launcher/config/maxtext/splash_attention.py."""
     train = train_of(case)
     keys = models.settings(train)
@@ -58,7 +58,7 @@ def blocks(case: Case) -> Iterator[Problem]:
             "parts": f"{kernel} cannot compute {block} in parts of {fault.size:,}",
         }[fault.why]
         alone = fault.keys == (path[1],)
-        named = "" if alone else f" ({either([f'train.{key}' for key in fault.keys], 'and')})"
+        named = "" if alone else f" ({join_or([f'train.{key}' for key in fault.keys], 'and')})"
         use = f"use {fault.nearest}" if alone else f"set {'it' if len(fault.keys) == 1 else 'them'} to {fault.nearest}"
         if path[1] == "max_target_length" and nearest:
             use += f", or train.max_target_length to {nearest}"

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launcher.config.checks.problems import ERROR, WARNING, Case, Problem
+from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem
 from launcher.config.checks.train_context import SLICE, Devices, devices_of, mesh_of, path_of, train_of
 from launcher.config.maxtext import models
 from launcher.config.maxtext.mesh import Batch, Mesh, batch, batch_axes, rules
 
 
-def batch_size(case: Case) -> Iterator[Problem]:
+def batch_size(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
     if not train or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
         return
@@ -25,7 +25,7 @@ def batch_size(case: Case) -> Iterator[Problem]:
     yield from problems
 
 
-def _tiles(case: Case, train: Mapping[str, Any]) -> Iterator[Problem]:
+def _tiles(case: CheckContext, train: Mapping[str, Any]) -> Iterator[Problem]:
     """As maxtext.configs.types asks, even where there is one tile: a device's tokens must be a whole number then."""
     keys = models.settings(train)
     tokens, tiles = float(keys["per_device_batch_size"]) * int(keys["max_target_length"]), int(keys["num_vocab_tiling"])
@@ -39,14 +39,16 @@ def _tiles(case: Case, train: Mapping[str, Any]) -> Iterator[Problem]:
         yield from case.across("batch", path, message, "train.per_device_batch_size", "train.max_target_length")
 
 
-def _evaluates(case: Case) -> bool:
+def _evaluates(case: CheckContext) -> bool:
     data, train = case.tree["data"], case.tree["train"]
     if data["files"] or data["corpus"]:
         return bool(data["heldOut"]["files"] or data["heldOut"]["fraction"])
     return bool((train.get("eval_interval") or -1) > 0)
 
 
-def _one_batch(case: Case, train: Mapping[str, Any], devices: Devices, found: Mesh, key: str) -> Iterator[Problem]:
+def _one_batch(
+    case: CheckContext, train: Mapping[str, Any], devices: Devices, found: Mesh, key: str
+) -> Iterator[Problem]:
     evaluation = key.startswith("eval")
     keys = models.settings(train)
     sequences: Batch = batch(train, devices.total, evaluation=evaluation)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from launcher.config import accelerators
-from launcher.config.checks.problems import Case, Problem, Rule, table_of
+from launcher.config.checks.problems import CheckContext, Problem, Rule, table_of
 from launcher.config.kinds import RunKind
-from launcher.config.values.tree import spell
+from launcher.config.values.tree import dotted
 
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAMED = (
@@ -29,7 +29,7 @@ _CPU = re.compile(r"[1-9][0-9]*m?|[0-9]+\.[0-9]*[1-9][0-9]*")
 _MEMORY = re.compile(r"[0-9]*\.?[0-9]*[1-9][0-9]*(\.0)?(Ki|Mi|Gi|Ti|k|M|G|T)")
 
 
-def _names(case: Case) -> Iterator[Problem]:
+def _names(case: CheckContext) -> Iterator[Problem]:
     for section, key in _NAMED:
         name = case.tree[section][key]
         if name and not _KUBERNETES_NAME.fullmatch(name):
@@ -40,7 +40,7 @@ def _names(case: Case) -> Iterator[Problem]:
             yield case.problem("name", (section, key), message)
 
 
-def _image(case: Case) -> Iterator[Problem]:
+def _image(case: CheckContext) -> Iterator[Problem]:
     if not case.kind.has_object:
         return
     image = case.tree["image"]
@@ -73,7 +73,7 @@ def _image(case: Case) -> Iterator[Problem]:
         yield case.problem("image", ("image", "rayVersion"), message)
 
 
-def _mount(case: Case) -> Iterator[Problem]:
+def _mount(case: CheckContext) -> Iterator[Problem]:
     path = case.tree["storage"]["mountPath"]
     if not case.kind.has_object or not re.fullmatch(r"/[^:]*[^:/]", path):
         return
@@ -90,7 +90,7 @@ def _mount(case: Case) -> Iterator[Problem]:
         yield case.problem("storage", ("storage", "mountPath"), message)
 
 
-def _words(case: Case) -> Iterator[Problem]:
+def _words(case: CheckContext) -> Iterator[Problem]:
     kind, worker = case.kind, case.tree["worker"]
     if not kind.has_object:
         return
@@ -121,7 +121,7 @@ def _words(case: Case) -> Iterator[Problem]:
         names.append((("worker", "secretEnv", env, "name"), secret["name"]))
     for path, name in names:
         if not _OBJECT_NAME.fullmatch(name):
-            message = f'{spell(path)}: "{name}" is no name of an object; use small letters, digits, hyphens and dots.'
+            message = f'{dotted(path)}: "{name}" is no name of an object; use small letters, digits, hyphens and dots.'
             yield case.problem("name", path, message)
     for env, secret in worker["secretEnv"].items():
         if not re.fullmatch(r"[-._A-Za-z0-9]{1,253}", secret["key"]):
@@ -132,12 +132,12 @@ def _words(case: Case) -> Iterator[Problem]:
             yield case.problem("name", ("worker", "secretEnv", env, "key"), message)
 
 
-def _table(case: Case) -> Iterator[Problem]:
+def _table(case: CheckContext) -> Iterator[Problem]:
     if case.kind is not RunKind.LOCAL:
         yield from contradictions(case)
 
 
-def contradictions(case: Case) -> Iterator[Problem]:
+def contradictions(case: CheckContext) -> Iterator[Problem]:
     """What contradicts itself in the table's row that the run uses."""
     name = case.tree["slice"]["accelerator"]
     row = table_of(case.tree).get(name)
@@ -150,7 +150,7 @@ def contradictions(case: Case) -> Iterator[Problem]:
     if "larger" in row:
         shapes.append(((*above, "larger"), "4x4x4", row["larger"]["machineTypes"]))
     for path, shape, types in shapes:
-        key = spell(path)
+        key = dotted(path)
         if not re.fullmatch(r"[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*", shape):
             yield case.problem("table", path, f'{key}: "{shape}" is no shape; write it like 4x4.')
             continue
@@ -159,7 +159,7 @@ def contradictions(case: Case) -> Iterator[Problem]:
             per_host = row["machineTypes"].get(machine)
             if per_host is None:
                 message = (
-                    f'{key}: "{machine}" is not in {spell(above)}.machineTypes; add it there with its chips per host.'
+                    f'{key}: "{machine}" is not in {dotted(above)}.machineTypes; add it there with its chips per host.'
                 )
                 yield case.problem("table", path, message)
             elif chips % per_host:
@@ -167,7 +167,7 @@ def contradictions(case: Case) -> Iterator[Problem]:
                 yield case.problem("table", path, message)
 
 
-def _size(case: Case) -> Iterator[Problem]:
+def _size(case: CheckContext) -> Iterator[Problem]:
     tree = case.tree
     if not case.kind.has_object:
         return
@@ -183,7 +183,7 @@ def _size(case: Case) -> Iterator[Problem]:
         yield case.problem("size", ("data",), message)
 
 
-def _pods(case: Case) -> Iterator[Problem]:
+def _pods(case: CheckContext) -> Iterator[Problem]:
     tree = case.tree
     kind, worker, slice_ = case.kind, tree["worker"], tree["slice"]
     if not kind.has_object:
@@ -193,7 +193,7 @@ def _pods(case: Case) -> Iterator[Problem]:
         amount = tree[path[0]][path[1]]
         if amount and not (_CPU if path[1] == "cpu" else _MEMORY).fullmatch(amount):
             like = "8 or 500m" if path[1] == "cpu" else "16Gi"
-            message = f'{spell(path)}: "{amount}" is no amount of {path[1]}; write it like {like}.'
+            message = f'{dotted(path)}: "{amount}" is no amount of {path[1]}; write it like {like}.'
             yield case.problem("amount", path, message)
     for name in ("cpu", "memory", "ephemeral-storage"):
         amount = tree["storage"]["sidecarLimits"].get(name, "0")
@@ -224,7 +224,7 @@ def _pods(case: Case) -> Iterator[Problem]:
         yield case.problem("pod-sets", ("slice", "count"), message)
 
 
-def _environment(case: Case) -> Iterator[Problem]:
+def _environment(case: CheckContext) -> Iterator[Problem]:
     worker, kind = case.tree["worker"], case.kind
     for section in ("env", "secretEnv"):
         for name in worker[section]:

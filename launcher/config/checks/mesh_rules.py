@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.config.checks.problems import WARNING, Case, Problem, Rule
+from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import SLICE, Devices, devices_of, is_given, mesh_of, path_of, train_of
 from launcher.config.maxtext import models
 from launcher.config.maxtext.mesh import Mesh, MeshError, assigned, batch, key_of, mesh, mesh_axes, rules
-from launcher.config.suggest import either
+from launcher.config.suggest import join_or
 
 _WORDS = {
     "emb_dim": "width (base_emb_dim)",
@@ -28,7 +28,7 @@ _WORDS = {
 }
 
 
-def _mesh(case: Case) -> Iterator[Problem]:
+def _mesh(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
     if not train or (devices := devices_of(case)) is None:
         return
@@ -48,7 +48,7 @@ def _mesh(case: Case) -> Iterator[Problem]:
             yield case.problem("mesh", ("train", key), message, WARNING)
 
 
-def _mesh_sentence(case: Case, error: MeshError, devices: Devices, key: str) -> str:
+def _mesh_sentence(case: CheckContext, error: MeshError, devices: Devices, key: str) -> str:
     value = models.settings(case.tree["train"])[key]
     if error.why == "one-slice":
         return (
@@ -77,7 +77,7 @@ def _mesh_sentence(case: Case, error: MeshError, devices: Devices, key: str) -> 
     return f"train.{key}: the mesh takes{multiple} {error.product} device{plural}, and {devices.words}; {hint}."
 
 
-def _sizes(case: Case, level: str) -> list[int]:
+def _sizes(case: CheckContext, level: str) -> list[int]:
     train = case.tree["train"]
     keys = models.settings(train)
     return [int(keys.get(key_of(axis, level), 1)) for axis in mesh_axes(train)]
@@ -86,7 +86,7 @@ def _sizes(case: Case, level: str) -> list[int]:
 # --- What the mesh must divide ------------------------------------------------------------------------------------
 
 
-def _sharding(case: Case) -> Iterator[Problem]:
+def _sharding(case: CheckContext) -> Iterator[Problem]:
     """JAX takes no array into a step, and gives none back, of which its mesh does not divide a side."""
     train = train_of(case)
     if not train or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
@@ -95,7 +95,7 @@ def _sharding(case: Case) -> Iterator[Problem]:
     yield from sequence(case, train, found)
 
 
-def _weights(case: Case, train: Mapping[str, Any], devices: Devices, found: Mesh) -> Iterator[Problem]:
+def _weights(case: CheckContext, train: Mapping[str, Any], devices: Devices, found: Mesh) -> Iterator[Problem]:
     logical, arrays = rules(train), models.weights(train)
     if logical is None or arrays is None:
         return
@@ -130,7 +130,7 @@ def _model(train: Mapping[str, Any]) -> str:
     return "the model" if name == "default" else name
 
 
-def sequence(case: Case, train: Mapping[str, Any], found: Mesh) -> Iterator[Problem]:
+def sequence(case: CheckContext, train: Mapping[str, Any], found: Mesh) -> Iterator[Problem]:
     keys = models.settings(train)
     length = int(keys["max_target_length"])
     axes = ("tensor_sequence", "context", "context_usp_ulysses")
@@ -147,12 +147,12 @@ def sequence(case: Case, train: Mapping[str, Any], found: Mesh) -> Iterator[Prob
         halves, unit = (", in two pieces each", 2 * parts) if balanced else ("", parts)
         message = (
             f"train.max_target_length: a sequence of {length:,} tokens cannot be shared out over {parts} devices"
-            f"{halves} ({either([f'train.{key}' for key in by], 'and')}); use a multiple of {unit}."
+            f"{halves} ({join_or([f'train.{key}' for key in by], 'and')}); use a multiple of {unit}."
         )
         yield from case.across("sharding", path_of(case, ["max_target_length", *by]), message, *SLICE)
 
 
-def _heads(case: Case) -> Iterator[Problem]:
+def _heads(case: CheckContext) -> Iterator[Problem]:
     """As maxtext.layers.attentions.Attention: each key and value head serves as many query heads as any other."""
     train = train_of(case)
     if not train or models.settings(train)["attention_type"] in ("mla", "compressed"):
@@ -170,7 +170,7 @@ def _heads(case: Case) -> Iterator[Problem]:
 # --- Pipelines ----------------------------------------------------------------------------------------------------
 
 
-def _pipeline(case: Case) -> Iterator[Problem]:
+def _pipeline(case: CheckContext) -> Iterator[Problem]:
     """As maxtext.configs.types asserts of a pipeline's stages, layers and microbatches."""
     train = train_of(case)
     keys = models.settings(train)

@@ -8,12 +8,12 @@ from typing import Any
 from launcher.config.checks.attention_rules import blocks
 from launcher.config.checks.batch_rules import batch_size
 from launcher.config.checks.mesh_rules import MESH_RULES
-from launcher.config.checks.problems import WARNING, Case, Problem, Rule
+from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import is_given, train_of
 from launcher.config.maxtext import models
 
 
-def _contested(case: Case) -> Iterator[Problem]:
+def _contested(case: CheckContext) -> Iterator[Problem]:
     """As maxtext.configs.pyconfig.validate_no_keys_overridden_twice."""
     train = train_of(case)
     if not train:
@@ -21,7 +21,7 @@ def _contested(case: Case) -> Iterator[Problem]:
     name = models.name_of(train)
     for key, own in models.contested(train).items():
         message = (
-            f"train.{key} is {_spelled(train[key])}, and MaxText's {name} has {_spelled(own)}; remove it, or set "
+            f"train.{key} is {_as_yaml(train[key])}, and MaxText's {name} has {_as_yaml(own)}; remove it, or set "
             "train.override_model_config: true."
         )
         yield from case.across("model-key", ("train", key), message, "train.override_model_config")
@@ -36,12 +36,12 @@ def _contested(case: Case) -> Iterator[Problem]:
         yield from case.across("model-key", ("data", "tokenizer", "kind"), message, "train.override_model_config")
 
 
-def _spelled(value: Any) -> str:
+def _as_yaml(value: Any) -> str:
     text = "true" if value is True else "false" if value is False else str(value)
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def _context(case: Case) -> Iterator[Problem]:
+def _context(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
     if not train:
         return

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from launcher.config.kinds import RunKind
-from launcher.config.values.tree import Origin, Values, spell
+from launcher.config.values.tree import Origin, Values, dotted
 
 ERROR, WARNING = "error", "warning"
 
@@ -36,15 +36,15 @@ class Problem:
         return where + (self.message if self.key in self.message else f"{self.key}: {self.message}")
 
 
-class Case:
+class CheckContext:
     """What is checked: the user's own layers (for origins), and the effective values (for everything else)."""
 
     def __init__(self, user: Values, effective: Values) -> None:
         self.user = user
         self.effective = effective
-        self.mistyped = False
+        self.has_unknown_keys = False
         """Whether there is an unknown key, which may be one that seems to be absent."""
-        self.train_is_sound = True
+        self.train_valid = True
         """Whether each key of `train` holds up by itself, so that there is something to calculate with."""
 
     @cached_property
@@ -58,21 +58,21 @@ class Case:
     def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
         origin = self.user.origin(path)
         file, line = (origin.file, origin.line) if origin else (None, None)
-        return Problem(rule, severity, message, file, line, spell(path))
+        return Problem(rule, severity, message, file, line, dotted(path))
 
     def across(
         self, rule: str, path: Sequence[str], message: str, *others: str, severity: str = ERROR
     ) -> Iterator[Problem]:
         """A problem that `path` makes with the keys `others` (dotted); none where one of them may be mistyped."""
         keys = [tuple(path), *(tuple(other.split(".")) for other in others)]
-        if not (self.mistyped and any(key not in self.user.origins for key in keys)):
+        if not (self.has_unknown_keys and any(key not in self.user.origins for key in keys)):
             yield self.problem(rule, path, message, severity)
 
 
-Rule = Callable[[Case], Iterator[Problem]]
+Rule = Callable[[CheckContext], Iterator[Problem]]
 
 
-def spelled(problems: Sequence[Problem]) -> str:
+def as_lines(problems: Sequence[Problem]) -> str:
     """The problems as lines for people."""
     return "\n".join(map(str, problems))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.config.checks.problems import WARNING, Case, Problem, Rule
+from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import devices_of, train_of
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
@@ -31,7 +31,7 @@ _COMPRESSED = 0.8
 # --- Text ---------------------------------------------------------------------------------------------------------
 
 
-def _text(case: Case) -> Iterator[Problem]:
+def _text(case: CheckContext) -> Iterator[Problem]:
     """Where train.num_epoch says how often the text is read (else it is repeated for ever): is it certainly too little?
 
     A token stands for at least one byte, so a file's bytes bound its tokens; each document may begin a sequence of its
@@ -99,7 +99,7 @@ def kept_checkpoints(train: dict[str, Any]) -> int:
     return saved if most is None else min(saved, int(most))
 
 
-def _disk(case: Case) -> Iterator[Problem]:
+def _disk(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
     if not train or case.kind is not RunKind.LOCAL or not models.settings(train)["enable_checkpointing"]:
         return
@@ -108,16 +108,16 @@ def _disk(case: Case) -> Iterator[Problem]:
         return
     count = kept_checkpoints(dict(train))
     path = ("train", "model_name") if ("train", "model_name") in case.user.origins else ("storage", "kind")
-    room = f"{_spelled(free)} are free in {runs_folder()}"
+    room = f"{_as_size(free)} are free in {runs_folder()}"
     if _COMPRESSED * least > free:
         message = (
-            f"a checkpoint of {_spelled(one)} ({models.parameters(train):,} parameters) has no room: {room}; free "
+            f"a checkpoint of {_as_size(one)} ({models.parameters(train):,} parameters) has no room: {room}; free "
             "some, or set train.enable_checkpointing: false."
         )
         yield from case.across("checkpoints", path, message, "train.model_name", "train.enable_checkpointing")
     elif one * count > free:
         message = (
-            f"{count} checkpoint{'s' if count != 1 else ''} of {_spelled(one)} may have no room: {room}; free some, "
+            f"{count} checkpoint{'s' if count != 1 else ''} of {_as_size(one)} may have no room: {room}; free some, "
             "set train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
         )
         others = ("train.model_name", "train.checkpoint_period", "train.max_num_checkpoints_to_keep")
@@ -138,7 +138,7 @@ def free_bytes(folder: Path) -> int | None:
         return None
 
 
-def _spelled(size: float) -> str:
+def _as_size(size: float) -> str:
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if size >= scale:
             return f"{size / scale:.1f} {unit}"

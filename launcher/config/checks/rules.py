@@ -19,7 +19,7 @@ from typing import Any
 from launcher.config import accelerators
 from launcher.config.checks.cluster_rules import CLUSTER_RULES, contradictions
 from launcher.config.checks.model_rules import MODEL_RULES
-from launcher.config.checks.problems import ERROR, WARNING, Case, Problem, Rule, has_errors, spelled, table_of
+from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule, as_lines, has_errors, table_of
 from launcher.config.checks.resource_rules import ROOM_RULES
 from launcher.config.checks.schema import Violation, leaves, spell_value, violations
 from launcher.config.checks.tracking_rules import TRACKING_RULES
@@ -34,9 +34,9 @@ from launcher.config.maxtext.keys import (
     out_of_bounds,
     takes,
 )
-from launcher.config.suggest import bare, either, nearest
+from launcher.config.suggest import bare, closest, join_or
 from launcher.config.values.reader import resolve
-from launcher.config.values.tree import Values, spell
+from launcher.config.values.tree import Values, dotted
 from launcher.paths import charts_dir
 
 __all__ = [
@@ -50,15 +50,15 @@ __all__ = [
     "RULES",
     "SHAPE_RULES",
     "WARNING",
-    "Case",
+    "CheckContext",
     "Problem",
     "Rules",
+    "as_lines",
     "check",
     "has_errors",
     "maxtext",
     "out_of_bounds",
     "schema",
-    "spelled",
     "table_of",
     "takes",
 ]
@@ -80,7 +80,7 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
 
     Of rules across keys only `rules` are asked (default: all); each key is looked at by itself all the same.
     """
-    case = Case(user, effective)
+    case = CheckContext(user, effective)
     if set(user.origins) <= {("run",), ("run", "name")}:
         return [case.problem("empty", (), "there are no values; name a file with -f, such as the preset quickstart.")]
     violations_ = list(_schema_violations(case))
@@ -88,9 +88,9 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
     broken = {violation.path for violation in violations_}
     if isinstance(case.tree.get("train"), dict):
         of_train = list(_train_keys(case))
-        case.train_is_sound = all(problem.rule == "owned-key" for problem in of_train)
+        case.train_valid = all(problem.rule == "owned-key" for problem in of_train)
         problems += of_train
-    case.mistyped = any(problem.rule == "unknown-key" for problem in problems)
+    case.has_unknown_keys = any(problem.rule == "unknown-key" for problem in problems)
     for reads, rule in RULES if rules is None else rules:
         if not any(_overlap(path, read) for path in broken for read in reads):
             problems += rule(case)
@@ -114,7 +114,7 @@ def schema(chart: str) -> dict[str, Any]:
     return text
 
 
-def _schema_violations(case: Case) -> Iterator[Violation]:
+def _schema_violations(case: CheckContext) -> Iterator[Violation]:
     yield from violations(schema("run"), case.tree)
     if "common" not in case.tree:
         yield Violation(("common",), "missing-key", "has no value (null); give it one, or remove the key.")
@@ -122,9 +122,9 @@ def _schema_violations(case: Case) -> Iterator[Violation]:
         yield from violations(schema("common"), case.tree["common"], ("common",))
 
 
-def _explain(case: Case, violation: Violation) -> Problem:
+def _explain(case: CheckContext, violation: Violation) -> Problem:
     path, says = violation.path, violation.says
-    key = spell(path)
+    key = dotted(path)
     if violation.rule == "unknown-key":
         return case.problem("unknown-key", path, f"there is no key {key}{_unseen(path[-1]) or _belongs(path)}")
     if violation.rule == "type":
@@ -135,7 +135,7 @@ def _explain(case: Case, violation: Violation) -> Problem:
     if violation.rule == "enum":
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = _value_at(case.tree, path)
-        near = nearest(value, members) if isinstance(value, str) else []
+        near = closest(value, members) if isinstance(value, str) else []
         says = says + (f' Did you mean "{near[0]}"?' if near else "")
     return case.problem(violation.rule, path, f"{key} {says}")
 
@@ -169,7 +169,7 @@ def _value_at(tree: Any, path: Sequence[str]) -> Any:
 def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
     """The keys of that name that lie the least deep: `name` is a run's or a team's before it is some Secret's."""
     found = [path for path in paths if path[-1] == key]
-    return [spell(path) for path in found if len(path) == min(map(len, found))]
+    return [dotted(path) for path in found if len(path) == min(map(len, found))]
 
 
 def _belongs(path: tuple[str, ...]) -> str:
@@ -177,33 +177,33 @@ def _belongs(path: tuple[str, ...]) -> str:
     *above, key = path
     paths = [p for p in leaves(schema("run")) if p[0] not in ("common", "global")]
     siblings = [p[-1] for p in paths if list(p[:-1]) == above]
-    near = nearest(key, siblings)
+    near = closest(key, siblings)
     if near and bare(near[0]) == bare(key):
-        return f"; did you mean {spell([*above, near[0]])}?"
+        return f"; did you mean {dotted([*above, near[0]])}?"
     elsewhere = _called(key, paths)
     if key in maxtext()["keys"]:
         owned = OWNED.get(key)
         elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
     if elsewhere:
-        return f"; did you mean {either(elsewhere[:4])}?"
+        return f"; did you mean {join_or(elsewhere[:4])}?"
     if near:
-        return f"; did you mean {spell([*above, near[0]])}?"
-    by_name = {p[-1]: spell(p) for p in reversed(paths)}
+        return f"; did you mean {dotted([*above, near[0]])}?"
+    by_name = {p[-1]: dotted(p) for p in reversed(paths)}
     by_name |= {name: f"train.{name}" for name in maxtext()["keys"] if name not in by_name and name not in OWNED}
-    far = nearest(key, by_name)
+    far = closest(key, by_name)
     if far:
         return f"; did you mean {by_name[far[0]]}?"
-    return f"; {spell(above) if above else 'the top level'} has {either(siblings, 'and')}." if siblings else "."
+    return f"; {dotted(above) if above else 'the top level'} has {join_or(siblings, 'and')}." if siblings else "."
 
 
 # --- MaxText's keys ---------------------------------------------------------------------------------------------
 
 
-def _train_keys(case: Case) -> Iterator[Problem]:
+def _train_keys(case: CheckContext) -> Iterator[Problem]:
     table = maxtext()["keys"]
     for key, value in case.tree["train"].items():
         path = ("train", key)
-        name = spell(path)
+        name = dotted(path)
         if key in OWNED:
             if value is not None:
                 yield case.problem("owned-key", path, f"{name} is set by Slipway: {OWNED[key]}")
@@ -213,13 +213,13 @@ def _train_keys(case: Case) -> Iterator[Problem]:
             pass  # a layer took the key back; the trainer leaves it to MaxText
         elif not takes(table[key]["types"], value):
             kinds = [kind for kind in KINDS if kind in table[key]["types"]]
-            wanted = either([KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
+            wanted = join_or([KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
             unquoted = isinstance(value, str) and takes(table[key]["types"], resolve(value))
             hint = "; remove the quotes" if unquoted else ""
             yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}{hint}.")
         elif "values" in table[key] and value not in table[key]["values"]:
             members = [str(member) for member in table[key]["values"]]
-            near = nearest(str(value), members)
+            near = closest(str(value), members)
             guess = f' Did you mean "{near[0]}"?' if near else ""
             listed = ", ".join(member or '""' for member in members)
             yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it is one of {listed}.{guess}")
@@ -231,27 +231,27 @@ def _train_keys(case: Case) -> Iterator[Problem]:
             yield from _train_value(case, path, value)
 
 
-def _train_value(case: Case, path: tuple[str, str], value: Any) -> Iterator[Problem]:
+def _train_value(case: CheckContext, path: tuple[str, str], value: Any) -> Iterator[Problem]:
     if path[1] == "model_name" and value not in ("default", *maxtext()["models"]):
-        near = nearest(value, maxtext()["models"], 3)
-        guess = f"; did you mean {either(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
+        near = closest(value, maxtext()["models"], 3)
+        guess = f"; did you mean {join_or(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
         yield case.problem("model-name", path, f'MaxText {maxtext()["maxtext"]} has no model "{value}"{guess}')
 
 
 def _train_belongs(key: str) -> str:
-    near = nearest(key, maxtext()["keys"])
+    near = closest(key, maxtext()["keys"])
     if near and bare(near[0]) == bare(key):
         return f"; did you mean train.{near[0]}?"
     elsewhere = _called(key, [p for p in leaves(schema("run")) if p[0] not in ("common", "global", "train")])
     if elsewhere:
-        return f"; did you mean {either(elsewhere)}?"
+        return f"; did you mean {join_or(elsewhere)}?"
     return f"; did you mean train.{near[0]}?" if near else "."
 
 
 # --- Rules across keys ------------------------------------------------------------------------------------------
 
 
-def _name(case: Case) -> Iterator[Problem]:
+def _name(case: CheckContext) -> Iterator[Problem]:
     path = ("run", "name")
     name, kind = case.tree["run"]["name"], case.kind
     if not name:
@@ -260,7 +260,7 @@ def _name(case: Case) -> Iterator[Problem]:
         yield from _label(case, path, name, NAME_LIMITS[kind], f"a {kind} run", "run.kind")
 
 
-def _cluster(case: Case) -> Iterator[Problem]:
+def _cluster(case: CheckContext) -> Iterator[Problem]:
     path = ("run", "cluster")
     name, kind = case.tree["run"]["cluster"], case.kind
     if kind is not RunKind.RAY_CLUSTER:
@@ -272,7 +272,9 @@ def _cluster(case: Case) -> Iterator[Problem]:
         yield from _label(case, path, name, CLUSTER_LIMIT, "a RayCluster on TPUs")
 
 
-def _label(case: Case, path: tuple[str, str], name: str, limit: int, what: str, *others: str) -> Iterator[Problem]:
+def _label(
+    case: CheckContext, path: tuple[str, str], name: str, limit: int, what: str, *others: str
+) -> Iterator[Problem]:
     if not _NAME.fullmatch(name):
         message = f'"{name}" is no name; use small letters, digits and hyphens, with a letter first and no hyphen last.'
         ascii_ = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
@@ -285,7 +287,7 @@ def _label(case: Case, path: tuple[str, str], name: str, limit: int, what: str, 
         yield from case.across("name", path, message, *others)
 
 
-def _data(case: Case) -> Iterator[Problem]:
+def _data(case: CheckContext) -> Iterator[Problem]:
     tree = case.tree
     data = tree["data"]
     has_data = bool(data["files"] or data["corpus"])
@@ -312,16 +314,16 @@ def _data(case: Case) -> Iterator[Problem]:
         )
 
 
-def _files(case: Case, path: tuple[str, ...], files: Sequence[str]) -> Iterator[Problem]:
+def _files(case: CheckContext, path: tuple[str, ...], files: Sequence[str]) -> Iterator[Problem]:
     for file in files:
         if not file.strip():
-            yield case.problem("data", path, f"{spell(path)} has an empty item; remove it, or name a file.")
+            yield case.problem("data", path, f"{dotted(path)} has an empty item; remove it, or name a file.")
         elif "://" in file:
-            message = f'{spell(path)}: "{file}" is a URL; text is read from files: copy it, or mount its bucket.'
+            message = f'{dotted(path)}: "{file}" is a URL; text is read from files: copy it, or mount its bucket.'
             yield case.problem("data", path, message)
 
 
-def _reservation(case: Case) -> Iterator[Problem]:
+def _reservation(case: CheckContext) -> Iterator[Problem]:
     if _is_elsewhere(case):
         return
     part = case.tree["slice"]
@@ -333,7 +335,7 @@ def _reservation(case: Case) -> Iterator[Problem]:
         yield from case.across("reservation", ("slice", "reservation"), message, "slice.provisioning")
 
 
-def _slice(case: Case) -> Iterator[Problem]:
+def _slice(case: CheckContext) -> Iterator[Problem]:
     table = case.tree.get("common", {}).get("accelerators", {})
     if _is_elsewhere(case):
         return
@@ -347,7 +349,7 @@ def _slice(case: Case) -> Iterator[Problem]:
         yield from case.across("slice", ("slice", error.key), error.message, *others)
 
 
-def _local(case: Case) -> Iterator[Problem]:
+def _local(case: CheckContext) -> Iterator[Problem]:
     kind, storage, accelerator = (
         case.kind,
         case.tree["storage"]["kind"],
@@ -363,14 +365,14 @@ def _local(case: Case) -> Iterator[Problem]:
         yield from case.across("local", ("slice", "accelerator"), message)
 
 
-def _is_elsewhere(case: Case) -> bool:
+def _is_elsewhere(case: CheckContext) -> bool:
     """Whether a local run asks for an accelerator that this machine is not; what its slice lacks is of no matter."""
     run, accelerator = case.tree.get("run"), case.tree["slice"]["accelerator"]
     kind = run.get("kind") if isinstance(run, dict) else ""
     return kind == RunKind.LOCAL and accelerator != "cpu" and accelerator in case.tree["common"]["accelerators"]
 
 
-def _storage(case: Case) -> Iterator[Problem]:
+def _storage(case: CheckContext) -> Iterator[Problem]:
     tree = case.tree
     storage, kind = tree["storage"], case.kind
     if kind is RunKind.LOCAL:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from launcher.config.checks.problems import Case, Problem, Rule
+from launcher.config.checks.problems import CheckContext, Problem, Rule
 from launcher.config.kinds import RunKind
 
 _TAKEN = {6379, 8080, 8265, 8431, 8471, 8476, 52365, *range(1, 1024), *range(10001, 20000)}
@@ -17,7 +17,7 @@ _SECRET = ("tracking", "wandb", "secret")
 _VARIABLE = "WANDB_API_KEY"
 
 
-def _port(case: Case) -> Iterator[Problem]:
+def _port(case: CheckContext) -> Iterator[Problem]:
     port = int(case.tree["tracking"]["metricsPort"])
     if case.kind is not RunKind.LOCAL and port in _TAKEN:
         message = (
@@ -27,7 +27,7 @@ def _port(case: Case) -> Iterator[Problem]:
         yield case.problem("tracking", ("tracking", "metricsPort"), message)
 
 
-def _wandb(case: Case) -> Iterator[Problem]:
+def _wandb(case: CheckContext) -> Iterator[Problem]:
     wandb, worker = case.tree["tracking"]["wandb"], case.tree["worker"]
     project = wandb["project"]
     if project and not _PROJECT.fullmatch(project):
@@ -53,7 +53,7 @@ def _wandb(case: Case) -> Iterator[Problem]:
         yield from _secret(case)
 
 
-def _needs_secret(case: Case) -> bool:
+def _needs_secret(case: CheckContext) -> bool:
     """The hosts of a standing cluster have their own key, and a machine has what `wandb login` left there."""
     wandb, worker, run = case.tree["tracking"]["wandb"], case.tree["worker"], case.tree["run"]
     makes_pods = case.kind.has_object and not run["command"]
@@ -61,7 +61,7 @@ def _needs_secret(case: Case) -> bool:
     return makes_pods and wandb["mode"] == "online" and not has_key
 
 
-def _secret(case: Case) -> Iterator[Problem]:
+def _secret(case: CheckContext) -> Iterator[Problem]:
     name, key = (case.tree["tracking"]["wandb"]["secret"][each] for each in ("name", "key"))
     if not _OBJECT_NAME.fullmatch(name):
         message = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.config import accelerators
 from launcher.config.checks.cluster_rules import contradictions
-from launcher.config.checks.problems import Case, table_of
+from launcher.config.checks.problems import CheckContext, table_of
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
 from launcher.config.maxtext.mesh import Mesh, MeshError, devices_per_slice, mesh
@@ -31,15 +31,15 @@ class Devices:
         return self.slices * self.each
 
 
-def train_of(case: Case) -> Mapping[str, Any]:
+def train_of(case: CheckContext) -> Mapping[str, Any]:
     """The keys for MaxText, where they are sound and something trains; else empty."""
     train = {key: value for key, value in case.tree["train"].items() if value is not None}
-    if not train or not case.train_is_sound or case.tree["run"]["command"] or not models.row_of(train):
+    if not train or not case.train_valid or case.tree["run"]["command"] or not models.row_of(train):
         return {}
     return train
 
 
-def devices_of(case: Case) -> Devices | None:
+def devices_of(case: CheckContext) -> Devices | None:
     """What JAX will see; None where that is not known here."""
     part, table = case.tree["slice"], table_of(case.tree)
     if next(contradictions(case), None):
@@ -72,11 +72,11 @@ def mesh_of(train: Mapping[str, Any], devices: Devices) -> Mesh | None:
         return None
 
 
-def path_of(case: Case, keys: Sequence[str]) -> tuple[str, str]:
+def path_of(case: CheckContext, keys: Sequence[str]) -> tuple[str, str]:
     """The first of MaxText's keys that the user gave; else the first."""
     given = [key for key in keys if is_given(case, key)]
     return ("train", [*given, *keys][0])
 
 
-def is_given(case: Case, key: str) -> bool:
+def is_given(case: CheckContext, key: str) -> bool:
     return ("train", key) in case.user.origins

@@ -30,7 +30,7 @@ _OTHER_TYPES = {"compressed", "block_diffusion"}
 
 
 @dataclass(frozen=True)
-class Fault:
+class BlockSizeError:
     """Blocks of `size` tokens, by MaxText's `keys`, that the kernel refuses.
 
     `why` is "sequence" (they do not divide `other` tokens, the whole sequence or a device's part of it), "unit" (they
@@ -55,7 +55,7 @@ def is_used(keys: Mapping[str, Any]) -> bool:
     return flash and known and not keys["use_jax_splash"]
 
 
-def faults(keys: Mapping[str, Any], length: int, shards: int) -> list[Fault]:
+def faults(keys: Mapping[str, Any], length: int, shards: int) -> list[BlockSizeError]:
     """What the kernel refuses of the blocks in `keys` for a sequence of `length` tokens over `shards` devices.
 
     `length` over `shards` must be a multiple of LANES: without, there are no blocks that work.
@@ -86,7 +86,7 @@ def _named(keys: Mapping[str, Any], prefix: str) -> dict[str, str]:
     return {role: prefix + role if keys.get(prefix + role) is not None else role for role in (*_UNITS, _FUSED)}
 
 
-def _faults(keys: Mapping[str, Any], names: Mapping[str, str], length: int, shards: int) -> Iterator[Fault]:
+def _faults(keys: Mapping[str, Any], names: Mapping[str, str], length: int, shards: int) -> Iterator[BlockSizeError]:
     fused = bool(keys[names[_FUSED]]) or bool(keys["use_tokamax_splash"])
     roles = [role for role in _UNITS if not (fused and role.endswith("_dq"))]
     # MaxText takes no block that is longer than the whole sequence, however many devices share it.
@@ -101,11 +101,11 @@ def _faults(keys: Mapping[str, Any], names: Mapping[str, str], length: int, shar
             told.update(same)
             other = min(_of(role, length, shards) for role in same) if why == "sequence" else max(map(_unit, same))
             nearest = _nearest(size, *_between(same, sizes, length, shards))
-            yield Fault(why, tuple(names[role] for role in same), size, other, "", nearest)
+            yield BlockSizeError(why, tuple(names[role] for role in same), size, other, "", nearest)
     for role, whole in _PARTS.items():
         if not {role, whole} & told and sizes[whole] % sizes[role]:
             nearest = _nearest(sizes[role], sizes[whole], math.gcd(LANES, sizes[whole]))
-            yield Fault("parts", (names[role],), sizes[role], sizes[whole], names[whole], nearest)
+            yield BlockSizeError("parts", (names[role],), sizes[role], sizes[whole], names[whole], nearest)
 
 
 def _uncut(role: str, size: int, length: int, shards: int) -> bool:

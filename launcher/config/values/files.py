@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.config.values.assignment import assign
 from launcher.config.values.reader import read_text, resolve
-from launcher.config.values.tree import SET, Node, Origin, Values, merge, merge_nodes, set_value, spell, with_defaults
+from launcher.config.values.tree import SET, Node, Origin, Values, dotted, merge, merge_nodes, set_value, with_defaults
 from launcher.errors import LauncherError
 from launcher.paths import charts_dir, find_values_file
 
@@ -18,6 +18,7 @@ __all__ = [
     "Origin",
     "Values",
     "chart_defaults",
+    "dotted",
     "dumps",
     "load",
     "merge",
@@ -25,7 +26,6 @@ __all__ = [
     "read_text",
     "resolve",
     "set_value",
-    "spell",
     "with_defaults",
 ]
 

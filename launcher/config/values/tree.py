@@ -159,6 +159,6 @@ def from_plain(value: Any, origin: Origin) -> Node:
     return Node(value, origin)
 
 
-def spell(path: Iterable[str]) -> str:
+def dotted(path: Iterable[str]) -> str:
     """A path as people write it: run.name; a key with a dot in it is quoted."""
     return ".".join(f'"{part}"' if "." in part or not part else part for part in path)

@@ -15,12 +15,12 @@ from launcher.errors import LauncherError
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Place
+    from launcher.k8s.target import Target
 
 __all__ = ["Finding", "Level", "as_text", "examine", "has_problems", "summary"]
 
 
-def examine(place: Place) -> list[Finding]:
+def examine(target: Target) -> list[Finding]:
     """Everything that can be told of this machine and, where there is one, of the place's cluster.
 
     Raises LauncherError only where the checkout or wheel itself is broken: what is wrong with machine or cluster is a
@@ -29,16 +29,16 @@ def examine(place: Place) -> list[Finding]:
     from launcher.diagnose.doctor import machine
     from launcher.k8s.kubeconfig import nowhere
 
-    there = place.there
+    there = target.includes_cluster
     found = list(machine.examine(cluster=there))
     if not there:
-        if not place.local:
+        if not target.local:
             says = f"{nowhere() or 'there is no kubeconfig'}, so runs can be on this machine only."
             hint = "On GKE: gcloud container clusters get-credentials NAME."
             found.append(Finding(CLUSTER, Level.WARNING, "kubeconfig", says, hint))
         return found
     try:
-        cluster = place.cluster()
+        cluster = target.cluster()
     except LauncherError as error:
         return [*found, Finding(CLUSTER, Level.PROBLEM, "kubeconfig", clause(error.message), error.hint)]
     return [*found, *_cluster(cluster)]
@@ -80,7 +80,7 @@ def _rest(cluster: Cluster) -> Iterator[Finding]:
 
     defaults: dict[str, Any] = chart_defaults("run").tree
     head = {resource: defaults["head"][resource] for resource in ("cpu", "memory")}
-    sight = collect.look(cluster)
+    sight = collect.collect(cluster)
     if sight.own_namespace.why is None and sight.own_namespace.seen is None:
         says = f"there is no namespace {cluster.namespace}, so no run can be there."
         hint = "Choose another with -n; charts/queues makes one for each team."

@@ -15,12 +15,12 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, listed, many
+from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, join_words, many
 from launcher.k8s.kueue.workloads import taint_text, tolerates
 from launcher.k8s.objects import is_true, label, name, quantity, status
 
 if TYPE_CHECKING:
-    from launcher.diagnose.doctor.inventory import Sight
+    from launcher.diagnose.doctor.inventory import ClusterInventory
 
 Object = Mapping[str, Any]
 
@@ -87,7 +87,7 @@ def flavors(objects: Iterable[Object], owners: Iterable[Object]) -> list[Flavor]
     return made
 
 
-def has_tpus(sight: Sight) -> bool | None:
+def has_tpus(sight: ClusterInventory) -> bool | None:
     """Whether the cluster has, or may get, TPUs; None where neither nodes nor flavors can be seen."""
     found = [any(_chips(node, TPU) or label(node, _ACCELERATOR[TPU]) for node in sight.nodes.seen or [])]
     for flavor in flavors(sight.flavors.seen or [], sight.cluster_queues.seen or []):
@@ -98,7 +98,7 @@ def has_tpus(sight: Sight) -> bool | None:
 # --- the rules -----------------------------------------------------------------------------------------------------
 
 
-def examine(sight: Sight, table: Mapping[str, Any]) -> Iterator[Finding]:
+def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Finding]:
     """Of flavors and nodes. `table` is that of accelerators, for names that people know."""
     if sight.nodes.seen is None:
         yield _finding(Level.UNKNOWN, "nodes", f"{sight.nodes.says}.")
@@ -162,7 +162,7 @@ def _flavor(
             level if flavor.chips or level is Level.PROBLEM else Level.OK,
             subject,
             f"{refused.total()} of its {many(len(matched), 'node')} have a taint that its runs do not tolerate: "
-            f"{listed(refused)}.",
+            f"{join_words(refused)}.",
             f"If they are meant for its runs, give the flavor the toleration (flavors.{flavor.name}.tolerations in "
             "charts/queues)."
             if flavor.chips or level is Level.PROBLEM
@@ -252,7 +252,7 @@ def _shared(those: Sequence[Flavor], nodes: Sequence[Object]) -> Iterator[Findin
     for names, count in together.items():
         yield _finding(
             Level.WARNING,
-            f"flavors {listed(names)}",
+            f"flavors {join_words(names)}",
             f"{many(count, 'node')} match{'es' if count == 1 else ''} all of them: runs of one may take the chips "
             "that are counted in another.",
             "Tell them apart by nodeLabels, or taint the nodes of one, as GKE's spot nodes can be.",
@@ -301,7 +301,7 @@ def _counted(nodes: Iterable[Object], table: Mapping[str, Any]) -> str:
     shapes: defaultdict[str, list[Object]] = defaultdict(list)
     for node in nodes:
         shapes[_shape(node, table)].append(node)
-    return listed(f"{len(some)} of {shape}{_pools(some)}" for shape, some in sorted(shapes.items()))
+    return join_words(f"{len(some)} of {shape}{_pools(some)}" for shape, some in sorted(shapes.items()))
 
 
 def _example(node: Object, resource: str, table: Mapping[str, Any]) -> str:

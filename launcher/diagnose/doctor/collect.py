@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor import components, kueue_config, permissions
-from launcher.diagnose.doctor.inventory import VISIBILITY, Look, Object, Sight
+from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, Object
 from launcher.k8s import client as k
 from launcher.k8s.errors import ClusterError
 
@@ -20,11 +20,11 @@ CONFIG_MAP = k.Kind("ConfigMap", "v1", "configmaps")
 _AT_ONCE = 8
 
 
-def look(cluster: Cluster) -> Sight:
+def collect(cluster: Cluster) -> ClusterInventory:
     """Everything at once. Raises nothing: each answer that is none has its reason with it."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
 
-        def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Look[T]]:
+        def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Fetched[T]]:
             return pool.submit(_look, call, *arguments, **options)
 
         # The largest answer first.
@@ -39,7 +39,7 @@ def look(cluster: Cluster) -> Sight:
         mine = ask(permissions.read, cluster)
 
         controllers = components.controllers(deployments.result().seen or [])
-        config: Future[Look[Object | None]] | None = None
+        config: Future[Fetched[Object | None]] | None = None
         if kueue := controllers.get(components.KUEUE):
             config = ask(
                 cluster.get, CONFIG_MAP, kueue_config.config_map_name(kueue[0]), kueue[0]["metadata"]["namespace"]
@@ -52,7 +52,7 @@ def look(cluster: Cluster) -> Sight:
             for service in components.services(component, each.seen or [], controllers.get(component, []))
         }
         endpoints = {namespace: ask(cluster.list, ENDPOINT_SLICE, namespace) for namespace in sorted(behind)}
-        return Sight(
+        return ClusterInventory(
             namespace=cluster.namespace,
             served={group: each.result() for group, each in served.items()},
             deployments=deployments.result(),
@@ -66,13 +66,13 @@ def look(cluster: Cluster) -> Sight:
             priorities=priorities.result(),
             own_namespace=own_namespace.result(),
             rights=mine.result(),
-            kueue_config=config.result() if config else Look(),
+            kueue_config=config.result() if config else Fetched(),
             endpoints={namespace: each.result() for namespace, each in endpoints.items()},
         )
 
 
-def _look[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Look[T]:
+def _look[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Fetched[T]:
     try:
-        return Look(call(*arguments, **options))
+        return Fetched(call(*arguments, **options))
     except ClusterError as error:
-        return Look(why=error)
+        return Fetched(why=error)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher.diagnose.doctor import versions
-from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, listed
+from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import client as k
 from launcher.k8s.objects import condition, label, name, namespace, status
 
 if TYPE_CHECKING:
-    from launcher.diagnose.doctor.inventory import Look, Sight
+    from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched
 
 Object = Mapping[str, Any]
 
@@ -173,7 +173,7 @@ def _image_of(component: Component, deployment: Object) -> str:
 # --- what is wrong with them ---------------------------------------------------------------------------------------
 
 
-def examine(sight: Sight, tpus: bool | None) -> Iterator[Finding]:
+def examine(sight: ClusterInventory, tpus: bool | None) -> Iterator[Finding]:
     """Of all four. `tpus`: whether the cluster has TPU nodes or flavors; None where that cannot be seen."""
     found = controllers(sight.deployments.seen or [])
     neither = not any(sight.serves(one.group) for one in (JOB_SET, KUBERAY))
@@ -193,7 +193,7 @@ def examine(sight: Sight, tpus: bool | None) -> Iterator[Finding]:
 
 
 def _installed(
-    sight: Sight, component: Component, served: Mapping[str, Sequence[str]], those: Sequence[Object]
+    sight: ClusterInventory, component: Component, served: Mapping[str, Sequence[str]], those: Sequence[Object]
 ) -> Iterator[Finding]:
     api = component.kinds[0].api_version
     bad = list(_served(component, served, api.rpartition("/")[2]))
@@ -210,7 +210,7 @@ def _installed(
         yield _finding(component, Level.OK, f"{_where(component, those[0])} serves {api}{webhooks}.")
 
 
-def _unseen(sight: Sight, component: Component, those: Sequence[Object]) -> list[Look[Any]]:
+def _unseen(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> list[Fetched[Any]]:
     """What of a component could not be looked at."""
     looks = [sight.deployments, *(sight.webhooks[kind] for kind in component.hooks)]
     every = [one for kind in component.hooks for one in sight.webhooks[kind].seen or []]
@@ -223,7 +223,7 @@ def _served(component: Component, served: Mapping[str, Sequence[str]], version: 
         yield _finding(
             component,
             Level.PROBLEM,
-            f"serves {component.group} as {listed(served)}; the charts write {version}.",
+            f"serves {component.group} as {join_words(served)}; the charts write {version}.",
             f"Install a version of {component.name} that is supported: {_range(component)}.",
         )
         return
@@ -232,12 +232,12 @@ def _served(component: Component, served: Mapping[str, Sequence[str]], version: 
         yield _finding(
             component,
             Level.PROBLEM,
-            f"{component.group}/{version} lacks {listed(missing)}: their CRDs are missing.",
+            f"{component.group}/{version} lacks {join_words(missing)}: their CRDs are missing.",
             f"Install all CRDs of {component.name}'s version.",
         )
 
 
-def _controller(sight: Sight, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
+def _controller(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
     if not those:
         yield _finding(
             component,
@@ -264,7 +264,7 @@ def _controller(sight: Sight, component: Component, those: Sequence[Object]) -> 
         yield _finding(
             component,
             Level.WARNING,
-            f"the operator in {namespace(first)} watches {listed(watched)} only: a run in {sight.namespace} would "
+            f"the operator in {namespace(first)} watches {join_words(watched)} only: a run in {sight.namespace} would "
             "never start.",
             "Its chart's watchNamespace says so.",
         )
@@ -286,7 +286,7 @@ def _version(component: Component, deployment: Object) -> Iterator[Finding]:
         yield _finding(component, Level.WARNING, f"version {text} is newer than those the charts know: {fits}.")
 
 
-def _webhooks(sight: Sight, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
+def _webhooks(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
     for kind in component.hooks:
         seen = sight.webhooks[kind]
         if those and seen.seen is not None and not configurations_of(component, seen.seen, those):
@@ -304,7 +304,7 @@ def _webhooks(sight: Sight, component: Component, those: Sequence[Object]) -> It
         yield from _answers(sight, component, service)
 
 
-def _answers(sight: Sight, component: Component, service: Service) -> Iterator[Finding]:
+def _answers(sight: ClusterInventory, component: Component, service: Service) -> Iterator[Finding]:
     endpoints = sight.endpoints[service.namespace].seen
     if endpoints is None:
         return
@@ -332,7 +332,7 @@ def _answers(sight: Sight, component: Component, service: Service) -> Iterator[F
         )
 
 
-def _tpu_webhook(sight: Sight, those: Sequence[Object], tpus: bool | None) -> Iterator[Finding]:
+def _tpu_webhook(sight: ClusterInventory, those: Sequence[Object], tpus: bool | None) -> Iterator[Finding]:
     if not sight.serves(KUBERAY.group) or tpus is False:
         why = "there are no TPUs here" if sight.serves(KUBERAY.group) else "only hosts of TPUs under KubeRay need it"
         yield _finding(TPU_WEBHOOK, Level.OK, f"not needed: {why}.")
@@ -374,7 +374,7 @@ def _range(component: Component) -> str:
     return str(versions.supported(component.supported))
 
 
-def _unknown(component: Component, look: Look[Any]) -> Finding:
+def _unknown(component: Component, look: Fetched[Any]) -> Finding:
     return _finding(component, Level.UNKNOWN, f"{look.says}.")
 
 

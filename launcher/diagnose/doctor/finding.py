@@ -80,7 +80,7 @@ def summary(findings: Iterable[Finding]) -> str:
     return f"{', '.join(said)}." if said else "All is well."
 
 
-def listed(words: Iterable[str], most: int = 5) -> str:
+def join_words(words: Iterable[str], most: int = 5) -> str:
     """ "a, b and c"; of many the first few, and how many more."""
     all_of = list(words)
     if len(all_of) > most:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from launcher.diagnose.doctor.finding import clause, listed
+from launcher.diagnose.doctor.finding import clause, join_words
 from launcher.k8s.errors import ClusterError, Forbidden
 
 if TYPE_CHECKING:
-    from launcher.k8s.rbac import Rights
+    from launcher.k8s.rbac import Permissions
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -19,7 +19,7 @@ VISIBILITY = "visibility.kueue.x-k8s.io"
 
 
 @dataclass(frozen=True)
-class Look[T]:
+class Fetched[T]:
     """What was seen, or why it could not be looked at."""
 
     seen: T | None = None
@@ -35,7 +35,7 @@ class Look[T]:
         return hidden([self])
 
 
-def hidden(looks: Iterable[Look[Any]]) -> str:
+def hidden(looks: Iterable[Fetched[Any]]) -> str:
     """Why these are unknown: "you may not list nodes nor deployments of apps in the whole cluster"; "" for none."""
     looks = list(looks)
     forbidden: dict[tuple[str, str], list[str]] = {}
@@ -47,30 +47,30 @@ def hidden(looks: Iterable[Look[Any]]) -> str:
     words = []
     for (verb, namespace), resources in forbidden.items():
         place = f"the namespace {namespace}" if namespace else "the whole cluster"
-        words.append(f"you may not {verb} {listed(resources)} in {place}")
+        words.append(f"you may not {verb} {join_words(resources)} in {place}")
     words += [clause(look.why.message).rstrip(".") for look in looks if look.why is not None and look.forbidden is None]
     return "; ".join(dict.fromkeys(words))
 
 
 @dataclass(frozen=True)
-class Sight:
+class ClusterInventory:
     """What was seen of a cluster, for the rules, which ask for nothing more."""
 
     namespace: str
-    served: Mapping[str, Look[Served]]
-    deployments: Look[Objects]
-    webhooks: Mapping[str, Look[Objects]]  # mutating, validating
-    nodes: Look[Objects]
-    flavors: Look[Objects]
-    cluster_queues: Look[Objects]
-    cohorts: Look[Objects]
-    topologies: Look[Objects]
-    local_queues: Look[Objects]
-    priorities: Look[Objects]
-    own_namespace: Look[Object | None]
-    rights: Look[Rights]
-    kueue_config: Look[Object | None] = field(default_factory=Look)  # no Look at all where Kueue is not there
-    endpoints: Mapping[str, Look[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
+    served: Mapping[str, Fetched[Served]]
+    deployments: Fetched[Objects]
+    webhooks: Mapping[str, Fetched[Objects]]  # mutating, validating
+    nodes: Fetched[Objects]
+    flavors: Fetched[Objects]
+    cluster_queues: Fetched[Objects]
+    cohorts: Fetched[Objects]
+    topologies: Fetched[Objects]
+    local_queues: Fetched[Objects]
+    priorities: Fetched[Objects]
+    own_namespace: Fetched[Object | None]
+    rights: Fetched[Permissions]
+    kueue_config: Fetched[Object | None] = field(default_factory=Fetched)  # no Look at all where Kueue is not there
+    endpoints: Mapping[str, Fetched[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
 
     def serves(self, group: str) -> bool:
         return bool(self.served[group].seen)

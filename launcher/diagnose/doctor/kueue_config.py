@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor import components, versions
-from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, listed
+from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import VISIBILITY
 from launcher.errors import LauncherError
 from launcher.k8s.objects import name, namespace
 
 if TYPE_CHECKING:
-    from launcher.diagnose.doctor.inventory import Sight
+    from launcher.diagnose.doctor.inventory import ClusterInventory
 
 Object = Mapping[str, Any]
 _FILE = "controller_manager_config.yaml"
@@ -42,7 +42,7 @@ def config_map_name(deployment: Object) -> str:
     return "kueue-manager-config"
 
 
-def examine(sight: Sight) -> Iterator[Finding]:
+def examine(sight: ClusterInventory) -> Iterator[Finding]:
     """Of Kueue's configuration, and of the visibility API beside it; nothing where there is no Kueue."""
     if not sight.serves(components.KUEUE.group):
         return
@@ -72,16 +72,16 @@ def examine(sight: Sight) -> Iterator[Finding]:
         yield _finding(Level.OK, f"takes the runs of the charts into its queues. {_never_starts(config, those[0])}")
 
 
-def _frameworks(sight: Sight, config: Object) -> Iterator[Finding]:
+def _frameworks(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
     enabled = (config.get("integrations") or {}).get("frameworks") or ["batch/job"]
     missing = [(key, what) for key, of, what in _FRAMEWORKS if sight.serves(of.group) and key not in enabled]
     if missing:
         keys = [key for key, _ in missing]
         yield _finding(
             Level.PROBLEM,
-            f"integrations.frameworks lacks {listed(keys)}: {listed(what for _, what in missing)} start without "
-            "waiting for quota.",
-            f"Add {listed(keys)} to integrations.frameworks, and restart Kueue.",
+            f"integrations.frameworks lacks {join_words(keys)}: {join_words(what for _, what in missing)} start "
+            "without waiting for quota.",
+            f"Add {join_words(keys)} to integrations.frameworks, and restart Kueue.",
         )
 
 
@@ -151,7 +151,7 @@ def _waits(config: Object, deployment: Object) -> Iterator[Finding]:
         )
 
 
-def _fair(sight: Sight, config: Object) -> Iterator[Finding]:
+def _fair(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
     weighted = [
         name(one)
         for one in [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
@@ -160,12 +160,12 @@ def _fair(sight: Sight, config: Object) -> Iterator[Finding]:
     if weighted and not _is_on(config, "fairSharing"):
         yield _finding(
             Level.WARNING,
-            f"fair sharing is off, so the weights of {listed(weighted)} have no effect.",
+            f"fair sharing is off, so the weights of {join_words(weighted)} have no effect.",
             "Add fairSharing to Kueue's configuration, or leave out fairWeight.",
         )
 
 
-def _visibility(sight: Sight) -> Finding:
+def _visibility(sight: ClusterInventory) -> Finding:
     seen = sight.served[VISIBILITY]
     says = "positions in the queue are computed by launcher, and the order of admission fair sharing is not known."
     if seen.why is not None:
@@ -179,7 +179,7 @@ def _visibility(sight: Sight) -> Finding:
             "Kueue's docs: "
             "https://kueue.sigs.k8s.io/docs/tasks/manage/monitor_pending_workloads/pending_workloads_on_demand/",
         )
-    return Finding(CONTROLLERS, Level.OK, "Kueue's visibility", f"serves {listed(seen.seen)}.")
+    return Finding(CONTROLLERS, Level.OK, "Kueue's visibility", f"serves {join_words(seen.seen)}.")
 
 
 def _finding(level: Level, says: str, hint: str = "") -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from launcher.diagnose.doctor.finding import MACHINE, Finding, Level, clause, listed
+from launcher.diagnose.doctor.finding import MACHINE, Finding, Level, clause, join_words
 from launcher.errors import LauncherError
 
 # What a run of kind local imports; the extra `train` brings them.
@@ -27,7 +27,7 @@ def examine(*, cluster: bool) -> Iterator[Finding]:
         yield Finding(MACHINE, Level.OK, "training here", "Ray and MaxText are installed, so run.kind local works.")
     else:
         level = Level.OK if cluster else Level.PROBLEM
-        says = f"not possible: {listed(missing)} {'is' if len(missing) == 1 else 'are'} not installed."
+        says = f"not possible: {join_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed."
         hint = "For run.kind local: pip install 'slipway[train]', or make setup in a checkout."
         yield Finding(MACHINE, level, "training here", says, hint)
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from launcher.diagnose.doctor.finding import RIGHTS, Finding, Level, listed
-from launcher.k8s.rbac import INSTALL, NEEDS, Right, Rights, role
+from launcher.diagnose.doctor.finding import RIGHTS, Finding, Level, join_words
+from launcher.k8s.rbac import INSTALL_PERMISSIONS, PERMISSIONS_BY_VERB, Permission, Permissions, role
 
 if TYPE_CHECKING:
-    from launcher.diagnose.doctor.inventory import Look, Sight
+    from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched
     from launcher.k8s.client import Cluster
 
 _KUEUE = "kueue.x-k8s.io"
@@ -20,17 +20,17 @@ _MEMBERS = "charts/queues gives it to a team's members (teams.NAME.members)."
 _READY = "a ready Role"
 
 
-_PROXY = Right("get", "services/proxy", "")
-_QUEUES = Right("create", "clusterqueues", _KUEUE)
+_PROXY = Permission("get", "services/proxy", "")
+_QUEUES = Permission("create", "clusterqueues", _KUEUE)
 
 
-def every() -> list[Right]:
+def every_permission() -> list[Permission]:
     """All rights that are asked for, each once."""
-    asked = [right for need in (*NEEDS, INSTALL) for right in need.rights]
+    asked = [right for need in (*PERMISSIONS_BY_VERB, INSTALL_PERMISSIONS) for right in need.rights]
     return list(dict.fromkeys([*asked, _PROXY]))
 
 
-def read(cluster: Cluster) -> Rights:
+def read(cluster: Cluster) -> Permissions:
     """The user's rights: by one review of its rules; where the API server says that those are not all (GKE's own
     permissions are no rules), also by a review of each right that they lack."""
     review = {
@@ -45,19 +45,21 @@ def read(cluster: Cluster) -> Rights:
         headers={"Content-Type": "application/json"},
     )
     status = answer.json().get("status") or {}
-    allowed, by_name = from_rules(status.get("resourceRules") or [], every())
-    missing = [right for right in every() if right not in allowed] if status.get("incomplete") else []
+    allowed, by_name = from_rules(status.get("resourceRules") or [], every_permission())
+    missing = [right for right in every_permission() if right not in allowed] if status.get("incomplete") else []
     with ThreadPoolExecutor(8) as pool:
         queues = pool.submit(_may, cluster, _QUEUES, "")
         answers = list(pool.map(lambda right: _may(cluster, right, None), missing))
         more = {right for right, may in zip(missing, answers, strict=True) if may}
-        return Rights(frozenset(allowed | more), by_name, queues.result())
+        return Permissions(frozenset(allowed | more), by_name, queues.result())
 
 
-def from_rules(rules: Iterable[Mapping[str, Any]], rights: Iterable[Right]) -> tuple[set[Right], dict[Right, Any]]:
+def from_rules(
+    rules: Iterable[Mapping[str, Any]], rights: Iterable[Permission]
+) -> tuple[set[Permission], dict[Permission, Any]]:
     """Which of the rights a SelfSubjectRulesReview's rules give: for all objects, and for those of some names."""
-    allowed: set[Right] = set()
-    by_name: dict[Right, tuple[str, ...]] = {}
+    allowed: set[Permission] = set()
+    by_name: dict[Permission, tuple[str, ...]] = {}
     rights = list(rights)
     for rule in rules:
         verbs, groups, resources = (set(rule.get(key) or []) for key in ("verbs", "apiGroups", "resources"))
@@ -76,7 +78,7 @@ def from_rules(rules: Iterable[Mapping[str, Any]], rights: Iterable[Right]) -> t
     return allowed, by_name
 
 
-def _may(cluster: Cluster, right: Right, namespace: str | None) -> bool:
+def _may(cluster: Cluster, right: Permission, namespace: str | None) -> bool:
     resource, _, subresource = right.resource.partition("/")
     return cluster.can(right.verb, resource, right.group, namespace, subresource=subresource)
 
@@ -84,16 +86,16 @@ def _may(cluster: Cluster, right: Right, namespace: str | None) -> bool:
 # --- findings --------------------------------------------------------------------------------------------------------
 
 
-def examine(sight: Sight) -> Iterator[Finding]:
+def examine(sight: ClusterInventory) -> Iterator[Finding]:
     """A line for each group of the launcher's verbs, then a Role with all that is missing."""
-    look: Look[Rights] = sight.rights
+    look: Fetched[Permissions] = sight.rights
     if look.seen is None:
         yield Finding(RIGHTS, Level.UNKNOWN, "your rights", f"{look.says}.")
         return
     mine = look.seen
-    asked: list[Right] = []
+    asked: list[Permission] = []
     worst = Level.WARNING
-    for need in NEEDS:
+    for need in PERMISSIONS_BY_VERB:
         # Rights to what the cluster does not have are not missed.
         missing = [right for right in mine.missing(need.rights) if _is_served(sight, right)]
         asked += missing
@@ -106,7 +108,7 @@ def examine(sight: Sight) -> Iterator[Finding]:
             RIGHTS,
             level,
             need.verbs,
-            f"{need.without}: in the namespace {sight.namespace} you may not {_spelled(missing)}.",
+            f"{need.without}: in the namespace {sight.namespace} you may not {_as_text(missing)}.",
             _MEMBERS,
         )
     yield from _cluster_wide(sight)
@@ -117,11 +119,11 @@ def examine(sight: Sight) -> Iterator[Finding]:
         yield Finding(RIGHTS, worst, _READY, says, role(asked, sight.namespace))
 
 
-def _is_served(sight: Sight, right: Right) -> bool:
+def _is_served(sight: ClusterInventory, right: Permission) -> bool:
     return not (right.group in sight.served and sight.served[right.group].seen == {})
 
 
-def _cluster_wide(sight: Sight) -> Iterator[Finding]:
+def _cluster_wide(sight: ClusterInventory) -> Iterator[Finding]:
     """What explain reads beyond the namespace; the doctor has tried it."""
     looks = {
         "clusterqueues": sight.cluster_queues,
@@ -130,7 +132,7 @@ def _cluster_wide(sight: Sight) -> Iterator[Finding]:
         "nodes": sight.nodes,
     }
     missing = [
-        Right("list", resource, "" if resource == "nodes" else _KUEUE)
+        Permission("list", resource, "" if resource == "nodes" else _KUEUE)
         for resource, look in looks.items()
         if look.forbidden
     ]
@@ -139,34 +141,36 @@ def _cluster_wide(sight: Sight) -> Iterator[Finding]:
             RIGHTS,
             Level.WARNING,
             "explain (queues)",
-            f"who holds the quota, and which nodes there are, cannot be told: you may not {_spelled(missing)}.",
+            f"who holds the quota, and which nodes there are, cannot be told: you may not {_as_text(missing)}.",
             f"{_MEMBERS} Or a platform engineer applies and binds this:\n{role(missing, '')}",
         )
 
 
-def _ray_clusters(sight: Sight, mine: Rights) -> Finding:
+def _ray_clusters(sight: ClusterInventory, mine: Permissions) -> Finding:
     subject = "dashboard"
     if _PROXY in mine.all_of:
         return Finding(RIGHTS, Level.OK, subject, f"you may reach every Service of the namespace {sight.namespace}.")
     # RBAC has the name as it stands in the URL, with scheme and port; one Service has several.
     names = {name.removeprefix("http:").rpartition(":")[0] or name for name in mine.by_name.get(_PROXY, ())}
     if names:
-        return Finding(RIGHTS, Level.OK, subject, f"you may reach {listed(sorted(names))}.")
+        return Finding(RIGHTS, Level.OK, subject, f"you may reach {join_words(sorted(names))}.")
     says = f"no standing Ray cluster of the namespace {sight.namespace} is for you to reach (services/proxy)."
     return Finding(RIGHTS, Level.OK, subject, says, "If there is one: teams.NAME.clusters in charts/queues.")
 
 
-def _install(mine: Rights) -> Finding:
+def _install(mine: Permissions) -> Finding:
     may = [
-        what for what, there in (("queues", mine.queues), ("ray-cluster", not mine.missing(INSTALL.rights))) if there
+        what
+        for what, there in (("queues", mine.queues), ("ray-cluster", not mine.missing(INSTALL_PERMISSIONS.rights)))
+        if there
     ]
     if may:
-        return Finding(RIGHTS, Level.OK, "install", f"you may install {listed(may)}.")
+        return Finding(RIGHTS, Level.OK, "install", f"you may install {join_words(may)}.")
     says = "not for you, which is how it is meant for members of a team (Helm keeps releases in Secrets)."
     return Finding(RIGHTS, Level.OK, "install", says)
 
 
-def _spelled(rights: Iterable[Right]) -> str:
+def _as_text(rights: Iterable[Permission]) -> str:
     """ "create or patch rayjobs of ray.io, or delete jobsets of jobset.x-k8s.io"."""
     by: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for right in dict.fromkeys(rights):

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.capacity import CHIPS
-from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, listed
+from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, join_words
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.workloads import cluster_queue_of
 from launcher.k8s.objects import condition, name, quantity
 
 if TYPE_CHECKING:
-    from launcher.diagnose.doctor.inventory import Sight
+    from launcher.diagnose.doctor.inventory import ClusterInventory
 
 Object = Mapping[str, Any]
 _INSTALL = "launcher install queues makes it, of values like values/queues/three-teams.yaml."
 
 
-def examine(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
+def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Finding]:
     """Of ClusterQueues, LocalQueues and priorities; `head` has cpu and memory of a Ray head by the chart's defaults."""
     if not sight.serves(components.KUEUE.group):
         return
@@ -30,14 +30,14 @@ def examine(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
     elif sight.priorities.seen is not None:
         ranked = sorted(sight.priorities.seen, key=lambda one: int(one.get("value") or 0))
         if ranked:
-            words = listed((f"{name(one)} ({one.get('value') or 0})" for one in ranked), most=8)
+            words = join_words((f"{name(one)} ({one.get('value') or 0})" for one in ranked), most=8)
             yield _finding(Level.OK, "priorities", f"{words}.")
         else:
             says = "there is no WorkloadPriorityClass, so runs cannot say queue.priority."
             yield _finding(Level.WARNING, "priorities", says, _INSTALL)
 
 
-def _cluster_queues(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
+def _cluster_queues(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Finding]:
     if sight.cluster_queues.forbidden:
         yield _finding(Level.UNKNOWN, "ClusterQueues", f"{sight.cluster_queues.says}.")
         return
@@ -50,14 +50,14 @@ def _cluster_queues(sight: Sight, head: Mapping[str, Any]) -> Iterator[Finding]:
     quotas = Quotas(queues, sight.cohorts.seen or [])
     fine, new = [], [name(queue) for queue in queues if condition(queue, "Active") is None]
     if new:
-        says = f"Kueue has not looked at {listed(new)}: its controller does not run, or they are new."
+        says = f"Kueue has not looked at {join_words(new)}: its controller does not run, or they are new."
         yield _finding(Level.WARNING, "ClusterQueues", says)
     for queue in queues:
         bad = [*_active(queue), *_head(sight, queue, quotas, head)]
         fine += [] if bad or name(queue) in new else [name(queue)]
         yield from bad
     if fine:
-        yield _finding(Level.OK, "ClusterQueues", f"{listed(fine)}: active.")
+        yield _finding(Level.OK, "ClusterQueues", f"{join_words(fine)}: active.")
 
 
 def _active(queue: Object) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def _active(queue: Object) -> Iterator[Finding]:
         )
 
 
-def _head(sight: Sight, queue: Object, quotas: Quotas, head: Mapping[str, Any]) -> Iterator[Finding]:
+def _head(sight: ClusterInventory, queue: Object, quotas: Quotas, head: Mapping[str, Any]) -> Iterator[Finding]:
     """A Ray run has a head without chips; a queue whose quota has no room for its cpu and memory never admits it."""
     has = quotas.resources(name(queue))
     if not sight.serves(components.KUBERAY.group) or not any(resource in has for resource in CHIPS):
@@ -90,7 +90,7 @@ def _head(sight: Sight, queue: Object, quotas: Quotas, head: Mapping[str, Any]) 
         yield _finding(
             Level.PROBLEM,
             subject,
-            f"has chips but no quota of {listed(missing)}: a Ray run's head asks for {_spelled(head)}, so Ray runs "
+            f"has chips but no quota of {join_words(missing)}: a Ray run's head asks for {_as_text(head)}, so Ray runs "
             "wait for ever.",
             "Add a flavor of cpu to its quota (clusterQueues.NAME.quota in charts/queues).",
         )
@@ -103,13 +103,13 @@ def _head(sight: Sight, queue: Object, quotas: Quotas, head: Mapping[str, Any]) 
         yield _finding(
             Level.PROBLEM,
             subject,
-            f"its quota, with all that it may borrow, is less than the {_spelled(short)} that a Ray run's head asks "
+            f"its quota, with all that it may borrow, is less than the {_as_text(short)} that a Ray run's head asks "
             "for by default.",
             "Raise it; KubeRay adds 500m and 200Mi for the submitter, and as much again for an autoscaler.",
         )
 
 
-def _local_queues(sight: Sight) -> Iterator[Finding]:
+def _local_queues(sight: ClusterInventory) -> Iterator[Finding]:
     if sight.local_queues.forbidden:
         yield _finding(Level.UNKNOWN, "LocalQueues", f"{sight.local_queues.says}.")
         return
@@ -127,7 +127,7 @@ def _local_queues(sight: Sight) -> Iterator[Finding]:
         yield _local_queue(sight, local, queues)
 
 
-def _local_queue(sight: Sight, local: Object, queues: Mapping[str, Object]) -> Finding:
+def _local_queue(sight: ClusterInventory, local: Object, queues: Mapping[str, Object]) -> Finding:
     subject, target = f"LocalQueue {name(local)}", cluster_queue_of(local)
     active = condition(local, "Active") or {}
     if sight.cluster_queues.seen is not None and target not in queues:
@@ -148,7 +148,7 @@ def _local_queue(sight: Sight, local: Object, queues: Mapping[str, Object]) -> F
     return _finding(Level.OK, subject, f"its ClusterQueue is {target}{among}.")
 
 
-def _not_for_us(sight: Sight, queue: Object) -> str:
+def _not_for_us(sight: ClusterInventory, queue: Object) -> str:
     """Why a ClusterQueue's namespaceSelector leaves this namespace out; "" where it does not, or cannot be seen."""
     selector = queue["spec"].get("namespaceSelector")
     if selector is None:
@@ -162,9 +162,9 @@ def _not_for_us(sight: Sight, queue: Object) -> str:
     return ""
 
 
-def _spelled(amounts: Mapping[str, Any]) -> str:
+def _as_text(amounts: Mapping[str, Any]) -> str:
     units = {"cpu": "{} cores", "memory": "{} of memory"}
-    return listed(units.get(resource, "{}").format(amount) for resource, amount in amounts.items())
+    return join_words(units.get(resource, "{}").format(amount) for resource, amount in amounts.items())
 
 
 def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:

@@ -36,14 +36,14 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
 
 def _ask_at_once(situation: Situation) -> None:
     """What nearly every answer needs, asked for at the same time: an API server can be far away."""
-    from launcher.backends.kubernetes.reader import together
+    from launcher.backends.kubernetes.reader import run_parallel
     from launcher.backends.kubernetes.states import CANCELLED
     from launcher.k8s.objects import annotation
 
     wanted = ["workload", "pods"]
     if situation.suspended and not annotation(situation.run, CANCELLED):
         wanted = ["workload", "workloads", "local_queues", "all_local_queues", "cluster_queues", "flavors"]
-    together([partial(getattr, situation, name) for name in wanted])
+    run_parallel([partial(getattr, situation, name) for name in wanted])
 
 
 def _by_status(status: RunStatus, option: str) -> Explanation:

@@ -33,12 +33,12 @@ def resource_word(resource: str) -> str:
     return _UNITS[resource][1] if resource in _UNITS else resource
 
 
-def span(since: str, now: datetime) -> str:
+def time_since(since: str, now: datetime) -> str:
     """How long ago an RFC 3339 time was: "14 min", "2 h 5 min"; "" without a time."""
     return duration(seconds_since(since, now)) if since else ""
 
 
-def listed(items: Sequence[str], last: str = "and", most: int = 4) -> str:
+def join_words(items: Sequence[str], last: str = "and", most: int = 4) -> str:
     """["a", "b", "c"] -> "a, b and c"; more than `most` are counted."""
     shown = list(items[:most])
     if len(items) > most:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from launcher.backends.kubernetes import positions
 from launcher.diagnose.explain.finding import Evidence
-from launcher.diagnose.explain.formatting import listed
+from launcher.diagnose.explain.formatting import join_words
 from launcher.diagnose.explain.situation import Object, Situation
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.objects import name, namespace, status, uid
 
 
 @dataclass(frozen=True)
-class Ahead:
+class RunAhead:
     """A run that Kueue looks at before this one."""
 
     name: str
@@ -22,21 +22,21 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class Line:
+class QueuePosition:
     """`position` is 1 for the next, None where it cannot be told; `ahead` are those that can be seen, `waiting` is
     the length of the queue, None where nobody says it; `source` says how it is known."""
 
     position: int | None
-    ahead: tuple[Ahead, ...]
+    ahead: tuple[RunAhead, ...]
     waiting: int | None
     source: str
 
     @property
-    def head(self) -> Ahead | None:
+    def head(self) -> RunAhead | None:
         return self.ahead[0] if self.ahead else None
 
 
-def line(situation: Situation) -> Line | None:
+def queue_position(situation: Situation) -> QueuePosition | None:
     """The line that a queued run stands in; None where it stands in none."""
     workload, queue = situation.workload, situation.cluster_queue_name
     if workload is None or not queue or not kueue.is_queued(workload):
@@ -49,13 +49,13 @@ def line(situation: Situation) -> Line | None:
         if place is not None:
             position = int(said[place].get("positionInClusterQueue", place)) + 1
             ahead = tuple(
-                Ahead(_run_of(item), namespace(item), int(item.get("priority") or 0)) for item in said[:place]
+                RunAhead(_run_of(item), namespace(item), int(item.get("priority") or 0)) for item in said[:place]
             )
-            return Line(position, ahead, waiting, "says Kueue's visibility API")
+            return QueuePosition(position, ahead, waiting, "says Kueue's visibility API")
     return _computed(situation, workload, queue, waiting)
 
 
-def evidence(situation: Situation, stand: Line) -> Evidence:
+def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
     """The line in one sentence."""
     hidden = stand.position is not None and stand.position - 1 > len(stand.ahead)
     names = [_say(item, situation.namespace) for item in stand.ahead]
@@ -64,20 +64,20 @@ def evidence(situation: Situation, stand: Line) -> Evidence:
     of = f" of {stand.waiting}" if stand.waiting is not None and stand.waiting >= (stand.position or 0) else ""
     if stand.position is not None:
         where = f"number {stand.position}{of} in the queue"
-        who = f", behind {listed(names)}" if names else ""
+        who = f", behind {join_words(names)}" if names else ""
         return Evidence(
             "ClusterQueue", situation.cluster_queue_name, f"{situation.name} is {where}{who} ({stand.source})."
         )
-    least = f"at least {len(stand.ahead)} ahead" + (f" ({listed(names)})" if names else "")
+    least = f"at least {len(stand.ahead)} ahead" + (f" ({join_words(names)})" if names else "")
     total = f"; {stand.waiting} wait in all" if stand.waiting is not None else ""
     return Evidence(
         "ClusterQueue", situation.cluster_queue_name, f"{situation.name} waits with {least}{total} ({stand.source})."
     )
 
 
-def _computed(situation: Situation, workload: Object, queue: str, waiting: int | None) -> Line:
+def _computed(situation: Situation, workload: Object, queue: str, waiting: int | None) -> QueuePosition:
     if situation.cluster_queue is not None and kueue.ordered_by_usage(situation.cluster_queue):
-        return Line(None, (), waiting, "the queue goes by who used least, and only Kueue knows that")
+        return QueuePosition(None, (), waiting, "the queue goes by who used least, and only Kueue knows that")
     targets = {(namespace(item), name(item)): kueue.cluster_queue_of(item) for item in situation.all_local_queues}
     candidates = [
         item
@@ -86,10 +86,12 @@ def _computed(situation: Situation, workload: Object, queue: str, waiting: int |
     ]
     order = sorted(candidates, key=kueue.order_key)
     place = next((index for index, item in enumerate(order) if uid(item) == uid(workload)), None)
-    ahead = tuple(Ahead(kueue.owner_of(item), namespace(item), kueue.priority(item)) for item in order[: place or 0])
+    ahead = tuple(RunAhead(kueue.owner_of(item), namespace(item), kueue.priority(item)) for item in order[: place or 0])
     if situation.others_hidden and (waiting is None or waiting > len(order)):
-        return Line(None, ahead, waiting, "the runs of other teams cannot be seen")
-    return Line(None if place is None else place + 1, ahead, waiting, "computed by Kueue's order: priority, then age")
+        return QueuePosition(None, ahead, waiting, "the runs of other teams cannot be seen")
+    return QueuePosition(
+        None if place is None else place + 1, ahead, waiting, "computed by Kueue's order: priority, then age"
+    )
 
 
 def _run_of(item: Object) -> str:
@@ -98,5 +100,5 @@ def _run_of(item: Object) -> str:
     return name(item)
 
 
-def _say(ahead: Ahead, own: str) -> str:
+def _say(ahead: RunAhead, own: str) -> str:
     return ahead.name if ahead.namespace == own else f"{ahead.name} of {ahead.namespace}"

@@ -15,7 +15,7 @@ from launcher.k8s.objects import namespace
 
 
 @dataclass(frozen=True)
-class Holder:
+class QuotaHolder:
     """A run that has quota: how much of it, in which ClusterQueue, since when (RFC 3339)."""
 
     name: str
@@ -27,15 +27,15 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Held:
+class QuotaUsage:
     """Those who hold some of `what`, the largest first, and what runs hold that cannot be seen, by ClusterQueue."""
 
     what: FlavorResource
-    holders: tuple[Holder, ...]
+    holders: tuple[QuotaHolder, ...]
     hidden: dict[str, Decimal]
 
 
-def held(situation: Situation, what: FlavorResource) -> Held:
+def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
     """Who holds a resource in a flavor, of all that share quota with the run's queue."""
     queue = situation.cluster_queue_name
     family = set(situation.quotas.family(queue))
@@ -49,7 +49,7 @@ def held(situation: Situation, what: FlavorResource) -> Held:
         if part:
             sums[where] += part
             found.append(
-                Holder(
+                QuotaHolder(
                     kueue.owner_of(workload),
                     namespace(workload),
                     where,
@@ -65,10 +65,10 @@ def held(situation: Situation, what: FlavorResource) -> Held:
             for member in sorted(family)
             if (rest := situation.quotas.used(member, what) - sums[member]) > 0
         }
-    return Held(what, tuple(sorted(found, key=lambda item: (-item.amount, item.since))), hidden)
+    return QuotaUsage(what, tuple(sorted(found, key=lambda item: (-item.amount, item.since))), hidden)
 
 
-def phrase(situation: Situation, who: Held) -> str:
+def phrase(situation: Situation, who: QuotaUsage) -> str:
     """Who has it, as the end of a sentence: "first-2 has held 16 for 14 min"; "" where nobody is known."""
     resource = who.what[1]
     if len(who.holders) == 1 and not who.hidden:
@@ -89,7 +89,7 @@ def phrase(situation: Situation, who: Held) -> str:
     return ""
 
 
-def shown(situation: Situation, who: Held, most: int = 5) -> tuple[Evidence, ...]:
+def shown(situation: Situation, who: QuotaUsage, most: int = 5) -> tuple[Evidence, ...]:
     """The holders, a line each; and what cannot be seen, by queue."""
     lines = [
         Evidence(
@@ -120,5 +120,5 @@ def shown(situation: Situation, who: Held, most: int = 5) -> tuple[Evidence, ...
     return tuple(lines)
 
 
-def _named(situation: Situation, holder: Holder) -> str:
+def _named(situation: Situation, holder: QuotaHolder) -> str:
     return holder.name if holder.namespace == situation.namespace else f"{holder.name} of {holder.namespace}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from launcher.backends.base import State
 from launcher.backends.kubernetes import states
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import clause, listed, one_line, sentence
+from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
 from launcher.diagnose.explain.situation import Object, Situation
 from launcher.k8s.objects import condition, is_true, name, status
 
@@ -31,7 +31,7 @@ def being_deleted(situation: Situation) -> Finding | None:
     since = situation.ago(meta["deletionTimestamp"])
     if not holding:
         return Finding(f"{situation.name} is being deleted, for {since} now.", _pods_left(situation))
-    who = listed([f"{item} ({_remover(item)})" for item in holding])
+    who = join_words([f"{item} ({_remover(item)})" for item in holding])
     return Finding(
         f"{situation.name} is being deleted, for {since} now, and is not gone before {who} has let it go.",
         (
@@ -45,7 +45,7 @@ def being_deleted(situation: Situation) -> Finding | None:
 def succeeded(situation: Situation) -> Finding | None:
     if situation.state is not State.SUCCEEDED:
         return None
-    ended = states.ended(states.Seen(situation.run, situation.workload))
+    ended = states.ended(states.ObservedRun(situation.run, situation.workload))
     when = f" {situation.ago(ended)} ago" if ended else ""
     return Finding(f"{situation.name} succeeded{when}.")
 
@@ -54,7 +54,7 @@ def cancelled(situation: Situation) -> Finding | None:
     if situation.state is not State.CANCELLED:
         return None
     again = f"launcher submit with the same name ({situation.name}) goes on from its last checkpoint."
-    when = states.Seen(situation.run, situation.workload).cancelled_at
+    when = states.ObservedRun(situation.run, situation.workload).cancelled_at
     if when:
         return Finding(f"{situation.name} was cancelled {situation.ago(when)} ago.", suggestions=(again,))
     evicted = condition(situation.workload, "Evicted") or {}
@@ -96,7 +96,7 @@ def given_up(situation: Situation) -> Finding | None:
         if entry.get("state") == "Rejected"
     ]
     return Finding(
-        f"Kueue has given {situation.name} up: {sentence(listed(checks) or one_line(evicted.get('message')))}",
+        f"Kueue has given {situation.name} up: {sentence(join_words(checks) or one_line(evicted.get('message')))}",
         shown,
         ("Ask the platform team what this admission check wants; then submit it again.",),
     )
@@ -107,11 +107,11 @@ def failed(situation: Situation) -> Finding | None:
     if state is not State.FAILED:
         return None
     ends = list(ended_containers(situation))
-    shown = [Evidence(situation.kind, situation.name, sentence(one_line(_said(situation), 200)))]
+    shown = [Evidence(situation.kind, situation.name, sentence(one_line(_last_words(situation), 200)))]
     shown += [Evidence("Pod", pod, says) for pod, _, says in ends[:3]]
     shown += [Evidence("log", "", one_line(line)) for line in _log(situation)]
     codes = {code for _, code, _ in ends}
-    restarts = states.restarts(states.Seen(situation.run))
+    restarts = states.restarts(states.ObservedRun(situation.run))
     after = f" after {restarts} restart{'s' if restarts != 1 else ''}" if restarts else ""
     suggestions = []
     if any("OOMKilled" in says for _, _, says in ends):
@@ -119,7 +119,7 @@ def failed(situation: Situation) -> Finding | None:
         suggestions.append("Raise worker.memory, or make the batch or the model smaller.")
     elif CONFIG_ERROR in codes:
         suggestions.append("The trainer refuses its values, so starting it again does not help: mend them, and submit.")
-    elif "reaching max number of restarts" in _said(situation):
+    elif "reaching max number of restarts" in _last_words(situation):
         suggestions.append("If such failures pass by themselves, run.maxRestarts may be higher.")
     suggestions.append(f"launcher logs {situation.spelled} shows its output.")
     suggestions.append("launcher submit with the same name goes on from its last checkpoint.")
@@ -167,12 +167,12 @@ def half_cancelled(situation: Situation) -> Finding | None:
 def running(situation: Situation) -> Finding | None:
     if situation.state is not State.RUNNING:
         return None
-    since = states.started(states.Seen(situation.run, situation.workload))
+    since = states.started(states.ObservedRun(situation.run, situation.workload))
     span = f", for {situation.ago(since)}" if since else ""
     shown = []
     if situation.workload is not None and (ready := condition(situation.workload, "PodsReady")):
         shown.append(Evidence("Workload", name(situation.workload), sentence(str(ready.get("message") or ""))))
-    restarts = states.restarts(states.Seen(situation.run))
+    restarts = states.restarts(states.ObservedRun(situation.run))
     if restarts:
         often = "after a failure" if restarts == 1 else f"{restarts} times after failures"
         shown.append(Evidence(situation.kind, situation.name, f"was restarted {often}."))
@@ -196,7 +196,7 @@ def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:
                 break
 
 
-def _said(situation: Situation) -> str:
+def _last_words(situation: Situation) -> str:
     """What the run's controller says of its failure, without the log."""
     if not situation.ray:
         return str((condition(situation.run, "Failed") or {}).get("message") or "")
@@ -205,7 +205,7 @@ def _said(situation: Situation) -> str:
 
 
 def _log(situation: Situation) -> list[str]:
-    lines = (_COLOUR.sub("", line).strip() for line in states.log_tail(states.Seen(situation.run)))
+    lines = (_COLOUR.sub("", line).strip() for line in states.log_tail(states.ObservedRun(situation.run)))
     return [line for line in lines if line][-6:]
 
 

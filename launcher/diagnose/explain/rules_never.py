@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import amount, listed, number, one_line, resource_word, sentence
-from launcher.diagnose.explain.rules_queue import again, quote, said, waits
+from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, resource_word, sentence
+from launcher.diagnose.explain.rules_queue import again, message_of, quote, waits
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.fit import Fit, Verdict
+from launcher.k8s.kueue.fit import Fit, FlavorFit
 from launcher.k8s.objects import name
 
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
@@ -26,7 +26,7 @@ _KEYS = {
 }
 
 
-def worst(situation: Situation, fit: Fit) -> Verdict | None:
+def worst(situation: Situation, fit: Fit) -> FlavorFit | None:
     """The first thing that fits as badly as `fit`, where nothing fits worse; None for others."""
     if not waits(situation) or situation.cluster_queue is None:
         return None
@@ -42,7 +42,7 @@ def not_covered(situation: Situation) -> Finding | None:
     missing = [
         item.resource for item in situation.verdicts if item.fit is Fit.NOT_COVERED and item.pod_set == verdict.pod_set
     ]
-    wants = listed([amount(item, verdict.pod_set.asks[item]) for item in missing])
+    wants = join_words([amount(item, verdict.pod_set.asks[item]) for item in missing])
     has = situation.quotas.resources(queue)
     who = "its head asks" if part == "head" else f"its pods ({part}) ask"
     suggestions = [
@@ -58,10 +58,10 @@ def not_covered(situation: Situation) -> Finding | None:
         suggestions.append("Leave worker.cpu and worker.memory empty: a host then asks for its chips alone.")
     return Finding(
         f"{situation.name} can never start in the queue {queue}: {who} for {wants}, and the queue has no quota of "
-        f"{listed(missing, 'or')} at all.",
+        f"{join_words(missing, 'or')} at all.",
         (
             *quote(situation),
-            Evidence("ClusterQueue", queue, f"has quota of {listed(has)}." if has else "has no quota at all."),
+            Evidence("ClusterQueue", queue, f"has quota of {join_words(has)}." if has else "has no quota at all."),
         ),
         tuple(suggestions),
     )
@@ -93,7 +93,7 @@ def no_flavor(situation: Situation) -> Finding | None:
         toleration = f"{{key: {key.partition('=')[0]}, operator: Exists, effect: {effect}}}"
         return Finding(
             f"{situation.name} can never start in the queue {queue}: its pods do not tolerate the taint {first.taint} "
-            f"of the {'flavors' if many else 'flavor'} {listed([item.flavor for item in verdict.mismatches])}.",
+            f"of the {'flavors' if many else 'flavor'} {join_words([item.flavor for item in verdict.mismatches])}.",
             shown,
             (
                 f"Tolerate it: worker.tolerations.NAME: {toleration}.",
@@ -102,7 +102,7 @@ def no_flavor(situation: Situation) -> Finding | None:
                 *_elsewhere(situation),
             ),
         )
-    has = listed(sorted({item.has for item in verdict.mismatches if item.key == first.key}), "or")
+    has = join_words(sorted({item.has for item in verdict.mismatches if item.key == first.key}), "or")
     the = "no flavor" if many else f"the only flavor, {first.flavor},"
     verb = (
         f"of the queue {queue} for {what} is for that (they are for {has})"
@@ -150,7 +150,7 @@ def too_large(situation: Situation) -> Finding | None:
 
 def topology_full(situation: Situation) -> Finding | None:
     """Kueue's topology-aware scheduling found no place: quota is there, machines side by side are not."""
-    text = said(situation)
+    text = message_of(situation)
     if (
         not waits(situation)
         or "topology" not in text
@@ -170,7 +170,7 @@ def topology_full(situation: Situation) -> Finding | None:
     )
 
 
-def _smaller(situation: Situation, verdict: Verdict) -> Iterator[str]:
+def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
     """The largest run that would fit the same queue."""
     if verdict.resource in ("cpu", "memory"):
         word = verdict.resource
@@ -195,7 +195,7 @@ def _smaller(situation: Situation, verdict: Verdict) -> Iterator[str]:
             yield "Take a smaller slice (slice.topology); the queue has no other shape of this accelerator."
 
 
-def _shapes(situation: Situation, verdict: Verdict) -> Iterator[tuple[str, Decimal]]:
+def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Decimal]]:
     """Other topologies of the same accelerator that the queue has whole slices of."""
     queue = situation.cluster_queue_name
     wants = next(iter(verdict.pod_set.spec.get("nodeSelector") or {}), None) and verdict.pod_set.spec["nodeSelector"]
@@ -223,9 +223,9 @@ def _elsewhere(situation: Situation) -> Iterator[str]:
             return
 
 
-def says(situation: Situation) -> Finding | None:
+def request_denied_reason(situation: Situation) -> Finding | None:
     """Kueue has a reason that has no rule of its own."""
-    text = said(situation)
+    text = message_of(situation)
     if not waits(situation) or not text or situation.workload is None:
         return None
     return Finding(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import amount, listed, one_line, sentence
+from launcher.diagnose.explain.formatting import amount, join_words, one_line, sentence
 from launcher.diagnose.explain.rules_never import ACCELERATOR, TOPOLOGY
 from launcher.diagnose.explain.situation import Event, Object, Situation
 from launcher.k8s.kueue import workloads as kueue
@@ -32,7 +32,7 @@ def unplaced(situation: Situation) -> list[Object]:
 
 def volume_unbound(situation: Situation) -> Finding | None:
     pods = unplaced(situation)
-    text = _said(pods[0]) if pods else ""
+    text = _message_of(pods[0]) if pods else ""
     absent = re.search(r'persistentvolumeclaim "([^"]+)" not found', text)
     if not pods or not (
         absent or "unbound immediate PersistentVolumeClaims" in text or "pvc(s) bound to non-existent" in text
@@ -45,8 +45,8 @@ def volume_unbound(situation: Situation) -> Finding | None:
             f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {absent[1]}, is not there.",
             tuple(shown),
             (
-                f"Mend storage.claim{f' ({situation.namespace} has {listed(there)})' if there else ''}, or have the "
-                "claim made.",
+                f"Mend storage.claim{f' ({situation.namespace} has {join_words(there)})' if there else ''}, or have "
+                "the claim made.",
             ),
         )
     named = [
@@ -65,7 +65,7 @@ def volume_unbound(situation: Situation) -> Finding | None:
             Evidence("PersistentVolumeClaim", called, sentence(f"is {phase}, with the storage class {kind}{why}"))
         )
     return Finding(
-        f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {listed(unbound or named)}, has no "
+        f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {join_words(unbound or named)}, has no "
         "volume.",
         tuple(shown),
         (
@@ -127,7 +127,7 @@ def no_such_nodes(situation: Situation) -> Finding | None:
         for key, value in wants.items()
         if not any(_has(node, {key: value}) for node in situation.nodes)
     ]
-    what = listed(lacking) if lacking else f"{_wants(situation, pods[0])} together"
+    what = join_words(lacking) if lacking else f"{_wants(situation, pods[0])} together"
     return Finding(
         f"{_has_no(situation, 'machines')}: no node of the cluster has {what}.",
         (_count(situation, pods), _pod(pods[0]), *_there(situation)),
@@ -190,7 +190,7 @@ def nodes_full(situation: Situation) -> Finding | None:
     pods = unplaced(situation)
     if not pods:
         return None
-    text = _said(pods[0])
+    text = _message_of(pods[0])
     short = re.findall(r"\d+ Insufficient ([\w./-]+)", text)
     wants = pods[0]["spec"].get("nodeSelector") or {}
     fitting = [node for node in situation.nodes if _has(node, wants)]
@@ -225,7 +225,7 @@ def gated(situation: Situation) -> Finding | None:
         return None
     gates = sorted({str(gate.get("name")) for pod in held for gate in pod["spec"].get("schedulingGates") or []})
     return Finding(
-        f"{len(held)} of {situation.name}'s pods are held back by {listed(gates) or 'a scheduling gate'}.",
+        f"{len(held)} of {situation.name}'s pods are held back by {join_words(gates) or 'a scheduling gate'}.",
         (Evidence("Pod", name(held[0]), "SchedulingGated."),),
         ("If it lasts for more than a minute, ask the platform team whether Kueue's controller runs.",),
     )
@@ -255,7 +255,7 @@ def _has(node: Object, wants: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in wants.items())
 
 
-def _said(pod: Object) -> str:
+def _message_of(pod: Object) -> str:
     return str((condition(pod, "PodScheduled") or {}).get("message") or "")
 
 
@@ -265,7 +265,7 @@ def _reasons(text: str) -> str:
 
 
 def _pod(pod: Object) -> Evidence:
-    return Evidence("Pod", name(pod), sentence(one_line(_reasons(_said(pod)), 400)))
+    return Evidence("Pod", name(pod), sentence(one_line(_reasons(_message_of(pod)), 400)))
 
 
 def _event(event: Event) -> Evidence:
@@ -283,7 +283,7 @@ def _count(situation: Situation, pods: list[Object]) -> Evidence:
 
 def _wants(situation: Situation, pod: Object) -> str:
     wants = pod["spec"].get("nodeSelector") or {}
-    return listed([f"{key}={value}" for key, value in wants.items()]) or "enough room for its pods"
+    return join_words([f"{key}={value}" for key, value in wants.items()]) or "enough room for its pods"
 
 
 def _there(situation: Situation) -> tuple[Evidence, ...]:
@@ -291,7 +291,7 @@ def _there(situation: Situation) -> tuple[Evidence, ...]:
     if not shapes:
         return (Evidence("Node", "", f"the cluster has {len(situation.nodes)} nodes, none with TPUs."),)
     said = [f"{count} nodes of {kind} {shape}" for (kind, shape), count in sorted(shapes.items())]
-    return (Evidence("Node", "", f"the cluster has {listed(said)}."),)
+    return (Evidence("Node", "", f"the cluster has {join_words(said)}."),)
 
 
 def _others(situation: Situation, pod: Object) -> tuple[str, ...]:
@@ -301,7 +301,7 @@ def _others(situation: Situation, pod: Object) -> tuple[str, ...]:
     shapes = sorted(shape for other, shape in _shapes(situation) if other == kind and shape != topology)
     if not shapes:
         return ()
-    return (f"Or take what the cluster has, if your queue does: slice.topology {listed(shapes, 'or')}.",)
+    return (f"Or take what the cluster has, if your queue does: slice.topology {join_words(shapes, 'or')}.",)
 
 
 def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
@@ -325,4 +325,4 @@ def _key(resource: str, pod: Object) -> str:
 
 def _plain(resources: list[str]) -> str:
     words = {"google.com/tpu": "chips", "nvidia.com/gpu": "GPUs"}
-    return listed([words.get(item, item) for item in dict.fromkeys(resources)], "or")
+    return join_words([words.get(item, item) for item in dict.fromkeys(resources)], "or")

@@ -9,7 +9,7 @@ from launcher.backends.base import State
 from launcher.backends.kubernetes import pod_failures
 from launcher.backends.kubernetes.pod_failures import Waiting
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import clause, listed, one_line, sentence
+from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
 from launcher.diagnose.explain.rules_life import CONFIG_ERROR, ended_containers
 from launcher.diagnose.explain.rules_start import STARTING
 from launcher.diagnose.explain.situation import Object, Situation, warnings
@@ -203,7 +203,7 @@ def coming_up(situation: Situation) -> Finding | None:
     making = [pod for pod in pods if _making(pod)]
     slow = [pod for pod in making if seconds_since(str(pod["metadata"]["creationTimestamp"]), situation.now) > _SLOW]
     doing = sorted({item.reason for item in waiting(situation)})
-    says = f"; the others: {listed(doing)}" if doing else ""
+    says = f"; the others: {join_words(doing)}" if doing else ""
     hints = [
         f"Pulling a large image takes minutes; kubectl -n {situation.namespace} describe pod {name(pod)} shows it."
         for pod in slow[:1]
@@ -224,7 +224,7 @@ def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
     missing = re.search(r"(?:Unable to retrieve some image pull secrets|imagePullSecrets?)\D*?\(([^)]+)\)", text)
     cause = pod_failures.image_cause(text, item.image) or one_line(text, 160) or "for some reason"
     if cause == pod_failures.REFUSED:
-        given = f" ({listed(secrets)})" if secrets else ""
+        given = f" ({join_words(secrets)})" if secrets else ""
         return (
             f"as the registry refuses{' its secrets' if secrets else ', and it is asked without a secret'}{given}",
             (

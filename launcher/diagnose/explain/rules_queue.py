@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from launcher.backends.base import State
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import listed, one_line, sentence
+from launcher.diagnose.explain.formatting import join_words, one_line, sentence
 from launcher.diagnose.explain.situation import Situation, holds_quota, warnings
 from launcher.k8s.objects import condition, is_true, name, seconds_since
 
@@ -95,7 +95,7 @@ def no_local_queue(situation: Situation) -> Finding | None:
     if not waits(situation) or not situation.queue:
         return None
     if situation.local_queue is not None or (
-        "the LocalQueues" in situation.unseen and "doesn't exist" not in said(situation)
+        "the LocalQueues" in situation.unseen and "doesn't exist" not in message_of(situation)
     ):
         return None
     names = sorted(situation.local_queues)
@@ -164,7 +164,7 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
     if reason.startswith("AdmissionCheck"):
         return _check_unserved(situation, called, message, shown)
     if reason == "FlavorNotFound":
-        missing = listed(re.findall(r"ResourceFlavor\(s\): ([^.,]+(?:,[^.,]+)*)", message)) or "a flavor"
+        missing = join_words(re.findall(r"ResourceFlavor\(s\): ([^.,]+(?:,[^.,]+)*)", message)) or "a flavor"
         return Finding(
             f"{situation.name} waits because its queue {called} names the flavor {missing}, which is not there.",
             shown,
@@ -185,7 +185,7 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
 
 def inadmissible(situation: Situation) -> Finding | None:
     """What Kueue checks of a Workload itself, before quota."""
-    text = said(situation)
+    text = message_of(situation)
     if not waits(situation):
         return None
     if "doesn't match ClusterQueue selector" in text:
@@ -220,7 +220,7 @@ def _check_unserved(situation: Situation, queue: str, message: str, shown: tuple
         if check is not None:
             why = (condition(check, "Active") or {}).get("message") or "no controller has said that it is active"
             says.append(Evidence("AdmissionCheck", called, f"{check['spec'].get('controllerName')}: {one_line(why)}."))
-    which = f"{'checks' if len(names) > 1 else 'check'} {listed(names)}" if names else "checks"
+    which = f"{'checks' if len(names) > 1 else 'check'} {join_words(names)}" if names else "checks"
     why = "which is not there" if missing else "which no controller serves"
     return Finding(
         f"{situation.name} waits because its queue {queue} asks for the admission {which}, {why}.",
@@ -259,13 +259,13 @@ def waits(situation: Situation) -> bool:
     return situation.workload is not None and not holds_quota(situation.workload)
 
 
-def said(situation: Situation) -> str:
+def message_of(situation: Situation) -> str:
     """What Kueue last said of the Workload."""
     return str((condition(situation.workload, "QuotaReserved") or {}).get("message") or "")
 
 
 def quote(situation: Situation) -> tuple[Evidence, ...]:
-    text = said(situation)
+    text = message_of(situation)
     if situation.workload is None or not text:
         return ()
     return (Evidence("Workload", name(situation.workload), sentence(one_line(text))),)
@@ -279,7 +279,7 @@ def _guess(situation: Situation) -> str:
 
 def _there_are(situation: Situation) -> str:
     names = sorted(situation.local_queues)
-    return f" (the queues of {situation.namespace} are: {listed(names)})" if names else ""
+    return f" (the queues of {situation.namespace} are: {join_words(names)})" if names else ""
 
 
 def silent_kueue(situation: Situation) -> Finding | None:

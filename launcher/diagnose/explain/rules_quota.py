@@ -6,15 +6,15 @@ import re
 
 from launcher.diagnose.explain import quota_usage
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import amount, listed, number, one_line, ordinal, sentence
-from launcher.diagnose.explain.queue_position import line
-from launcher.diagnose.explain.quota_usage import Held
+from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, ordinal, sentence
+from launcher.diagnose.explain.queue_position import queue_position
+from launcher.diagnose.explain.quota_usage import QuotaUsage
 from launcher.diagnose.explain.rules_never import worst
-from launcher.diagnose.explain.rules_queue import PATIENCE, again, other_queues, quote, said, waits
+from launcher.diagnose.explain.rules_queue import PATIENCE, again, message_of, other_queues, quote, waits
 from launcher.diagnose.explain.situation import Object, Situation, holds_quota
 from launcher.formatting import duration
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.fit import Fit, Verdict
+from launcher.k8s.kueue.fit import Fit, FlavorFit
 from launcher.k8s.objects import condition, is_true, label, name, namespace, seconds_since, status
 
 _PREEMPTED = {
@@ -27,7 +27,7 @@ _PREEMPTED = {
 
 def makes_room(situation: Situation) -> Finding | None:
     """Kueue has told others to stop for this run."""
-    match = re.search(r"Pending the preemption of (\d+) workload", said(situation))
+    match = re.search(r"Pending the preemption of (\d+) workload", message_of(situation))
     if not waits(situation) or not match or situation.workload is None:
         return None
     uid = str(situation.workload["metadata"].get("uid"))
@@ -36,7 +36,7 @@ def makes_room(situation: Situation) -> Finding | None:
         for item in situation.workloads
         if uid in str((condition(item, "Preempted") or {}).get("message")) and is_true(item, "Preempted")
     ]
-    names = listed([_run(situation, item) for item in victims])
+    names = join_words([_run(situation, item) for item in victims])
     many = match[1] != "1"
     which = f" ({names})" if names else ""
     return Finding(
@@ -71,7 +71,7 @@ def preempted(situation: Situation) -> Finding | None:
     verdict = worst(situation, Fit.WAITS)
     missing = ""
     if verdict is not None:
-        who_has = quota_usage.held(situation, verdict.what)
+        who_has = quota_usage.quota_usage(situation, verdict.what)
         missing = (
             f" for {amount(verdict.resource, verdict.need)} of {verdict.flavor}, of which "
             f"{number(verdict.resource, verdict.free) if verdict.free else 'none'} are free"
@@ -135,7 +135,7 @@ def quota_in_use(situation: Situation) -> Finding | None:
     if verdict is None or situation.workload is None:
         return None
     queue, quotas = situation.cluster_queue_name, situation.quotas
-    who = quota_usage.held(situation, verdict.what)
+    who = quota_usage.quota_usage(situation, verdict.what)
     need = f"{amount(verdict.resource, verdict.need)} of {verdict.flavor}"
     own = kueue.priority(situation.workload)
     shown = (*quote(situation), *_quota(situation, verdict), *quota_usage.shown(situation, who))
@@ -171,7 +171,7 @@ def strict_line(situation: Situation) -> Finding | None:
     queue = situation.cluster_queue if waits(situation) else None
     if queue is None or queue["spec"].get("queueingStrategy") != "StrictFIFO":
         return None
-    stand = line(situation)
+    stand = queue_position(situation)
     if stand is None or stand.head is None or stand.position is None:
         return None
     return Finding(
@@ -204,7 +204,9 @@ def not_looked_at(situation: Situation) -> Finding | None:
             (Evidence("Workload", name(workload), "has no condition QuotaReserved."),),
             ("Ask the platform team whether Kueue's controller runs: kubectl -n kueue-system get pods.",),
         )
-    if not fits or not re.search(r"insufficient|no longer fits|resource .* unavailable|doesn't match", said(situation)):
+    if not fits or not re.search(
+        r"insufficient|no longer fits|resource .* unavailable|doesn't match", message_of(situation)
+    ):
         return None
     return Finding(
         f"{situation.name} fits its queue {situation.queue} now, and Kueue is about to look at it again.",
@@ -213,7 +215,7 @@ def not_looked_at(situation: Situation) -> Finding | None:
     )
 
 
-def _quota(situation: Situation, verdict: Verdict) -> tuple[Evidence, ...]:
+def _quota(situation: Situation, verdict: FlavorFit) -> tuple[Evidence, ...]:
     """The sums behind a wait."""
     queue, quotas, what = situation.cluster_queue_name, situation.quotas, verdict.what
     quota, cohort = quotas.quota(queue, what), quotas.cohort(queue)
@@ -244,7 +246,7 @@ def _quota(situation: Situation, verdict: Verdict) -> tuple[Evidence, ...]:
     return tuple(lines[:8])
 
 
-def _free(situation: Situation, verdict: Verdict) -> str:
+def _free(situation: Situation, verdict: FlavorFit) -> str:
     queue, cohort = situation.cluster_queue_name, situation.quotas.cohort(situation.cluster_queue_name)
     place = f"the queue {queue}" + (f" and its cohort {cohort} have" if cohort else " has")
     if not verdict.free:
@@ -252,7 +254,7 @@ def _free(situation: Situation, verdict: Verdict) -> str:
     return f"{place} {number(verdict.resource, verdict.free)} of {number(verdict.resource, verdict.capacity)} free"
 
 
-def _no_lower(situation: Situation, who: Held, own: int) -> str:
+def _no_lower(situation: Situation, who: QuotaUsage, own: int) -> str:
     """The end of the sentence where the queue preempts by priority, and this run's is too low for that."""
     queue = situation.cluster_queue
     policy = ((queue["spec"] if queue else {}).get("preemption") or {}).get("withinClusterQueue", "Never")
@@ -276,7 +278,7 @@ def _higher(situation: Situation, than: int) -> tuple[str, ...]:
     )
 
 
-def _fewer(situation: Situation, verdict: Verdict) -> tuple[str, ...]:
+def _fewer(situation: Situation, verdict: FlavorFit) -> tuple[str, ...]:
     """The number of slices that would fit now."""
     per_slice = verdict.need / situation.slices
     fits = int(verdict.free // per_slice) if per_slice else 0

@@ -6,7 +6,7 @@ import re
 
 from launcher.backends.base import State
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import listed, one_line, sentence
+from launcher.diagnose.explain.formatting import join_words, one_line, sentence
 from launcher.diagnose.explain.rules_queue import PATIENCE, other_queues
 from launcher.diagnose.explain.situation import Event, Object, Situation, holds_quota, warnings
 from launcher.k8s.objects import condition, is_true, name, seconds_since, status
@@ -50,9 +50,9 @@ def check_pending(situation: Situation) -> Finding | None:
                 *other_queues(situation),
             ),
         )
-    names = listed([str(entry["name"]) for entry in waiting])
+    names = join_words([str(entry["name"]) for entry in waiting])
     served = [item for item in set(controllers.values()) if item]
-    by = f" ({listed(sorted(served))})" if served else ""
+    by = f" ({join_words(sorted(served))})" if served else ""
     return Finding(
         f"{situation.name} has its quota and has waited {since} for the admission "
         f"{'checks' if len(waiting) > 1 else 'check'} {names}{by}.",
@@ -122,7 +122,7 @@ def pod_security(situation: Situation) -> Finding | None:
         f"break that ({one_line(match[2], 200)}).",
         (_shown(event, situation),),
         (
-            f"Set {listed(list(dict.fromkeys(keys)))}, and submit it again."
+            f"Set {join_words(list(dict.fromkeys(keys)))}, and submit it again."
             if keys
             else "Take back what the message names (security, storage), and submit it again.",
             "Or ask the platform team for another level: teams.NAME.podSecurity in the values of charts/queues.",

@@ -11,18 +11,18 @@ from typing import Any, Protocol
 from launcher.backends.base import State
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
-from launcher.diagnose.explain.formatting import span
+from launcher.diagnose.explain.formatting import time_since
 from launcher.k8s import client as door
-from launcher.k8s.errors import Forbidden, NotServed
+from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.fit import Verdict, verdicts
+from launcher.k8s.kueue.fit import FlavorFit, flavor_fits
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.objects import is_true, label, name, namespace, owner_uids, seconds_since, status, uid
 
 Object = Mapping[str, Any]
 
 
-class Look(Protocol):
+class ClusterReader(Protocol):
     """The part of launcher.k8s.client.Cluster that is needed here: nothing is changed."""
 
     def get(self, kind: door.Kind, name: str, namespace: str | None = None) -> Any: ...
@@ -63,7 +63,7 @@ class Situation:
     """
 
     run: Object
-    look: Look
+    look: ClusterReader
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     unseen: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)
@@ -98,10 +98,10 @@ class Situation:
         return bool(self.run["spec"].get("suspend"))
 
     @cached_property
-    def seen(self) -> states.Seen:
+    def seen(self) -> states.ObservedRun:
         """The run as `status` sees it."""
         workload = self.workload if label(self.run, kueue.QUEUE_LABEL) else None
-        seen = states.Seen(self.run, workload, None, "Workload" not in self.absent)
+        seen = states.ObservedRun(self.run, workload, None, "Workload" not in self.absent)
         if self.suspended and seen.active and not seen.cancelled_at:
             return seen  # whatever pods it has left say nothing of its state
         return replace(seen, pods=self.pods)
@@ -132,7 +132,7 @@ class Situation:
 
     def ago(self, since: object) -> str:
         """How long ago an RFC 3339 time was, as people say it; "" without a time."""
-        return span(str(since or ""), self.now)
+        return time_since(str(since or ""), self.now)
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -203,15 +203,15 @@ class Situation:
         return kueue.pod_sets(self.workload) if self.workload else []
 
     @cached_property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[FlavorFit]:
         """How what the run asks for fits its queue, the worst first; [] where the queue cannot be seen."""
         return self.fits_in(self.cluster_queue_name)
 
-    def fits_in(self, queue: str) -> list[Verdict]:
+    def fits_in(self, queue: str) -> list[FlavorFit]:
         """The same for another ClusterQueue."""
         if queue not in self.quotas or not self.flavors:
             return []
-        return verdicts(self.pod_sets, queue, self.quotas, self.flavors)
+        return flavor_fits(self.pod_sets, queue, self.quotas, self.flavors)
 
     @cached_property
     def admission_checks(self) -> dict[str, Object]:
@@ -230,7 +230,7 @@ class Situation:
         except Forbidden:
             self.unseen.append("the runs of other teams")
             return self._list(door.WORKLOAD)
-        except NotServed:
+        except KindNotServed:
             return []
         return found
 
@@ -239,7 +239,7 @@ class Situation:
         """The LocalQueues of all teams; only those of the run's own namespace where the others are hidden."""
         try:
             found: list[Object] = self.look.list(door.LOCAL_QUEUE, all_namespaces=True)
-        except (Forbidden, NotServed):
+        except (Forbidden, KindNotServed):
             return list(self.local_queues.values())
         return found
 
@@ -270,7 +270,7 @@ class Situation:
     def pods_wanted(self) -> int:
         """How many pods the run has when it has all: as Kueue admitted it, else as its object says."""
         if self.workload is not None and kueue.reserved_in(self.workload):
-            return states.Seen(self.run, self.workload, self.pods).pods_wanted
+            return states.ObservedRun(self.run, self.workload, self.pods).pods_wanted
         if self.ray:
             groups = (self.run["spec"].get("rayClusterSpec") or {}).get("workerGroupSpecs") or []
             return 1 + sum(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1) for group in groups)
@@ -329,7 +329,7 @@ class Situation:
         except Forbidden:
             self._hide(kind)
             return None
-        except NotServed:
+        except KindNotServed:
             self.absent.add(kind.kind)
             return None
         return found
@@ -343,7 +343,7 @@ class Situation:
         except Forbidden:
             self._hide(kind)
             return []
-        except NotServed:
+        except KindNotServed:
             self.absent.add(kind.kind)
             return []
         return found

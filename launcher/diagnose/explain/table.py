@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
     rules_quota.quota_in_use,
     rules_quota.strict_line,
     rules_quota.not_looked_at,
-    rules_never.says,
+    rules_never.request_denied_reason,
     rules_start.check_pending,
     rules_queue.silent_kueue,
     rules_start.silent_operator,
@@ -88,7 +88,7 @@ def explain(situation: Situation) -> Explanation:
     if finding is None:
         state, reason = situation.verdict
         finding = Finding(f"{situation.name} is {state}{f': {reason}' if reason else ', and nothing says why'}")
-    stand = None if situation.state.ended else queue_position.line(situation)
+    stand = None if situation.state.ended else queue_position.queue_position(situation)
     shown = [*finding.evidence]
     if stand is not None and (stand.position is not None or stand.ahead or stand.waiting):
         shown.append(queue_position.evidence(situation, stand))

@@ -26,7 +26,7 @@ class Fit(IntEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FlavorFit:
     """How a resource that a pod set asks for fits; where it does not, `need` is that of all pod sets of its flavor.
 
     `flavor` is the one that comes closest, "" where none takes the pods: then `mismatches` say why.
@@ -46,14 +46,14 @@ class Verdict:
         return self.flavor, self.resource
 
 
-def verdicts(sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mapping[str, Object]) -> list[Verdict]:
+def flavor_fits(sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mapping[str, Object]) -> list[FlavorFit]:
     """One verdict for each resource of each pod set, the worst first; what does not fit needs what all pod sets need.
 
     Kueue gives all resources of a pod set that share a resource group the same flavor, the first that fits; and what
     the pod sets before it were given is no longer free.
     """
     given: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
-    found: list[Verdict] = []
+    found: list[FlavorFit] = []
     for pod_set in sets:
         groups: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
         for resource, amount in pod_set.asks.items():
@@ -61,7 +61,7 @@ def verdicts(sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mappin
             if tried:
                 groups[tried].append(resource)
             elif amount:
-                found.append(Verdict(Fit.NOT_COVERED, pod_set, resource, need=amount))
+                found.append(FlavorFit(Fit.NOT_COVERED, pod_set, resource, need=amount))
         for tried, resources in groups.items():
             chosen = _group(pod_set, resources, tried, queue, quotas, flavors, given)
             found += chosen
@@ -82,34 +82,34 @@ def _group(
     quotas: Quotas,
     flavors: Mapping[str, Object],
     given: Mapping[FlavorResource, Decimal],
-) -> list[Verdict]:
+) -> list[FlavorFit]:
     """The verdicts of the resources of one group, for the flavor that comes closest."""
     why = {flavor: mismatch(flavors[flavor], pod_set.spec) for flavor in tried if flavor in flavors}
     candidates = [
-        [_verdict(pod_set, resource, flavor, queue, quotas, given) for resource in resources]
+        [_flavor_fit(pod_set, resource, flavor, queue, quotas, given) for resource in resources]
         for flavor, missed in why.items()
         if missed is None
     ]
     if not candidates:
         missed = tuple(entry for entry in why.values() if entry is not None)
         return [
-            Verdict(Fit.NO_FLAVOR, pod_set, resource, need=pod_set.asks[resource], mismatches=missed)
+            FlavorFit(Fit.NO_FLAVOR, pod_set, resource, need=pod_set.asks[resource], mismatches=missed)
             for resource in resources
         ]
-    return min(candidates, key=lambda verdicts: (max(v.fit for v in verdicts), sum(_short(v) for v in verdicts)))
+    return min(candidates, key=lambda fits: (max(each.fit for each in fits), sum(_short(each) for each in fits)))
 
 
-def _verdict(
+def _flavor_fit(
     pod_set: PodSet, resource: str, flavor: str, queue: str, quotas: Quotas, given: Mapping[FlavorResource, Decimal]
-) -> Verdict:
+) -> FlavorFit:
     what = (flavor, resource)
     need = pod_set.asks[resource] + given.get(what, Decimal())
     free, capacity = quotas.free(queue, what), quotas.capacity(queue, what)
     fit = Fit.TOO_LARGE if need > capacity else Fit.WAITS if need > free else Fit.NOW
-    return Verdict(fit, pod_set, resource, flavor, need, free, capacity)
+    return FlavorFit(fit, pod_set, resource, flavor, need, free, capacity)
 
 
-def _short(verdict: Verdict) -> Decimal:
+def _short(verdict: FlavorFit) -> Decimal:
     """How much is missing, in parts of what is needed."""
     bound = verdict.capacity if verdict.fit is Fit.TOO_LARGE else verdict.free
     return max(Decimal(), verdict.need - bound) / verdict.need if verdict.need else Decimal()

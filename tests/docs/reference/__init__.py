@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.docs.reference import command, files, judged, python, tables, values
+from tests.docs.reference import command, files, python, rules_reference, tables, values
 
 PAGES: dict[str, Callable[[], str]] = {
     "command": command.text,
@@ -14,8 +14,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "maxtext-keys": tables.maxtext_keys,
     "run-config": files.run_config,
     "metrics": files.metrics,
-    "checks": judged.checks,
-    "explain": judged.explain,
+    "checks": rules_reference.checks,
+    "explain": rules_reference.explain,
     "python-api": python.text,
 }
 """By the page's name in docs/reference."""

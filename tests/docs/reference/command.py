@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from launcher.backends.base import RunStatus, State
-from launcher.backends.ray_cluster.clusters import Group, Host, StandingCluster
+from launcher.backends.ray_cluster.clusters import Group, Host, RayClusterStatus
 from launcher.cli.main import VERBS, cli
 from launcher.config.checks.problems import Problem
 from launcher.diagnose.doctor.finding import Finding, Level
@@ -63,7 +63,7 @@ _IN_WORDS = {
     "image": "One object: repository, tag, digest, accelerator, rayVersion, built; with --dry-run: image, commands.",
     "uninstall": "One object: release, chart, namespace, context, removed, kept, neededBy.",
 }
-_CLASSES = (RunStatus, StandingCluster, Group, Host, Problem, Explanation, Evidence, Finding)
+_CLASSES = (RunStatus, RayClusterStatus, Group, Host, Problem, Explanation, Evidence, Finding)
 _ENUMS: dict[str, type[State] | type[Level]] = {"state": State, "level": Level}
 
 

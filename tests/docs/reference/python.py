@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from launcher import api
-from launcher.k8s.target import ANYWHERE
+from launcher.k8s.target import DEFAULT_TARGET
 from tests.docs.reference.parts import page, prose
 
 
@@ -51,7 +51,7 @@ def _public(module: ModuleType) -> list[str]:
 def _signature(name: str, function: Any) -> str:
     """In one line where it fits, else a parameter a line; annotations as they are written."""
     signature = inspect.signature(function)
-    shown = str(signature).replace("'", "").replace(str(ANYWHERE).replace("'", ""), "ANYWHERE")
+    shown = str(signature).replace("'", "").replace(str(DEFAULT_TARGET).replace("'", ""), "ANYWHERE")
     shown = re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "…", shown)
     if len(name) + len(shown) <= 100:
         return f"{name}{shown}"

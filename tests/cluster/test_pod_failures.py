@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from unittest import mock
 
-from launcher.backends.kubernetes.backend import KubeBackend
+from launcher.backends.kubernetes.backend import KubernetesBackend
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import KUEUE, Desk, until
+from tests.cluster.launching import KUEUE, LauncherCli, until
 from tests.cluster.replay import follow_as
 from tests.cluster.stand_in import controllers
 
@@ -26,7 +26,7 @@ LIMITED = ("ErrImagePull", "toomanyrequests: you have reached your pull rate lim
 SECRET = ("CreateContainerConfigError", 'secret "hugging-face" not found')
 
 
-def submitted(desk: Desk, plane: ControlPlane) -> str:
+def submitted(desk: LauncherCli, plane: ControlPlane) -> str:
     """A run of which all pods are made and placed, and none is ready; its values file."""
     file = desk.values("job-set")
     assert desk("submit", "-f", file, "--detach", "--force").code == 0
@@ -35,7 +35,7 @@ def submitted(desk: Desk, plane: ControlPlane) -> str:
     return file
 
 
-def say(api: Api, desk: Desk, reason: str, message: str) -> None:
+def say(api: Api, desk: LauncherCli, reason: str, message: str) -> None:
     """What the kubelet would say of all containers of the run."""
     listed = api.items(f"/api/v1/namespaces/{desk.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
     assert listed
@@ -56,10 +56,10 @@ def say(api: Api, desk: Desk, reason: str, message: str) -> None:
 
 
 def patience(seconds: float) -> mock._patch[float]:
-    return mock.patch.object(KubeBackend, "patience_seconds", seconds)
+    return mock.patch.object(KubernetesBackend, "stuck_seconds", seconds)
 
 
-def test_a_run_whose_image_is_not_there_is_ended_and_says_why(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_run_whose_image_is_not_there_is_ended_and_says_why(desk: LauncherCli, control_plane: ControlPlane) -> None:
     file, api = submitted(desk, control_plane), control_plane.api
     here = ("demo", "-n", desk.namespace)
     for what in (SLOW, LIMITED):
@@ -87,7 +87,7 @@ def test_a_run_whose_image_is_not_there_is_ended_and_says_why(desk: Desk, contro
     assert desk("status", *here, "-o", "json").json["reason"] == reason
 
 
-def test_a_secret_that_comes_in_time_costs_nothing(desk: Desk, control_plane: ControlPlane) -> None:
+def test_a_secret_that_comes_in_time_costs_nothing(desk: LauncherCli, control_plane: ControlPlane) -> None:
     submitted(desk, control_plane)
     here = ("demo", "-n", desk.namespace)
     say(control_plane.api, desk, *SECRET)

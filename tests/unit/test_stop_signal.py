@@ -45,7 +45,7 @@ def test_a_containers_first_process_ends_while_it_starts() -> None:
 
 def test_others_keep_the_signal_as_it_is() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    stop_signal.end_while_there_is_nothing_to_save(3)
+    stop_signal.exit_on_sigterm_until_training(3)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -54,7 +54,7 @@ def test_a_word_is_heard_though_asking_for_it_fails_once(monkeypatch: pytest.Mon
     heard: list[int] = []
 
     class Busy:
-        def told(self) -> bool:
+        def stop_requested(self) -> bool:
             asked.append(1)
             if len(asked) == 1:
                 raise ConnectionError("the control plane does not answer")

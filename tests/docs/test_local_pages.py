@@ -11,7 +11,7 @@ import pytest
 
 from launcher.backends.local.backend import LocalBackend
 from tests import compiled_programs
-from tests.docs.laptop import Laptop
+from tests.docs.laptop import FreshMachine
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages, runs_here
 from tests.docs.reference.files import EVALUATIONS, METRICS
 
@@ -22,9 +22,9 @@ SHOWN.sort(key=lambda page: (FIRST.index(page.path) if page.path in FIRST else l
 
 
 @pytest.fixture(scope="session")
-def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshMachine]:
     """One for all pages: a page may go on with the runs of the tutorial, as a reader would."""
-    made = Laptop.set_up(tmp_path_factory.mktemp("laptop"))
+    made = FreshMachine.set_up(tmp_path_factory.mktemp("laptop"))
     with compiled_programs.kept(made.home / "runs"):
         yield made
     backend = LocalBackend(made.home)
@@ -35,13 +35,13 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 
 @pytest.mark.timeout(900)  # a training, on a machine that has other things to do
 @pytest.mark.parametrize("shown", SHOWN, ids=[page.name for page in SHOWN])
-def test_a_page_shows_what_its_commands_print(shown: Page, laptop: Laptop) -> None:
+def test_a_page_shows_what_its_commands_print(shown: Page, laptop: FreshMachine) -> None:
     for earlier in (block.options["after"] for block in shown.blocks if "after" in block.options):
         laptop.follow(page(CHECKOUT / earlier))
     laptop.follow(shown)
 
 
-def test_the_reference_has_the_keys_of_metrics_jsonl(laptop: Laptop) -> None:
+def test_the_reference_has_the_keys_of_metrics_jsonl(laptop: FreshMachine) -> None:
     laptop.run("make quickstart")
     (file,) = (laptop.home / "runs").glob("quickstart-*/metrics.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -70,7 +70,7 @@ def test_make_test_is_this_very_suite() -> None:
 
 
 def test_the_reader_s_files_do_not_land_in_the_checkout(tmp_path: Path) -> None:
-    laptop = Laptop.set_up(tmp_path)
+    laptop = FreshMachine.set_up(tmp_path)
     laptop.write("mine.yaml", "run: {name: mine}\n")
     assert not (CHECKOUT / "mine.yaml").exists()
     with pytest.raises(AssertionError, match="would land in the checkout"):

@@ -12,13 +12,13 @@ import pytest
 
 from launcher import api as launcher_api
 from launcher.backends.local.record import Record, write_record
-from launcher.k8s.target import Place
+from launcher.k8s.target import Target
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import Desk
+from tests.cluster.launching import LauncherCli
 
 
-def local_run(desk: Desk, name: str) -> None:
+def local_run(desk: LauncherCli, name: str) -> None:
     folder = desk.folder / "home" / "runs" / name
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"run": {"name": name}, "train": {"steps": 3}}))
@@ -42,7 +42,7 @@ def ray_cluster(namespace: str, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("provisioned", [False, True])
 def test_a_ray_cluster_without_its_token_hides_no_run(
-    provisioned: bool, desk: Desk, control_plane: ControlPlane, namespace: str
+    provisioned: bool, desk: LauncherCli, control_plane: ControlPlane, namespace: str
 ) -> None:
     made = control_plane.api.create(ray_cluster(namespace, "ours"))
     if provisioned:
@@ -76,7 +76,7 @@ def test_a_run_of_this_machine_is_found_where_the_cluster_is_no_good(broken: str
     context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
     tree = {"clusters": [server], "contexts": [context], "users": [], "current-context": "c"}
     config.write_text(json.dumps(tree) if broken == "unreachable" else broken)
-    desk = Desk(config, "default", tmp_path)
+    desk = LauncherCli(config, "default", tmp_path)
     local_run(desk, "mine")
     assert desk("status", "mine").code == 0
     listed = desk("list")
@@ -86,13 +86,13 @@ def test_a_run_of_this_machine_is_found_where_the_cluster_is_no_good(broken: str
 
 
 @pytest.mark.parametrize("name", ["../demo", "a/b", "", "run/", "demo?watch=1"])
-def test_what_can_be_no_name_is_no_run(name: str, desk: Desk) -> None:
+def test_what_can_be_no_name_is_no_run(name: str, desk: LauncherCli) -> None:
     for verb in ("status", "cancel", "logs"):
         said = desk(verb, name, "-n", desk.namespace)
         assert (said.code, said.err.startswith("Error: There is no run")) == (1, True), (verb, said.err)
 
 
-def test_a_namespace_that_can_be_none(desk: Desk) -> None:
+def test_a_namespace_that_can_be_none(desk: LauncherCli) -> None:
     said = desk("list", "-n", "a/b")
     assert (said.code, said.err) == (
         1,
@@ -100,13 +100,13 @@ def test_a_namespace_that_can_be_none(desk: Desk) -> None:
     )
 
 
-def test_all_namespaces_are_those_of_a_cluster(desk: Desk) -> None:
+def test_all_namespaces_are_those_of_a_cluster(desk: LauncherCli) -> None:
     for option in (["--local"], ["-n", "default"]):
         assert desk("list", "-A", *option).code == 2
 
 
 def test_waiting_survives_a_login_that_fails_for_a_while(
-    desk: Desk, control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: LauncherCli, control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a laptop that wakes up before its network: the credential plugin finds no token."""
     account = "research"
@@ -138,13 +138,13 @@ def test_waiting_survives_a_login_that_fails_for_a_while(
     tree["users"][0]["user"] = {"exec": execute}
     config = tmp_path / "plugin.kubeconfig"
     config.write_text(json.dumps(tree))
-    sleeper = Desk(config, namespace, tmp_path)
+    sleeper = LauncherCli(config, namespace, tmp_path)
     file = sleeper.values(queue={"name": ""}, team={"name": ""})
     assert sleeper("submit", "-f", file, "--detach", "--force").code == 0
     sleeper.sit_down(monkeypatch)
     ended: list[Any] = []
     waiting = threading.Thread(
-        target=lambda: ended.append(launcher_api.wait("demo", timeout=30, place=Place(namespace=namespace)))
+        target=lambda: ended.append(launcher_api.wait("demo", timeout=30, target=Target(namespace=namespace)))
     )
     waiting.start()
     time.sleep(1)
