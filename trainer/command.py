@@ -46,7 +46,7 @@ def replace_process(config: RunConfig) -> None:
 def run(config: RunConfig) -> None:
     """Run the program to its end on every host of the Ray cluster that RAY_ADDRESS names, or of one on this machine.
 
-    Raises ConfigError where it can never be started, GaveUp where no restart is left.
+    Raises ConfigError where it can never be started, RestartsExhausted where no restart is left.
     """
     local = prepare_environment()
     import ray

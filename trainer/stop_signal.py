@@ -2,8 +2,8 @@
 
 It comes as a signal to the driver (SIGTERM, Ctrl-C, SIGUSR1 from the head's pod), or as Ray's that a node of the run
 goes. Several hosts stop as JAX has them stop: SIGTERM to the first host's process, after which all hosts agree on a
-step, write a checkpoint at it, and end. A single host has nobody to agree with, so it uses LocalNotice: JAX's agreement
-once failed there without a message, and the run trained on until it was killed.
+step, write a checkpoint at it, and end. A single host uses LocalStopSignal: JAX's agreement once failed there without
+a message, and the run trained on until it was killed.
 """
 
 from __future__ import annotations
@@ -93,8 +93,11 @@ def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[]
 
 
 def exit_on_sigterm_until_training(code: int) -> None:
-    """In a container's first process, whose SIGTERM the kernel drops where nobody takes it: have it end with `code`,
-    until JAX or LocalNotice takes it. Else a pod that is told to end while it starts keeps its chips for its grace."""
+    """In a container's first process, end with `code` on SIGTERM, until JAX or LocalStopSignal handles that signal.
+
+    The kernel drops a SIGTERM that the first process does not handle: a pod that is stopped while it starts would keep
+    its chips for its whole grace period.
+    """
     if os.getpid() != 1:
         return
 

@@ -79,7 +79,7 @@ def compile_(
     """The request's program, compiled. `phase` gets what the child does now; `log` is where its output goes, and stays
     only where an error names it.
 
-    Raises CompileFailed with a sentence, OutOfTime after `limits.seconds`.
+    Raises CompileFailed with a sentence, CompileTimeout after `limits.seconds`.
     """
     limits = limits or Limits()
     with tempfile.TemporaryDirectory(prefix="slipway-forecast-") as temporary:

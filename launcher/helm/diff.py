@@ -84,7 +84,7 @@ def compare(
     """What bringing the cluster from `old` (a release's objects as they were rendered) to `new` would do.
 
     Every object goes through the API server's dry run: defaults, webhooks and validation have their say, and what
-    they refuse is raised, as the ClusterError that the change itself would end in. So is Unowned, for an object
+    they refuse is raised, as the ClusterError that the change itself would end in. So is OwnedByAnother, for an object
     that is there and not `owner`'s. Changes nothing.
     """
     before = {_key(obj): obj for obj in old}
@@ -162,7 +162,7 @@ def _autoscaled(field: FieldChange) -> bool:
 
 
 def _claim(cluster: Cluster, live: Object, owner: Owner) -> None:
-    """Raise Unowned for an object that is not the owner's; Helm would say so too, later and in more words."""
+    """Raise OwnedByAnother for an object that is not the owner's; Helm would say so too, later and in more words."""
     name = objects.annotation(live, "meta.helm.sh/release-name")
     space = objects.annotation(live, "meta.helm.sh/release-namespace")
     if (name, space) != owner:

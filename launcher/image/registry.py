@@ -56,7 +56,7 @@ class Repository:
 
 
 def digest_of(repository: Repository, tag: str) -> str | None:
-    """The digest under which the registry has the tag; None where it has not. Raises CannotTell."""
+    """The digest under which the registry has the tag; None where it has not. Raises RegistryUnavailable."""
     url = f"{repository.url}/manifests/{tag}"
     status, headers = _head(url, None)
     if status == 401:

@@ -173,7 +173,7 @@ class Cluster(Connection):
             query["continue"] = token
 
     def create(self, obj: Object, *, dry_run: bool = False) -> Object:
-        """Create the object, in its own namespace or in this one. Raises AlreadyThere."""
+        """Create the object, in its own namespace or in this one. Raises AlreadyExists."""
         return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
 
     def apply(self, obj: Object, *, dry_run: bool = False, force: bool = True) -> Object:

@@ -1,6 +1,6 @@
 """The launcher in front of an API server: values of a small run, and the command as a user types it.
 
-desk = Desk(kubeconfig, namespace, folder)
+desk = LauncherCli(kubeconfig, namespace, folder)
 desk("submit", "-f", desk.values("job-set"), "--detach")    # in this process: no second start of Python
 desk.start("submit", "-f", …)                              # in one of its own, for signals
 """
@@ -182,8 +182,8 @@ def kuberay_lets_go(api: Api, namespace: str) -> Iterator[None]:
 QUICKLY = f"""
 import sys
 from launcher.__main__ import main
-from launcher.backends.kubernetes.backend import KubeBackend
-KubeBackend.__init__.__kwdefaults__["poll_seconds"] = {POLL_SECONDS}
+from launcher.backends.kubernetes.backend import KubernetesBackend
+KubernetesBackend.__init__.__kwdefaults__["poll_seconds"] = {POLL_SECONDS}
 main()
 """
 

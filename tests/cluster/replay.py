@@ -1,7 +1,7 @@
 """Plays a recording into a real API server, so that readers see what Kueue, JobSet and KubeRay wrote.
 
     replay(plane, "rayjob-succeeds", namespace="test-1")            # all of it, at once
-    player = Player(plane, "preempted-by-priority", namespace="test-2")
+    player = RecordingReplayer(plane, "preempted-by-priority", namespace="test-2")
     player.step_to(12.5)                                            # as it was 12.5 s after the start; go on later
     player = follow_as(plane, "rayjob-succeeds", created)           # the same, happening to a run that is there
 
@@ -34,7 +34,7 @@ JOB_MANAGER = "slipway.example/recorded"
 def replay(
     plane: ControlPlane, name: str, namespace: str = "", until: float | None = None, **more: Any
 ) -> RecordingReplayer:
-    """Play the recording `name` up to `until` seconds, or to its end, at once. `more`: see Player."""
+    """Play the recording `name` up to `until` seconds, or to its end, at once. `more`: see RecordingReplayer."""
     player = RecordingReplayer(plane, name, namespace, **more)
     player.step_to(until)
     return player

@@ -201,12 +201,14 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     waiting = other.start("wait", *here, "-o", "json")
     following = other.start("submit", "-f", desk.values("job-set"))
     assert following.stderr is not None
+    shown = []
     for line in following.stderr:
+        shown.append(line)
         if line.startswith("demo: running"):
             break
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=20)
-    assert (following.returncode, out) == (130, "")
+    assert (following.returncode, out) == (130, ""), "".join(shown)
     assert err.splitlines()[-5] == 'The run "demo" goes on.'
     assert err.splitlines()[-1].split("  ")[1:] == [f"launcher cancel {' '.join(here)}", "to stop it"] or err
     assert waiting.poll() is None

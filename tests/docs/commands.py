@@ -92,7 +92,9 @@ def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
         command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
         assert command is not None
     try:
-        given: dict[str, Any] = command.make_context(verb, [word for word in rest if word != "…"]).params
+        # With the group as its parent, whose -h click would else forget for the rest of the process.
+        parent = click.Context(cli, **cli.context_settings)
+        given: dict[str, Any] = command.make_context(verb, [word for word in rest if word != "…"], parent=parent).params
     except click.UsageError as error:
         yield f"launcher {verb}: {error.format_message()}"
         return

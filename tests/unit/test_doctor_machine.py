@@ -71,7 +71,7 @@ def test_a_kubeconfig_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_this_machine_is_looked_at_without_heavy_imports() -> None:
     code = (
-        "import sys; from launcher import api; from launcher.k8s.target import Place; api.doctor(Place(local=True));"
+        "import sys; from launcher import api; from launcher.k8s.target import Target; api.doctor(Target(local=True));"
         "sys.exit(bool({'ray', 'jax', 'maxtext', 'kubernetes'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -131,8 +131,8 @@ def test_it_ends_with_the_launcher(log: Path, tmp_path: Path, number: int) -> No
         "import pathlib, sys\n"
         "from launcher.forecast import child\n"
         "from tests.unit.test_forecast_child import WANTED\n"
-        "from tests.forecasts import stand_in\n"
-        "child.compile_(WANTED, pathlib.Path(sys.argv[1]), argv=stand_in(sys.argv[2]))"
+        "from tests.forecasts import fake_compiler\n"
+        "child.compile_(WANTED, pathlib.Path(sys.argv[1]), argv=fake_compiler(sys.argv[2]))"
     )
     # Without the other process, which here only the group's end would reach.
     body = f"pathlib.Path({str(file)!r}).write_text(str(os.getpid())); time.sleep(600)"

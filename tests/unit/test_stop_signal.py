@@ -19,7 +19,7 @@ from trainer.prestop import _catches
 FIRST_PROCESS = """
 import time
 from trainer import stop_signal
-stop_signal.end_while_there_is_nothing_to_save(3)
+stop_signal.exit_on_sigterm_until_training(3)
 time.sleep(60)
 """
 

@@ -344,7 +344,7 @@ def _host(pod: Object) -> Host:
 
 
 def _state(ray_cluster: Object) -> tuple[str, str]:
-    """State and reason; see StandingCluster."""
+    """State and reason; see RayClusterStatus."""
     status = objects.status(ray_cluster)
     if ray_cluster["spec"].get("suspend") or objects.is_true(ray_cluster, "RayClusterSuspended"):
         queue = objects.label(ray_cluster, "kueue.x-k8s.io/queue-name")

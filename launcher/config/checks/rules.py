@@ -1,8 +1,8 @@
 """Every rule about values that can be told without a cluster and without chips; all that is wrong is told at once.
 
-A rule is a generator that takes a `Case` and yields problems. Each key is looked at by itself first. Rules across keys
-run only where the keys that they read are sound, and while there is an unknown key, nothing that follows from a key
-being absent is told: the unknown one may be it, mistyped. So one mistake gives one message.
+A rule is a generator that takes a `CheckContext` and yields problems. Each key is checked by itself first. Rules across
+keys run only if the keys that they read are valid. While there is an unknown key, nothing that follows from an absent
+key is reported: the unknown key may be the absent one, mistyped. So one mistake gives one message.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def _public(module: ModuleType) -> list[str]:
 def _signature(name: str, function: Any) -> str:
     """In one line where it fits, else a parameter a line; annotations as they are written."""
     signature = inspect.signature(function)
-    shown = str(signature).replace("'", "").replace(str(DEFAULT_TARGET).replace("'", ""), "ANYWHERE")
+    shown = str(signature).replace("'", "").replace(str(DEFAULT_TARGET).replace("'", ""), "DEFAULT_TARGET")
     shown = re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "…", shown)
     if len(name) + len(shown) <= 100:
         return f"{name}{shown}"
