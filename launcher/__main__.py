@@ -1,4 +1,4 @@
-"""The one place where errors become messages and exit codes."""
+"""Converts errors to messages and exit codes. No other module does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from launcher.errors import Detached, ExitCode, LauncherError
 
-# The user's machine says no, to whatever piece of our code.
+# Errors of the user's machine, whatever code they occur in.
 _USER_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
     *(errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENFILE),
@@ -19,14 +19,14 @@ _BUG = "This is a bug in Slipway; please report it with the lines above."
 
 
 def main() -> None:
-    """The console script."""
-    # Looking for garbage among what start-up makes is a tenth of a quick answer's time.
+    """Run the console script."""
+    # Garbage collection of objects from start-up takes a tenth of the time of a fast command.
     gc.set_threshold(50_000)
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; its exit code (ExitCode)."""
+    """Run the command and return its exit code (ExitCode)."""
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
@@ -50,7 +50,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         _say(detached.message)
         return detached.exit_code
     except LauncherError as error:
-        # Several errors come as a line each; what belongs to a line above is indented.
+        # Multiple errors are one line each; lines that continue the one above are indented.
         for line in error.message.splitlines():
             _say(line if line.startswith(" ") else f"Error: {line}")
         if error.hint:
@@ -60,14 +60,14 @@ def _invoke(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except click.Abort as abort:
-        # click's word for Ctrl-C, and for an end of input where a question was asked.
+        # click raises Abort for Ctrl-C, and for the end of input at a prompt.
         return ExitCode.INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else ExitCode.FAILURE
     return code if isinstance(code, int) else ExitCode.DONE
 
 
 def _os_error(error: OSError) -> int:
-    """What the system refused and nobody turned into a sentence: most often, writing our own output."""
-    if error.errno == errno.EPIPE:  # the reader (head, less) has seen enough
+    """Report an operating system error that was not handled elsewhere: usually from writing the output."""
+    if error.errno == errno.EPIPE:  # the reader (head, less) closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILURE
     if error.errno == errno.ENOSPC and error.filename is None:

@@ -1,4 +1,4 @@
-"""The errors a user can act on, and the exit codes that scripts read."""
+"""Errors that a user can fix, and the exit codes for scripts."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the command ends with; part of its contract."""
+    """The command's exit codes; part of its public interface."""
 
     DONE = 0
-    FAILURE = 1  # the run failed, or something the user can mend
+    FAILURE = 1  # the run failed, or an error that the user can fix
     USAGE = 2
     BUG = 3
-    TIMEOUT = 124  # `wait` ran out of time
+    TIMEOUT = 124  # `wait` timed out
     INTERRUPTED = 130
 
 
 class LauncherError(Exception):
-    """A sentence the user can act on; its text is the message that the command prints.
+    """An error that the user can fix; its text is the message that the command prints.
 
-    `message` names the file, the line and the key for anything that came from a values file;
-    `hint` says what to do, where the message does not say it already.
+    `message` includes the file, the line and the key for anything that comes from a values file.
+    `hint` describes the fix if the message does not.
     """
 
     exit_code = ExitCode.FAILURE
@@ -32,12 +32,12 @@ class LauncherError(Exception):
 
 
 class UsageError(LauncherError):
-    """The command line itself is wrong (exit code 2)."""
+    """An invalid command line (exit code 2)."""
 
     exit_code = ExitCode.USAGE
 
 
 class Detached(LauncherError):
-    """Ctrl-C while following: nothing is wrong and the run goes on; the message says how to come back."""
+    """Ctrl-C while following a run: the run continues. The message lists the commands to follow it again."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -1,4 +1,4 @@
-"""Tables, numbers and times as people read them."""
+"""Format tables, numbers and times for display."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
-    """Rows as aligned columns; the last column is as long as it likes."""
+    """Format rows as aligned columns; the last column is not padded."""
     rows = [list(row) for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -15,12 +15,12 @@ def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
 
 
 def count(value: float) -> str:
-    """1234.5 -> "1,234"; small numbers keep three digits."""
+    """Format a number: 1234.5 -> "1,234"; small numbers keep three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
-    """88.2 -> "1 min 28 s"; the two largest units."""
+    """Format seconds in their two largest units: 88.2 -> "1 min 28 s"."""
     whole = max(0, round(seconds))
     parts: list[str] = []
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
@@ -35,14 +35,14 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """88.2 -> "1:28", 3700 -> "1:01:40"; for a place that must stay narrow."""
+    """Format seconds for a narrow space: 88.2 -> "1:28", 3700 -> "1:01:40"."""
     minutes, second = divmod(max(0, round(seconds)), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 def age(since: str | None) -> str:
-    """An RFC 3339 time -> "5 min", how long ago that is; its largest unit."""
+    """Format the time since an RFC 3339 time in its largest unit: "5 min"."""
     if not since:
         return ""
     from datetime import UTC, datetime

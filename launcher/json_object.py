@@ -1,4 +1,4 @@
-"""JSON of others, which may be damaged: an object, or None."""
+"""Parse JSON from external sources, which may be invalid, to an object or None."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def json_object(text: str | bytes) -> dict[str, Any] | None:
-    """The JSON object that the text is; None for one that was cut, is nested beyond reason, or is something else."""
+    """Parse `text` as a JSON object; None if it is truncated, nested too deeply, or not an object."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Where Slipway's own files live: in a checkout beside the package, in an installed wheel inside it."""
+"""Locations of Slipway's own files: next to the package in a checkout, inside it in an installed wheel."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def _data(name: str) -> Path:
-    """The folder `name`: of the wheel where the wheel carries it, else of the checkout."""
+    """Return the folder `name` from the wheel if it contains the folder, otherwise from the checkout."""
     packed = _PACKAGE / "_data" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name
 
 
 def charts_dir() -> Path:
-    """The folder that holds the charts: common, queues, ray-cluster, run."""
+    """Return the folder of the charts: common, queues, ray-cluster, run."""
     return _data("charts")
 
 
 def presets_dir() -> Path:
-    """The folder of values files that people overlay; `-f` looks here for what is not in the current folder."""
+    """Return the folder of preset values files; `-f` searches it for files that are not in the current folder."""
     return _data("values")
 
 
 def docker_dir() -> Path:
-    """The folder that holds the image's Dockerfile and the lists of its packages."""
+    """Return the folder of the image's Dockerfile and package lists."""
     return _data("docker")
 
 
 def trainer_dir() -> Path:
-    """The package that runs in the image; in a checkout and in an installed wheel it is launcher's neighbour."""
+    """Return the folder of the package that runs in the image: next to launcher in a checkout and in a wheel."""
     return _PACKAGE.parent / "trainer"
 
 
 def home() -> Path:
-    """Where Slipway keeps what belongs to this user: $SLIPWAY_HOME, or ~/.slipway."""
+    """Return the folder of this user's Slipway files: $SLIPWAY_HOME, or ~/.slipway."""
     return Path(os.environ.get("SLIPWAY_HOME") or Path.home() / ".slipway").expanduser().absolute()
 
 
 def presets() -> list[str]:
-    """The names of all presets, as `-f` takes them: "quickstart", "models/llama3-8b" …"""
+    """Return the names of all presets, as `-f` accepts them: "quickstart", "models/llama3-8b" …"""
     folder = presets_dir()
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
 
 
 def find_values_file(name: str) -> Path:
-    """The values file that `-f NAME` means: the path itself, else a preset of that name.
+    """Return the values file for `-f NAME`: the path itself if it exists, otherwise the preset of that name.
 
     `quickstart`, `quickstart.yaml` and `values/quickstart.yaml` all find the preset. Raises LauncherError
-    where there is neither.
+    if neither exists.
     """
     if not name.strip():
         raise LauncherError('-f "" names no file; give a values file, or the name of a preset such as quickstart.')
@@ -60,7 +60,7 @@ def find_values_file(name: str) -> Path:
     try:
         if path.exists():
             return path
-    except OSError as error:  # a folder without permission, a name that is too long
+    except OSError as error:  # no permission for a folder, or the name is too long
         raise LauncherError(f'The values file "{name}" cannot be read: {error.strerror}.') from error
     wanted = name.removeprefix("./").removeprefix("values/").removesuffix(".yaml")
     known = presets()

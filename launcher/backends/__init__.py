@@ -1,4 +1,4 @@
-"""Runs of every kind behind one interface (base.py): on this machine, on a cluster, in a Ray cluster.
+"""Backends for every kind of run, with one interface (base.py): on this machine, on a cluster, in a Ray cluster.
 
-A backend submits, reads and ends runs. It does not explain why a run waits; launcher.diagnose does.
+A backend submits, reads and ends runs. launcher.diagnose explains why a run waits.
 """

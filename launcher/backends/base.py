@@ -1,7 +1,7 @@
-"""One model of a run for every kind, and the interface that a kind of run stands behind.
+"""The model of a run, which all kinds share, and the interface that each kind of run implements.
 
 The verbs use only this module: `submit`, `status`, `logs` and `cancel` call the `Backend` that has the run. The
-packages local, kubernetes and ray_cluster beside it have one each.
+packages local, kubernetes and ray_cluster each implement one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """Where a run is in its life; the same words for every kind."""
+    """The state of a run. All kinds use the same states."""
 
     QUEUED = "queued"
     ADMITTED = "admitted"
@@ -40,19 +40,20 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What is known of a run now. Scripts read its fields as JSON: add, never rename.
+    """The current status of a run. Scripts read its fields as JSON: add fields, never rename them.
 
-    `reason` says why the run is where it is, or what it is busy with. `step` counts finished steps, of
-    `steps`; `loss` is the last step's, `eval_loss` the last held-out evaluation's, and those with `_first`
-    the first ones; times are RFC 3339 in UTC and belong to the current attempt; `restarts` counts the
-    times that training started again within it; `folder` is a local path or a URL and holds
-    metrics.jsonl. `tokens_per_second` is of all devices together, over the last steps while the run goes on and
-    over all of them (of a long run, the last thousand or so) after its end; `seconds_left` is an estimate from the
-    last steps. On a cluster: `position` is the run's place in its queue, from 1; `accelerator` a slice's, with its
-    topology ("v6e 4x4"), and `slices` their number; `context` is kubectl's. `sweep` is the sweep that the run is one
-    of, and `sweep_values` the values that this gave it, by key. `stuck`: it waits for what no waiting mends, and
-    `reason` says how to mend it. What is not known (yet), or means nothing for the
-    kind, is None or empty.
+    `reason` explains the state or the current activity. `step` is the number of finished steps, out of `steps`.
+    `loss` is the loss of the last step, `eval_loss` that of the last held-out evaluation; the fields with `_first`
+    hold the first values. Times are RFC 3339 in UTC and belong to the current attempt. `restarts` is the number of
+    times that training restarted within the attempt. `folder` is a local path or a URL and holds metrics.jsonl.
+    `tokens_per_second` is the total of all devices: over the last steps while the run is active, and over all steps
+    (for a long run, about the last thousand) after its end. `seconds_left` is an estimate from the last steps.
+
+    On a cluster, `position` is the run's place in its queue, from 1; `accelerator` is the accelerator of a slice with
+    its topology ("v6e 4x4"); `slices` is the number of slices; `context` is the kubectl context. `sweep` is the sweep
+    that contains the run, and `sweep_values` the values that the sweep set, by key. `stuck` is True if the run waits
+    for something that waiting does not fix; `reason` then says how to fix it. A field that is unknown, or that does
+    not apply to the kind, is None or empty.
     """
 
     name: str
@@ -87,7 +88,7 @@ class RunStatus:
 
     @property
     def has_object(self) -> bool:
-        """Whether the run is a Kubernetes object of its own; see RunKind."""
+        """Whether the run has its own Kubernetes object; see RunKind."""
         return RunKind(self.kind).has_object
 
     @property
@@ -98,21 +99,24 @@ class RunStatus:
         return asdict(self)
 
     def carry_over(self, now: RunStatus) -> RunStatus:
-        """The later status `now` with what was seen of steps and losses: a run's log goes with its pods."""
+        """Return the later status `now`, completed with the steps and losses of this one.
+
+        A run's log is deleted with its pods, so a later status may lack them.
+        """
         if now.attempt != self.attempt:
             return now
         seen = ("loss", "loss_first", "eval_loss", "eval_loss_first", "tokens_per_second", "step")
         kept = {key: getattr(self, key) for key in seen if getattr(now, key) is None}
-        # The first loss that was seen is nearer to the first than that of a later look at the end of a long log.
+        # A later status may read only the end of a long log, so the earlier value is closer to the first loss.
         first = {key: getattr(self, key) for key in ("loss_first", "eval_loss_first")}
         return replace(now, **{**kept, **{key: value for key, value in first.items() if value is not None}})
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What became of a submit: the run's status, and one sentence that says what was done.
+    """The result of a submit: the run's status, and one sentence that describes what was done.
 
-    `created` is False where a run of that name and config was there already and was only found again.
+    `created` is False if a run with that name and config already existed.
     """
 
     status: RunStatus
@@ -122,28 +126,28 @@ class Submission:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a submit would do: the run config that it would hand to the trainer, and one sentence."""
+    """The effect that a submit would have: the run config for the trainer, and one sentence."""
 
     config: Mapping[str, Any]
     said: str
 
 
 def found_or_deleted(status: RunStatus | None, name: str) -> RunStatus:
-    """Return the status. Raises LauncherError if it is None: the run, which existed a moment ago, was deleted."""
+    """Return the status. Raises LauncherError if it is None, because the run was deleted in the meantime."""
     if status is None:
         raise LauncherError(f'The run "{name}" was deleted meanwhile.')
     return status
 
 
 BEING_CANCELLED = "It is being cancelled."
-"""The reason of a run that was told to end; it can be deleted once it holds nothing."""
+"""The reason of a run that is being cancelled. The run can be deleted once it holds no resources."""
 
 
 class Backend(Protocol):
-    """A kind of run. Every method raises LauncherError with a sentence when it cannot do its work."""
+    """A kind of run. Every method raises LauncherError with a sentence if it fails."""
 
     report_progress: Callable[[str], None]
-    """Called with a sentence if a method waits for long."""
+    """Called with a sentence if a method waits for a long time."""
 
     @property
     def cluster(self) -> Cluster | None:
@@ -152,83 +156,83 @@ class Backend(Protocol):
 
     @property
     def stuck_seconds(self) -> float | None:
-        """How long a stuck run may stay so before whoever follows it calls `cancel_stuck`; None: for ever."""
+        """Seconds that a run may be stuck before a client that follows it calls `cancel_stuck`; None: no limit."""
         ...
 
     @property
     def where(self) -> str:
-        """The cluster, context and namespace, to be named before anything is changed; "" for this machine."""
+        """The cluster, context and namespace, to print before a change; "" for this machine."""
         ...
 
     @property
     def option(self) -> str:
-        """What a command needs behind a run's name to find it there: " --context lab -n research"."""
+        """The options that a command needs after a run's name to find it: " --context lab -n research"."""
         ...
 
     @property
     def poll_seconds(self) -> float:
-        """How often `status` may be asked while somebody follows a run."""
+        """The interval in seconds at which a client that follows a run may call `status`."""
         ...
 
     @property
     def max_parallel(self) -> int:
-        """How many runs may be made or ended at the same time, by as many threads."""
+        """The number of runs that can be created or ended in parallel, each in its own thread."""
         ...
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
-        """Told before many plans are previewed and submitted, so that what they share is done once."""
+        """Do the work that the plans share. Called before many plans are previewed and submitted."""
         ...
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
-        """What only the place can tell of a plan: what stands against it there, and what it warns of."""
+        """Return the errors and warnings of a plan that only the target cluster or machine can detect."""
         ...
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
-        """What `submit` would do now. Raises what it would raise, and creates nothing."""
+        """Return what `submit` would do now, without creating anything. Raises the errors that `submit` would raise."""
         ...
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
-        """Make the run, or find or resume the one that has its name; one atomic step, safe to race.
+        """Create the run, or find or resume the run with that name, in one atomic step that is safe to race.
 
-        `accept_changes` is `--continue`: go on from the last checkpoint with a config that differs.
+        `accept_changes` is `--continue`: continue from the last checkpoint with a different config.
         """
         ...
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        """Every run of this kind, newest first; what cannot be read is told to `warn`, a sentence each.
+        """Return every run of this kind, newest first. Call `warn` with a sentence for each run that cannot be read.
 
-        With `sweep`, the runs of the sweep of that name only.
+        With `sweep`, return only the runs of the sweep with that name.
         """
         ...
 
     def status(self, name: str) -> RunStatus | None:
-        """The run's status, or None where this kind has no run of that name."""
+        """Return the run's status, or None if this kind has no run with that name."""
         ...
 
     def summary(self, name: str) -> RunStatus | None:
-        """`status`, without the fields that take more requests: steps, losses, and the position in the queue."""
+        """Return `status` without the fields that need more requests: steps, losses, and the position in the queue."""
         ...
 
     def config_of(self, name: str) -> Mapping[str, Any]:
-        """The run config of the run; {} if it is gone or cannot be read."""
+        """Return the run's config; {} if the run does not exist or its config cannot be read."""
         ...
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
-        """The entries that the trainer wrote to metrics.jsonl, in their order, also those of repeated steps."""
+        """Return the entries that the trainer wrote to metrics.jsonl, in order, including those of repeated steps."""
         ...
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
-        """The run's output line by line (no newline at the end); with `follow`, until the run ends."""
+        """Yield the run's output by line, without trailing newlines; with `follow`, until the run ends."""
         ...
 
     def cancel(self, name: str) -> RunStatus:
-        """Stop the run and free all that it holds; record and checkpoints stay. Idempotent."""
+        """Stop the run and release its resources, but keep its record and checkpoints. Idempotent."""
         ...
 
     def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        """`cancel`, with `reason` in the run's record."""
+        """Cancel the run as `cancel` does, and store `reason` in its record."""
         ...
 
     def delete(self, name: str) -> None:
-        """Remove the record of a run that has ended, with its folder and checkpoints."""
+        """Remove the record of a run that has ended, including its folder and checkpoints."""
         ...

@@ -1,4 +1,4 @@
-"""Which runs and sweeps there are, and which backend answers for a name."""
+"""Find runs and sweeps, and the backend that has them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from launcher.backends.sweeps.sweep import Sweep
     from launcher.config.plan import LaunchPlan
 
-# The backends of a place, and what is in the way of speaking to its cluster.
+# The backends of a target, and the error that prevents access to its cluster, if any.
 type Reachable = tuple[list[Backend], LauncherError | None]
-# What can be the name of a run (a label in DNS), so that nothing else gets into a path.
+# A valid name of a run (a DNS label). Nothing else may become part of a path.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.IGNORECASE)
 
 
 class NoSuchRun(LauncherError):
-    """No run, and no sweep, has the name."""
+    """Neither a run nor a sweep has the name."""
 
 
 def backends(target: Target = DEFAULT_TARGET) -> list[Backend]:
-    """Every kind of run that can be looked at from here.
+    """Return the backends of every kind of run that `target` includes.
 
-    Raises LauncherError where a cluster is meant, and there is no way to speak to it.
+    Raises LauncherError if `target` includes a cluster that cannot be accessed.
     """
     found, refusal = _backends(target)
     if refusal is not None:
@@ -40,7 +40,7 @@ def backends(target: Target = DEFAULT_TARGET) -> list[Backend]:
 
 
 def _backends(target: Target) -> Reachable:
-    """The same, and what is in the way of speaking to the cluster: no reason not to look at this machine's runs."""
+    """Return the backends and the error that prevents access to the cluster; local runs work without it."""
     found: list[Backend] = []
     if target.includes_local:
         from launcher.backends.local.backend import LocalBackend
@@ -65,7 +65,7 @@ def _backends(target: Target) -> Reachable:
 def _ask_each[Answer](
     all_namespaces: Sequence[Backend], ask: Callable[[Backend], Answer]
 ) -> list[tuple[Backend, Answer | LauncherError]]:
-    """Each backend with its answer, or with what it refused with; they are asked at the same time."""
+    """Return each backend with its answer or its error. The backends are queried in parallel."""
     from concurrent.futures import ThreadPoolExecutor
 
     def answer(backend: Backend) -> tuple[Backend, Answer | LauncherError]:
@@ -79,9 +79,9 @@ def _ask_each[Answer](
 
 
 def backend_for(plan: LaunchPlan, target: Target, preflight: Preflight) -> Backend:
-    """The backend for a run of the plan's kind. Raises LauncherError if `target` and the plan name two places.
+    """Return the backend for a run of the plan's kind. Raises LauncherError if `target` and the plan conflict.
 
-    The backend calls `preflight` before it creates a run that has an object of its own.
+    The backend calls `preflight` before it creates a run that has its own object.
     """
     if plan.kind is RunKind.LOCAL:
         if not target.includes_local:
@@ -114,10 +114,10 @@ def backend_for(plan: LaunchPlan, target: Target, preflight: Preflight) -> Backe
 
 
 def find(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus]:
-    """The run called `name` (or "run/NAME") and the backend that answers for it.
+    """Return the run called `name` (or "run/NAME") and its backend.
 
-    A run that is found counts, whatever is wrong with the other places; where none is, one that could not be asked is
-    an error, for it may have the run.
+    If one backend has the run, errors of the others are ignored. Otherwise they are raised, because a backend that
+    failed may have the run.
     """
     bare = name.removeprefix("run/")
     found = find_run(bare, target)
@@ -129,7 +129,7 @@ def find(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus
 def find_run(
     name: str, target: Target, *, summary: bool = False, reachable: Reachable | None = None
 ) -> tuple[Backend, RunStatus] | None:
-    """`find`, but None where there is no such run; with `summary`, without the fields that take more requests."""
+    """Like `find`, but return None if the run does not exist. `summary` omits the fields that need more requests."""
     if not _NAME.fullmatch(name):
         return None
     all_namespaces, refusal = reachable or _backends(target)
@@ -159,9 +159,9 @@ def find_run(
 
 
 def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus | Sweep]:
-    """The run or the sweep called `name`, and the backend that answers for it.
+    """Return the run or the sweep called `name`, and its backend.
 
-    "run/NAME" and "sweep/NAME" say which is meant. Raises LauncherError where there are both, or neither.
+    "run/NAME" and "sweep/NAME" select one of the two. Raises LauncherError if both or neither exist.
     """
     kind, slash, bare = name.partition("/")
     if slash and kind == "run":
@@ -174,14 +174,14 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
 
     from concurrent.futures import ThreadPoolExecutor
 
-    reachable = _backends(target)  # with one kubeconfig read, and connections that serve both
-    with ThreadPoolExecutor(1) as pool:  # at the same time: this is the first thing that most verbs do
+    reachable = _backends(target)  # read the kubeconfig once, and share the connections
+    with ThreadPoolExecutor(1) as pool:  # in parallel: most verbs start with this
         asked = pool.submit(_sweeps_called, name, target, reachable=reachable)
         try:
             run = find_run(name, target, reachable=reachable)
         except LauncherError:
             run = None
-            if not asked.result():  # a sweep of this machine is found where the cluster does not answer, too
+            if not asked.result():  # a local sweep is found even if the cluster does not answer
                 raise
         found = asked.result()
     if run is None:
@@ -201,9 +201,9 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
 def list_runs(
     warn: Callable[[str], None] = lambda _: None, *, target: Target = DEFAULT_TARGET, sweep: str = ""
 ) -> list[RunStatus]:
-    """Every run, newest first; a run, or a whole cluster, that cannot be read is told to `warn`, each once.
+    """Return every run, newest first. Call `warn` once for each run, or cluster, that cannot be read.
 
-    `sweep`: only the runs of the sweep of that name. Raises LauncherError where a cluster alone is asked, and does not
+    With `sweep`, return only the runs of that sweep. Raises LauncherError if only a cluster is queried and it does not
     answer.
     """
     said: set[str] = set()
@@ -230,8 +230,10 @@ def list_runs(
 def _sweeps_called(
     name: str, target: Target, *, strict: bool = False, reachable: Reachable | None = None
 ) -> list[tuple[Backend, Sweep]]:
-    """The sweeps of that name. A cluster that does not answer, or tells this user nothing, has none; where nothing else
-    has one, that is an error if `strict`."""
+    """Return the sweeps with that name. A cluster that does not answer, or denies access, counts as having none.
+
+    With `strict`, its error is raised if no other backend has the sweep.
+    """
     from launcher.backends.sweeps import sweep as sweeps
 
     all_namespaces, refusal = reachable or _backends(target)
@@ -257,7 +259,7 @@ def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, S
 
 
 def _searched(target: Target) -> str:
-    """Where a name was looked for, as the end of a sentence."""
+    """Return the places that were searched, as the end of a sentence."""
     looked = f" in the {target.cluster().where}" if target.includes_cluster else " on this machine"
     return f" on this machine, or{looked}" if target.includes_local and target.includes_cluster else looked
 

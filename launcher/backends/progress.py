@@ -1,7 +1,7 @@
-"""How far a run has come: from the lines of its log, where they are all that is to be had, or of its metrics.jsonl.
+"""The progress of a run, from the lines of its log if nothing else is available, or from its metrics.jsonl.
 
-The trainer prints each line of metrics.jsonl after METRICS and each event after EVENT. Ray may put a prefix of its own
-before them ("(RayTrainWorker pid=…, ip=…) "), so they are looked for anywhere in a line.
+The trainer prints each line of metrics.jsonl after METRICS and each event after EVENT. Ray may add its own prefix
+("(RayTrainWorker pid=…, ip=…) "), so both markers are searched for anywhere in a line.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ METRICS = "SLIPWAY_METRICS "
 EVENT = "SLIPWAY_EVENT "
 _ERROR = "Error: "
 _RECENT_STEPS = 20
-# A log that is read again from a little before its end gives lines twice; so many are remembered.
+# The number of lines to remember: reading a log again from shortly before its end returns some lines twice.
 _REMEMBERED = 8192
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the lines say; what they do not say (yet) is None.
+    """The progress that the lines report. A value that they do not report (yet) is None.
 
-    `step` counts finished steps. Rates are of all devices together: over the last 20 steps, and over all that were
-    read. `restarts` counts the times that the training, or the command, began again; `loops` those that it began.
-    A host that was told to go is no failure: `preemptions` counts those times, which are none of the restarts.
-    `failing`: something failed, and it has not begun again yet; `failure` says what, with a line for the last one.
-    `reason` is the sentence that the trainer ended with, "" where it did not say one.
+    `step` is the number of finished steps. Rates are totals of all devices, over the last 20 steps and over all steps
+    read. `loops` is the number of times that the training, or the command, started; `restarts` the number of times
+    that it restarted. A preempted host is not a failure: `preemptions` counts those, and `restarts` does not.
+    `failing` is True after a failure until the next start; `failure` is a line about the last failure. `reason` is
+    the sentence that the trainer ended with, or "".
     """
 
     step: int | None = None
@@ -51,19 +51,19 @@ class Progress:
 
 
 def read(lines: Iterable[str], *, steps: int | None, devices: int) -> Progress:
-    """The progress that a log's lines tell; `steps` and `devices` are the config's, where the log does not say them."""
+    """Return the progress that a log reports. `steps` and `devices` are the config's, used if the log lacks them."""
     reader = Reader(steps=steps, devices=devices)
     reader.feed(lines)
     return reader.progress()
 
 
 def metrics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The lines of metrics.jsonl that a log holds."""
+    """Yield the lines of metrics.jsonl that a log contains."""
     return _after(METRICS, lines)
 
 
 def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The trainer's events that a log holds."""
+    """Yield the trainer's events that a log contains."""
     return _after(EVENT, lines)
 
 
@@ -76,7 +76,7 @@ def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def of_metrics(entries: Iterable[Mapping[str, Any]], *, devices: int) -> Progress:
-    """The progress that lines of metrics.jsonl tell."""
+    """Return the progress that lines of metrics.jsonl report."""
     reader = Reader(steps=None, devices=devices)
     for entry in entries:
         reader.add_metrics(entry)
@@ -84,7 +84,7 @@ def of_metrics(entries: Iterable[Mapping[str, Any]], *, devices: int) -> Progres
 
 
 def apply(status: RunStatus, progress: Progress) -> RunStatus:
-    """The status with what is known of its progress; its state and reason stay as they are."""
+    """Return the status with the progress added. The state and reason do not change."""
     status = replace(status, steps=progress.steps or status.steps, restarts=max(status.restarts, progress.restarts))
     if progress.step is None and progress.eval_loss is None:
         return status
@@ -105,12 +105,15 @@ def apply(status: RunStatus, progress: Progress) -> RunStatus:
 
 
 def without_beginning(progress: Progress) -> Progress:
-    """What the end of a long log tells: the first losses stood before it, and so did the beginning of the loop."""
+    """Return the progress read from the end of a long log, without the first losses and with at least one loop.
+
+    The first losses and the start of the loop come before the lines that were read.
+    """
     return replace(progress, loops=max(1, progress.loops), loss_first=None, eval_loss_first=None)
 
 
 class Reader:
-    """Reads a log bit by bit, in little memory however long it is; the same line twice counts once."""
+    """Reads a log incrementally in constant memory. A repeated line counts once."""
 
     def __init__(self, *, steps: int | None, devices: int) -> None:
         self._progress = Progress(steps=steps)
@@ -135,7 +138,7 @@ class Reader:
                     self._progress = replace(self._progress, reason=line.removeprefix(_ERROR).strip())
 
     def add_metrics(self, entry: Mapping[str, Any]) -> None:
-        """Take one line of metrics.jsonl."""
+        """Add one line of metrics.jsonl."""
         now = self._progress
         if "eval_loss" in entry:
             loss = _number(entry["eval_loss"])
@@ -151,7 +154,7 @@ class Reader:
                 self._rates, self._inverse_rates = self._rates + 1, self._inverse_rates + 1 / rate
 
     def add_event(self, entry: Mapping[str, Any]) -> None:
-        """Take one event (trainer/metrics.py says which there are)."""
+        """Add one event (trainer/metrics.py lists the events)."""
         now, message = self._progress, str(entry.get("message") or "")
         match entry.get("event"):
             case "loop_started" | "command_started":
@@ -174,7 +177,7 @@ class Reader:
     def progress(self) -> Progress:
         seconds = [second for second, _ in self._recent if second]
         rates = [rate for _, rate in self._recent if rate]
-        # Steps of equal tokens: their mean rate is the harmonic mean of the steps' rates.
+        # All steps have the same number of tokens, so their mean rate is the harmonic mean of the steps' rates.
         return replace(
             self._progress,
             step_seconds=sum(seconds) / len(seconds) if seconds else None,

@@ -1,4 +1,4 @@
-"""Submitting a name again: what the run of that name, and its config, make of it; the same for every kind of run."""
+"""Rules for submitting an existing name again, by the state and config of its run. All kinds of run share them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def decide(name: str, state: State, difference: Sequence[str], *, accept_changes: bool, where: str = "") -> str | None:
-    """What a submit finds done already, in a sentence; None where there is work to do: the next attempt.
+    """Return a sentence if nothing is left to do, or None if the submit starts the next attempt.
 
-    `difference` is config_difference (launcher.config.plan) of the run's config and the submitted one, and
-    `accept_changes` is `--continue`; `where` are the options that a command needs to find the run (" -n research").
-    Raises LauncherError if the configs differ and the run cannot, or must not, go on with the new one.
+    `difference` is config_difference (launcher.config.plan) of the run's config and the submitted one.
+    `accept_changes` is `--continue`. `where` holds the options that a command needs to find the run (" -n research").
+    Raises LauncherError if the configs differ and the run cannot, or must not, continue with the new one.
     """
     if not state.ended:
         if difference:
@@ -37,9 +37,9 @@ def decide(name: str, state: State, difference: Sequence[str], *, accept_changes
 
 
 def check_sweep(plan: LaunchPlan, found: str, *, where: str = "") -> None:
-    """Raises LauncherError where a run of a sweep finds its name taken by one of another sweep, or of none.
+    """Raise LauncherError if the name of a sweep's run belongs to a run of another sweep, or of no sweep.
 
-    `found` is the sweep of the run that is there, "" for none; `where` as for `verdict`.
+    `found` is the sweep of the existing run, or "". `where` is as in `decide`.
     """
     if plan.member is not None and plan.member.sweep != found:
         of = f"is one of the sweep {found}" if found else "is none of a sweep's"
@@ -50,16 +50,16 @@ def check_sweep(plan: LaunchPlan, found: str, *, where: str = "") -> None:
 
 
 def would_resume(name: str, attempt: int) -> str:
-    """What a preview says where `verdict` finds work to do; `attempt` is the next one."""
+    """Return the sentence of a preview if `decide` returns None. `attempt` is the next attempt."""
     return f'Would resume the run "{name}" as attempt {attempt}.'
 
 
 def resumed(
     name: str, state: State, attempt: int, *, checkpoint: bool | None, interrupted: bool = False, deleted: bool = False
 ) -> str:
-    """What a submit says that made the next attempt, `attempt`, of a run that had ended in `state`.
+    """Return the sentence of a submit that created the next attempt, `attempt`, of a run that ended in `state`.
 
-    `checkpoint` is whether it left one to go on from; None where that cannot be seen from here.
+    `checkpoint` is whether the run left a checkpoint; None if that is unknown.
     """
     ended = {State.CANCELLED: "was cancelled"}.get(state, f"had {state}")
     if interrupted:

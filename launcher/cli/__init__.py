@@ -1,4 +1,4 @@
 """The command line: options, output for people, exit codes; one file per verb in commands/.
 
-It calls launcher.api and prints the result. No rule, no request to a cluster and no Helm command is here.
+It calls launcher.api and prints the result. It contains no rules, no requests to a cluster and no Helm commands.
 """

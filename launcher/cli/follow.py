@@ -1,6 +1,6 @@
-"""Following a run until it ends: a live bar on a terminal, plain lines now and then elsewhere.
+"""Follow a run until it ends: a live bar on a terminal, periodic plain lines elsewhere.
 
-Nothing here knows what kind of run it is: all comes from Backend.status().
+This module does not depend on the kind of run: all data comes from Backend.status().
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
     from launcher.backends.base import Backend
 
-# Where no terminal is, a line of progress this often.
+# Without a terminal, the interval between lines of progress.
 _LINE_SECONDS = 10.0
 _NARROWEST_BAR = 8
 
 
 class Live(Protocol):
-    """What redraws itself on a terminal as long as it is entered."""
+    """A display that redraws itself on a terminal while its context manager is active."""
 
     @property
     def live(self) -> contextlib.AbstractContextManager[Any]: ...
 
 
 def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET) -> RunStatus:
-    """Show the run's progress on stderr until it ends; its last status.
+    """Show the run's progress on stderr until it ends, and return its last status.
 
-    Raises Detached on Ctrl-C: the run goes on, and the message says how to come back.
+    Raises Detached on Ctrl-C: the run continues, and the message lists the commands to follow it again.
     """
     name, restarts, attempt = status.name, status.restarts, status.attempt
     silent = False
@@ -47,7 +47,7 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
     try:
         with showing(_Lines, _Bar) as view:
             while True:
-                if not silent and stuck.is_over(status):  # an old status is no reason to end a run
+                if not silent and stuck.is_over(status):  # do not end a run because of an outdated status
                     view.say(
                         f'{status.reason} No waiting helps, so the run "{name}" is cancelled, and its chips are free.'
                     )
@@ -62,7 +62,7 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
                 try:
                     status = status.carry_over(found_or_deleted(backend.status(name), name))
                 except Unreachable as error:
-                    # The run does not need us: an API server that is restarted comes back, and so does a network.
+                    # The run does not depend on this process. Retry: API servers and networks recover.
                     if not silent:
                         view.say(f"{error.message} The run goes on; trying again.")
                     silent = True
@@ -75,7 +75,7 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
 
 
 class StuckTimer:
-    """With runs that are stuck: how long they have been, while somebody follows them."""
+    """A timer of how long each followed run has been stuck."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -90,13 +90,13 @@ class StuckTimer:
         return waited >= limit
 
     def cancel_stuck(self, status: RunStatus) -> RunStatus:
-        """End it; its status then."""
+        """Cancel the run and return its new status."""
         self._since.pop(status.name, None)
         return self._backend.cancel_stuck(status.name, status.reason)
 
 
 def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
-    """The commands for a run that goes on by itself."""
+    """Return the commands for a run that continues in the background."""
     run = run_argument(status, target)
     rows = [
         (f"launcher logs -f {run}", "its output"),
@@ -109,7 +109,7 @@ def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
 
 
 def run_argument(status: RunStatus, target: Target = DEFAULT_TARGET, *, sweep: str = "") -> str:
-    """The name of the run, or of its `sweep`, as a command needs it: with the namespace, and the context asked for."""
+    """Return the name of the run or its `sweep` as a command argument, with the namespace and the requested context."""
     name = sweep or status.name
     if not status.in_cluster:
         return name
@@ -118,12 +118,12 @@ def run_argument(status: RunStatus, target: Target = DEFAULT_TARGET, *, sweep: s
 
 
 def exit_code(status: RunStatus) -> ExitCode:
-    """The command's exit code for a run that has ended."""
+    """Return the command's exit code for a run that has ended."""
     return ExitCode.DONE if status.state is State.SUCCEEDED else ExitCode.FAILURE
 
 
 def summary(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
-    """What a run came to, a line each: for people, on stdout."""
+    """Return the result of a run as lines of text for stdout."""
     rows = [(f"{status.state}", f"{status.name}{_took(status)}")]
     if status.state in (State.FAILED, State.CANCELLED) and status.reason not in ("", "Cancelled."):
         rows.append(("reason", status.reason))
@@ -150,7 +150,7 @@ def summary(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
 
 
 def _next(status: RunStatus, target: Target) -> list[tuple[str, str]]:
-    """Commands for what may come after the end, and what they do; FILE is what the run was submitted with."""
+    """Return commands to use after the end, and what they do. FILE is the values file of the run."""
     logs = f"launcher logs {run_argument(status, target)}"
     submit = f"launcher submit -f FILE --name {status.name}"
     if status.state is State.SUCCEEDED:
@@ -182,7 +182,7 @@ def _from_to(first: float | None, last: float) -> str:
 
 
 class _Lines:
-    """A line when the state changes, now and then a line of progress, and one at the end."""
+    """Print a line when the state changes, periodic lines of progress, and one line at the end."""
 
     def __init__(self) -> None:
         self._said: tuple[State, str] | None = None
@@ -193,7 +193,7 @@ class _Lines:
     def show(self, status: RunStatus) -> None:
         state = (status.state, _busy(status))
         if state != self._said and not status.state.ended:
-            told = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" has said why
+            told = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" already contains the reason
             self.say(f"{status.name}: " + (f"{status.state}" if told else _state(status)))
             self._said = state
         due = time.monotonic() >= self._next or status.state.ended
@@ -207,7 +207,7 @@ class _Lines:
 
 
 def progress(status: RunStatus) -> str:
-    """One line: "step 12/40, loss 8.124, 1,234 tokens/s, 12 s left"."""
+    """Return the progress as one line: "step 12/40, loss 8.124, 1,234 tokens/s, 12 s left"."""
     parts = [f"step {status.step}/{status.steps}" if status.steps else f"step {status.step}"]
     if status.loss is not None:
         parts.append(f"loss {status.loss:.3f}")
@@ -224,7 +224,7 @@ def _state(status: RunStatus) -> str:
 
 
 def _busy(status: RunStatus) -> str:
-    """What the run waits for, or is busy with; of one that trains its steps say it."""
+    """Return what the run is waiting for or doing; empty if it is training, because its steps show that."""
     if status.state.ended or (status.state is State.RUNNING and status.step is not None):
         return ""
     position = f"number {status.position} in the queue {status.queue}" if status.position else ""
@@ -235,7 +235,7 @@ def _busy(status: RunStatus) -> str:
 
 
 class _Bar:
-    """The line at the bottom of the terminal, drawn anew as the run goes on."""
+    """The line at the bottom of the terminal, redrawn as the run progresses."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -266,7 +266,7 @@ class _Bar:
             text = f"{status.name}  {state} {formatting.clock(time.monotonic() - self._since)}  {busy}".rstrip()
             yield Text(text, no_wrap=True, overflow="ellipsis")
             return
-        # One column less than there are: a full line makes some terminals wrap.
+        # Leave one column free: a full line makes some terminals wrap.
         text, width = fit(status, options.max_width - 1)
         if not width:
             yield Text(text, no_wrap=True, overflow="ellipsis")
@@ -280,9 +280,9 @@ class _Bar:
 
 
 def fit(status: RunStatus, width: int) -> tuple[str, int]:
-    """The text of the bar's line in `width` columns, and the columns left for the bar (0: none, no total).
+    """Return the text of the bar's line in `width` columns, and the columns left for the bar (0: none, no total).
 
-    What matters least is left out first: name, speed, time left, loss.
+    The least important parts are omitted first: name, speed, time left, loss.
     """
     step = f"{status.step}/{status.steps}" if status.steps else f"step {status.step}"
     loss = f"loss {status.loss:.3f}" if status.loss is not None else ""
@@ -300,7 +300,7 @@ def fit(status: RunStatus, width: int) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def showing[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) -> Iterator[V | L]:
-    """What shows something that goes on: `live` on a terminal that can draw, `lines` elsewhere."""
+    """Yield the display for an ongoing task: `live` on a terminal that can draw, `lines` elsewhere."""
     if not sys.stderr.isatty():
         yield lines()
         return

@@ -1,4 +1,4 @@
-"""Following a sweep until all its runs have ended: a live table on a terminal, plain lines elsewhere."""
+"""Follow a sweep until all its runs have ended: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
     from launcher.backends.base import Backend
 
-# Where no terminal is, a line on the whole sweep this often.
+# Without a terminal, the interval between lines about the whole sweep.
 _LINE_SECONDS = 10.0
-# Where more runs than this come into a state at the same time, they are counted and not named.
+# If more runs than this enter a state at the same time, print their number instead of their names.
 _NAMED = 4
 _MEASURES = {"eval_loss": "held-out loss", "loss": "loss"}
 
 
 def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> Sweep:
-    """Show the sweep's progress on stderr until all its runs have ended; its last state.
+    """Show the sweep's progress on stderr until all its runs have ended, and return its last state.
 
-    Raises Detached on Ctrl-C: the runs go on, and the message says how to come back.
+    Raises Detached on Ctrl-C: the runs continue, and the message lists the commands to follow them again.
     """
     if sweep.ended:
         return sweeps.with_progress(sweep, backend)
@@ -51,14 +51,14 @@ def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> S
                 view.show(sweep)
                 for run in filter(stuck.is_over, sweep.runs):
                     view.say(f"{run.name}: {run.reason} No waiting helps, so it is cancelled, and its chips are free.")
-                    stuck.cancel_stuck(run)  # the next look finds it cancelled
+                    stuck.cancel_stuck(run)  # the next poll finds it cancelled
     except KeyboardInterrupt:
         raise Detached(f'The runs of the sweep "{sweep.name}" go on.\n{come_back(sweep, target)}') from None
     return sweep
 
 
 def come_back(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
-    """The commands for a sweep that goes on by itself."""
+    """Return the commands for a sweep that continues in the background."""
     name = run_argument(sweep.runs[0], target, sweep=sweep.name)
     rows = [
         (f"launcher status {name}", "its runs"),
@@ -69,7 +69,7 @@ def come_back(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
 
 
 def exit_code(sweep: Sweep) -> ExitCode:
-    """The command's exit code for a sweep that has ended."""
+    """Return the command's exit code for a sweep that has ended."""
     return ExitCode.DONE if sweep.succeeded else ExitCode.FAILURE
 
 
@@ -85,12 +85,12 @@ def line(sweep: Sweep) -> str:
 
 
 def table(sweep: Sweep) -> str:
-    """The sweep's runs, a line each, the best first."""
+    """Return the sweep's runs as a table, one line per run, the best first."""
     return formatting.table(rows(sweep, sweep.ranked))
 
 
 def summary(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
-    """What a sweep came to: for people, on stdout."""
+    """Return the result of a sweep as text for stdout."""
     text = f"{table(sweep)}\n{line(sweep)}"
     failed = [run for run in sweep.runs if run.state is State.FAILED and run.reason]
     if failed:
@@ -99,7 +99,7 @@ def summary(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
 
 
 def rows(sweep: Sweep, runs: Sequence[RunStatus]) -> list[tuple[str, ...]]:
-    """A table of some of the sweep's runs: what differs between them, and what they have come to."""
+    """Return table rows for some of the sweep's runs: the values that differ, and the results so far."""
     columns: dict[str, list[str]] = {"RUN": [run.name for run in runs]}
     for key, title in zip(sweep.keys, titles(sweep.keys), strict=True):
         columns[title] = [as_text(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs]
@@ -112,7 +112,7 @@ def rows(sweep: Sweep, runs: Sequence[RunStatus]) -> list[tuple[str, ...]]:
 
 
 def as_text(value: Any) -> str:
-    """A swept value as people write it: 0.0003 is 0.0003, 0.00001 is 1e-05; lists and maps as JSON."""
+    """Format a swept value: 0.0003 is 0.0003, 0.00001 is 1e-05; lists and maps are JSON."""
     if isinstance(value, str):
         return value
     import json
@@ -121,7 +121,7 @@ def as_text(value: Any) -> str:
 
 
 def titles(keys: Sequence[str]) -> list[str]:
-    """What a table's columns of these keys are called: each key's last part, where that says enough."""
+    """Return the column titles for these keys: each key's last part if that is unambiguous."""
     short = [key.rpartition(".")[2] for key in keys]
     return [last if short.count(last) == 1 else key for key, last in zip(keys, short, strict=True)]
 
@@ -140,7 +140,7 @@ def _loss(value: float | None) -> str:
 
 
 class _Lines:
-    """A line when runs change their states, and now and then one on the whole sweep."""
+    """Print a line when runs change their states, and periodic lines about the whole sweep."""
 
     def __init__(self) -> None:
         self._states: dict[str, tuple[int, State]] = {}
@@ -173,7 +173,7 @@ class _Lines:
 
 
 class _Table:
-    """The runs at the bottom of the terminal, drawn anew as they go on; of a large sweep those that run."""
+    """The table at the bottom of the terminal, redrawn as the runs progress; for a large sweep, the active runs."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -196,14 +196,14 @@ class _Table:
         room = max(1, (options.max_height or console.height) - 4)
         for text in [*formatting.table(rows(self._sweep, shown(self._sweep, room))).splitlines(), line(self._sweep)]:
             fitted = Text(text, no_wrap=True)
-            # One column less than there are: a full line makes some terminals wrap.
+            # Leave one column free: a full line makes some terminals wrap.
             fitted.truncate(options.max_width - 1, overflow="ellipsis")
             yield fitted
 
 
 def shown(sweep: Sweep, room: int) -> list[RunStatus]:
-    """The runs that a table of `room` lines shows: those that go on before those that have ended, the best first,
-    before those that wait."""
+    """Return the runs to show in a table of `room` lines: active runs, then ended runs (best first), then waiting
+    runs."""
     if len(sweep.runs) <= room:
         return list(sweep.runs)
     waiting = (State.QUEUED, State.ADMITTED, State.PREEMPTED)

@@ -24,7 +24,7 @@ _PHASES = {
 
 
 class _Shown:
-    """Nothing until there is a compile: what draws takes longer to import than an answer from the cache."""
+    """A display created at the first compile: importing it takes longer than reading an answer from the cache."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -50,13 +50,13 @@ class _Shown:
 
 @contextmanager
 def shown() -> Iterator[Watch]:
-    """What shows it on stderr."""
+    """Yield the display of the progress on stderr."""
     with ExitStack() as stack:
         yield _Shown(stack)
 
 
 class _Lines:
-    """A line for each compile, and one where it is long at something."""
+    """Print a line for each compile, and one for each of its long phases."""
 
     def __init__(self) -> None:
         self._what = ""
@@ -74,7 +74,7 @@ class _Lines:
 
 
 class _Line:
-    """One line at the bottom of the terminal: what is done, and for how long."""
+    """One line at the bottom of the terminal with the current task and its elapsed time."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live

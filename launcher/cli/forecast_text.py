@@ -1,4 +1,4 @@
-"""A forecast as text for people."""
+"""Format a forecast as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BUFFERS = 5
 
 
 def text(forecast: Forecast) -> str:
-    """All of it, a subject a row; no more than is known."""
+    """Return the whole forecast, one subject per row; unknown subjects are omitted."""
     rows = [(forecast.what, f"{forecast.chips} chip{'' if forecast.chips == 1 else 's'}")]
     rows.append(("fits", {True: "yes", False: "no", None: "not known"}[forecast.fits]))
     rows += _memory(forecast)
@@ -26,7 +26,7 @@ def text(forecast: Forecast) -> str:
 
 
 def _once(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without a subject that stands above already."""
+    """Blank out a subject that repeats the one above."""
     return [("" if number and rows[number - 1][0] == name else name, says) for number, (name, says) in enumerate(rows)]
 
 
@@ -75,7 +75,7 @@ def _speed(forecast: Forecast) -> list[tuple[str, str]]:
 
 
 def _better(forecast: Forecast) -> str:
-    """The best configs beside the run itself, in the order of their overlays."""
+    """Return a table of the run itself and the best configs, in the order of their overlays."""
     if not forecast.better or forecast.speed is None or forecast.verdict is None or forecast.program is None:
         return ""
     batch = forecast.program.model.global_batch

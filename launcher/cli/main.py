@@ -1,4 +1,4 @@
-"""The command line: `launcher VERB …`, one file per verb under commands/, imported when it is called."""
+"""The command line: `launcher VERB …`, one file per verb under commands/, imported when the verb is called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-# In the order of a run's life, which is the order of `launcher --help`.
+# In the order of a run's lifecycle, which is the order in `launcher --help`.
 VERBS = (
     "submit",
     "render",

@@ -18,7 +18,7 @@ _COMPLETION_SECONDS = 2.0
 
 
 def values_options(command: _Command) -> _Command:
-    """`-f FILE…` and `--set K=V`: the layers of values, in the order given; one of them at least."""
+    """Add `-f FILE…` and `--set K=V`: the layers of values, in the given order. At least one is required."""
 
     @functools.wraps(command)
     def given(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
@@ -30,7 +30,7 @@ def values_options(command: _Command) -> _Command:
 
 
 def any_values_options(command: _Command) -> _Command:
-    """The same, where nothing may be given, too."""
+    """Add the options of values_options, but require none of them."""
     command = click.option(
         "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value over the files; may be repeated."
     )(command)
@@ -60,17 +60,17 @@ def format_option(command: _Command) -> _Command:
 
 
 def target_options(command: _Command) -> _Command:
-    """`--context` and `-n`, as kubectl takes them: the command gets them as `target`, a Target."""
+    """Add `--context` and `-n`, as in kubectl. The command receives them as `target`, a Target."""
     return _with_target(command)
 
 
 def run_target_options(command: _Command) -> _Command:
-    """The same, and `--local`, for verbs that look for runs on this machine too."""
+    """Add the options of target_options and `--local`, for verbs that also find runs on this machine."""
     return _with_target(command, local_help="Look among this machine's runs only.")
 
 
 def submit_target_options(command: _Command) -> _Command:
-    """The same for submit, whose values say where a run goes: what is given must agree with them."""
+    """Add the same options for submit. They must agree with the values, which determine where the run goes."""
     return _with_target(
         command,
         local_help="Refuse what would go to a cluster: run.kind must be local.",
@@ -84,7 +84,7 @@ def _with_target(
     local_help: str = "",
     namespace_help: str = "A namespace of the cluster (default: the context's).",
 ) -> _Command:
-    """Without `local_help` there is no --local."""
+    """Add the target options. Without `local_help`, `--local` is not added."""
 
     @functools.wraps(command)
     def with_target(*args: Any, context: str | None, namespace: str | None, local: bool = False, **options: Any) -> Any:
@@ -103,7 +103,7 @@ def _with_target(
 
 
 def need_terminal(does: str = "deletes") -> None:
-    """Before a question: UsageError where nobody can answer it."""
+    """Check that a question can be answered. Raises UsageError if there is no terminal."""
     if not sys.stdin.isatty():
         raise UsageError(f"There is no terminal to ask on; --yes {does} without asking.")
 
@@ -133,7 +133,7 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
                 names.extend(status.sweep for status in runs if status.sweep)
                 names.extend(status.name for status in runs)
 
-    # Nobody waits long for a shell to complete a word: a cluster that is silent has no names.
+    # Completion must be fast: a cluster that does not respond in time contributes no names.
     def look_everywhere() -> None:
         if target.includes_local:
             look(Target(local=True))
@@ -146,7 +146,7 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 class Seconds(click.ParamType[float]):
-    """A span of time: "90", "90s", "5m", "1.5h"."""
+    """A duration: "90", "90s", "5m", "1.5h"."""
 
     name = "time"
 

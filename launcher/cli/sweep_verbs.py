@@ -1,4 +1,4 @@
-"""What the verbs do where NAME is a sweep, or where --sweep makes one."""
+"""The verbs' implementations if NAME is a sweep, or if --sweep creates one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from launcher.backends.sweeps.sweep import Sweep
     from launcher.k8s.target import Target
 
-# Checking more runs than this takes long enough to be said.
+# Checking more runs than this takes long enough for a message.
 _MANY = 10
 
 
 def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str) -> int:
-    """`submit --sweep … --dry-run`: the runs with what differs between them; as JSON or YAML their configs."""
+    """Print the runs of `submit --sweep … --dry-run` with their differences, or their configs as JSON or YAML."""
     from launcher import api
 
     previews = api.preview_sweep(plan, accept_changes=accept_changes, target=target)

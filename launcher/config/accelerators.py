@@ -1,6 +1,6 @@
-"""Slices of accelerators: from a name and a topology to chips and hosts, by the table in charts/common.
+"""Slices of accelerators: chips and hosts for a name and a topology, from the table in charts/common.
 
-Nobody types a host count for TPUs: it is the topology's chips divided by the machine type's chips per host.
+The host count of a TPU slice is computed: the topology's chips divided by the machine type's chips per host.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ALIASES = {
 
 
 class SliceError(LauncherError):
-    """A slice that cannot be had; `key` is the one under `slice` to mend."""
+    """An invalid slice; `key` is the key under `slice` to fix."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -37,9 +37,9 @@ class SliceError(LauncherError):
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice: `chips` in all on `hosts` machines of `machine_type` with `chips_per_host` each.
+    """One slice: `chips` in total on `hosts` machines of `machine_type` with `chips_per_host` each.
 
-    For gpu a chip is a GPU; for cpu it is a host (JAX sees one device a process). `topology` is empty for both.
+    For gpu a chip is a GPU; for cpu it is a host (JAX sees one device per process). `topology` is empty for both.
     """
 
     accelerator: str
@@ -55,9 +55,9 @@ class Slice:
 
 
 def resolve(wanted: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:
-    """The slice that `wanted` (the values under the key slice, for one of them) asks for, by the rows of `table`.
+    """Return the slice that `wanted` (the values under the key `slice`, for a single slice) describes, from `table`.
 
-    Raises SliceError with a sentence that names what can be had instead.
+    Raises SliceError with a sentence that names the available choices.
     """
     name = wanted["accelerator"]
     row = table.get(name)
@@ -93,12 +93,12 @@ def _tpu(name: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> Slice:
 
 
 def chips(topology: str) -> int:
-    """The chips of a shape: the product of its sides."""
+    """Return the number of chips in a shape: the product of its sides."""
     return math.prod(map(int, topology.split("x")))
 
 
 def machine_types(row: Mapping[str, Any], topology: str) -> list[str]:
-    """The machine types that a TPU row has for a shape, the default first; none where it has no such shape."""
+    """Return the machine types that a TPU row lists for a shape, default first; empty if the row lacks the shape."""
     listed: list[str] | None = row.get("topologies", {}).get(topology)
     if listed is not None:
         return listed
@@ -117,7 +117,7 @@ def machine_types(row: Mapping[str, Any], topology: str) -> list[str]:
 
 
 def topologies(row: Mapping[str, Any]) -> Iterator[str]:
-    """Every shape of a TPU row: those listed, then those by the rule."""
+    """Yield every shape of a TPU row: the listed shapes, then those that its rule generates."""
     yield from row.get("topologies", {})
     larger = row.get("larger")
     if larger is None:
@@ -130,7 +130,7 @@ def topologies(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def best_shapes(row: Mapping[str, Any]) -> dict[int, str]:
-    """For each number of chips the shape that is nearest to a cube, or square; in ascending order of chips."""
+    """Map each number of chips, in ascending order, to the shape that is nearest to a cube or a square."""
     best: dict[int, str] = {}
     for shape in topologies(row):
         count = chips(shape)
@@ -140,7 +140,7 @@ def best_shapes(row: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _longest(shape: str) -> tuple[list[int], list[int]]:
-    """Its sides, the longest first; of the same sides the order in which they are written."""
+    """Return a sort key: the sides with the longest first, then the sides as written."""
     sides = [int(side) for side in shape.split("x")]
     return sorted(sides, reverse=True), sides
 

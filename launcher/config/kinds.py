@@ -15,5 +15,5 @@ class RunKind(StrEnum):
 
     @property
     def has_object(self) -> bool:
-        """Whether each run is a Kubernetes object of its own, with pods of its own, that Kueue admits."""
+        """Whether each run is a separate Kubernetes object with its own pods, admitted by Kueue."""
         return self in (RunKind.RAY_JOB, RunKind.JOB_SET)

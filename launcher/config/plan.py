@@ -1,4 +1,4 @@
-"""From values to a launch plan: pure, so that render, diff, check and submit cannot diverge."""
+"""Build a launch plan from values. Pure, so that render, diff, check and submit cannot diverge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launcher.errors import LauncherError
 
 
 class CheckFailed(LauncherError):
-    """The values break rules; `problems` holds all of them, warnings too, the message one line for each error."""
+    """Invalid values. `problems` has all problems, including warnings; the message has one line per error."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         errors = [problem for problem in problems if problem.severity == checks.ERROR]
@@ -26,9 +26,9 @@ class CheckFailed(LauncherError):
 
 @dataclass(frozen=True)
 class SweepMember:
-    """That a run is one of a sweep: the sweep's name, its number in it (from 1), and what it has of its own there.
+    """A run's membership in a sweep: the sweep's name, the run's number in it (from 1), and the run's own values.
 
-    `values` are those that the sweep gave it, by their keys as they were written. No part of its config.
+    `values` are those that the sweep set, by their keys as written. They are not part of the run's config.
     """
 
     sweep: str
@@ -38,19 +38,19 @@ class SweepMember:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What is to be run; the same for every verb and every kind of run.
+    """The run to launch; the same for every verb and every kind of run.
 
     `config` is the run config, plain JSON data that the trainer reads: the effective values with their keys
     unchanged (run, team, queue, slice, storage, data, worker, train), without `common` and `global`, and
-    `accelerator`, what the table says about the slice:
+    `accelerator`, the table's data about the slice:
 
         name, kind ("tpu", "gpu", "cpu"), label, rayAcceleratorType, hbmGiB (GiB per chip), peakTflops (dense bf16
-        TFLOP/s per chip, 0 where unknown), machineType, topology ("" but for TPUs), chipsPerHost, and, per slice,
+        TFLOP/s per chip, 0 if unknown), machineType, topology ("" except for TPUs), chipsPerHost, and, per slice,
         hosts and chips.
 
-    `user` are the user's own layers, which is what Helm gets; `values` the effective values with their origins,
-    `common` included; `warnings` are sentences; `member` is there where the run is one of a sweep;
-    `force` submits what a cluster says could never start.
+    `user` is the user's own layers, which are passed to Helm. `values` is the effective values with their origins,
+    including `common`. `warnings` are sentences. `member` is set if the run is part of a sweep. `force` submits the
+    run even if the cluster reports that it can never start.
     """
 
     name: str
@@ -65,24 +65,24 @@ class LaunchPlan:
 
 
 def effective(user: Values, defaults: Values, name: str | None = None) -> tuple[Values, Values]:
-    """The user's values with `--name` among them, and the effective ones."""
+    """Return the user's values with `--name` applied, and the effective values."""
     if name is not None:
         user = set_value(user, ("run", "name"), name, Origin("--name", 1))
     return user, with_defaults(user, defaults)
 
 
 def check_launch(user: Values, defaults: Values, *, name: str | None = None) -> list[Problem]:
-    """All that is wrong with the values, warnings too, sorted by file and line; empty where nothing is."""
+    """Return all problems of the values, including warnings, sorted by file and line; empty if there are none."""
     return checks.check(*effective(user, defaults, name))
 
 
 def plan_launch(
     user: Values, defaults: Values, *, name: str | None = None, rules: checks.Rules = checks.RULES
 ) -> LaunchPlan:
-    """The plan for the user's values over the chart's `defaults` (`values.chart_defaults("run")`).
+    """Return the plan for the user's values over the chart's `defaults` (`values.chart_defaults("run")`).
 
-    `name` is what `--name` gave. Raises CheckFailed with every problem at once. With fewer `rules` than all, the plan
-    may lack what these ask for, and is not to be submitted.
+    `name` is the value of `--name`. Raises CheckFailed with all problems at once. With a subset of `rules`, the plan
+    may violate the other rules and must not be submitted.
     """
     user, values = effective(user, defaults, name)
     problems = checks.check(user, values, rules)
@@ -107,7 +107,7 @@ _OF_ALL_SHAPES = {
 
 
 def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The run config for effective values that hold up; see LaunchPlan for its shape."""
+    """Return the run config for valid effective values; see LaunchPlan for its structure."""
     slice_ = accelerators.resolve(tree["slice"], table)
     row = {key: value for key, value in table[slice_.accelerator].items() if key not in _OF_ALL_SHAPES}
     config = {key: value for key, value in tree.items() if key not in ("common", "global")}
@@ -124,7 +124,7 @@ def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
 
 
 def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between two run configs, a line for each key: "train.steps: 30 -> 60".
+    """Return the differences between two run configs, one line per key: "train.steps: 30 -> 60".
 
     `accelerator` is left out: it follows from `slice`.
     """
@@ -140,9 +140,9 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
 
 
 def _consequence(path: tuple[str, ...], after: Mapping[tuple[str, ...], Any]) -> str:
-    """What a change does that its line does not show."""
+    """Describe an effect of a change that its line does not show."""
     if path == ("train", "steps") and ("train", "learning_rate_schedule_steps") not in after:
-        # MaxText's schedule is as long as the run unless it is told.
+        # MaxText's schedule is as long as the run unless it is set.
         return " (every step's learning rate changes with it, unless train.learning_rate_schedule_steps is set)"
     return ""
 
@@ -151,7 +151,7 @@ def _flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, (*path, key))
-        elif not isinstance(value, Mapping):  # an empty map says nothing
+        elif not isinstance(value, Mapping):  # an empty map is skipped
             yield (*path, key), value
 
 

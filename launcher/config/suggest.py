@@ -1,4 +1,4 @@
-"""What somebody who mistyped a word may have meant."""
+"""Suggestions for mistyped words."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def bare(key: str) -> str:
-    """A key without what spellings differ in: max_restarts, max-restarts and maxRestarts are one."""
+    """Normalize a key's spelling: max_restarts, max-restarts and maxRestarts are equal."""
     return key.replace("_", "").replace("-", "").lower()
 
 
 def closest(word: str, words: Iterable[str], count: int = 1) -> list[str]:
-    """The words nearest to `word`; the same but for case, hyphens and underscores comes first."""
+    """Return the words nearest to `word`; one that differs only in case, hyphens and underscores comes first."""
     from difflib import get_close_matches
 
     by_plain: dict[str, str] = {}
@@ -25,7 +25,7 @@ def closest(word: str, words: Iterable[str], count: int = 1) -> list[str]:
 
 
 def _one_slip(word: str, known: str) -> bool:
-    """Whether one slip of a finger makes `known` to `word`: a letter too many, too few, or wrong, or two swapped."""
+    """Return whether one typing error turns `known` into `word`: an extra, missing or wrong letter, or two swapped."""
     if len(known) < 2 or abs(len(word) - len(known)) > 1:
         return False
     start = next((i for i, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), min(len(word), len(known)))
@@ -35,6 +35,6 @@ def _one_slip(word: str, known: str) -> bool:
 
 
 def join_or(names: Iterable[str], joint: str = "or") -> str:
-    """The words as a list in a sentence: a, b or c."""
+    """Join the words as a list in a sentence: a, b or c."""
     words = list(names)
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"

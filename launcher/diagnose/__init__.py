@@ -1,4 +1,4 @@
-"""Why a run does not start (explain), whether it ever could (preflight), and whether a cluster is ready (doctor).
+"""Explain why a run does not start (explain), check whether it could (preflight), and check a cluster (doctor).
 
-Everything here only reads: the objects of a cluster, and this machine.
+This package only reads the objects of a cluster and the state of this machine.
 """

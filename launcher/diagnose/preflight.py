@@ -1,6 +1,6 @@
-"""What only the cluster can tell of a run before it is submitted: does its queue exist, and could it ever start there.
+"""Check a run against the cluster before it is submitted: whether its queue exists, and whether it can start there.
 
-The rules are those of `explain`, asked about a Workload that is not there yet: what Kueue would make of the object.
+The rules are those of `explain`, applied to the Workload that Kueue would create for the object.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
 _Rule = Callable[[Situation], Finding | None]
-# Each with whether a run that breaks it is refused, and the key to point at where its finding has none that the user
-# wrote.
+# (rule, default key, severity). ERROR refuses the run. The default key is reported if the finding has no key that the
+# user set.
 _RULES: tuple[tuple[_Rule, str, str], ...] = (
     (rules_queue.no_local_queue, "queue.name", ERROR),
     (rules_queue.no_cluster_queue, "queue.name", ERROR),
@@ -40,7 +40,7 @@ _RULES: tuple[tuple[_Rule, str, str], ...] = (
 
 
 def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:
-    """What stands against submitting the plan's object to this cluster; what RBAC hides is not held against it."""
+    """Return the problems of submitting the plan's object to this cluster. What RBAC hides is not a problem."""
     situation = _before(obj, cluster)
     found = [*_missing(plan, objects.namespace(obj), cluster)]
     if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
@@ -56,7 +56,7 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
             exactly = finding.key and _origin(plan.values, tuple(finding.key.split(".")))
             pointed = finding.key if exactly else key
             found.append(_problem(plan.values, rule.__name__, severity, pointed, text, finding.suggestions))
-            break  # the later ones follow from it
+            break  # later findings would follow from this one
     priority = objects.label(obj, kueue.PRIORITY_LABEL)
     if situation.queue and priority and _lacks_priority(situation, priority):
         there = ", ".join(sorted(situation.priorities))
@@ -67,14 +67,14 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
 
 
 def _lacks_priority(situation: Situation, priority: str) -> bool:
-    """Whether there is certainly no such class: RBAC may hide them, and a cluster may lack Kueue altogether."""
+    """Return whether the priority class is known to be missing: not if RBAC hides the classes, or without Kueue."""
     if priority in situation.priorities:
         return False
     return f"the {PRIORITY_CLASS.kind}s" not in situation.unseen and PRIORITY_CLASS.kind not in situation.absent
 
 
 def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
-    """The situation as it would be right after the create: suspended, with the Workload that Kueue would make."""
+    """Return the situation right after creation: suspended, with the Workload that Kueue would create."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     run = copy.deepcopy(dict(obj))
     run["metadata"]["creationTimestamp"] = now
@@ -88,7 +88,7 @@ def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
 
 
 def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The pod sets that Kueue would make: of a RayJob its head and worker groups, of a JobSet its replicated jobs."""
+    """Yield the pod sets that Kueue would create: head and worker groups of a RayJob, replicated jobs of a JobSet."""
     if run["kind"] == "RayJob":
         cluster = run["spec"]["rayClusterSpec"]
         yield {"name": "head", "count": 1, "template": cluster["headGroupSpec"]["template"]}
@@ -103,7 +103,7 @@ def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Problem]:
-    """What the pods name and the namespace lacks: without it they could not be made, or would wait for ever."""
+    """Report what the pods need but the namespace lacks: they could not be created, or would wait indefinitely."""
     config = plan.config
     team, storage = config["team"], config["storage"]
     account = team["serviceAccount"] or team["name"]
@@ -132,7 +132,7 @@ def _there(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:
     try:
         return cluster.get(kind, name, namespace) is not None
     except Forbidden:
-        return True  # it may be there
+        return True  # it may exist
 
 
 def _problem(
@@ -145,7 +145,7 @@ def _problem(
 
 
 def _origin(values: Values, path: tuple[str, ...]) -> Origin | None:
-    """Where the user wrote the key, or the first key below it; None for the chart's own defaults."""
+    """Return where the user set the key, or the first key below it; None for the chart's defaults."""
     charts = paths.charts_dir()
     for at, origin in values.origins.items():
         if at[: len(path)] == path and not Path(origin.file).is_relative_to(charts):

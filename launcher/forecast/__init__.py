@@ -1,4 +1,5 @@
-"""What will happen on the chips, before anyone queues: by the TPU compiler, which runs without a TPU.
+"""Predict what a run does on its chips before it is queued, with the TPU compiler, which runs without a TPU.
 
-The compile is a child process (trainer.aot), whose answer is kept by what determines it; all else is arithmetic.
+The compile runs in a child process (trainer.aot). Its result is cached under a key of everything that determines it.
+The rest is arithmetic.
 """

@@ -1,6 +1,6 @@
-"""Compiled programs by their keys, in the user's cache folder: one file each, written in one step.
+"""The cache of compiled programs, in the user's cache folder. Each program is one file, written atomically.
 
-A compile that fails or is interrupted leaves nothing here, and a file that is damaged counts as none.
+A compile that fails or is interrupted leaves no file. A damaged file counts as missing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from launcher.forecast.program import DamagedProgram, Program
 from launcher.forecast.request import Request
 
 LIMIT_BYTES = 512 << 20
-"""What all entries may take; those that were not used for the longest go first."""
+"""The maximum size of all entries together. The least recently used entries are removed first."""
 _LOOK_SECONDS = 0.2
 
 
 def folder() -> Path:
-    """$SLIPWAY_CACHE, else slipway in the user's cache folder; below it, forecast."""
+    """Return the cache folder: `forecast` in $SLIPWAY_CACHE, or in `slipway` in the user's cache folder."""
     given = os.environ.get("SLIPWAY_CACHE")
     base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slipway"
     return base.expanduser().absolute() / "forecast"
@@ -41,7 +41,7 @@ class Cache:
         return self.folder / f"{key}.json"
 
     def get(self, request: Request, warn: Callable[[str], None] = lambda _: None) -> Program | None:
-        """The request's program, or None. A damaged entry is told to `warn`, and is none."""
+        """Return the request's program, or None. A damaged entry is reported to `warn` and counts as missing."""
         path = self.path(request.key)
         try:
             text = path.read_bytes()
@@ -58,12 +58,12 @@ class Cache:
         except (ValueError, RecursionError) as error:
             warn(f"The cached forecast {path} is damaged ({error}). It is made anew.")
             return None
-        with contextlib.suppress(OSError):  # a cache that may only be read serves as well
+        with contextlib.suppress(OSError):  # a read-only cache also works
             os.utime(path)
         return found
 
     def put(self, request: Request, found: Program) -> None:
-        """Keep the program, in one step; then make room. Raises OSError."""
+        """Store the program atomically, then evict old entries. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         entry = {"key": request.key, "config": request.config, "program": found.raw}
         draft = self.folder / f".{request.key}.{uuid.uuid4().hex[:12]}"
@@ -76,10 +76,10 @@ class Cache:
 
     @contextlib.contextmanager
     def locked(self, key: str, waiting: Callable[[], None]) -> Iterator[None]:
-        """Only one process at a time compiles for a key; `waiting` is called once where another one does.
+        """Allow one process at a time to compile a key. Call `waiting` once if another process holds the lock.
 
-        The lock is the kernel's: it ends with the process that holds it, however that ends. Raises LauncherError where
-        the folder cannot be written to.
+        The lock is a kernel lock: it is released when the process that holds it ends, for any reason. Raises
+        LauncherError if the folder is not writable.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class Cache:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if _is(path, file):
                         break
-                    os.close(file)  # its last holder has removed it
+                    os.close(file)  # the previous holder has removed the file
                 except BlockingIOError:
                     os.close(file)
                     if not said:
@@ -116,7 +116,7 @@ class Cache:
         entries = []
         now = time.time()
         for path in self.folder.glob("*.json"):
-            with contextlib.suppress(OSError):  # another process makes room, too
+            with contextlib.suppress(OSError):  # another process may evict entries at the same time
                 stat = path.stat()
                 entries.append((stat.st_mtime, stat.st_size, path))
         for path in self.folder.glob(".*"):  # drafts of processes that were killed while they wrote
@@ -124,7 +124,7 @@ class Cache:
                 if now - path.stat().st_mtime > 3600:
                     path.unlink()
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries)[:-1]:  # the newest stays, whatever its size
+        for _, size, path in sorted(entries)[:-1]:  # the newest entry stays, whatever its size
             if total <= self.limit:
                 break
             with contextlib.suppress(OSError):
@@ -133,7 +133,7 @@ class Cache:
 
 
 def _is(path: Path, file: int) -> bool:
-    """Whether the open file is the one that has this path now."""
+    """Return whether the open file is the one that currently has this path."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the cache knows already of a plan, without compiling anything."""
+"""What the cache already has for a plan, without compiling anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULE = "does-not-fit"
 
 
 def program(config: Mapping[str, Any]) -> Program | None:
-    """The program of a run config where it was compiled before; None where it was not, or never can be here."""
+    """Return the program of a run config if it was compiled before. None if not, or if it cannot be compiled here."""
     if not config.get("slice") or (config.get("accelerator") or {}).get("kind") != "tpu":
         return None
     try:
@@ -30,13 +30,13 @@ def program(config: Mapping[str, Any]) -> Program | None:
 
 
 def speed(config: Mapping[str, Any]) -> Speed | None:
-    """How fast a run of that config was forecast to be; None where it was not."""
+    """Return the forecast speed of a run with that config, or None if there is no forecast."""
     found = program(config)
     return speed_of(found, config) if found is not None and found.fits else None
 
 
 def problem(plan: LaunchPlan) -> Problem | None:
-    """That the plan cannot fit, and the change that would make it fit, where the cache has both."""
+    """Return the problem that the plan does not fit, with a change that makes it fit, if the cache has both."""
     found = program(plan.config)
     if found is None:
         return None
@@ -52,7 +52,7 @@ def problem(plan: LaunchPlan) -> Problem | None:
 
 
 def refuse(*plans: LaunchPlan) -> None:
-    """Raises CheckFailed where one of the plans is known not to fit, unless it is forced."""
+    """Raise CheckFailed if one of the plans is known not to fit, unless the plan is forced."""
     found = [one for plan in plans if not plan.force and (one := problem(plan)) is not None]
     if found:
         failed = CheckFailed(list(dict.fromkeys(found)))

@@ -1,4 +1,4 @@
-"""Changes that could make a run fit that does not, in the order in which a practitioner tries them."""
+"""Changes that could make a run fit, in the order in which a practitioner tries them."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from launcher.errors import LauncherError
 from launcher.forecast.fit import FitResult, chips_of
 from launcher.forecast.program import Program
 
-# MaxText's defaults (configs/base.yml), where the values leave them.
+# MaxText's defaults (configs/base.yml), for keys that the values do not set.
 _BATCH, _REMAT = 12, "full"
-# Along these axes of the mesh parameters are split; along the others they are copied.
+# Parameters are split along these axes of the mesh, and copied along the others.
 _SPLITS = (
     *("fsdp", "fsdp_transpose", "tensor", "tensor_transpose", "tensor_sequence", "expert", "stage", "pipeline"),
-    *("context", "context_usp_ulysses"),  # over which MaxText's rules split the width of a model's weights
+    *("context", "context_usp_ulysses"),  # MaxText's rules split the width of a model's weights over these two
 )
-# An estimate that is off by so much still gets its compile.
+# A change whose estimate exceeds the capacity by up to this factor is still compiled.
 _DOUBT = 1.15
 _LARGER = 3
-# Where these are set, some of the state is not in HBM.
+# If one of these is set, part of the state is not in HBM.
 ELSEWHERE = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
 _OFFLOADED = {"remat_policy": "custom", "decoder_layer_input": "offload"}
 
 
 @dataclass(frozen=True)
 class Change:
-    """`sets` are values by their keys, as --set takes them; `says` what they do, in a few words."""
+    """A change. `sets` are values by key, as in --set. `says` describes their effect in a few words."""
 
     sets: Mapping[str, Any]
     says: str
 
     @property
     def options(self) -> str:
-        """As options of a command."""
+        """The change as command-line options."""
         return " ".join(f"--set {shlex.quote(f'{key}={_as_text(value)}')}" for key, value in self.sets.items())
 
     def as_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Change:
 
 
 def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[Change]:
-    """What to try, least loss first; what cannot fit by a bound that needs no compile is left out."""
+    """Yield the changes to try, least loss first. Changes that a bound rules out without a compile are left out."""
     train = plan.config["train"]
     batches = [batch for batch in _smaller(train) if _may_fit(plan, program, verdict, batch)]
     state = _state(program, train)
@@ -71,7 +71,7 @@ def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[
                 yield Change({**offloaded, "train.per_device_batch_size": batch}, "the same, and a smaller batch")
     total = None if any(train.get(key) for key in ELSEWHERE) else checkpoint_bytes(train)
     devices = program.devices or chips_of(plan.config)
-    room = verdict.hbm_capacity * devices / chips_of(plan.config)  # of a chip
+    room = verdict.hbm_capacity * devices / chips_of(plan.config)  # per chip
     sharded = _all_fsdp(train)
     least = dict.fromkeys(["train.per_device_batch_size"] if _smaller(train) else [], 1) | full
     if sharded and (total is None or total <= room * chips_of(plan.config)):
@@ -90,7 +90,7 @@ def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[
 
 
 def changed(plan: LaunchPlan, change: Change, rules: Any) -> LaunchPlan | None:
-    """The plan with the change; None where a rule forbids it."""
+    """Return the plan with the change, or None if a rule forbids it."""
     user = plan.user
     for key, value in change.sets.items():
         user = set_value(user, tuple(key.split(".")), value, Origin("--set", 1))
@@ -106,7 +106,7 @@ def _defaults() -> Values:
 
 
 def _smaller(train: Mapping[str, Any]) -> list[int]:
-    """Whole batches below the present one, halving, and none that is skipped among the small ones."""
+    """Return the whole batches below the present one. They halve, and none of the small ones is skipped."""
     batch = float(train.get("per_device_batch_size") or _BATCH)
     found = []
     while batch > 1:
@@ -116,7 +116,7 @@ def _smaller(train: Mapping[str, Any]) -> list[int]:
 
 
 def _state(program: Program, train: Mapping[str, Any]) -> float | None:
-    """Bytes that the parameters and their optimizer take on a device at least; None: not known."""
+    """Return the minimum bytes of the parameters and their optimizer on a device, or None if not known."""
     if program.memory.arguments is not None:
         return program.memory.arguments
     total = checkpoint_bytes(train)
@@ -126,7 +126,7 @@ def _state(program: Program, train: Mapping[str, Any]) -> float | None:
 
 
 def _may_fit(plan: LaunchPlan, program: Program, verdict: FitResult, batch: int) -> bool:
-    """Whether a batch may do: all but the state shrinks with it at best."""
+    """Return whether a batch may fit. At best, everything except the state shrinks with the batch."""
     train = plan.config["train"]
     state, used = _state(program, train), program.memory.total
     now = float(train.get("per_device_batch_size") or _BATCH)
@@ -136,7 +136,7 @@ def _may_fit(plan: LaunchPlan, program: Program, verdict: FitResult, batch: int)
 
 
 def _all_fsdp(train: Mapping[str, Any]) -> dict[str, Any]:
-    """Every axis within a slice for FSDP; {} where it is so already."""
+    """Return the keys that give every axis within a slice to FSDP, or {} if this is already so."""
     others = {
         f"train.{key}": 1
         for key, value in train.items()
@@ -146,7 +146,7 @@ def _all_fsdp(train: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _larger(plan: LaunchPlan) -> list[str]:
-    """The next shapes of the same accelerator, each with more chips than the one before."""
+    """Return the next larger shapes of the same accelerator, in order of their chips."""
     row = plan.values.tree["common"]["accelerators"][plan.config["accelerator"]["name"]]
     now = chips_of(plan.config) // int(plan.config["slice"].get("count") or 1)
     larger = [

@@ -1,7 +1,7 @@
-"""The compile, in a process of its own: python -m trainer.aot RUN_CONFIG OUT.
+"""The compile, in a child process: python -m trainer.aot RUN_CONFIG OUT.
 
-It takes minutes and gigabytes, and what goes wrong in it can abort a process; so it is watched from outside, and ended
-with all that it started when time or memory run out, on Ctrl-C, and when this process dies.
+A compile takes minutes and gigabytes, and a failure in it can abort the process. So this module watches it from
+outside. It ends the child and all its descendants on a time or memory limit, on Ctrl-C, and when this process dies.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _POLL_SECONDS = 0.25
 _GIB = 1 << 30
 _LAST_BYTES = 64 << 10
 
-# Before it becomes the compile, the child asks to be killed when this process dies (prctl PR_SET_PDEATHSIG, Linux). Not
-# as a preexec_fn: there is a thread that draws the progress line.
+# Before the child starts the compile, it asks the kernel to kill it when this process dies (prctl PR_SET_PDEATHSIG,
+# Linux). A preexec_fn is not safe here, because a thread draws the progress line.
 _DIES_WITH_US = (
     *(sys.executable, "-ISc"),
     "import ctypes, os, sys; getattr(ctypes.CDLL(None), 'prctl', print)(1, 9); os.execv(sys.argv[1], sys.argv[1:])",
@@ -42,7 +42,7 @@ _DIES_WITH_US = (
 
 
 class CompileFailed(LauncherError):
-    """The compile came to no answer; `kind` is the child's word for why (trainer/aot/errors.py)."""
+    """The compile gave no result. `kind` is the child's name for the reason (trainer/aot/errors.py)."""
 
     def __init__(self, message: str, hint: str = "", *, kind: str = "internal") -> None:
         super().__init__(message, hint)
@@ -50,13 +50,16 @@ class CompileFailed(LauncherError):
 
 
 class CompileTimeout(CompileFailed):
-    """It took longer than it may."""
+    """The compile exceeded its time limit."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a compile may go: `seconds`, `memory` (bytes of the child and all that it starts; None: what this machine
-    has to spare), and whether it makes the chip's code, too (`finish`), which takes ten times as long."""
+    """The limits of a compile.
+
+    `seconds` is the time limit. `memory` is the limit in bytes for the child and its descendants, or None for the
+    memory that this machine has to spare. `finish` also generates the chip's code, which takes ten times as long.
+    """
 
     seconds: float = TIMEOUT_SECONDS
     memory: int | None = None
@@ -64,7 +67,7 @@ class Limits:
 
 
 def command(config: Path, out: Path) -> list[str]:
-    # -P: a folder named trainer where the user stands must not be taken for ours.
+    # -P: a folder named trainer in the current folder must not shadow ours.
     return [sys.executable, "-P", "-m", "trainer.aot", str(config), str(out)]
 
 
@@ -76,16 +79,16 @@ def compile_(
     phase: Callable[[str], None] = lambda _: None,
     argv: Callable[[Path, Path], Sequence[str]] = command,
 ) -> Program:
-    """The request's program, compiled. `phase` gets what the child does now; `log` is where its output goes, and stays
-    only where an error names it.
+    """Compile the request and return its program.
 
-    Raises CompileFailed with a sentence, CompileTimeout after `limits.seconds`.
+    `phase` is called with the child's current phase. The child's output goes to `log`, which is kept only if an error
+    names it. Raises CompileFailed if the compile fails, and CompileTimeout after `limits.seconds`.
     """
     limits = limits or Limits()
     with tempfile.TemporaryDirectory(prefix="slipway-forecast-") as temporary:
         folder = Path(temporary)
         config, out = folder / "run.json", folder / "program.json"
-        # Whatever MaxText writes, it writes into what is removed at the end.
+        # MaxText writes only into this folder, which is removed at the end.
         tree = {**request.config, "storage": {**request.config["storage"], "mountPath": str(folder)}}
         config.write_text(json.dumps(tree), encoding="utf-8")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -117,12 +120,12 @@ def compile_(
 
 
 def _environment() -> dict[str, str]:
-    """The child's; what the run sets for the compiler is in its config (worker.env)."""
+    """Return the child's environment. The run's variables for the compiler are in its config (worker.env)."""
     return {**os.environ, **trainer_env(), "PYTHONUNBUFFERED": "1"}
 
 
 def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Callable[[str], None]) -> dict[str, Any]:
-    """Follow the child to its end, and copy its stdout into the log; its last line of JSON that tells an error."""
+    """Follow the child until it ends and copy its stdout into the log. Return its last JSON line with an error."""
     begin = time.monotonic()
     memory = limits.memory if limits.memory is not None else machine.memory_to_spare()
     told: dict[str, Any] = {}
@@ -157,7 +160,7 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
 
 
 def _parse_line(line: bytes, phase: Callable[[str], None]) -> dict[str, Any]:
-    """The error that a line tells, if any; a phase is passed on."""
+    """Return the error in a line, if any. Pass a phase on to `phase`."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -168,7 +171,7 @@ def _parse_line(line: bytes, phase: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the child's whole group; nothing where it has ended."""
+    """End the child's whole process group. Do nothing if it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -177,7 +180,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _failed(code: int, told: dict[str, Any], log: Path) -> CompileFailed:
-    """What a child that ended without a program says, or what its end says of it."""
+    """Return the error of a child that ended without a program: the one it reported, or one for its exit status."""
     message = str(told.get("message") or "").strip()
     if not message and code == -signal.SIGKILL:
         return CompileFailed(

@@ -11,22 +11,22 @@ from launcher.forecast.constants import FASTER_BY_TYPE, HOP
 
 @dataclass(frozen=True)
 class Chip:
-    """Speeds of one of JAX's devices; bytes a second, and for a collective's links in one direction."""
+    """The speeds of one JAX device, in bytes per second. For the links of a collective: in one direction."""
 
     name: str
-    clock: float  # Hz of the TensorCore, in which the compiler's cycles are counted
+    clock: float  # Hz of the TensorCore; the compiler counts cycles of this clock
     peak: float  # dense bf16 FLOP/s
     hbm: float
-    ici: float  # of one link
-    dcn: float  # a device's share of its host's network
+    ici: float  # per link
+    dcn: float  # a device's share of its host's network bandwidth
     host: float  # to or from the host's memory
-    matrix_unit: int  # rows (and columns) of its systolic arrays
-    faster: Mapping[str, float]  # than bf16, by the type of what is multiplied
-    latency: float  # seconds for one hop of a collective
+    matrix_unit: int  # rows (and columns) of a systolic array
+    faster: Mapping[str, float]  # speedup over bf16, by the type of the operands
+    latency: float  # seconds per hop of a collective
 
 
 def chip_of(row: Mapping[str, Any], devices_per_chip: int) -> Chip | None:
-    """A device's share of the speeds in an accelerator's row; None where one is not known (0)."""
+    """Return a device's share of the speeds in an accelerator's row, or None if a speed is not known (0)."""
     speeds = row.get("speeds")
     if not speeds or not all(speeds.values()) or not row["peakTflops"]:
         return None

@@ -1,4 +1,4 @@
-"""A plan's program: from the cache, or compiled now and kept there."""
+"""The program of a plan: from the cache, or compiled now and cached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ type Compile = Callable[..., Program]
 
 @dataclass(frozen=True)
 class Compiler:
-    """`fresh` compiles what the cache has, too; `run` is the compile."""
+    """Compiles programs. `fresh` also compiles programs that are in the cache. `run` does the compile."""
 
     cache: Cache = field(default_factory=lambda: Cache(folder()))
     limits: Limits = field(default_factory=Limits)
@@ -27,9 +27,10 @@ class Compiler:
     run: Compile = child.compile_
 
     def program(self, plan: LaunchPlan, *, seconds: float | None = None, what: str = "") -> tuple[Program, bool]:
-        """The plan's program, and whether it was in the cache; `seconds` bounds this compile further, `what` calls it.
+        """Return the plan's program, and whether it was in the cache.
 
-        Two at once for the same program make one compile: the second waits for the first. Raises LauncherError.
+        `seconds` is a further limit for this compile. `what` is its name in messages. Two simultaneous calls for the
+        same program make one compile: the second call waits for the first. Raises LauncherError.
         """
         wanted = request(plan)
         found = None if self.fresh else self._cached(wanted, self.watch.say)
@@ -51,15 +52,15 @@ class Compiler:
             return (found if self.limits.finish else found.without_cycles()), False
 
     def _cached(self, wanted: Request, warn: Callable[[str], None] = lambda _: None) -> Program | None:
-        """What is in the cache, if it has come as far as it is to come; from further on no more than that, so that what
-        is compared is reckoned alike."""
+        """Return the cached program if it is compiled far enough. If it is compiled further, drop the surplus, so that
+        all programs that are compared are computed in the same way."""
         found = self.cache.get(wanted, warn)
         if found is None or (self.limits.finish and not found.finished):
             return None
         return found if self.limits.finish else found.without_cycles()
 
     def has(self, key: str) -> bool:
-        """Whether the program of that key is known to cost no compile; of finished ones only reading it would tell."""
+        """Return whether that key is known to need no compile. A finished program is known only after reading."""
         return not self.fresh and not self.limits.finish and self.cache.path(key).exists()
 
     def _compile(self, wanted: Request, seconds: float | None) -> Program:
@@ -74,7 +75,7 @@ class Compiler:
 
 
 def describe(plan: LaunchPlan) -> str:
-    """The model and the chips, in a few words: "llama3-8b on v6e 4x4"."""
+    """Return the model and the chips in a few words: "llama3-8b on v6e 4x4"."""
     train, row = plan.config["train"], plan.config["accelerator"]
     model = train.get("model_name") or "default"
     count = int(plan.config["slice"].get("count") or 1)

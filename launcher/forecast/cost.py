@@ -1,4 +1,4 @@
-"""What the steps of a run cost: chips x hours x price, by the price table in the values (common.prices)."""
+"""The cost of a run's steps: chips x hours x price, by the price table in the values (common.prices)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """`hours` of `chips` for `steps`; `usd` is None where no price is known, and `says` then how to set one.
+    """The cost of `steps`: `hours` of `chips`. If no price is known, `usd` is None and `says` explains how to set one.
 
-    `usd_per_chip_hour`, `region`, `date` and `source` are the table's; `tokens` is None where a step's are not known.
+    `usd_per_chip_hour`, `region`, `date` and `source` are from the table. `tokens` is None if the tokens of a step are
+    not known.
     """
 
     steps: int
@@ -46,9 +47,10 @@ def cost(
     tokens: float | None = None,
     given: Collection[Path] = (),
 ) -> Cost | None:
-    """Of the effective `values`: for train.steps, or for as many steps as `tokens` take. None without either.
+    """Return the cost of train.steps, or of the steps that `tokens` take. None if neither is set.
 
-    `given`: the keys that the user gave. A price of theirs has no region, date or source but theirs.
+    `values` are the effective values. `given` are the keys that the user set. A user's price has only the region, date
+    and source that the user set.
     """
     steps = values["train"].get("steps")
     if tokens is not None and tokens_per_step:

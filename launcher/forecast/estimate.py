@@ -1,13 +1,13 @@
-"""What a config would take and how fast it would be, by arithmetic, beside one that was compiled.
+"""Estimate the memory and speed of a config by arithmetic, from another config that was compiled.
 
-It orders what a search compiles and leaves out what cannot be any good; its numbers are never shown. Where a formula
-is rough, the compiled program puts it right: each part of its memory and of its step is scaled by what the formula
-gives for the two configs, so what the formula gets wrong in both alike does not matter.
+The estimates order what a search compiles, and leave out configs that cannot be an improvement. They are never shown.
+If a formula is rough, the compiled program corrects it: each part of its memory and of its step is scaled by the
+ratio of the formula's results for the two configs. So an error that is the same in both has no effect.
 
-Sizes are bytes of one device, numbers of operations those of one device in one step. E is the width of the model, H x D
+Sizes are bytes per device. Numbers of operations are per device and step. E is the width of the model, H x D
 query heads by their width, K key and value heads, M the feed-forward width, V the vocabulary, L the layers, S the
-sequence; T = per_device_batch_size x S the tokens of a device. Along the batch or along their own width activations are
-shared out over all devices of the mesh, so that their bytes follow from T alone.
+sequence; T = per_device_batch_size x S the tokens of a device. Activations are split over all devices of the mesh,
+along the batch or along their own width, so their bytes follow from T alone.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from launcher.forecast.program import Memory
 from launcher.forecast.step_time import ATTENTION, DCN, HOST, ICI
 
 MEMORY_MARGIN = 1.3
-"""An estimate of the memory that is over by so much still gets its compile."""
+"""A config is still compiled if its memory estimate exceeds the capacity by up to this factor."""
 SPEED_DOUBT, SPEED_MARGIN_DIFFERENT_SHARDING = 1.1, 1.3
-"""A config may be faster than its estimate by so much; by more where its parameters lie differently, or where only one
-of the two has something wait in the host's memory."""
+"""The factor by which a config may be faster than its estimate. The second value applies if its parameters are sharded
+differently, or if only one of the two configs offloads to the host's memory."""
 
 _QKV = ("query_proj", "key_proj", "value_proj")
 _PROJECTIONS = (*_QKV, "kv_proj", "qkv_proj", "out_proj")
@@ -48,85 +48,89 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "qkv_proj_offloaded": (*_QKV, "kv_proj"),
     "minimal_offloaded": (*_PROJECTIONS, *_MLP),
 }
-"""What a layer keeps for its backward pass by MaxText's remat policies (maxtext.layers.nnx_decoders.get_remat_policy,
-0.2.5), beside its input; with the two at the end it waits in the host's memory."""
+"""What a layer keeps for its backward pass besides its input, by MaxText's remat policy
+(maxtext.layers.nnx_decoders.get_remat_policy, 0.2.5). The last two policies keep it in the host's memory."""
 _OFFLOADED = ("qkv_proj_offloaded", "minimal_offloaded")
 TENSORS = ("decoder_layer_input", *_QKV, "context", "out_proj", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo")
-"""The keys that say of each tensor of a layer what the policy custom does with it: device, offload, remat."""
+"""The keys that set what the policy custom does with each tensor of a layer: device, offload, remat."""
 
 _BLOCK = 512  # MaxText's default for every block of the attention kernel
-# Axes over which a device's part of a weight is gathered before it is multiplied.
+# The axes over which a device gathers its part of a weight before the multiplication.
 _GATHERED = ("fsdp", "fsdp_transpose", "context", "context_usp_ulysses")
 _TENSOR = ("tensor", "tensor_transpose", "tensor_sequence")
 _GRADIENT, _WEIGHT = 4, 2  # bytes: gradients are summed up in float32, weights are multiplied in bfloat16
-# The part of a step beside which links and the way to the host work, where no compiled step tells.
+# The part of a step that overlaps with the links and host transfers, if no compiled step shows it.
 _HIDES = 1 / 3
 # Measured in the schedule of one model (1 billion parameters, v6e 2x2), with the policy minimal against full.
 _STACKED = 6
-# Passes over the parameters, their gradients and AdamW's two moments that the optimizer makes: 4 read, 3 written.
+# The optimizer's passes over the parameters, their gradients and AdamW's two moments: 4 reads, 3 writes.
 _OPTIMIZER_BYTES = 7 * 4
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A config on its devices, in numbers; see the module for the letters."""
+    """A config on its devices, in numbers. The module docstring defines the letters."""
 
     tokens: float
-    """T, of one forward pass."""
+    """T, for one forward pass."""
     step_tokens: float
-    """Those of a whole step, which gradient accumulation makes more."""
+    """T, for a whole step. Gradient accumulation makes it larger than `tokens`."""
     parameters: float
-    """That lie on one device."""
+    """The parameters on one device."""
     kept: float
-    """Bytes that wait for the backward pass in HBM: T x L x (E + what the policy keeps) x 2."""
+    """Bytes kept in HBM for the backward pass: T x L x (E + what the policy keeps) x 2."""
     offloaded: float
-    """The same in the host's memory."""
+    """Bytes kept in the host's memory for the backward pass."""
     work: float
-    """Bytes of the largest temporaries beside: the logits, T x V x 2, a layer's activations while its backward pass is
-    made, T x 2 x 10 (M + E), and, where tokens are looked up in it, the embedding's gradient before it is shared out,
-    V x E x 4. Measured in the compiled programs of tests/unit/data/forecast_programs.json."""
+    """Bytes of the largest other temporaries: the logits, T x V x 2; a layer's activations during its backward pass,
+    T x 2 x 10 (M + E); and, if tokens are looked up in it, the embedding's gradient before it is sharded, V x E x 4.
+    Measured in the compiled programs of tests/unit/data/forecast_programs.json."""
     matmul: float
-    """FLOPs: 2 for each weight and token forward, 4 backward, and 2 for what is recomputed."""
+    """FLOPs per weight and token: 2 forward, 4 backward, and 2 for what is recomputed."""
     attention: float
     """FLOPs of the attention kernel: 2 products forward, 5 backward (7 without the fused kernel), 2 recomputed, of
-    2 S H D each, in the blocks that a causal mask leaves, (n + 1) / 2n of n x n."""
+    2 S H D each, in the share of blocks that a causal mask leaves, (n + 1) / 2n of n x n."""
     elementwise: float
-    """Numbers of activations, up to a factor: once forward, twice backward, once again where they are recomputed; and
-    _STACKED times each that is kept, for it goes into an array of all layers and comes back from there."""
+    """Numbers of activations, up to a factor: once forward, twice backward, once more if they are recomputed; and
+    _STACKED times for each that is kept, because it is written to an array of all layers and read back."""
     gathered: float
-    """Bytes that come over ICI with the weights: two gatherings and the gradients' scattering, of each weight's part
-    that other devices have."""
+    """Bytes of weights that arrive over ICI: two gathers and the gradients' scatter, for the part of each weight that
+    is on other devices."""
     reduced: float
     """Bytes of the gradients' sum over the axis data."""
     exchanged: float
     """Bytes of activations over the axes of tensor parallelism: 8 times T x E for a layer, 12 with recomputing."""
     axes: Mapping[str, int]
-    """Devices along those of the mesh within a slice."""
+    """Devices along each axis of the mesh within a slice."""
 
     def is_like(self, other: Layout) -> bool:
-        """Whether an estimate of one from the other is sure: see UNLIKE_DOUBT."""
+        """Return whether one layout can be estimated from the other reliably: see SPEED_MARGIN_DIFFERENT_SHARDING."""
         return self.axes == other.axes and bool(self.offloaded) == bool(other.offloaded)
 
     def over(self, names: Sequence[str]) -> int:
-        """How many parts there are within a slice of what is shared out over these axes."""
+        """Return the number of parts within a slice of an array that is split over these axes."""
         return math.prod(self.axes.get(name, 1) for name in names)
 
 
 @dataclass(frozen=True)
 class CompiledReference:
-    """What the compiler said of a layout: its memory, and the seconds of its step, those that were `hidden` too."""
+    """The compiler's results for a layout: its memory, and the seconds of its step, including the `hidden` ones."""
 
     layout: Layout
     memory: Memory
     parts: Mapping[str, float]
     hidden: Mapping[str, float]
     tokens: float
-    """Of a step on one device, as MaxText counts them."""
+    """The tokens of a step on one device, as MaxText counts them."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """`memory`: bytes of HBM, None where the compiled program does not tell; `rate`: tokens a second of one device."""
+    """An estimate.
+
+    `memory` is bytes of HBM, or None if the compiled program does not give them. `rate` is tokens per second per
+    device.
+    """
 
     memory: float | None
     seconds: float
@@ -134,7 +138,7 @@ class Estimate:
 
 
 def layout(train: Mapping[str, Any], *, slices: int, devices: int) -> Layout | None:
-    """Of the keys for MaxText on `slices` of `devices` devices each; None where there is no such mesh or model."""
+    """Return the layout of MaxText's keys on `slices` of `devices` devices, or None if mesh or model is invalid."""
     try:
         found, sizes = mesh(train, slices=slices, devices=devices), models.dimensions(train)
     except (MeshError, ValueError):
@@ -186,7 +190,7 @@ def layout(train: Mapping[str, Any], *, slices: int, devices: int) -> Layout | N
 
 
 def estimate(new: Layout, known: CompiledReference, chip: Chip, torus: Torus) -> Estimate:
-    """Of a layout, from what was compiled of another on the same chips."""
+    """Estimate a layout from the compiled program of another layout on the same chips."""
     seconds = _seconds(new, known, chip, torus)
     rate = known.tokens * new.step_tokens / known.layout.step_tokens / seconds
     return Estimate(_memory(new, known), seconds, rate)
@@ -196,8 +200,12 @@ def estimate(new: Layout, known: CompiledReference, chip: Chip, torus: Torus) ->
 
 
 def _memory(new: Layout, known: CompiledReference) -> float | None:
-    """The state by the parameters that lie on a device, the gradients and what is kept by their sizes; of the rest of
-    the compiled temporaries what the formula explains as the formula has it, and what it does not as it is."""
+    """Return the estimated memory, or None if the compiled memory is not known.
+
+    The state is scaled by the parameters on a device. The gradients and the kept activations are computed from their
+    sizes. Of the other compiled temporaries, the part that the formula explains is scaled by it, and the rest stays as
+    it is.
+    """
     old, memory = known.layout, known.memory
     if memory.arguments is None or memory.temporaries is None:
         return None
@@ -208,13 +216,14 @@ def _memory(new: Layout, known: CompiledReference) -> float | None:
 
 
 def _certain(one: Layout) -> float:
-    """What is kept, the gradients, and once more of them what is left when they are shared out along data, too: so much
-    the optimizer's scaling of them takes in the compiled programs of the tests."""
+    """Return the bytes of the kept activations and the gradients, plus the part of the gradients that is left when they
+    are also split along data. The optimizer's scaling of the gradients takes this much in the compiled programs of the
+    tests."""
     return one.kept + _GRADIENT * one.parameters * (1 + 1 / one.over(["data"]))
 
 
 def _elements(keys: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, float]:
-    """Numbers of one token in each tensor of a layer that can be kept."""
+    """Return the numbers per token in each tensor of a layer that can be kept."""
     width, head = sizes["emb_dim"], sizes["head_dim"]
     names = ["mlpwi_0", "mlpwi_1"] if _gates(keys) == 2 else ["mlpwi"]
     return {
@@ -235,7 +244,7 @@ def _gates(keys: Mapping[str, Any]) -> int:
 
 
 def _mlp(keys: Mapping[str, Any], sizes: Mapping[str, int]) -> float:
-    """M of one token: with experts, that of all who get it."""
+    """Return M for one token. With experts, it is the sum over all experts that get the token."""
     if sizes["num_experts"] < 2:
         return sizes["mlp_dim"]
     own = sizes["moe_mlp_dim"] if sizes["moe_mlp_dim"] > 0 else sizes["mlp_dim"]
@@ -244,7 +253,7 @@ def _mlp(keys: Mapping[str, Any], sizes: Mapping[str, int]) -> float:
 
 
 def _kept(keys: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """The tensors of a layer that are kept in HBM, and those in the host's memory."""
+    """Return the tensors of a layer that are kept in HBM, and those that are kept in the host's memory."""
     policy = str(keys.get("remat_policy") or "full")
     inputs = {"decoder_layer_input"}
     if policy == "custom":
@@ -261,7 +270,7 @@ def _kept(keys: Mapping[str, Any]) -> tuple[set[str], set[str]]:
 
 
 def _seconds(new: Layout, known: CompiledReference, chip: Chip, torus: Torus) -> float:
-    """Every part of the compiled step, scaled; of what goes on beside, what is likely to be waited for."""
+    """Return the seconds of a step: all scaled parts of the compiled step, and likely waits for overlapped work."""
     old, parts = known.layout, dict(known.parts)
     waited = {way: parts.pop(way, 0.0) for way in (ICI, DCN, HOST)}
     attention = parts.pop(ATTENTION, 0.0)
@@ -291,7 +300,7 @@ def _seconds(new: Layout, known: CompiledReference, chip: Chip, torus: Torus) ->
 
 
 def _ici(one: Layout, chip: Chip, torus: Torus) -> float:
-    """Seconds of the collectives within a slice, by the bytes that have to come in over a chip's links."""
+    """Return the seconds of the collectives within a slice, from the bytes that must arrive over a chip's links."""
     return (
         one.gathered / _links(one.over(_GATHERED), torus)
         + one.reduced / _links(one.over(["data"]), torus)
@@ -300,7 +309,7 @@ def _ici(one: Layout, chip: Chip, torus: Torus) -> float:
 
 
 def _links(devices: int, torus: Torus) -> int:
-    """Over which a chip gets what so many devices send: those of as many dimensions of the slice as it takes them."""
+    """Return the number of links over which a chip receives from so many devices: those of the dimensions they span."""
     links, reached = 0, 1
     for size, ring in sorted(zip(torus.size, torus.wraps, strict=False), reverse=True):
         if reached < devices and size > 1:
@@ -309,7 +318,7 @@ def _links(devices: int, torus: Torus) -> int:
 
 
 def _inputs(name: str, keys: Mapping[str, Any], sizes: Mapping[str, int]) -> float:
-    """Numbers that are multiplied for each that comes out: of a projection those of its input, of others none."""
+    """Return the numbers multiplied per output number: for a projection the size of its input, for other tensors 0."""
     if name in ("decoder_layer_input", "context"):
         return 0
     if name == "out_proj":
@@ -318,12 +327,12 @@ def _inputs(name: str, keys: Mapping[str, Any], sizes: Mapping[str, int]) -> flo
 
 
 def _is_recomputed(name: str, saved: set[str]) -> bool:
-    """The last product of a layer is no one's input within it, so it is not made again."""
+    """Return whether a tensor is recomputed. A layer's last product is not, because the layer does not use it."""
     return name not in saved and name != "mlpwo"
 
 
 def _done(keys: Mapping[str, Any], length: int) -> float:
-    """The part of all blocks of queries and keys that a causal mask leaves."""
+    """Return the share of the blocks of queries and keys that a causal mask leaves."""
     block = int(keys.get("sa_block_q") or _BLOCK)
     count = max(1, math.ceil(length / block))
     return (count + 1) / (2 * count)
@@ -332,7 +341,7 @@ def _done(keys: Mapping[str, Any], length: int) -> float:
 def _weights(
     train: Mapping[str, Any], keys: Mapping[str, Any], sizes: Mapping[str, int], found: Mesh
 ) -> tuple[float, float, float]:
-    """Parameters on a device; bytes of the weights that it has to gather for one pass; bytes of its gradients' sum."""
+    """Return parameters per device, bytes of weights it gathers per pass, and bytes of its gradients' sum."""
     logical = rules(train) or rules({}) or []
     local = gathered = 0.0
     for weight in models.weights(train) or _assumed(keys, sizes):
@@ -346,7 +355,7 @@ def _weights(
 
 
 def _assumed(keys: Mapping[str, Any], sizes: Mapping[str, int]) -> list[models.Weight]:
-    """The weights of a plain decoder of these sizes, where the table of models does not have those of this one."""
+    """Return the weights of a plain decoder of these sizes, for a model that is not in the table of models."""
     width, mlp, layers = sizes["emb_dim"], sizes["mlp_dim"], sizes["num_decoder_layers"]
     query, shared = sizes["num_query_heads"] * sizes["head_dim"], sizes["num_kv_heads"] * sizes["head_dim"]
     experts = max(1, sizes["num_experts"])

@@ -1,4 +1,4 @@
-"""Whether a compiled step fits: in the chips' HBM, and what is offloaded in the hosts' memory."""
+"""Whether a compiled step fits into the chips' HBM, and whether what it offloads fits into the hosts' memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3
 
 @dataclass(frozen=True)
 class FitResult:
-    """`hbm` bytes of the `hbm_capacity` that one device has, `host` bytes of the `host_capacity` that one host has.
+    """The memory that a step needs, and whether it fits.
 
-    None is not known: of a host whose machine type the table does not have, or what the compiler did not say.
-    `says` is a sentence; `margin` the bytes of HBM that are left, less than 0 where they are missing.
+    `hbm` is bytes of the `hbm_capacity` of one device, `host` is bytes of the `host_capacity` of one host. None is not
+    known: the table lacks the host's machine type, or the compiler did not report the size. `says` is a sentence.
+    `margin` is the bytes of HBM that are left, or less than 0 if HBM is too small.
     """
 
     fits: bool
@@ -36,7 +37,7 @@ class FitResult:
 
 
 def judge(program: Program, plan: LaunchPlan) -> FitResult:
-    """Of the plan's program."""
+    """Judge whether the plan's program fits."""
     row = plan.config["accelerator"]
     per_chip = devices_per_chip(program, plan.config)
     capacity = program.memory.capacity or int(row["hbmGiB"] * GIB / per_chip)
@@ -58,18 +59,18 @@ def judge(program: Program, plan: LaunchPlan) -> FitResult:
 
 
 def devices_per_chip(program: Program, config: Mapping[str, Any]) -> int:
-    """JAX's devices on one chip: two on Ironwood, and one on the others."""
+    """Return the number of JAX devices on one chip: two on Ironwood, one on the others."""
     chips = chips_of(config)
     return max(1, program.devices // chips) if program.devices else 1
 
 
 def chips_of(config: Mapping[str, Any]) -> int:
-    """Chips of the whole run, over all slices."""
+    """Return the chips of the whole run, over all slices."""
     return int(config["accelerator"]["chips"]) * int(config["slice"].get("count") or 1)
 
 
 def _host_memory(plan: LaunchPlan) -> tuple[int | None, str]:
-    """Bytes that the trainer may take on a host, and whose they are: the pod's limit, or the machine's."""
+    """Return the bytes that the trainer may use on a host, and the source of that limit: the pod or the machine."""
     row = plan.config["accelerator"]
     table = plan.values.tree["common"]["accelerators"][row["name"]]
     machine = (table.get("hostMemoryGiB") or {}).get(row["machineType"])
@@ -83,13 +84,13 @@ def _host_memory(plan: LaunchPlan) -> tuple[int | None, str]:
 
 
 def quantity(text: str) -> int | None:
-    """Bytes of an amount as Kubernetes writes it: "200G", "16Gi"; None where it is none."""
+    """Return the bytes of a Kubernetes quantity: "200G", "16Gi". None if it is not a valid quantity."""
     found = re.fullmatch(r"([0-9]*\.?[0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?", text)
     return int(float(found[1]) * _UNITS.get(found[2], 1)) if found else None
 
 
 def gib(size: float | None) -> str:
-    """Bytes as people read them: "15.9 GiB"."""
+    """Format bytes for people: "15.9 GiB"."""
     if size is None:
         return "an unknown amount"
     return f"{size / GIB:.1f} GiB" if abs(size) >= GIB / 10 else f"{size / (1 << 20):.1f} MiB"

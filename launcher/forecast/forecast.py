@@ -1,4 +1,4 @@
-"""All that `launcher forecast` says of a run: does it fit, how fast is it, what does it cost, what should change."""
+"""The result of `launcher forecast`: whether a run fits, how fast it is, what it costs, and what to change."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from launcher.forecast.speed import Speed, speed_of
 __all__ = ["SEARCH_SECONDS", "Forecast", "Speed", "forecast", "speed_of"]
 
 SEARCH_SECONDS = 600.0
-"""For changes that make a run fit, where nobody says how long to look."""
+"""Time limit of the search for changes that make a run fit, if the user sets none."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """`fits` is None where it cannot be told (GPUs and CPUs), and `says` the verdict as a sentence.
+    """A forecast. `fits` is None if it cannot be determined (GPUs and CPUs). `says` is the verdict as a sentence.
 
-    `change` is one that was compiled and fits, where the run does not; `better` are configs that were compiled and are
-    faster, best first, where it does and they were asked for, and `searched` says what was tried for them.
-    `suggestions` are sentences, `notes` what else is to be known. `program` is None where nothing was compiled.
+    If the run does not fit, `change` is a change that was compiled and fits. If it fits and faster configs were
+    requested, `better` are configs that were compiled and are faster, best first, and `searched` describes what was
+    tried. `suggestions` are sentences. `notes` are further remarks. `program` is None if nothing was compiled.
     """
 
     what: str
@@ -89,10 +89,11 @@ class Forecast:
 def forecast(
     plan: LaunchPlan, compiler: Compiler, *, search_seconds: float | None = None, tokens: float | None = None
 ) -> Forecast:
-    """The forecast for the plan. Where it does not fit, changes are compiled for `search_seconds` (None:
-    SEARCH_SECONDS) until one fits; where it does, configs that may be faster, for as long (None: not at all).
+    """Return the forecast for the plan.
 
-    `tokens` is what the cost is for, instead of train.steps. Raises LauncherError where no program comes of it.
+    If the plan does not fit, compile changes for `search_seconds` (None: SEARCH_SECONDS) until one fits. If it fits,
+    compile configs that may be faster for the same time (None: skip this). The cost is for `tokens`, if set, instead of
+    train.steps. Raises LauncherError if no program can be compiled.
     """
     if plan.config["accelerator"]["kind"] != "tpu":
         return _without_compiler(plan)
@@ -140,7 +141,7 @@ def forecast(
 def _search(
     plan: LaunchPlan, program: Program, verdict: FitResult, compiler: Compiler, seconds: float
 ) -> tuple[Change | None, list[str]]:
-    """A change that fits, as the compiler says of it, and sentences on what was tried."""
+    """Return a change that fits according to the compiler, if any, and sentences on what was tried."""
     deadline = time.monotonic() + seconds
     tried = 0
     for change in changes(plan, program, verdict):
@@ -152,12 +153,12 @@ def _search(
             continue
         try:
             found, _ = compiler.program(other, seconds=left, what=f"{describe(other)} with {change.options}")
-        except CompileTimeout as error:  # of all, or of what one compile may take
+        except CompileTimeout as error:  # the limit of the search or of one compile
             if time.monotonic() >= deadline:
                 break
             compiler.watch.say(f"{change.options}: {error.message}")
             continue
-        except LauncherError as error:  # what MaxText or the compiler refuses is no way out
+        except LauncherError as error:  # MaxText or the compiler refuses this change
             compiler.watch.say(f"{change.options}: {error.message}")
             continue
         tried += 1
@@ -176,7 +177,7 @@ def _sentence(change: Change) -> str:
 
 
 def _without_compiler(plan: LaunchPlan) -> Forecast:
-    """For GPUs and CPUs: what arithmetic can say, and no number beside it."""
+    """Return the forecast for GPUs and CPUs: the results of arithmetic, without numbers from the compiler."""
     row = plan.config["accelerator"]
     chips = fit.chips_of(plan.config)
     train = plan.config["train"]

@@ -17,7 +17,7 @@ _WIDTH = 118
 
 @dataclass(frozen=True)
 class Improvement:
-    """A config that was compiled and fits, faster than the run by the factor `gain` in tokens a second.
+    """A config that was compiled, fits, and is faster than the run by the factor `gain` in tokens per second.
 
     `overlay` is YAML for -f, after the run's own files.
     """
@@ -46,7 +46,7 @@ class Improvement:
 
 
 def overlay(sets: Mapping[str, Any], comments: Sequence[str]) -> str:
-    """YAML with these values by their keys, under what is to be known of them."""
+    """Return YAML with these values by key, with the comments on top."""
     tree: dict[str, Any] = {}
     for path, value in sets.items():
         *above, key = path.split(".")

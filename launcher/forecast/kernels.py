@@ -1,7 +1,7 @@
-"""How long a hand-written kernel takes, of which the compiler knows nothing: by what it has to multiply.
+"""The time of hand-written kernels, which the compiler cannot estimate, from the size of their multiplications.
 
-Splash attention is what MaxText trains with on a TPU. Its work is known from its operands; how much of the matrix
-unit it keeps busy is measured, one number for all (constants.KERNEL_EFFICIENCY).
+MaxText trains with splash attention on TPUs. Its work follows from its operands. The share of the matrix unit that it
+uses is measured, one number for all (constants.KERNEL_EFFICIENCY).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from launcher.forecast.constants import KERNEL_EFFICIENCY
 
 
 def kernel_seconds(step: Mapping[str, Any], chip: Chip) -> float | None:
-    """The seconds of a kernel, None where it is none that is known here."""
+    """Return the seconds of a kernel, or None if the kernel is not known here."""
     if not is_attention(step):
         return _grouped_seconds(step, chip)
     work = attention_flops(step)
@@ -30,11 +30,11 @@ def is_attention(step: Mapping[str, Any]) -> bool:
 
 
 def grouped_tiles(step: Mapping[str, Any]) -> tuple[int, Sequence[int]] | None:
-    """Of a grouped matrix multiplication (megablox's gmm and tgmm: rows of each expert by its weights) the number of
-    tiles that it does, and a tile's [rows, deep, wide]. It says of itself how it is tiled.
+    """Return the number of tiles of a grouped matrix multiplication, and a tile's [rows, deep, wide].
 
-    A tile is done whole, also at an edge, and one in which the rows of two experts meet is done for each of them: with
-    many experts and few rows that is several times what would have to be multiplied.
+    Grouped multiplications are megablox's gmm and tgmm: the rows of each expert by its weights. The step itself gives
+    the tiling. A tile is always computed whole, also at an edge. A tile with the rows of two experts is computed once
+    for each. With many experts and few rows, this is several times the necessary work.
     """
     tiling, matrices = step["options"].get("tiling"), [dims for _, dims in _matrices(step["operands"])]
     experts = next((dims for _, dims in [*step["results"], *step["operands"]] if len(dims) == 3), None)
@@ -53,27 +53,27 @@ def _grouped_seconds(step: Mapping[str, Any], chip: Chip) -> float | None:
     tiles, (rows, deep, wide) = work
     kind = _matrices(step["operands"])[0][0]
     multiplied = 2.0 * rows * deep * wide / (chip.peak * chip.faster.get(kind, 1.0) * KERNEL_EFFICIENCY)
-    # Each of the two things that a tile multiplies is read for it.
+    # Both operands of a tile are read for it.
     gradients = any(len(dims) == 3 for _, dims in step["results"])
     read = rows * (deep + wide) if gradients else deep * (rows + wide)
     return tiles * max(multiplied, read * _BYTES.get(kind, 1) / chip.hbm)
 
 
 def attention_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
-    """FLOPs of an attention kernel (blocks that the mask leaves out are not done), and the size of a head."""
-    # Queries, keys and values: [batch (left out where it is 1), heads, length, head].
+    """Return the FLOPs of an attention kernel and the size of a head. Masked blocks are not computed."""
+    # Queries, keys and values: [batch (left out if it is 1), heads, length, head].
     operands = [dims for kind, dims in _matrices(step["operands"]) if len(dims) >= 3 and "f" in kind]
     if len(operands) < 2:
         return None
     name, options = str(step["name"]), step["options"]
     queries, keys = _heads_last(operands[0], options.get("q_layout")), _heads_last(operands[1], options.get("k_layout"))
     length, head = queries[-2:]
-    # Products of the size of queries x keys: scores and output; going back, scores again, the gradient of the
-    # probabilities, those of keys and values, and that of the queries, by a kernel of its own or by the same.
+    # Products of the size of queries x keys: scores and output. In the backward pass: scores again, the gradients of
+    # the probabilities, of keys and values, and of the queries, in a kernel of its own or in the same one.
     whole = [dims for _, dims in step["results"] if len(dims) >= len(queries)]
     going_back = {"dkv": 5 if len(whole) > 2 else 4, "dq": 3}
     products = next((count for part, count in going_back.items() if part in name), 2)
-    # The mask's blocks: as a map of them, or as a list of those that are done.
+    # The mask's blocks: a map of them, or a list of those that are computed.
     grid: Sequence[int] = next((dims for kind, dims in step["operands"] if kind == "s8"), [])
     done = _done(options, name, length, keys[-2], grid)
     return products * 2.0 * math.prod(queries[:-2]) * length * keys[-2] * head * done, head
@@ -82,25 +82,26 @@ def attention_flops(step: Mapping[str, Any]) -> tuple[float, int] | None:
 _BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 _SEQUENCE_LAST = 2
-"""Of a kernel's layouts the one in which an operand is [..., head, length]."""
+"""The layout of a kernel in which an operand is [..., head, length]."""
 
 
 def _heads_last(dims: Sequence[int], layout: Any) -> list[int]:
-    """[…, length, head]."""
+    """Return the dimensions as […, length, head]."""
     return [*dims[:-2], dims[-1], dims[-2]] if layout == _SEQUENCE_LAST else list(dims)
 
 
 def _matrices(arrays: Sequence[Any]) -> list[tuple[str, list[int]]]:
-    """Those that can be multiplied; segments and the sizes of groups are numbers of 32 bits, a mask's are of 8."""
+    """Return the arrays that can be multiplied. Segments and group sizes have 32-bit numbers, masks 8-bit numbers."""
     return [(kind, dims) for kind, dims in arrays if len(dims) >= 2 and kind not in ("s32", "u32", "pred")]
 
 
 def _done(options: Mapping[str, Any], name: str, queries: int, keys: int, grid: Sequence[int]) -> float:
-    """The part of all blocks that the mask leaves; blocks on its edge are done whole.
+    """Return the share of all blocks that the mask leaves. Blocks on its edge are computed whole.
 
-    The kernel is given the mask's blocks in `grid`: a list of those that are done, or a map [heads, rows, columns] that
-    is narrower where a sliding window leaves the same few in every row. Else the mask is causal; where queries are a
-    part of the sequence, a device has as much of its beginning as of its end, which is half of all blocks.
+    The kernel gets the mask's blocks in `grid`: a list of those that are computed, or a map [heads, rows, columns]. The
+    map is narrower if a sliding window leaves the same few blocks in every row. Otherwise the mask is causal. If the
+    queries are a part of the sequence, a device has as much of its beginning as of its end, which is half of all
+    blocks.
     """
     suffix = next((part for part in ("_dkv", "_dq") if part in name), "")
     high = int(options.get(f"block_q{suffix}") or options.get("block_q") or 512)

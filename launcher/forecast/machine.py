@@ -1,4 +1,4 @@
-"""How much memory this machine has to spare, and what a process with all that it has started takes. Linux."""
+"""The memory that this machine has to spare, and the memory of a process with its descendants. Linux only."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 from launcher.backends.local.processes import descendants
 
-# For whatever else the machine does meanwhile.
+# Reserved for other work on the machine.
 _RESERVE = 256 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_to_spare() -> int | None:
-    """Bytes that a new process may take: what the kernel calls available, and no more than the container may have.
+    """Return the bytes that a new process may use: the kernel's available memory, at most the container's limit.
 
-    None where the system does not say.
+    None if the system does not report it.
     """
     found = []
     with contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ def memory_to_spare() -> int | None:
 
 
 def _of_the_container() -> list[int]:
-    """What the control group of this process leaves (version 2, else 1), where it has a limit."""
+    """Return the memory left in this process's control group (version 2, else 1), if it has a limit."""
     for limit, usage, inactive in (
         ("memory.max", "memory.current", "memory.stat"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
@@ -38,17 +38,17 @@ def _of_the_container() -> list[int]:
         with contextlib.suppress(OSError, ValueError):
             root = Path("/sys/fs/cgroup")
             most = int((root / limit).read_text())
-            if most >= 1 << 60:  # version 1's way to say that there is none
+            if most >= 1 << 60:  # in version 1 this means no limit
                 continue
             used = int((root / usage).read_text())
-            # Pages of files that can be had back count as used.
+            # The kernel counts reclaimable file pages as used.
             back = re.search(r"^(?:total_)?inactive_file (\d+)", (root / inactive).read_text(), re.MULTILINE)
             return [max(0, most - used + (int(back[1]) if back else 0))]
     return []
 
 
 def memory_of(process: int) -> int:
-    """Bytes of memory that the process and all that it has started take; 0 where the system does not say."""
+    """Return the bytes of memory of the process and its descendants, or 0 if the system does not report it."""
     total = 0
     for pid in (process, *descendants(process)):
         with contextlib.suppress(OSError, IndexError, ValueError):

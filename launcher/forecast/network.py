@@ -1,7 +1,7 @@
-"""How long a collective takes over a slice's links, and over the network between slices.
+"""The time of a collective over a slice's links, and over the network between slices.
 
-The bounds of bidirectional rings and lines: what has to cross a link, over what it carries. The formulas are the
-textbook's (jax-ml.github.io/scaling-book, "Sharded matrices and how to multiply them").
+The bounds of bidirectional rings and lines: the bytes that must cross a link, divided by its bandwidth. The formulas
+are the textbook's (jax-ml.github.io/scaling-book, "Sharded matrices and how to multiply them").
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from launcher.forecast.chip import Chip
 
 @dataclass(frozen=True)
 class Torus:
-    """A slice: its chips along each dimension, and whether the last of a dimension is linked to its first."""
+    """A slice: its chips along each dimension, and whether the last chip of a dimension is linked to the first."""
 
     size: Sequence[int]
     wraps: Sequence[bool]
 
 
 def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chip, torus: Torus) -> float:
-    """The seconds of one collective.
+    """Return the seconds of one collective.
 
-    `size`: bytes of the whole array of a group; of a permute, what one chip sends, and of an all-to-all, what it has.
-    `group` as trainer/aot/work.py describes it.
+    `size` is the bytes of a group's whole array. For a permute it is what one chip sends, for an all-to-all what it
+    holds. trainer/aot/work.py describes `group`.
     """
     if what == "permute":
         if group.get("slices", 1) > 1:
@@ -37,12 +37,12 @@ def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chi
         return 0.0
     inner = count // slices
     if what == "all-to-all":
-        size *= inner  # the whole of a slice
+        size *= inner  # the whole array of a slice
     seconds = 0.0
     if inner > 1:
         seconds += _within(what, size, inner, group, chip, torus)
     if slices > 1:
-        # Each chip exchanges its part of what its slice has with those of the other slices.
+        # Each chip exchanges its part of its slice's data with the corresponding chips of the other slices.
         share = size / inner
         rounds = 2.0 if what == "all-reduce" else 1.0
         seconds += rounds * share * (slices - 1) / slices / chip.dcn + chip.latency
@@ -50,7 +50,7 @@ def collective_seconds(what: str, size: int, group: Mapping[str, Any], chip: Chi
 
 
 def links_of(group: Mapping[str, Any]) -> frozenset[tuple[str, int, int]]:
-    """The links that a collective keeps busy, by dimension and direction: others go on beside it."""
+    """Return the links that a collective uses, by dimension and direction. Other links stay available."""
     if int(group["slices"]) > 1:
         return frozenset({("dcn", 0, 0)})
     if "ways" in group:
@@ -68,15 +68,15 @@ def _within(what: str, size: float, count: int, group: Mapping[str, Any], chip: 
         )
         if extent > 1
     ]
-    if not dims:  # two cores of a chip
+    if not dims:  # two cores of one chip
         return size * (count - 1) / count / chip.hbm
     hops = sum(extent - 1 for extent, _, _ in dims)
     if what == "all-to-all":
-        # Half of all has to cross the middle of the longest dimension: one link each way, two on a ring.
+        # Half of the data must cross the middle of the longest dimension: one link each way, two on a ring.
         extent, stride, ring = max(dims)
         return size / count * extent * stride / (8 if ring else 4) / chip.ici + hops * chip.latency
-    # Into the chip that has the fewest links: of a line, one at its end. Neighbours that are further apart than one
-    # link share it with the groups between them.
+    # The bound is the chip with the fewest links, for a line one at its end. Neighbours that are more than one link
+    # apart share that link with the groups between them.
     links = sum((2 if ring else 1) / stride for _, stride, ring in dims)
     seconds = size * (count - 1) / count / (links * chip.ici)
     rounds = 2 if what == "all-reduce" else 1

@@ -1,4 +1,4 @@
-"""A compiled training step, as the child (trainer.aot) describes it in a JSON file. Sizes are bytes of one device."""
+"""A compiled training step, as the child (trainer.aot) describes it in a JSON file. Sizes are bytes per device."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from math import prod
 from typing import Any
 
 VERSION = 2
-"""Of the child's JSON; another one is not read."""
+"""The version of the child's JSON. Other versions are not read."""
 
 
 class DamagedProgram(ValueError):
-    """What is there is no program; the text says why."""
+    """The data is not a valid program. The text gives the reason."""
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """What one device keeps in its host's memory (offloading); None is not known."""
+    """What one device keeps in its host's memory (offloading). None is not known."""
 
     arguments: int | None = None
     outputs: int | None = None
@@ -27,16 +27,16 @@ class HostMemory:
 
     @property
     def total(self) -> int:
-        """Of what is known."""
+        """The sum of the known sizes."""
         return sum(filter(None, (self.arguments, self.outputs, self.temporaries))) - (self.aliased or 0)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What one device keeps in its HBM; None is not known, which where the step does not fit is most of it.
+    """What one device keeps in its HBM. None is not known, which applies to most fields if the step does not fit.
 
-    `total` is arguments + outputs - aliased + temporaries, or what the compiler said it would take; `capacity`
-    is what the compiler says it may use.
+    `total` is arguments + outputs - aliased + temporaries, or the total that the compiler reports. `capacity` is the
+    limit that the compiler reports.
     """
 
     total: int | None
@@ -52,19 +52,19 @@ class Memory:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A large piece of memory: `name` is the parameter's path or the operation's, `kind` argument or temporary."""
+    """A large buffer. `name` is the path of the parameter or operation, `kind` is argument or temporary."""
 
     name: str
     bytes: int
     shape: str = ""
     kind: str = ""
     count: int = 1
-    """How many such there are; `bytes` is of one."""
+    """The number of such buffers. `bytes` is the size of one."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """The model, and what a step of it is; None is not known."""
+    """The model, and the size of a step. None is not known."""
 
     parameters: int | None = None
     flops_per_step_per_device: float | None = None
@@ -74,11 +74,13 @@ class Model:
 
 @dataclass(frozen=True)
 class Program:
-    """`fits` is the compiler's own word. `finished`: whether it has made the chip's code, too; without, it has reckoned
-    no cycles, and found no kernel that is too large for VMEM. `work` is what the step does, which
-    launcher/forecast/step_time.py reads, None where it does not fit; `torus` a slice's chips on each side (size)
-    and which of them are rings (wraps); `mesh` the devices along each axis, over all slices, and `dcn_mesh` the
-    slices."""
+    """A compiled step.
+
+    `fits` is the compiler's verdict. `finished` is whether the compiler also generated the chip's code. Otherwise it
+    has estimated no cycles and found no kernel that is too large for VMEM. `work` is the schedule of the step for
+    launcher/forecast/step_time.py, or None if the step does not fit. `torus` has a slice's chips on each side (size)
+    and which sides are rings (wraps). `mesh` has the devices along each axis over all slices, `dcn_mesh` the slices.
+    """
 
     fits: bool
     memory: Memory
@@ -94,14 +96,14 @@ class Program:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def without_cycles(self) -> Program:
-        """The same as if the compiler had been stopped before it reckoned them."""
+        """Return the program as if the compiler had stopped before it estimated the cycles."""
         if not self.fits or not self.finished or self.work is None:
             return self
         return replace(self, finished=False, work=[_without_cycles(step) for step in self.work])
 
     @cached_property
     def devices(self) -> int | None:
-        """JAX's devices, over all slices; two to a chip on Ironwood. None where the mesh is not known."""
+        """The number of JAX devices over all slices, two per chip on Ironwood. None if the mesh is not known."""
         return prod(self.mesh.values()) if self.mesh else None
 
 
@@ -117,7 +119,7 @@ def _without_cycles(step: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read(tree: Any) -> Program:
-    """A program from the child's JSON. Raises DamagedProgram."""
+    """Read a program from the child's JSON. Raises DamagedProgram."""
     if not isinstance(tree, Mapping) or tree.get("version") != VERSION:
         raise DamagedProgram(f"it is no program of version {VERSION}")
     try:

@@ -1,6 +1,6 @@
-"""What determines the compiled step of a run, and nothing else: the config that the child gets, and its key.
+"""What determines the compiled step of a run, and nothing else: the config for the child, and its key.
 
-Two runs that differ in their names, teams, images, data or learning rates are the same program.
+Runs that differ only in names, teams, images, data or learning rates have the same program.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from launcher.paths import trainer_dir
 
 PACKAGES = ("maxtext", "jax", "jaxlib", "libtpu")
 _COMPILERS_OWN = ("JAX_", "LIBTPU_", "M_", "MEGASCALE_", "PJRT_", "TPU_", "XLA_")
-# The beginnings of the variables of worker.env that JAX, MaxText and libtpu read.
+# The prefixes of the variables of worker.env that JAX, MaxText and libtpu read.
 
-# Keys of MaxText's that change neither what a step computes nor how it is laid out: data, checkpoints, evaluations,
-# logs, and numbers that stand in the program as constants.
+# MaxText keys that change neither what a step computes nor its layout: data, checkpoints, evaluations, logs, and
+# numbers that are constants in the program.
 _NO_MATTER = re.compile(
     r"steps|learning_rate.*|cosine_learning_rate_final_fraction|warmup_steps_fraction|wsd_.*|lr_schedule_type"
     r"|dataset_.*|grain_.*|hf_.*|tfds_.*|train_split|eval_split|.*_data_columns?|tokenize_.*|use_truncation"
@@ -40,8 +40,8 @@ _OF_THE_ROW = ("name", "kind", "label", "hbmGiB", "topology", "machineType", "ch
 
 @dataclass(frozen=True)
 class Request:
-    """`config` is a run config as the trainer reads it, with what determines the program alone; `key` names it, the
-    versions and the child's own source."""
+    """A compile request. `config` is a run config for the trainer with only what determines the program. `key`
+    identifies the config, the versions and the child's own source."""
 
     config: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -49,12 +49,12 @@ class Request:
 
 
 def request(plan: LaunchPlan, versions: Mapping[str, str] | None = None) -> Request:
-    """What to compile for the plan. Raises LauncherError where there is no compiler, or nothing to compile."""
+    """Return what to compile for the plan. Raises LauncherError if there is no compiler or nothing to compile."""
     return of_config(plan.config, versions)
 
 
 def of_config(config: Mapping[str, Any], versions: Mapping[str, str] | None = None) -> Request:
-    """The same, of a run config."""
+    """Return the same for a run config."""
     if (config.get("run") or {}).get("command"):
         raise LauncherError("run.command replaces the trainer, and what another program does cannot be forecast.")
     versions = installed() if versions is None else versions
@@ -67,7 +67,7 @@ def of_config(config: Mapping[str, Any], versions: Mapping[str, str] | None = No
     reduced: dict[str, Any] = {
         "run": {"name": "forecast", "kind": "job-set"},
         "slice": {"count": int(config["slice"].get("count") or 1)},
-        # The child writes nothing there; the trainer wants a folder named.
+        # The child writes nothing there, but the trainer requires a folder.
         "storage": {"kind": "local", "mountPath": "/nowhere"},
         "data": {},
         "worker": {"env": _environment(config)},
@@ -79,7 +79,7 @@ def of_config(config: Mapping[str, Any], versions: Mapping[str, str] | None = No
 
 
 def _environment(config: Mapping[str, Any]) -> dict[str, str]:
-    """What the run sets for the compiler, without flags that only make it write down what it does."""
+    """Return what the run sets for the compiler, without flags that only dump what the compiler does."""
     found = {}
     for name, value in sorted(((config.get("worker") or {}).get("env") or {}).items()):
         if not name.startswith(_COMPILERS_OWN) or value is None:
@@ -92,9 +92,11 @@ def _environment(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def installed() -> dict[str, str]:
-    """The versions of what the compile depends on. Raises LauncherError that says how to install what is not there.
+    """Return the versions of what the compile depends on.
 
-    Their metadata alone is read: importing JAX takes seconds, and an answer from the cache must not.
+    Raises LauncherError with install instructions if one of them is missing.
+
+    Only package metadata is read: importing JAX takes seconds, and an answer from the cache must be faster.
     """
     from importlib.metadata import PackageNotFoundError, version
 
@@ -119,7 +121,7 @@ def installed() -> dict[str, str]:
 
 @cache
 def _source() -> str:
-    """A digest of the child's own source: what another version of it wrote may say something else."""
+    """Return a digest of the child's own source, because another version of it may give a different result."""
     digest = hashlib.sha256()
     folder = trainer_dir()
     for path in (*sorted((folder / "aot").glob("*.py")), folder / "config.py"):

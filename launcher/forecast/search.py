@@ -1,9 +1,9 @@
-"""Configs that are faster than a run that fits: estimated by arithmetic, and compiled, the most promising first.
+"""Find configs that are faster than a run that fits: estimate them, and compile the most promising ones first.
 
-From the best config so far every lever is looked at, alone and with one of another kind. What cannot fit, or cannot be
-faster than the best, is left out with a margin for what the estimate does not know; of the others, those in the cache
-are taken first, which costs nothing, and then the one that promises most for its compile. What comes of it is the base
-of the next look.
+From the best config so far, try every lever, alone and together with one of another kind. Configs that cannot fit, or
+cannot be faster than the best, are left out, with a margin for the error of the estimate. Of the others, the cached
+ones come first, because they cost nothing, and then the config with the best expected gain for its compile. The result
+is the base of the next round.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from launcher.forecast.search_space import AXES, FLAGS, candidates, value_of
 from launcher.forecast.speed import Speed, speed_of
 
 BEST = 3
-# A compile that has less than this part of what the run's own took is not begun.
+# A compile is not started if the time left is less than this share of the time that the run's own compile took.
 _WORTH_BEGINNING = 0.5
-# The chance of what may fit by its estimate, and has little by what others of the kind took.
+# The minimum probability of a fit for a config within the margin of its estimate.
 _MIN_FIT_PROBABILITY = 0.02
 _FLAGS = f"worker.env.{FLAGS}"
 
@@ -60,7 +60,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class _Point:
-    """A config that was compiled: `sets` is what it has on top of the user's values."""
+    """A config that was compiled. `sets` are its values on top of the user's."""
 
     sets: Mapping[str, Any]
     plan: LaunchPlan
@@ -85,9 +85,12 @@ class _Candidate:
 
 @dataclass
 class _Search:
-    """`points` are the configs that were compiled and fit, the user's first; `seen` the keys of all that were tried;
-    `too_large` those that did not fit in HBM, `too_much` the least that was offloaded and did not fit in the host's
-    memory; `short` is how far estimates of the memory fell short of what did not fit."""
+    """The state of a search.
+
+    `points` are the configs that were compiled and fit, the user's first. `seen` are the keys of all that were tried.
+    `too_large` are those that did not fit in HBM. `too_much` is the smallest amount of offloaded data that did not fit
+    in the host's memory. `short` is the factor by which memory estimates were too low for configs that did not fit.
+    """
 
     user: _Point
     compiler: Compiler
@@ -119,7 +122,7 @@ class _Search:
         return self.deadline - self.now()
 
     def candidates(self, origin: _Point) -> Iterator[_Candidate]:
-        """What is left to try from a point on."""
+        """Yield what is left to try from a point."""
         best, config = self.best, origin.plan.config
         known: set[str] = set()
         for lever in candidates(config, mesh(config["train"], slices=self.slices, devices=self.devices)):
@@ -139,7 +142,7 @@ class _Search:
                 yield _Candidate(Change(sets, ""), shape, key, cached, worth)
 
     def _key(self, sets: Mapping[str, Any]) -> str:
-        """That of the program, without a plan: making one takes ten times as long, and few of them are needed."""
+        """Return the program's key without making a plan, which takes ten times as long and is rarely needed."""
         config = self.user.plan.config
         env = {**config["worker"]["env"], **({FLAGS: sets[_FLAGS]} if _FLAGS in sets else {})}
         changed_ = {"train": {**config["train"], **_train(sets)}, "worker": {**config["worker"], "env": env}}
@@ -154,7 +157,7 @@ class _Search:
         return int(self.user.plan.config["slice"].get("count") or 1)
 
     def _net(self, sets: Mapping[str, Any]) -> dict[str, Any]:
-        """Without what is so by the user's values, or MaxText's defaults: the same config is the same sets."""
+        """Drop the sets that equal the user's values or MaxText's defaults, so that equal configs have equal sets."""
         plan = self.user.plan
         env, train = plan.config["worker"]["env"], value_of(plan.config["train"])
         found = {
@@ -163,7 +166,7 @@ class _Search:
             if (train(key.removeprefix("train.")) if key.startswith("train.") else env.get(FLAGS)) != value
         }
         merged = {**plan.config["train"], **_train(sets)}
-        if value_of(merged)("remat_policy") != "custom":  # then nothing asks what it would be
+        if value_of(merged)("remat_policy") != "custom":  # otherwise the sets of the tensors have no effect
             found = {key: value for key, value in found.items() if key.removeprefix("train.") not in TENSORS}
         if not any(key in found for key in AXES):
             return found
@@ -175,27 +178,30 @@ class _Search:
         return {key: value for key, value in found.items() if not (alike and key in AXES)}
 
     def _is_too_large(self, shape: Layout) -> bool:
-        """Whether one that is sharded alike and has no more to keep did not fit."""
+        """Return whether a config with the same sharding that keeps no more than this one did not fit."""
         return any(
             one.axes == shape.axes and one.kept <= shape.kept and one.work <= shape.work for one in self.too_large
         )
 
     def _worth(self, shape: Layout, best: _Point) -> float:
-        """What a compile may be expected to gain, 0 where it can gain nothing: the estimated gain over the best, with
-        what the estimate may be wrong by, times the chance that it fits."""
+        """Return the expected gain of a compile, or 0 if it can gain nothing.
+
+        It is the estimated gain over the best config, with a margin for the estimate's error, times the probability of
+        a fit.
+        """
         known = self._nearest(shape)
         found = estimate(shape, known.compiled, self.chip, self.torus)
         alike = known.compiled.layout.is_like(shape)
         at_best = found.rate * (SPEED_DOUBT if alike else SPEED_MARGIN_DIFFERENT_SHARDING)
         if at_best <= best.rate or not self._host_has_room(shape):
             return 0.0
-        # A hope without a number counts for little, so that it comes after what is reckoned to be faster.
+        # A gain that is only within the margin counts for little: such configs come after those with an estimated gain.
         hope = 0.01 * (at_best / best.rate - 1)
         sure = 1.0 if alike else SPEED_DOUBT / SPEED_MARGIN_DIFFERENT_SHARDING
         return (max(0.0, found.rate / best.rate - 1) * sure + hope) * self._chance(found)
 
     def _host_has_room(self, shape: Layout) -> bool:
-        """For what is offloaded, beside what else the user's run keeps there."""
+        """Return whether the host has room for the offloaded data, in addition to the user's run."""
         own, row = self.user.verdict, self.user.plan.config["accelerator"]
         if shape.offloaded >= self.too_much:
             return False
@@ -206,7 +212,7 @@ class _Search:
         return bool(own.host + more * devices <= own.host_capacity)
 
     def _nearest(self, shape: Layout) -> _Point:
-        """The compiled config that is most like a layout: sharded alike, with as much kept, of a similar batch."""
+        """Return the compiled config that is most similar: the same sharding, as much kept, a similar batch."""
 
         def likeness(point: _Point) -> tuple[bool, bool, float]:
             own = point.compiled.layout
@@ -216,7 +222,7 @@ class _Search:
         return max(self.points, key=likeness)
 
     def _chance(self, found: Estimate) -> float:
-        """That it fits: 1 well below the capacity, 0 from where the estimate's doubt ends."""
+        """Return the probability of a fit: 1 well below the capacity, 0 beyond the margin of the estimate."""
         if found.memory is None:
             return 1.0
         if found.memory > self.capacity * MEMORY_MARGIN:
@@ -227,10 +233,10 @@ class _Search:
     # --- Trying ---
 
     def run(self) -> bool:
-        """Try until there is no time or nothing left; whether it was time that ended it."""
+        """Try configs until the time is up or none is left. Return whether the time ended the search."""
         looked_round = 0
         while True:
-            # What is in the cache costs nothing, wherever it lies; so an interrupted search finds back all that it had.
+            # Cached configs cost nothing, so all are tried. An interrupted search thus resumes with all its results.
             while looked_round < len(self.points):
                 for candidate in list(self.candidates(self.points[looked_round])):
                     if candidate.cached and not self._try(candidate):
@@ -245,7 +251,7 @@ class _Search:
                 return True
 
     def _try(self, candidate: _Candidate) -> bool:
-        """Compile it, unless a rule forbids it; False where the time ran out over it."""
+        """Compile a config unless a rule forbids it. Return False if the time ran out during the compile."""
         self.seen.add(candidate.key)
         plan = changed(self.user.plan, candidate.change, FORECAST_RULES)
         if plan is None:
@@ -256,7 +262,7 @@ class _Search:
             program, _ = self.compiler.program(
                 plan, seconds=max(self.left, 1.0), what=f"{describe(plan)} with {options}"
             )
-        except LauncherError as error:  # what MaxText or the compiler refuses is no way to go
+        except LauncherError as error:  # MaxText or the compiler refuses this config
             if self.left <= 0:
                 return False
             self.refused += 1
@@ -266,7 +272,7 @@ class _Search:
         judged = fit.judge(program, plan)
         if not judged.fits:
             self.misfits += 1
-            if program.fits and (judged.hbm or 0) <= judged.hbm_capacity:  # then it is the host's memory
+            if program.fits and (judged.hbm or 0) <= judged.hbm_capacity:  # so it is the host's memory
                 self.too_much = min(self.too_much, candidate.shape.offloaded)
             else:
                 self.too_large.append(candidate.shape)
@@ -292,9 +298,9 @@ def search(
     *,
     now: Callable[[], float] = time.monotonic,
 ) -> SearchResult:
-    """Configs that are faster than the plan, whose program fits; at most `seconds` are spent on it.
+    """Return configs that are faster than the plan, whose program fits. Spend at most `seconds`.
 
-    Raises KeyboardInterrupt as it comes: what was compiled until then is in the cache.
+    KeyboardInterrupt is passed on. Everything that was compiled before it is in the cache.
     """
     count = int(plan.config["slice"].get("count") or 1)
     devices = (program.devices or fit.chips_of(plan.config)) // count
@@ -329,7 +335,7 @@ def search(
 def point_of(
     sets: Mapping[str, Any], plan: LaunchPlan, program: Program, judged: FitResult, devices: int
 ) -> _Point | None:
-    """A compiled config that fits, with what it is estimated by; None where its speed is not known."""
+    """Return a compiled config that fits, with the basis for estimates, or None if its speed is not known."""
     speed = speed_of(program, plan.config)
     count = int(plan.config["slice"].get("count") or 1)
     shape = layout(plan.config["train"], slices=count, devices=devices)
@@ -341,7 +347,7 @@ def point_of(
 
 
 def _order(point: _Point) -> tuple[float, int, str]:
-    """The fastest first, and of those that are as fast the one that changes least."""
+    """Sort key: the fastest first, and of equally fast configs the one with the fewest changes."""
     return -point.rate, len(point.sets), repr(sorted(point.sets.items()))
 
 
@@ -361,7 +367,7 @@ def _improvement(point: _Point, user: _Point) -> Improvement:
 
 
 def _summary(looking: _Search, better: tuple[Improvement, ...], out_of_time: bool, seconds: float) -> str:
-    """What was tried, and what ended it."""
+    """Return a sentence on what was tried, and why the search ended."""
     parts = ["1 other config was compiled" if looking.tried == 1 else f"{looking.tried} other configs were compiled"]
     if looking.misfits:
         parts.append(f"{looking.misfits} of them {'does' if looking.misfits == 1 else 'do'} not fit")

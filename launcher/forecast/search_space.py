@@ -1,7 +1,7 @@
-"""What can be changed about a run that fits, to make it faster: batch, remat policy, sharding, attention's blocks.
+"""What can be changed to make a run that fits faster: batch, remat policy, sharding, attention's blocks.
 
-Of these only the batch changes what is learnt, and only by how many sequences a step has. Sequence length, types of
-numbers, optimizer and quantization are the user's.
+Of these, only the batch changes what is learnt, and only through the number of sequences per step. Sequence length,
+number types, optimizer and quantization stay as the user set them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLICIES = (
     *("minimal", "minimal_with_context", "qkv_proj_offloaded", "minimal_offloaded"),
 )
 _PROJECTIONS = ("query_proj", "key_proj", "value_proj")
-# What the published recipes have wait in the host's memory, and the same with the attention's output kept in HBM, so
+# What the published recipes offload to the host's memory, and the same with the attention's output kept in HBM, so
 # that its kernel does not run again in the backward pass.
 _CUSTOM: tuple[Mapping[str, str], ...] = (
     {"decoder_layer_input": "offload"},
@@ -40,7 +40,7 @@ _BLOCKS = (
     *("sa_block_kv", "sa_block_kv_compute", "sa_block_kv_dkv", "sa_block_kv_dkv_compute", "sa_block_kv_dq"),
 )
 _FUSED = "sa_use_fused_bwd_kernel"
-# MaxText's defaults (configs/base.yml) of the keys here that launcher/config/maxtext/models.py has none of.
+# MaxText's defaults (configs/base.yml) for the keys here that are not in launcher/config/maxtext/models.py.
 _DEFAULTS: Mapping[str, Any] = {
     "remat_policy": "full",
     **dict.fromkeys(TENSORS, "remat"),
@@ -48,20 +48,23 @@ _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(_BLOCKS, 512),
     _FUSED: False,
 }
-# Chips with 128 MiB of VMEM, of which blocks of 2048 take more than the compiler gives a kernel by itself; 96 MiB are
-# what Google's recipes for v6e set. On other chips the compiler says whether they do.
+# Chips with 128 MiB of VMEM. Blocks of 2048 need more of it than the compiler gives a kernel by default. Google's
+# recipes for v6e set 96 MiB. On other chips the compiler reports whether the blocks fit.
 _ROOM = {"v5e": 98304, "v6e": 98304}
 _ROOM_FLAG = "--xla_tpu_scoped_vmem_limit_kib"
 _TENSOR = (1, 2, 4, 8)
 _DATA = (1, 2, 4, 8)
 AXES = tuple(f"train.{key_of(axis, 'ici')}" for axis in ("data", "fsdp", "tensor"))
-"""What a lever of the sharding sets."""
+"""The keys that a sharding lever sets."""
 
 
 @dataclass(frozen=True)
 class Lever:
-    """`sets` are values by their keys, as --set takes them; `kind` is batch (a larger one), less (a smaller one, which
-    makes room for another lever and is no gain by itself), remat, sharding or attention."""
+    """A change to try.
+
+    `sets` are values by key, as in --set. `kind` is batch (a larger one), less (a smaller one, which makes room for
+    another lever and is no gain by itself), remat, sharding or attention.
+    """
 
     kind: str
     sets: Mapping[str, Any]
@@ -74,7 +77,7 @@ _TOGETHER = {frozenset(pair) for pair in itertools.combinations(("batch", "remat
 
 
 def candidates(config: Mapping[str, Any], mesh: Mesh) -> Iterator[Mapping[str, Any]]:
-    """What to set on top of a run config: each lever, and each two of different kinds."""
+    """Yield what to set on top of a run config: each lever, and each pair of levers of different kinds."""
     found = levers(config, mesh)
     for lever in found:
         if lever.kind != "less":
@@ -85,14 +88,14 @@ def candidates(config: Mapping[str, Any], mesh: Mesh) -> Iterator[Mapping[str, A
 
 
 def levers(config: Mapping[str, Any], mesh: Mesh) -> list[Lever]:
-    """Those of a run config, whose mesh this is; none that would leave it as it is."""
+    """Return the levers for a run config with this mesh, without those that change nothing."""
     keys = {**_DEFAULTS, **models.settings(config["train"])}
     found = [*_batches(keys), *_remats(keys), *_shardings(keys, mesh), *_attention(config, keys)]
     return [lever for lever in found if not _is_set(lever.sets, config, keys)]
 
 
 def value_of(train: Mapping[str, Any]) -> Callable[[str], Any]:
-    """What a key has by `train`, the model, or MaxText's defaults."""
+    """Return a function that gives the value of a key, from `train`, the model, or MaxText's defaults."""
     keys = {**_DEFAULTS, **models.settings(train)}
     return keys.get
 
@@ -119,19 +122,19 @@ def _batches(keys: Mapping[str, Any]) -> Iterator[Lever]:
 def _remats(keys: Mapping[str, Any]) -> Iterator[Lever]:
     now = str(keys["remat_policy"])
     if now not in KEPT and now != "custom":
-        return  # one that is not known here: the user knows why
+        return  # a policy that is not known here is the user's choice
     for policy in _POLICIES:
         if policy != now:
             yield Lever("remat", {"train.remat_policy": policy})
     for wanted in _CUSTOM:
-        # What the values say of other tensors would hold, too.
+        # Reset the other tensors, because values that the user set for them would also apply.
         given = {name: _DEFAULTS[name] for name in TENSORS if keys[name] != _DEFAULTS[name]}
         where = {f"train.{name}": value for name, value in {**given, **wanted}.items()}
         yield Lever("remat", {"train.remat_policy": "custom", **where})
 
 
 def _shardings(keys: Mapping[str, Any], mesh: Mesh) -> Iterator[Lever]:
-    """The chips that fsdp, tensor and data have among them, otherwise shared out over these three."""
+    """Yield the other ways to split the chips of fsdp, tensor and data over these three axes."""
     chips = math.prod(mesh.ici.get(axis, 1) for axis in ("fsdp", "tensor", "data"))
     now = tuple(mesh.ici.get(axis, 1) for axis in ("data", "tensor"))
     for data, tensor in itertools.product(_DATA, _TENSOR):
@@ -143,7 +146,8 @@ def _shardings(keys: Mapping[str, Any], mesh: Mesh) -> Iterator[Lever]:
 
 
 def _attention(config: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[Lever]:
-    """Larger blocks, and the backward pass in one kernel: for the kernel that MaxText takes by itself on a TPU."""
+    """Yield larger blocks, and the backward pass in one kernel, for the kernel that MaxText uses by default on a
+    TPU."""
     if str(keys.get("attention")) not in ("autoselected", "flash"):
         return
     length, now = int(keys["max_target_length"]), int(keys["sa_block_q"])
@@ -156,7 +160,7 @@ def _attention(config: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[L
 
 
 def _room(config: Mapping[str, Any], block: int) -> dict[str, str]:
-    """The compiler's flag that a kernel of such blocks needs, after those that the values have."""
+    """Return the compiler flag that a kernel with such blocks needs, after the flags in the values."""
     flags = str(config["worker"]["env"].get(FLAGS) or "")
     room = _ROOM.get(config["accelerator"]["name"])
     if block < 2048 or room is None or _ROOM_FLAG in flags:

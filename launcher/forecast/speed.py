@@ -1,4 +1,4 @@
-"""How fast a compiled step is: its seconds, and the rates that follow from them."""
+"""The speed of a compiled step: its seconds, and the rates that follow from them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from launcher.forecast.program import Program
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one step: `parts` are seconds by what they go to, `hidden` those that go on beside and nothing waits for; the
-    rates are of one device, None where not known."""
+    """The speed of one step. `parts` are seconds by what they are spent on. `hidden` are seconds of overlapped work
+    that nothing waits for. The rates are per device, or None if not known."""
 
     step_seconds: float
     parts: Mapping[str, float]
@@ -25,7 +25,7 @@ class Speed:
 
 
 def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
-    """How fast a step is that fits, of the run config's program; None where the accelerator's speeds are not known."""
+    """Return the speed of a step that fits, or None if the accelerator's speeds are not known."""
     from launcher.forecast.step_time import predict
 
     devices_per_chip = fit.devices_per_chip(program, config)

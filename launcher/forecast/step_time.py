@@ -1,10 +1,10 @@
-"""How long a step takes: the compiler's schedule, played against the speeds of a chip.
+"""The time of a step: the compiler's schedule, simulated with the speeds of a chip.
 
-The child (trainer/aot/work.py) says what a chip does, in the order in which the compiler has it done, and what was
-started before and is waited for later. Here that is played with a clock for the core and one for each thing that works
-beside it: the links to other chips along each dimension and direction, those to other slices, the way to the host's
-memory, the way between HBM and the chip's own memory. So what overlaps is counted once, and what is waited for is told
-as what was waited for.
+The child (trainer/aot/work.py) lists what a chip does, in the order of the compiler's schedule, and what is started
+early and waited for later. This module simulates the schedule with one clock for the core, and one for each resource
+that works in parallel: the links to other chips along each dimension and direction, the links to other slices, the
+path to the host's memory, and the path between HBM and the chip's own memory. So overlapping work is counted once,
+and waiting time is attributed to what was waited for.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _WAYS = {"to-host": HOST, "from-host": HOST, "host": HOST, "hbm": HBM}
 
 Step = Mapping[str, Any]
 Lane = Hashable
-"""What does one thing at a time: a slice's links in one direction, one way between HBM and the host."""
+"""A resource that does one thing at a time: a slice's links in one direction, one way between HBM and the host."""
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """The seconds of one step; `parts` sum up to them; `hidden` is what went on beside, waited for by nothing."""
+    """The seconds of one step. `parts` sum up to them. `hidden` is overlapped work that nothing waited for."""
 
     seconds: float
     parts: Mapping[str, float]
     hidden: Mapping[str, float] = field(default_factory=dict)
     unknown: Sequence[str] = ()
-    """Kernels whose time is only that of their operands' way through HBM."""
+    """Kernels whose time is only that of moving their operands through HBM."""
 
 
 def step_time(work: Sequence[Step], chip: Chip, torus: Torus) -> StepTime:
-    """Play the schedule `work` of one step."""
+    """Simulate the schedule `work` of one step."""
     player = _Player(chip, torus)
     player.play(work, 1)
     parts = dict(sorted(player.parts.items(), key=lambda part: -part[1]))
@@ -56,8 +56,8 @@ def step_time(work: Sequence[Step], chip: Chip, torus: Torus) -> StepTime:
 
 
 def predict(program: Program, row: Mapping[str, Any], devices_per_chip: int) -> StepTime | None:
-    """The time of a program's step on the accelerator of that row of the table; None where its speeds are not known,
-    or where the program fits no chip, and so is no schedule."""
+    """Return the time of a program's step on the accelerator of that row of the table. None if the accelerator's speeds
+    are not known, or if the program does not fit and so has no schedule."""
     chip = chip_of(row, devices_per_chip)
     if chip is None or program.work is None:
         return None
@@ -65,11 +65,11 @@ def predict(program: Program, row: Mapping[str, Any], devices_per_chip: int) -> 
 
 
 def compute_seconds(step: Step, chip: Chip) -> float:
-    """The seconds of a fusion or of one instruction.
+    """Return the seconds of a fusion or of one instruction.
 
-    The compiler's estimate, where it has one. For a copy or a reduction on its own that is too much, by up to ten
-    times: it takes no longer than what it moves through HBM at HBM_EFFICIENCY. Without an estimate: the longer of what
-    is moved and what is multiplied.
+    Use the compiler's estimate if there is one. For a single copy or reduction that estimate is up to ten times too
+    high, so it is limited to the time of moving the data through HBM at HBM_EFFICIENCY. Without an estimate, return the
+    longer of the times for moving and for multiplying.
     """
     moved = step["bytes"] / (chip.hbm * HBM_EFFICIENCY)
     if step["cycles"] is not None:
@@ -93,7 +93,7 @@ class _Player:
         self._ends: dict[str, tuple[float, str]] = {}
 
     def play(self, steps: Sequence[Step], times: float) -> None:
-        """Let the steps happen once; in the sums they count `times`."""
+        """Run the steps once. They count `times` in the sums."""
         for step in steps:
             match step["do"]:
                 case "compute":
@@ -126,7 +126,7 @@ class _Player:
     def _kernel(self, step: Step, times: float) -> None:
         seconds = kernel_seconds(step, self._chip)
         if seconds is None:
-            # A gather or scatter of the compiler's own does little but move.
+            # A gather or scatter by the compiler does little besides moving data.
             if not step["fusion"]:
                 self.unknown.add(str(step["name"]))
             self._spend(step["bytes"] / self._chip.hbm, KERNELS, times)
@@ -144,7 +144,7 @@ class _Player:
             seconds, way, lanes = self._collective(what)
         else:
             way = _WAYS[what["way"]]
-            lanes = [what["way"]]  # both directions of the way to the host go at once
+            lanes = [what["way"]]  # both directions of the path to the host are used at once
             seconds = what["bytes"] / (self._chip.host if way == HOST else self._chip.hbm)
         end = max([self.now, *(self._free[lane] for lane in lanes)]) + seconds
         self._free.update(dict.fromkeys(lanes, end))
@@ -152,7 +152,7 @@ class _Player:
         self.begun[way] += seconds * times
 
     def _loop(self, step: Step, times: float) -> None:
-        """The first time round as it is, the second as all that follow: what the first has left to do is then there."""
+        """Simulate the first pass, then the second for all that follow, with the work left over from the first."""
         count = int(step["times"])
         if count < 1:
             return

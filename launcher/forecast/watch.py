@@ -1,4 +1,4 @@
-"""Who is informed about the phases of a compile: the interface, and one that shows nothing."""
+"""The interface for progress messages of a compile, and an implementation that shows nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Watch(Protocol):
-    """Is told what goes on: `begin` a compile, `phase` what it does now, `say` a sentence that stays."""
+    """Receives progress: `begin` for a new compile, `phase` for its current phase, `say` for a permanent message."""
 
     def begin(self, what: str) -> None: ...
 

@@ -1,7 +1,7 @@
-"""The door to Helm: the only module that runs it, through pyhelm3. Charts are Slipway's own, by their names.
+"""The Helm client: the only module that runs Helm, through pyhelm3. It refers to Slipway's charts by name.
 
-Values go in by standard input, as one tree: nothing of them stands on a command line, where `ps` would show it.
-Whatever Helm refuses is raised as a launcher.helm.errors.HelmError with a sentence.
+Values are passed on standard input as one tree. They are never on a command line, where `ps` would show them.
+A failure of Helm raises a launcher.helm.errors.HelmError with a sentence.
 """
 
 from __future__ import annotations
@@ -40,18 +40,21 @@ __all__ = [
 ]
 
 Object = dict[str, Any]
-_MAJOR_OF: dict[str, int] = {}  # of the executables that this process has asked
+_MAJOR_OF: dict[str, int] = {}  # cached per executable
 MAJORS = (3, 4)
-# Told to the charts where no cluster is asked: they refuse older ones, and a Helm believes in the one it was built
-# with. Nothing that they render depends on it.
+# The Kubernetes version for rendering without a cluster. The charts reject older versions, and Helm defaults to the
+# version that it was built with. The rendered objects do not depend on it.
 KUBE_VERSION = "1.36.0"
 _INSTALL = "Install Helm 4 or 3 (https://helm.sh/docs/intro/install), or name one in SLIPWAY_HELM."
 
 
 @dataclass(frozen=True)
 class Release:
-    """A revision of a release: `chart` is like "queues-0.1.0", `status` Helm's word (deployed, failed,
-    pending-install, pending-upgrade, pending-rollback, superseded, uninstalling), `updated` RFC 3339."""
+    """A revision of a release.
+
+    `chart` has the form "queues-0.1.0". `status` is Helm's status: deployed, failed, pending-install,
+    pending-upgrade, pending-rollback, superseded or uninstalling. `updated` is an RFC 3339 time.
+    """
 
     name: str
     namespace: str
@@ -66,19 +69,19 @@ class Release:
 
     @property
     def pending(self) -> bool:
-        """Whether an operation is at work on it, or died at it."""
+        """Whether an operation on the release is running or was killed."""
         return self.status.startswith("pending-") or self.status == "uninstalling"
 
     @property
     def age(self) -> float:
-        """Seconds since the operation began."""
+        """Seconds since the operation started."""
         return (datetime.now(UTC) - datetime.fromisoformat(self.updated)).total_seconds()
 
 
 class Helm:
-    """Helm for one context of the kubeconfig (None: the current one). `where` names the cluster in sentences.
+    """Helm for one context of the kubeconfig (None: the current one). `where` names the cluster in messages.
 
-    Raises NoHelm where there is none; which version it is, is found out when it is first run.
+    Raises NoHelm if Helm is not found. Its version is checked when it is first run.
     """
 
     def __init__(self, context: str | None = None, *, where: str = "the cluster") -> None:
@@ -101,13 +104,14 @@ class Helm:
         upgrade: bool = False,
         api_versions: Sequence[str] = (),
     ) -> str:
-        """What `helm template` prints. With `live` the charts may look into the cluster, and its version counts.
+        """Return the output of `helm template`.
 
-        `api_versions`: kinds that the cluster has, which the charts may make use of.
+        With `live`, the charts can look up objects in the cluster, and the cluster's version applies.
+        `api_versions` are kinds of the cluster that the charts may use.
         """
         command = ["template", release, str(charts_dir() / chart), "--namespace", namespace, "--values", "-"]
         if live:
-            # Helm 3 asks the cluster for its kinds and version with the first option, and for objects with the other.
+            # In Helm 3, --validate queries the cluster's kinds and version, and --dry-run=server its objects.
             command += ["--validate"] * (self.major < 4) + ["--dry-run=server"]
         else:
             command += ["--kube-version", kube_version]
@@ -117,13 +121,13 @@ class Helm:
         return self._run(command, values, release=release, cluster=live)
 
     def template(self, chart: str, release: str, namespace: str, values: Object, **options: Any) -> list[Object]:
-        """The same (see `manifest`) as objects."""
+        """Return the objects of `manifest`."""
         return load_all(self.manifest(chart, release, namespace, values, **options))
 
     # --- releases ---
 
     def history(self, release: str, namespace: str) -> list[Release]:
-        """The release's revisions, oldest first; [] where there is no such release."""
+        """Return the release's revisions, oldest first; [] if the release does not exist."""
         command = ["history", release, "--namespace", namespace, "--output", "json"]
         try:
             found = json.loads(self._run(command, release=release))
@@ -135,10 +139,10 @@ class Helm:
         ]
 
     def releases(self, namespace: str | None = None) -> list[Release]:
-        """The newest revision of every release of the namespace (None: of all), in whatever status."""
+        """Return the newest revision of every release in the namespace (None: in all), with any status."""
         command = ["list", "--output", "json", "--max", "0"]
         for status in ("deployed", "failed", "pending", "superseded", "uninstalling"):
-            command.append(f"--{status}")  # `--all` is gone in Helm 4
+            command.append(f"--{status}")  # Helm 4 removed `--all`
         command += ["--all-namespaces"] if namespace is None else ["--namespace", namespace]
         return [
             Release(
@@ -153,12 +157,12 @@ class Helm:
         ]
 
     def objects(self, release: Release) -> list[Object]:
-        """The objects of a revision, as they were rendered."""
+        """Return the objects of a revision as rendered."""
         command = ["get", "manifest", release.name, "--namespace", release.namespace]
         return load_all(self._run([*command, "--revision", str(release.revision)], release=release.name))
 
     def values(self, release: Release) -> Object:
-        """The values that the user gave for a revision."""
+        """Return the user's values of a revision."""
         command = ["get", "values", release.name, "--namespace", release.namespace, "--output", "json"]
         given: Object | None = json.loads(
             self._run([*command, "--revision", str(release.revision)], release=release.name)
@@ -168,28 +172,28 @@ class Helm:
     def install_or_upgrade(
         self, chart: str, release: str, namespace: str, values: Object, *, timeout: float = 300
     ) -> None:
-        """Install the chart, or upgrade the release to exactly these values; a failure takes back what was changed.
+        """Install the chart, or upgrade the release to exactly these values. A failure rolls back the changes.
 
-        What somebody changed by hand in the meantime is overwritten by Helm 4, and in custom resources left by Helm 3.
-        `timeout` (s) is for the API server; whether what was made becomes ready is not waited for.
+        Helm 4 overwrites manual changes to the objects. Helm 3 leaves them in custom resources.
+        `timeout` (s) applies to the API server. Does not wait until the objects are ready.
         """
         command = ["upgrade", release, str(charts_dir() / chart), "--install", "--reset-values", "--values", "-"]
         command += ["--namespace", namespace, "--timeout", f"{timeout:.0f}s", "--history-max", "10"]
         if self.major >= 4:
-            # `legacy` is how Helm 3 waits, which is: not for custom resources. Helm 4's own watcher would wait for what
-            # only Kueue or KubeRay can bring about, and take a release back whose chips are busy.
+            # `legacy` waits as Helm 3 does: not for custom resources. The default watcher of Helm 4 would wait for
+            # conditions that only Kueue or KubeRay set, and roll back a release whose chips are busy.
             command += ["--rollback-on-failure", "--wait=legacy", "--server-side=true", "--force-conflicts"]
         else:
             command += ["--atomic"]
         self._run(command, values, release=release)
 
     def rollback(self, release: str, namespace: str, revision: int, *, timeout: float = 300) -> None:
-        """Bring the objects of `revision` back, as a new revision."""
+        """Restore the objects of `revision` as a new revision."""
         command = ["rollback", release, str(revision), "--namespace", namespace, "--timeout", f"{timeout:.0f}s"]
         self._run([*command, "--history-max", "10"], release=release)
 
     def uninstall(self, release: str, namespace: str, *, timeout: float = 300) -> None:
-        """Delete the release's objects, but for those that are annotated to be kept, and the release."""
+        """Delete the release and its objects, except for objects with the keep annotation."""
         command = ["uninstall", release, "--namespace", namespace, "--timeout", f"{timeout:.0f}s"]
         self._run(command, release=release)
 
@@ -197,7 +201,7 @@ class Helm:
 
     @property
     def major(self) -> int:
-        """The major version of Helm; NoHelm for one that Slipway does not know."""
+        """The major version of Helm. Raises NoHelm if it is not supported."""
         if not self._major:
             self._major = _wait_for(self._find_major())
         return self._major
@@ -208,9 +212,9 @@ class Helm:
         return _wait_for(self._both(list(arguments), values, release, cluster))
 
     async def _both(self, arguments: list[str], values: Object | None, release: str, cluster: bool) -> str:
-        """Run Helm, and beside it ask for its version, once: one after the other would take twice as long.
+        """Run Helm and, the first time, get its version in parallel; in sequence this would take twice as long.
 
-        Only where nothing can be changed by it: what changes a cluster has asked for the version before.
+        Commands that change a cluster get the version first.
         """
         if self._major or arguments[0] in ("upgrade", "rollback", "uninstall"):
             self._major = self._major or await self._find_major()
@@ -218,13 +222,13 @@ class Helm:
         said = asyncio.ensure_future(self._command(arguments, values, release, cluster))
         version = asyncio.ensure_future(self._find_major())
         await asyncio.gather(said, version, return_exceptions=True)
-        self._major = version.result()  # first: a Helm that is none explains all else
+        self._major = version.result()  # first, because an unsupported Helm explains any other error
         return said.result()
 
     async def _command(self, arguments: list[str], values: Object | None, release: str, cluster: bool) -> str:
         pyhelm3 = _pyhelm3()
         command = pyhelm3.command.Command(executable=self.executable, kubecontext=self._context if cluster else None)
-        arguments = [*arguments, "--debug=false"]  # HELM_DEBUG would have it print traces
+        arguments = [*arguments, "--debug=false"]  # overrides HELM_DEBUG, which prints traces
         try:
             done = await command.run(arguments, None if values is None else json.dumps(values).encode())
         except pyhelm3.errors.Error as error:
@@ -252,19 +256,19 @@ class Helm:
 
 
 def _pyhelm3() -> Any:
-    """pyhelm3 without its models, whose pydantic takes two thirds of its start-up and which are not used here."""
+    """Import pyhelm3 without its models. They are not used here, and pydantic is two thirds of the import time."""
     from importlib import import_module
 
     from launcher.k8s import lazy_imports
 
     lazy_imports.prepare(("pyhelm3",))
-    import_module("pyhelm3.errors")  # the first, for the next one takes it from the package
+    import_module("pyhelm3.errors")  # first, because pyhelm3.command takes it from the package
     import_module("pyhelm3.command")
     return import_module("pyhelm3")
 
 
 def find_helm() -> str:
-    """The Helm to use: $SLIPWAY_HELM, else `helm` on the PATH. Raises NoHelm."""
+    """Return the path of Helm: $SLIPWAY_HELM, else `helm` on the PATH. Raises NoHelm if it is not found."""
     given = os.environ.get("SLIPWAY_HELM")
     found = shutil.which(given or "helm")
     if found is None:
@@ -274,10 +278,10 @@ def find_helm() -> str:
 
 
 def _wait_for[T](task: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine. Ctrl-C reaches Helm first, which ends in order; then this is interrupted too."""
+    """Return the result of a coroutine. On Ctrl-C, Helm shuts down first; then this call is interrupted."""
     import logging
 
-    # pyhelm3 logs each command that fails, and Python prints that on stderr where nobody has set up logging.
+    # pyhelm3 logs each failed command, and Python prints that on stderr if logging is not configured.
     log = logging.getLogger("pyhelm3.command")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
@@ -288,7 +292,7 @@ def _wait_for[T](task: Coroutine[Any, Any, T]) -> T:
 
 
 def load_all(text: str) -> list[Object]:
-    """The objects of a manifest, its scalars read as Helm and Kubernetes read them."""
+    """Return the objects of a manifest. Scalars are parsed as Helm and Kubernetes parse them."""
     import yaml
 
     return [obj for obj in yaml.load_all(text, Loader=_loader()) if obj]
@@ -296,14 +300,14 @@ def load_all(text: str) -> list[Object]:
 
 @cache
 def _loader() -> Any:
-    """PyYAML's safe loader with go-yaml's idea of plain scalars: 1:30 and 2024-01-01 are text, 1e3 is a number."""
+    """Return PyYAML's safe loader with go-yaml's plain scalars: 1:30 and 2024-01-01 are strings, 1e3 is a number."""
     import yaml
 
     from launcher.config.values.reader import resolve
 
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the second where PyYAML was built without libyaml
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # SafeLoader if PyYAML was built without libyaml
 
-    # By `type`, for which of the two it extends is known at run time only.
+    # Created with `type`, because the base class is only known at run time.
     loader_class: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
 
     def scalar(loader: Any, node: Any) -> Any:
@@ -318,28 +322,28 @@ def _loader() -> Any:
 
 
 def run_manifest(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> str:
-    """The manifest of a ray-job or job-set run, as Helm prints it: exactly one object, with Helm's comments."""
+    """Return the manifest of a ray-job or job-set run as Helm prints it: exactly one object, with Helm's comments."""
     return Helm().manifest("run", plan.name, plan.namespace, plan.user.tree, api_versions=api_versions)
 
 
 def run_object(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> Object:
-    """The one object, a RayJob or a JobSet, that the run is; its namespace is set."""
+    """Return the object of the run, a RayJob or a JobSet, with its namespace."""
     (obj,) = load_all(run_manifest(plan, api_versions))
     return obj
 
 
 def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -> list[Object]:
-    """`run_object` of each plan, in one call of Helm; the plans' names differ.
+    """Return `run_object` of each plan, with one call of Helm. The plans must have different names.
 
-    A chart is rendered once per release, and a hundred calls of Helm read it a hundred times. So a chart is put
-    together for the occasion, from the very same templates: the manifests as partials, and one that goes over the
-    effective values of all runs.
+    Helm renders a chart once per release, so a hundred calls would read it a hundred times. Instead, this function
+    builds a temporary chart from the same templates: the manifests as partials, and one template that iterates over
+    the effective values of all runs.
     """
     if len(plans) < 2:
         return [run_object(plan, api_versions) for plan in plans]
     trees = [plan.values.tree for plan in plans]
     shared: Object = {}
-    if all(tree["common"] == trees[0]["common"] for tree in trees):  # the table of accelerators is long
+    if all(tree["common"] == trees[0]["common"] for tree in trees):  # share the table of accelerators, which is long
         shared = {"common": trees[0]["common"]}
         trees = [{key: value for key, value in tree.items() if key != "common"} for tree in trees]
     runs = [
@@ -352,7 +356,7 @@ def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -
             values = {"runs": runs, **shared}
             objects = Helm().template(str(chart), "sweep", "default", values, api_versions=api_versions)
         except RulesBroken:
-            # Which raises again, and by then it is known for which run.
+            # Raises the error again, now for a single run.
             return [run_object(plan, api_versions) for plan in plans]
     by_name = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in objects}
     return [by_name[plan.namespace, plan.name] for plan in plans]
@@ -369,7 +373,7 @@ _EACH_RUN = """\
 
 
 def _sweep_chart(folder: Path) -> Path:
-    """The chart `run` with its manifests as partials and one template for many runs, in `folder`."""
+    """Create in `folder` the chart `run` with its manifests as partials and one template for many runs."""
     source = charts_dir() / "run"
     templates = folder / "templates"
     templates.mkdir()

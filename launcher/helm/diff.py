@@ -1,4 +1,4 @@
-"""What would change in a cluster: rendered objects against those that are there, by the API server's own dry run."""
+"""Compare rendered objects with those in a cluster, by the API server's dry run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Object = dict[str, Any]
 
 CREATE, CHANGE, REMOVE, SAME = "create", "change", "remove", "same"
 _SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
-# What the API server and the controllers write by themselves.
+# Metadata that the API server and the controllers write.
 _THEIRS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
-_JSON_INSIDE = "slipway.dev/run-config"  # an annotation whose text is JSON, which is compared key by key
+_JSON_INSIDE = "slipway.dev/run-config"  # an annotation with JSON, which is compared key by key
 _ABSENT = object()
-_LONG = 120  # characters of a value on a line
+_LONG = 120  # maximum characters of a value on a line
 
 
 @dataclass(frozen=True)
 class FieldChange:
-    """A field with its old and its new value, None where there was or will be none; `path` as people write it."""
+    """A field with its old and new value, or None if it is absent. `path` is in dotted form."""
 
     path: str
     old: Any
@@ -46,7 +46,7 @@ class FieldChange:
 
 @dataclass(frozen=True)
 class ObjectChange:
-    """What would become of one object; `action` is create, change, remove or same."""
+    """The change to one object. `action` is create, change, remove or same."""
 
     kind: str
     name: str
@@ -72,7 +72,7 @@ class ObjectChange:
 
 
 class Owner(NamedTuple):
-    """A Helm release: what it made carries both words in its annotations."""
+    """A Helm release. Its objects have both names in their annotations."""
 
     release: str
     namespace: str
@@ -81,29 +81,30 @@ class Owner(NamedTuple):
 def compare(
     cluster: Cluster, new: Sequence[Object], old: Sequence[Object] = (), *, owner: Owner | None = None
 ) -> list[ObjectChange]:
-    """What bringing the cluster from `old` (a release's objects as they were rendered) to `new` would do.
+    """Return the changes that bring the cluster from `old` (a release's objects as rendered) to `new`.
 
-    Every object goes through the API server's dry run: defaults, webhooks and validation have their say, and what
-    they refuse is raised, as the ClusterError that the change itself would end in. So is OwnedByAnother, for an object
-    that is there and not `owner`'s. Changes nothing.
+    Changes nothing. Every object goes through the API server's dry run, with defaults, webhooks and validation.
+
+    Raises the ClusterError that the change itself would raise. Raises OwnedByAnother if an object exists and does not
+    belong to `owner`.
     """
     before = {_key(obj): obj for obj in old}
     pairs = [(obj, before.pop(_key(obj), {})) for obj in new]
     made = {obj["metadata"]["name"] for obj in new if obj["kind"] == "Namespace"}
     gone = [obj for obj in before.values() if not is_kept(obj)]
-    with ThreadPoolExecutor(8) as pool:  # two requests for each of some dozens of objects
+    with ThreadPoolExecutor(8) as pool:  # two requests for each of dozens of objects
         changes = list(pool.map(lambda pair: _compare_one(cluster, pair[0], pair[1], made, owner), pairs))
         there = list(pool.map(lambda obj: live_object(cluster, obj) is not None, gone))
     return changes + [_change(obj, REMOVE) for obj, is_there in zip(gone, there, strict=True) if is_there]
 
 
 def is_kept(obj: Object) -> bool:
-    """Whether the object stays when its release goes."""
+    """Return whether the object is kept when its release is uninstalled."""
     return objects.annotation(obj, "helm.sh/resource-policy") == "keep"
 
 
 def apply_remaining(cluster: Cluster, rendered: Sequence[Object], changes: Sequence[ObjectChange]) -> None:
-    """Do what is left of the changes to objects that were there: Helm 3 does not see what was changed by hand."""
+    """Apply the remaining changes to existing objects. Helm 3 does not detect manual changes."""
     from launcher.k8s.client import kind_of
 
     changed = {(change.kind, change.namespace, change.name) for change in changes if change.action == CHANGE}
@@ -115,19 +116,19 @@ def apply_remaining(cluster: Cluster, rendered: Sequence[Object], changes: Seque
 
 
 def live_object(cluster: Cluster, obj: Object) -> Object | None:
-    """The object as it is in the cluster."""
+    """Return the object from the cluster, or None if it does not exist."""
     from launcher.k8s.client import kind_of
 
     return cluster.get(kind_of(obj), objects.name(obj), objects.namespace(obj) or None)
 
 
 def lines(changes: Sequence[ObjectChange]) -> list[str]:
-    """The changes as lines for people; what stays the same is left out."""
+    """Return the changes as lines of text, without unchanged objects."""
     return [line for change in changes if change.action != SAME for line in str(change).splitlines()]
 
 
 def summary(changes: Sequence[ObjectChange]) -> str:
-    """ "3 to create, 1 to change, 12 stay as they are." """
+    """Return the counts of the changes, such as "3 to create, 1 to change, 12 as they are"."""
     words = {CREATE: "to create", CHANGE: "to change", REMOVE: "to remove", SAME: "as they are"}
     counts = {action: sum(change.action == action for change in changes) for action in words}
     return ", ".join(f"{number} {words[action]}" for action, number in counts.items() if number) or "nothing at all"
@@ -141,7 +142,7 @@ def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str], own
         try:
             cluster.create(new, dry_run=True)
         except NoNamespace:
-            if objects.namespace(new) not in made:  # else it comes with its namespace
+            if objects.namespace(new) not in made:  # else the release creates the namespace
                 raise
         return _change(new, CREATE)
     if owner is not None:
@@ -157,12 +158,12 @@ def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str], own
 
 
 def _autoscaled(field: FieldChange) -> bool:
-    """Whether it is how many workers Ray's autoscaler wants now; that alone is nothing to upgrade for."""
+    """Return whether Ray's autoscaler set the field. Such a change alone does not require an upgrade."""
     return re.fullmatch(r"spec\.workerGroupSpecs\[[^]]*\]\.(replicas|scaleStrategy.*)", field.path) is not None
 
 
 def _claim(cluster: Cluster, live: Object, owner: Owner) -> None:
-    """Raise OwnedByAnother for an object that is not the owner's; Helm would say so too, later and in more words."""
+    """Raise OwnedByAnother if the object does not belong to the owner. Helm would fail later, with a longer message."""
     name = objects.annotation(live, "meta.helm.sh/release-name")
     space = objects.annotation(live, "meta.helm.sh/release-namespace")
     if (name, space) != owner:
@@ -182,7 +183,7 @@ def _key(obj: Object) -> tuple[str, ...]:
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> Object:
-    """The JSON merge patch by which Helm brings `live` from `old` to `new`: what is in neither of these stays."""
+    """Return the JSON merge patch by which Helm brings `live` from `old` to `new`. Keys in neither of them are kept."""
     patch: Object = {}
     for key, value in new.items():
         now = live.get(key)
@@ -200,7 +201,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[st
 
 
 def differences(before: Object, after: Object) -> Iterator[FieldChange]:
-    """What differs between two states of an object, but for what the server and controllers write."""
+    """Yield the differences between two states of an object, without fields that the server and controllers write."""
     for path, old, new in _walk((), _ours(before), _ours(after)):
         yield FieldChange(path, _or_none(old), _or_none(new))
 
@@ -225,7 +226,10 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any,
 
 
 def _keyed(old: list[Any], new: list[Any]) -> tuple[Object, Object] | None:
-    """Two lists of maps as maps, by what names their items (else by their place, where the lengths are the same)."""
+    """Convert two lists of maps to maps, keyed by the items' names, or by index if the lengths are equal.
+
+    Returns None if neither is possible.
+    """
     if not all(isinstance(item, Mapping) for item in [*old, *new]):
         return None
     for name in ("name", "groupName", "key"):
@@ -253,7 +257,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """JSON's equality: 1 is 1.0, but true is not 1."""
+    """Return whether two values are equal in JSON: 1 equals 1.0, but true does not equal 1."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):
@@ -274,8 +278,11 @@ def _as_text(value: Any) -> str:
 
 
 def run(plan: LaunchPlan, target: Target) -> list[ObjectChange]:
-    """What submitting a ray-job or job-set run would make, by dry run; or, for a run does not change once it is made,
-    how the config of the one that is there differs. [] for kinds that make no object."""
+    """Return the change that submitting a ray-job or job-set run would make, by dry run.
+
+    A run cannot be changed after its creation. If it exists, return how its config differs from the plan's. Returns []
+    for kinds that create no object.
+    """
     from dataclasses import replace
 
     from launcher.helm import client as helm
@@ -296,7 +303,7 @@ def run(plan: LaunchPlan, target: Target) -> list[ObjectChange]:
 
 
 def sentence(plan: LaunchPlan, changes: Sequence[ObjectChange]) -> str:
-    """What the changes of a run mean, in a sentence."""
+    """Return a sentence that describes the changes of a run."""
     if not changes:
         return f"A {plan.kind} run makes nothing in Kubernetes; launcher submit --dry-run says what it would do."
     if changes[0].action == CREATE:
@@ -314,7 +321,7 @@ def _or_none(value: Any) -> Any:
 
 
 def _run_config(obj: Any) -> Object:
-    """The run config that a run's object carries in its pods' annotations; {} where there is none."""
+    """Return the run config from the annotations of a run's pods, or {} if there is none."""
     if isinstance(obj, Mapping):
         if isinstance(obj.get(_JSON_INSIDE), str):
             return dict(_parsed(obj[_JSON_INSIDE]))

@@ -1,4 +1,4 @@
-"""What Helm prints on failing, as sentences: one class for each thing that a caller may want to tell apart."""
+"""Errors of Helm, as sentences: one class for each case that a caller may handle differently."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from launcher.k8s.errors import role_for
 
 
 class HelmError(LauncherError):
-    """Helm failed; the message is a sentence, or one for each rule of a chart that is broken."""
+    """Helm failed. The message is one sentence, or one for each chart rule that the values violate."""
 
 
 class NoHelm(HelmError):
-    """Helm is missing, broken, or of a version that Slipway does not know."""
+    """Helm is missing, does not run, or its version is not supported."""
 
 
 class RulesBroken(HelmError):
-    """The chart refuses the values; `sentences` has each of its reasons."""
+    """The chart rejects the values. `sentences` lists the reasons."""
 
     def __init__(self, sentences: list[str]) -> None:
         super().__init__("\n".join(sentences))
@@ -25,15 +25,15 @@ class RulesBroken(HelmError):
 
 
 class NoRelease(HelmError):
-    """There is no release of that name."""
+    """The release does not exist."""
 
 
 class InProgress(HelmError):
-    """The release is locked by an operation that goes on, or died."""
+    """The release is locked by an operation that is running or was killed."""
 
 
 class OwnedByAnother(HelmError):
-    """An object of that name is there, and is not this release's."""
+    """An object with that name exists and does not belong to this release."""
 
 
 _NOISE = ("level=", "walk.go:", "WARNING: Kubernetes configuration file", "Use --debug flag", "WARNING:")
@@ -51,7 +51,7 @@ _OPERATORS = {"kueue.x-k8s.io": "Kueue", "ray.io": "KubeRay", "jobset.x-k8s.io":
 
 
 def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> HelmError:
-    """The error for what Helm wrote to stderr; `where` names the cluster for the sentence."""
+    """Return the error for the text that Helm wrote to stderr. `where` names the cluster in the message."""
     said = _message(text)
     if broken := _chart_rules(said):
         return RulesBroken(broken)
@@ -93,14 +93,14 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
 
 
 def _message(text: str) -> str:
-    """The error itself: from the last "Error: " on, without what Helm logs around it."""
+    """Return the error text from the last "Error: " on, without Helm's log lines."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_NOISE)]
     starts = [index for index, line in enumerate(lines) if line.startswith("Error: ")]
     return "\n".join(lines[starts[-1] :] if starts else lines).removeprefix("Error: ").strip() or "it did not say why."
 
 
 def _chart_rules(said: str) -> list[str]:
-    """The sentences of a chart's `fail`, or of its schema; [] where it was neither."""
+    """Return the sentences of a chart's `fail` or of its schema, or of its kubeVersion; [] for any other error."""
     head, _, rest = said.partition("\n")
     if "execution error at (" in head:
         inline = head.rpartition("): ")[2].strip()
@@ -120,7 +120,7 @@ def _unowned(match: re.Match[str], where: str, release: str) -> OwnedByAnother:
 
 
 def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space: str, release: str) -> OwnedByAnother:
-    """The error for an object that is there and not the release's; `owner` in `space` is the one it belongs to."""
+    """Return the error for an existing object that belongs to the release `owner` in `space`, or to none."""
     whose = "was not made by a release"
     if owner:
         whose = f"belongs to the release {owner}" + (f" in the namespace {space}" if space else "")
@@ -160,7 +160,7 @@ def _forbidden(match: re.Match[str], where: str) -> HelmError:
     )
 
 
-# What Helm, its client and Go put before and around the API server's own words.
+# The text that Helm, its client and Go add before and around the API server's message.
 _WRAPPED = re.compile(
     r"UPGRADE FAILED: |INSTALLATION FAILED: |ROLLBACK FAILED: |release \S+ failed[,:] |failed to \w+ release[^:]*: "
     r"|failed to \w+ resource[^:]*: "
@@ -171,7 +171,7 @@ _WRAPPED = re.compile(
 
 
 def _trimmed(flat: str) -> str:
-    """The API server's words out of Go's chain of wrapped errors, the first where there are several, as a sentence."""
+    """Return the API server's message (the first of several) from Go's chain of wrapped errors, as a sentence."""
     cause = flat.split("original upgrade error: ")[-1].split(" && ")[0]
     while match := _WRAPPED.match(cause):
         cause = cause[match.end() :]

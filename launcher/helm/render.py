@@ -1,4 +1,4 @@
-"""What a plan makes in a cluster, without one: the manifests, or what a run that makes none hands over instead."""
+"""Render a plan without a cluster: its manifests, or the run config of a run that creates no object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.config.plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Rendering:
-    """`text` is YAML, `data` the same as plain data; `said` is a sentence where the plan makes no object."""
+    """A rendered plan: `text` is YAML, `data` the same as plain data. `said` explains a plan that creates no object."""
 
     text: str
     data: Any
@@ -19,7 +19,7 @@ class Rendering:
 
 
 def render(plan: LaunchPlan) -> Rendering:
-    """The one object of a ray-job or job-set run; of another, the run config that it hands over."""
+    """Return the object of a ray-job or job-set run, or the run config of a run of another kind."""
     if plan.kind.has_object:
         from launcher.helm import client as helm
 

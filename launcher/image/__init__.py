@@ -1,1 +1,1 @@
-"""The image that every pod starts from: built with the tool that is there, tagged by content, pushed, written down."""
+"""The image of every pod: built with an available tool, tagged by content, pushed, and recorded in a values file."""

@@ -1,4 +1,4 @@
-"""One image: planned, built, pushed, and written down where the caller wants it."""
+"""Plan, build and push an image, and write its name to a values file."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from launcher.image.tools import Tool
 
 _Say = Callable[..., None]
 
-# What the tools agree on: parts of lower-case letters and digits, and before them a host, which may have a port.
+# The common grammar of the tools: path parts of lower-case letters and digits, after an optional host with a port.
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?{_PART}(?:/{_PART})*")
-# A reference to an image, by the grammar that the package github.com/distribution/reference states at its top; Docker,
-# Podman and Buildah all parse with it. A host there is a domain's name or an IP address.
+# A reference to an image, by the grammar at the top of the package github.com/distribution/reference. Docker, Podman
+# and Buildah all use that package. Its host is a domain name or an IP address.
 _HOST_PART = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?"
 _ALGORITHM = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*"
 _REFERENCE = re.compile(
     rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@{_ALGORITHM}:[0-9A-Fa-f]{{32,}})?"
 )
-# Podman and Buildah take an image from elsewhere, too: containers-transports(5).
+# Podman and Buildah also accept images from other sources: containers-transports(5).
 _TRANSPORT = re.compile(r"(?:docker|docker-archive|docker-daemon|containers-storage|dir|oci|oci-archive):\S+")
 
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """An image to be built: what goes into it, its name, and what happens to it then."""
+    """An image to build: its content, its name, and whether to push and record it."""
 
     context: Context
     repository: str
@@ -54,13 +54,16 @@ class ImagePlan:
         return f"{self.repository}:{self.context.tag}"
 
     def commands(self, tool: Tool) -> list[list[str]]:
-        """What a build runs; CONTEXT stands for the folder that it makes for itself."""
+        """Return the commands of a build. CONTEXT is a placeholder for its temporary folder."""
         return tool.steps(self.name, self.context.arguments, Path("CONTEXT"), push=self.push, more=self.more)
 
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """`digest` is "" where the image was not pushed; `built` is false where the registry had it already."""
+    """An image after a build.
+
+    `digest` is "" if the image was not pushed. `built` is false if the registry already had it.
+    """
 
     repository: str
     tag: str
@@ -74,7 +77,7 @@ class BuiltImage:
 
     @property
     def values(self) -> dict[str, str]:
-        """What `image` is in a values file."""
+        """The value of `image` in a values file."""
         plain = {"repository": self.repository, "tag": self.tag, "digest": self.digest}
         return {**plain, "rayVersion": self.ray_version}
 
@@ -89,7 +92,10 @@ def plan(
     tool: str | None = None,
     more: Sequence[str] = (),
 ) -> ImagePlan:
-    """The image for "cpu", "tpu" or "gpu". Raises LauncherError, before anything is built, for what cannot work."""
+    """Return the plan of the image for "cpu", "tpu" or "gpu". Builds nothing.
+
+    Raises LauncherError if the arguments are invalid or the build cannot succeed.
+    """
     if not _REPOSITORY.fullmatch(repository):
         tagged = _REPOSITORY.fullmatch(repository.partition("@")[0].rpartition(":")[0])
         why = "it has a tag, and the tag follows from the content" if tagged else "write it as host/path/name"
@@ -110,9 +116,10 @@ def plan(
 
 
 def build(plan: ImagePlan, say: _Say) -> BuiltImage:
-    """Build the image, push it where the plan says so, and write it into the overlay; what is pushed already stays.
+    """Build the image, push it if the plan requires it, and write it to the overlay.
 
-    Whatever happens, no file or container of the build is left. Raises LauncherError.
+    An image that is already pushed is not built again. No file or container of the build remains, even on failure.
+    Raises LauncherError if the build or the push fails.
     """
     digest = _pushed(plan, say) if plan.push else None
     built = digest is None
@@ -127,7 +134,7 @@ def build(plan: ImagePlan, say: _Say) -> BuiltImage:
 
 
 def dry_run(plan: ImagePlan) -> list[str]:
-    """The commands of a build, as a shell takes them. Raises LauncherError where no tool works."""
+    """Return the commands of a build, quoted for a shell. Raises LauncherError if no tool works."""
     return [shlex.join(command) for command in plan.commands(tools.find(plan.tool))]
 
 
@@ -144,13 +151,13 @@ def _pushed(plan: ImagePlan, say: _Say) -> str | None:
 
 
 def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
-    """The digest of what was pushed; "" without a push."""
+    """Build the image; return the digest of the pushed image, or "" without a push."""
     if tool.pushes_always and not plan.push:
         raise LauncherError(f"Only {tool.name} works here, which keeps no image but in a registry.", "Add --push.")
     say(f"Building {plan.name} with {tool.name} …")
-    # Podman and Buildah write a new layer, two gigabytes of it, to a temporary folder first; they take /var/tmp, as
-    # /tmp may be in memory, and leave it there when they are interrupted. In it a folder of our own is made, of a name
-    # that nobody can foresee.
+    # Podman and Buildah first write a new layer of two gigabytes to a temporary folder. They use /var/tmp, because /tmp
+    # may be in memory, and leave the layer there if they are interrupted. So the build creates its own folder in it,
+    # with an unpredictable name.
     large = "/var/tmp"  # noqa: S108 - nothing is written to it but that folder
     roomy = os.environ.get("TMPDIR") or (large if os.access(large, os.W_OK) else None)
     with contextlib.ExitStack() as stack:
@@ -174,7 +181,10 @@ def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], plan: ImagePlan, tool: Tool, say: _Say) -> str:
-    """What the command prints at last; all of it is passed on. Raises LauncherError that says why it failed."""
+    """Run the command; return its last output. All of its output goes to `say`.
+
+    Raises LauncherError with the cause if the command fails.
+    """
     last: deque[str] = deque(maxlen=400)
     before = tool.containers()
     with subprocess.Popen(
@@ -191,7 +201,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], plan: ImagePlan
                 last.append(line.rstrip())
                 say(line.rstrip())
         except BaseException:
-            # Ctrl-C reaches the tool too, mostly; it gets some time to end.
+            # Ctrl-C usually reaches the tool as well. Give it time to exit.
             process.terminate()
             try:
                 process.wait(timeout=30)

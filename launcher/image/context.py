@@ -1,4 +1,4 @@
-"""What goes into the image: the Dockerfile, one accelerator's packages, the trainer; and the tag that follows."""
+"""The content of the image (Dockerfile, packages of one accelerator, trainer), and the tag derived from it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from launcher.paths import docker_dir, trainer_dir
 ACCELERATORS = ("cpu", "tpu", "gpu")
 DOCKERFILE = "docker/Dockerfile"
 
-# Of files in the context, so that a fresh checkout and an installed wheel make the same layers.
-_TIME = 315532800  # 1980-01-01, the earliest that a zip archive can hold
+# Modification time of files in the context, so that a fresh checkout and an installed wheel produce the same layers.
+_TIME = 315532800  # 1980-01-01, the earliest time in a zip archive
 
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that a build reads, and nothing else: `files` by their names in the build's folder."""
+    """Exactly the input of a build. `files` has them by their names in the build's folder."""
 
     files: Mapping[str, bytes]
     arguments: Mapping[str, str]
@@ -38,14 +38,14 @@ class Context:
 
     @property
     def base(self) -> str:
-        """The image that this one starts from: what the caller named, else the Dockerfile's default."""
+        """The base image: the caller's choice, else the Dockerfile's default."""
         if "BASE" in self.arguments:
             return self.arguments["BASE"]
         return str(re.findall(r"^ARG BASE=(\S+)", self.files[DOCKERFILE].decode(), re.MULTILINE)[0])
 
     @cached_property
     def tag(self) -> str:
-        """Such as 0.1.0-cpu-1f0c2a9be4d3: the same for the same files and arguments, on any machine."""
+        """The tag, such as 0.1.0-cpu-1f0c2a9be4d3. The same files and arguments give the same tag on any machine."""
         digest = hashlib.sha256()
         for kind, parts in (("file", self.files), ("argument", self.arguments)):
             for name in sorted(parts):
@@ -55,7 +55,7 @@ class Context:
         return f"{self.arguments['SLIPWAY_VERSION']}-{self.accelerator}-{digest.hexdigest()[:12]}"
 
     def write(self, folder: Path) -> None:
-        """The files under `folder`, readable for all (a container's user is not who builds it)."""
+        """Write the files to `folder`, readable by all users: the container's user is not the user who builds."""
         folder.mkdir(exist_ok=True)
         for name, data in self.files.items():
             path = folder / name
@@ -69,7 +69,10 @@ class Context:
 
 
 def read(accelerator: str, base: str | None = None) -> Context:
-    """The context of this Slipway's image for "cpu", "tpu" or "gpu", on `base` instead of the Dockerfile's own."""
+    """Return the context of the image for "cpu", "tpu" or "gpu". `base` replaces the Dockerfile's base image.
+
+    Raises LauncherError if the image's files are missing or Slipway is not installed.
+    """
     docker, trainer = docker_dir(), trainer_dir()
     if not (docker / "Dockerfile").is_file() or not (trainer / "__main__.py").is_file():
         raise LauncherError(

@@ -1,4 +1,4 @@
-"""What a failed build or push comes from, told by what the tools print."""
+"""The cause of a failed build or push, from the output of the tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from launcher.image.context import Context
 from launcher.image.registry import Repository
 from launcher.image.tools import Tool
 
-# Gigabytes that a build takes at its height: the image, once more what is unpacked and not committed yet.
+# Peak disk usage of a build in gigabytes: the image, plus the data that is unpacked but not committed yet.
 _SPACE = {"cpu": 5, "tpu": 8, "gpu": 16}
 
 _FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
@@ -22,13 +22,13 @@ _AWAY = re.compile(
     r"|deadline exceeded",
     re.IGNORECASE,
 )
-# How docker, podman and buildah begin to say that they do not get an image to start from.
+# Messages of docker, podman and buildah if they cannot get the base image.
 _NO_BASE = re.compile(
     r"failed to resolve source metadata|pull access denied|manifest unknown|initializing source|image not known"
     r"|unable to copy from source|short-name|error pulling|creating build container",
     re.IGNORECASE,
 )
-# By itself on a line: the tools print the Dockerfile's command too, with the sentence in it.
+# Matches a whole line, because the tools also print the Dockerfile's command, which contains the sentence.
 _PYTHON = re.compile(r"^(#\d+ [\d.]+ )?The base image must have Python 3\.12\.$", re.MULTILINE)
 _PIP = re.compile(
     r"Could not find a version|No matching distribution|Failed to (fetch|download|build)|No solution found"
@@ -40,7 +40,7 @@ _PIP = re.compile(
 def explain(
     lines: Sequence[str], command: Sequence[str], code: int, context: Context, repository: str, tool: Tool
 ) -> LauncherError:
-    """The error for a command that has failed with these last lines."""
+    """Return the error for a command that failed with these last lines."""
     text = "\n".join(lines)
     pushing = command[1] == "push"
     host = Repository.parse(repository).host
@@ -77,7 +77,7 @@ def explain(
 
 
 def _line(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
-    """The last line that says it, without the tool's own decoration."""
+    """Return the last line that matches, without the tool's prefix."""
     line = next(line for line in reversed(lines) if pattern.search(line))
     return re.sub(r"^(#\d+ )?(\d+\.\d+ )?(ERROR|Error|error): ", "", line.strip()).rstrip(".")
 

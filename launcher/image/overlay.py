@@ -1,4 +1,4 @@
-"""Writes the image's name into a values file, and leaves all else of the file as it is."""
+"""Write the image's name to a values file, and keep the rest of the file unchanged."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from launcher.errors import LauncherError
 
 @dataclass(frozen=True)
 class Overlay:
-    """A values file to write to; it need not exist yet."""
+    """A values file to write to. It may not exist yet."""
 
     path: Path
 
     def check(self) -> None:
-        """Raises LauncherError where `write` would: asked before a build, which takes minutes."""
+        """Raise LauncherError if `write` would. Called before a build, which takes minutes."""
         self._changed({"repository": "example"})
         folder = self._target.parent
         if not os.access(folder, os.W_OK):
             raise LauncherError(f'"{self.path}" cannot be written: {folder} does not allow it.')
 
     def write(self, image: Mapping[str, str]) -> None:
-        """Set the keys of `image` in the file; in one step, so that a reader sees the old file or the new."""
+        """Set the keys of `image` in the file. Atomic: a reader sees either the old file or the new one."""
         target = self._target
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         text = self._changed(image)
@@ -47,11 +47,14 @@ class Overlay:
 
     @property
     def _target(self) -> Path:
-        """The file itself, where the path is a link to it."""
+        """The file, with symbolic links resolved."""
         return Path(os.path.realpath(self.path))
 
     def _changed(self, image: Mapping[str, str]) -> str:
-        """The file's text with `image` in it. Raises LauncherError where nothing but `image` could not be kept."""
+        """Return the file's text with `image` set.
+
+        Raises LauncherError if the file cannot be read, is not a valid values file, or if other keys would change.
+        """
         target = self._target
         try:
             exists = target.exists()
@@ -74,7 +77,7 @@ class Overlay:
             raise LauncherError(f'"{self.path}" has an image that is no map; it has to hold repository and digest.')
         after = _edit(text, image)
         wanted = {**before, "image": {**(before.get("image") or {}), **image}}
-        with contextlib.suppress(LauncherError):  # what was fine before is not, so the change is at fault
+        with contextlib.suppress(LauncherError):  # the text was valid before, so the change broke it
             if self._read(after) == wanted:
                 return after
         raise LauncherError(
@@ -83,7 +86,7 @@ class Overlay:
         )
 
     def _read(self, text: str) -> dict[str, Any]:
-        """As Helm reads it, which is what counts. Raises LauncherError with file and line."""
+        """Parse the text as Helm does. Raises LauncherError with file and line if it is not valid."""
         from launcher.config.values.files import read_text
 
         tree: dict[str, Any] = read_text(text.encode(), str(self.path)).tree
@@ -91,7 +94,7 @@ class Overlay:
 
 
 def _edit(text: str, image: Mapping[str, str]) -> str:
-    """`text` with the keys set; where there is no image in it yet, all of it stays and the image comes last."""
+    """Return `text` with the keys set. If it has no image yet, append the image."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.error import YAMLError
@@ -100,7 +103,7 @@ def _edit(text: str, image: Mapping[str, str]) -> str:
 
     yaml = YAML()
     yaml.preserve_quotes = True
-    yaml.width = 1 << 20  # no line is folded that was not
+    yaml.width = 1 << 20  # do not fold long lines
     try:
         tree = yaml.load(text)
         if not isinstance(tree, dict) or "image" not in tree:
@@ -117,6 +120,6 @@ def _edit(text: str, image: Mapping[str, str]) -> str:
             tree["image"][key] = DoubleQuotedScalarString(value)
         stream = io.StringIO()
         yaml.dump(tree, stream)
-    except YAMLError:  # Helm reads it and this library does not: the caller sees that nothing has changed
+    except YAMLError:  # valid for Helm but not for this library; the caller detects that nothing changed
         return text
     return stream.getvalue()

@@ -1,6 +1,6 @@
-"""Asks a registry whether it has an image: one request of the OCI distribution protocol, and logging in for it.
+"""Check whether a registry has an image, by one request of the OCI distribution protocol and its login.
 
-The tools that build and push cannot be asked: three of four know no digest of what they have not pulled.
+The build tools cannot do this: three of four cannot report the digest of an image that they have not pulled.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SECONDS = 20.0
 
 
 class RegistryUnavailable(Exception):
-    """The registry does not say whether it has the image; the text says why."""
+    """The registry does not report whether it has the image. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository's name in its two parts; `host` is "" where none is named."""
+    """The name of a repository in two parts. `host` is "" if the name has no host."""
 
     host: str
     path: str
 
     @classmethod
     def parse(cls, text: str) -> Repository:
-        """As the tools read it: the first part is a host if it could not be a folder."""
+        """Parse a name as the tools do: the first part is a host if it cannot be a folder."""
         first, slash, rest = text.partition("/")
         if slash and ("." in first or ":" in first or first == "localhost"):
             return cls(first, rest)
@@ -49,14 +49,17 @@ class Repository:
 
     @property
     def url(self) -> str:
-        """Plain HTTP on this machine alone, as the tools have it."""
+        """The URL of the repository. Only this machine uses plain HTTP, as with the tools."""
         name = self.host.partition(":")[0]
         plain = name == "localhost" or name.startswith("127.")
         return f"{'http' if plain else 'https'}://{self.host}/v2/{self.path}"
 
 
 def digest_of(repository: Repository, tag: str) -> str | None:
-    """The digest under which the registry has the tag; None where it has not. Raises RegistryUnavailable."""
+    """Return the digest of the tag, or None if the registry does not have it.
+
+    Raises RegistryUnavailable if the registry does not report it.
+    """
     url = f"{repository.url}/manifests/{tag}"
     status, headers = _head(url, None)
     if status == 401:
@@ -71,8 +74,8 @@ def digest_of(repository: Repository, tag: str) -> str | None:
 
 
 def _open(url: str, authorization: str | None, method: str = "GET", **headers: str) -> Any:
-    """What urllib answers with; the authorization goes to no host that it is sent on to. Raises OSError."""
-    # http(s) alone comes here: Repository.url makes nothing else, and _authorization looks at a realm before it asks.
+    """Return the response of urllib. The authorization is not sent to redirect targets. Raises OSError."""
+    # The URL is always http(s): Repository.url creates no other, and _authorization checks the realm.
     request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - http(s), see above
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
@@ -91,7 +94,7 @@ def _head(url: str, authorization: str | None) -> tuple[int, Message]:
 
 
 def _authorization(challenge: str, login: str | None) -> str | None:
-    """What to answer to the registry's challenge: a token that it gives out, or name and password themselves."""
+    """Return the authorization for the registry's challenge: a token that it issues, or name and password."""
     basic = f"Basic {login}" if login else None
     scheme, _, rest = challenge.partition(" ")
     if scheme.lower() != "bearer":
@@ -110,7 +113,7 @@ def _authorization(challenge: str, login: str | None) -> str | None:
 
 
 def _login(host: str) -> str | None:
-    """Name and password for the registry, as `docker login` or `podman login` has left them; base64, None without."""
+    """Return name and password from `docker login` or `podman login` as base64, or None if there is no login."""
     homes = [Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"]
     if os.environ.get("XDG_RUNTIME_DIR"):
         homes.append(Path(os.environ["XDG_RUNTIME_DIR"]) / "containers" / "auth.json")
@@ -138,7 +141,7 @@ def _helped(helper: str, host: str) -> str | None:
     if program is None:
         return None
     done = subprocess.run([program, "get"], input=host, capture_output=True, text=True, check=False)
-    if done.returncode != 0:  # it knows nothing of this registry
+    if done.returncode != 0:  # it has no credentials for this registry
         return None
     given = json.loads(done.stdout)
     return base64.b64encode(f"{given['Username']}:{given['Secret']}".encode()).decode()

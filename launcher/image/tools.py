@@ -1,4 +1,4 @@
-"""The programs that can build and push an image: what each is called with, and how to tell whether it works here."""
+"""The programs that can build and push an image: their commands, and checks whether they work on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from launcher.errors import LauncherError
 
 NAMES = ("docker", "podman", "buildah", "gcloud")
-# TPU and GPU hosts are amd64, whatever the laptop is.
+# TPU and GPU hosts are amd64, regardless of this machine.
 PLATFORM = "linux/amd64"
 
 _SECONDS = 30.0
@@ -22,24 +22,24 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Tool:
-    """One of the programs. `steps` are its commands for one image, `digest` reads what the last of them printed."""
+    """One of the programs. `steps` returns its commands for an image, `digest` parses the output of the last one."""
 
     name: str
 
     @property
     def pushes_always(self) -> bool:
-        """Cloud Build keeps no image but in a registry."""
+        """Whether the tool always pushes. Cloud Build keeps images only in a registry."""
         return self.name == "gcloud"
 
     def steps(
         self, image: str, arguments: Mapping[str, str], folder: Path, *, push: bool, more: Sequence[str] = ()
     ) -> list[list[str]]:
-        """What to run, in this order, with the build's context in `folder`."""
+        """Return the commands to run, in order. The build's context is in `folder`."""
         if self.name == "gcloud":
             config = f"--config={folder / 'cloudbuild.yaml'}"
             return [["gcloud", "builds", "submit", str(folder), config, "--format=value(results.images[0].digest)"]]
         build = [self.name, "build", f"--platform={PLATFORM}", f"--file={folder / 'docker' / 'Dockerfile'}"]
-        if self.name != "docker":  # which does both by itself
+        if self.name != "docker":  # docker does both by default
             build += ["--layers", "--force-rm"]
         build += [f"--tag={image}", *(f"--build-arg={key}={value}" for key, value in arguments.items())]
         steps = [[*build, *more, str(folder)]]
@@ -49,19 +49,22 @@ class Tool:
         return steps
 
     def prepare(self, image: str, arguments: Mapping[str, str], folder: Path, more: Sequence[str] = ()) -> None:
-        """Write beside the context what the commands read."""
+        """Write the additional files that the commands read to the context's folder."""
         if self.name != "gcloud":
             return
-        # Every step reaches the worker's own Docker, so the image of Docker's client will do.
+        # Every step can use the worker's Docker, so the image of the Docker client is sufficient.
         args = ["build", f"--platform={PLATFORM}", "--file=docker/Dockerfile", f"--tag={image}"]
         args += [*(f"--build-arg={key}={value}" for key, value in arguments.items()), *more, "."]
         step = {"name": "docker:28-cli", "entrypoint": "docker", "args": args, "env": ["DOCKER_BUILDKIT=1"]}
         config = {"steps": [step], "images": [image], "timeout": "3600s"}
-        # JSON is YAML, and a $ would be a substitution of Cloud Build's.
+        # JSON is valid YAML. Cloud Build would substitute a single $.
         (folder / "cloudbuild.yaml").write_text(json.dumps(config, indent=2).replace("$", "$$"), encoding="utf-8")
 
     def digest(self, printed: str, folder: Path) -> str:
-        """The digest of what was pushed, of what the last step printed or wrote. Raises LauncherError without one."""
+        """Return the digest of the pushed image, from the output or file of the last step.
+
+        Raises LauncherError if there is no digest.
+        """
         file = folder / "digest"
         found = _DIGEST.findall(file.read_text(encoding="utf-8") if file.exists() else printed)
         if not found:
@@ -69,7 +72,7 @@ class Tool:
         return str(found[-1])
 
     def containers(self) -> set[str]:
-        """The containers that builds are working in; Docker keeps its own in its engine, and removes them there."""
+        """Return the containers of running builds. Docker keeps its own in the engine and removes them itself."""
         listing = {
             "buildah": ["containers", "--format={{.ContainerID}} {{.ContainerName}}"],
             "podman": ["ps", "--all", "--external", "--format={{.ID}} {{.Names}}"],
@@ -80,12 +83,12 @@ class Tool:
         return {line.split()[0] for line in lines if "-working-container" in line}
 
     def remove(self, containers: set[str]) -> None:
-        """Remove what an interrupted build has left: neither program does it by itself."""
+        """Remove the containers of an interrupted build. Neither program removes them itself."""
         if containers:
             self._ask("rm", *sorted(containers))
 
     def trouble(self) -> str:
-        """Why the program does not work here; "" if it does. A client without an engine is of no use."""
+        """Return why the program does not work on this machine, or "" if it does. A client needs its engine."""
         if shutil.which(self.name) is None:
             return "not installed"
         if self.name == "gcloud":
@@ -118,7 +121,10 @@ class _Said:
 
 
 def find(name: str | None = None) -> Tool:
-    """The tool called `name`, else the first that works here. Raises LauncherError that says why none does."""
+    """Return the tool `name`, or the first one that works on this machine.
+
+    Raises LauncherError with the reasons if none works.
+    """
     troubles = {}
     for candidate in [name] if name else NAMES:
         tool = Tool(candidate)

@@ -1,4 +1,4 @@
-"""The Kubernetes client: kubeconfig, requests, errors, and readers of Kubernetes' and Kueue's objects.
+"""The Kubernetes client: kubeconfig, requests, errors, and readers for Kubernetes and Kueue objects.
 
-Only this package imports `kubernetes`. It knows nothing of runs, charts or values.
+Only this package imports `kubernetes`. It does not depend on runs, charts or values.
 """

@@ -1,7 +1,7 @@
-"""The door to Kubernetes: the only module that speaks to an API server. Objects are plain JSON data.
+"""The Kubernetes client: operations on objects of an API server. Objects are plain JSON data.
 
-launcher.k8s.kubeconfig chooses which API server that is, and launcher.k8s.http sends the requests. Whatever the
-API server refuses is raised as a launcher.k8s.errors.ClusterError with a sentence.
+launcher.k8s.kubeconfig chooses the API server, and launcher.k8s.http sends the requests. A request that the API
+server refuses raises a launcher.k8s.errors.ClusterError with a sentence.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ __all__ = [
 ]
 
 Object = dict[str, Any]
-"""An object of Kubernetes, as its JSON."""
+"""A Kubernetes object as JSON data."""
 Objects = list[Object]
 
-# Objects of one answer at most; more come in pages, so that neither side holds all of a large list at once.
+# Maximum number of objects in one answer. Larger lists are paged, so that neither side holds all of a list at once.
 _PAGE = 500
 
 
 class Kind(NamedTuple):
-    """A kind of object, and where the API server keeps it."""
+    """A kind of object and its path on the API server."""
 
     kind: str
     api_version: str
@@ -110,9 +110,9 @@ VALIDATING_WEBHOOK = Kind(
 
 
 def connect(context: str | None = None, namespace: str | None = None) -> Cluster:
-    """The cluster of the context, as kubectl would choose it. Makes no request.
+    """Return the cluster of the context, chosen as kubectl chooses it. Makes no request.
 
-    Raises LauncherError where there is no kubeconfig, no such context, or a kubeconfig that cannot be read.
+    Raises LauncherError if the kubeconfig or the context does not exist, or if the kubeconfig cannot be read.
     """
     from launcher.k8s import kubeconfig
 
@@ -120,10 +120,9 @@ def connect(context: str | None = None, namespace: str | None = None) -> Cluster
 
 
 class Cluster(Connection):
-    """An API server, and the namespace that is meant where none is said.
+    """An API server and a default namespace.
 
-    `context`, `cluster`, `user` and `server` are names for sentences; `where` is all that a user wants to know
-    before something is changed.
+    `context`, `cluster`, `user` and `server` are names for messages. `where` identifies the target of a change.
     """
 
     def __init__(self, access: Access) -> None:
@@ -133,18 +132,18 @@ class Cluster(Connection):
 
     @property
     def where(self) -> str:
-        """Cluster, context and namespace, as they are named before anything is changed."""
+        """Cluster, context and namespace, as printed before anything is changed."""
         return f"cluster {self.cluster}, context {self.context}, namespace {self.namespace}"
 
     @property
     def option(self) -> str:
-        """What another command needs behind a name to find it here: " --context lab -n research"."""
+        """The options with which another command finds an object here, such as " --context lab -n research"."""
         return (f" --context {self.context}" if self.access.chosen else "") + f" -n {self.namespace}"
 
     # --- objects ---
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
-        """The object, or None where there is none of that name."""
+        """Return the object, or None if it does not exist."""
         try:
             return self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
         except (NotFound, NoNamespace):
@@ -159,13 +158,13 @@ class Cluster(Connection):
         fields: str = "",
         all_namespaces: bool = False,
     ) -> Objects:
-        """The objects of a kind, with label and field selectors as kubectl takes them; each names its own kind."""
+        """Return the objects of a kind, each with its `apiVersion` and `kind`. Selectors are as for kubectl."""
         path = kind.path(None) if all_namespaces else self._path(kind, namespace)
         query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
         items: Objects = []
         while True:
             page = self._json("GET", path, query={key: value for key, value in query.items() if value})
-            # The items of a list do not say what they are.
+            # The items of a list have no apiVersion and kind.
             items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
             token = (page.get("metadata") or {}).get("continue")
             if not token:
@@ -173,11 +172,14 @@ class Cluster(Connection):
             query["continue"] = token
 
     def create(self, obj: Object, *, dry_run: bool = False) -> Object:
-        """Create the object, in its own namespace or in this one. Raises AlreadyExists."""
+        """Create the object in its own namespace, or else in the default namespace.
+
+        Raises AlreadyExists if an object with that name exists.
+        """
         return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
 
     def apply(self, obj: Object, *, dry_run: bool = False, force: bool = True) -> Object:
-        """Server-side apply as the field manager `slipway`; what comes back is the object as it (would) stand."""
+        """Apply the object server-side as the field manager `slipway`; return the resulting object."""
         return self._json(
             "PATCH",
             f"{self._path_of(obj)}/{_part(obj['metadata']['name'])}",
@@ -189,8 +191,10 @@ class Cluster(Connection):
     def patch(
         self, kind: Kind, name: str, patch: Object, namespace: str | None = None, *, dry_run: bool = False
     ) -> Object:
-        """Merge `patch` into the object: maps merge, null removes, all else replaces. With metadata.resourceVersion
-        in it, raises Conflict where the object has changed since."""
+        """Merge `patch` into the object: maps are merged, null removes a key, any other value replaces.
+
+        If `patch` has metadata.resourceVersion, raises Conflict if the object has changed since that version.
+        """
         path = f"{self._path(kind, namespace)}/{_part(name)}"
         return self._json("PATCH", path, query=_dry(dry_run), body=patch, content_type="application/merge-patch+json")
 
@@ -203,7 +207,7 @@ class Cluster(Connection):
         uid: str | None = None,
         propagation: str = "Background",
     ) -> bool:
-        """Delete the object; False where it was not there. With `uid`, only that very object: else Conflict."""
+        """Delete the object; return False if it does not exist. Raises Conflict if its uid is not `uid`."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -227,10 +231,12 @@ class Cluster(Connection):
         timestamps: bool = False,
         previous: bool = False,
     ) -> Iterator[str]:
-        """The lines of a container's log. `since` is RFC 3339; with `timestamps` each line begins with its own.
+        """Yield the lines of a container's log.
 
-        Raises Unreachable where a followed log is cut off, or silent for a minute: ask again from the last timestamp.
-        A followed log can also be cut off without a word, in the middle of a line, which then is left out.
+        `since` is an RFC 3339 time. With `timestamps`, each line starts with its timestamp.
+
+        Raises Unreachable if a followed log is cut off or silent for a minute; resume from the last timestamp.
+        A followed log can also end without an error in the middle of a line. That line is omitted.
         """
         query = {
             "container": container or "",
@@ -257,11 +263,11 @@ class Cluster(Connection):
     def proxy_path(
         self, service: str, port: int | str, path: str = "", namespace: str | None = None, scheme: str = "http"
     ) -> str:
-        """The path by which the API server hands a request on to a Service."""
+        """Return the path at which the API server proxies requests to a Service."""
         return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{_part(service)}:{port}/proxy/{path.lstrip('/')}"
 
     def bearer_token(self) -> str:
-        """The token by which this user is known here; "" where a client certificate does that."""
+        """Return the user's bearer token, or "" if the user authenticates with a client certificate."""
         scheme, _, token = self.access.credentials().get("authorization", "").partition(" ")
         return token if scheme.lower() == "bearer" else ""
 
@@ -275,7 +281,10 @@ class Cluster(Connection):
         name: str = "",
         subresource: str = "",
     ) -> bool:
-        """Whether RBAC lets this user do it; a `namespace` of "" asks for the whole cluster, None for this one."""
+        """Return whether RBAC allows an operation.
+
+        A `namespace` of "" means the whole cluster, None the default namespace.
+        """
         attributes = {
             "verb": verb,
             "resource": resource,
@@ -293,11 +302,14 @@ class Cluster(Connection):
         return bool((answer.get("status") or {}).get("allowed"))
 
     def version(self) -> str:
-        """Kubernetes' version, like "v1.36.2"."""
+        """Return the Kubernetes version, such as "v1.36.2"."""
         return str(self._json("GET", "/version").get("gitVersion"))
 
     def served(self, group: str) -> dict[str, Sequence[str]]:
-        """What the cluster serves of an API group: {version: [resources, by their plural names]}; {} without it."""
+        """Return the plural names of the resources that the cluster serves of an API group, by version.
+
+        Returns {} if the group is not served.
+        """
         try:
             versions = [str(entry["version"]) for entry in self._json("GET", f"/apis/{group}")["versions"]]
         except (KindNotServed, NotFound):
@@ -318,7 +330,10 @@ class Cluster(Connection):
 
 
 def _part(name: str) -> str:
-    """A name as one part of a path, whatever is in it. Raises ValueError for an empty one, which asks for all."""
+    """Return a name quoted as one path segment.
+
+    Raises ValueError if it is empty, because that path would address all objects.
+    """
     if not name:
         raise ValueError("an object's name is empty")
     return quote(name, safe="")
@@ -328,7 +343,7 @@ _KINDS = {kind.kind: kind for kind in list(globals().values()) if isinstance(kin
 
 
 def kind_of(obj: Object) -> Kind:
-    """Where an object belongs; for a kind that this module does not name, by Kubernetes' own rule for plurals."""
+    """Return the Kind of an object. For a kind without a constant here, apply Kubernetes' rule for plurals."""
     name, version = str(obj["kind"]), str(obj["apiVersion"])
     known = _KINDS.get(name)
     if known is not None and known.api_version == version:
@@ -341,7 +356,7 @@ def kind_of(obj: Object) -> Kind:
     return Kind(name, version, plural, namespaced=name not in _CLUSTER_WIDE)
 
 
-# Of the kinds that the charts render and that have no constant above.
+# Cluster-scoped kinds that the charts render and that have no constant above.
 _CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",

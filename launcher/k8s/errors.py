@@ -1,4 +1,4 @@
-"""What an API server refuses, as sentences: one class for each thing that a caller may want to tell apart."""
+"""Errors of an API server, as sentences: one class for each case that a caller may handle differently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from launcher.k8s.rbac import Permission, role_around
 
 
 class ClusterError(LauncherError):
-    """The cluster said no, or nothing. `status` is the HTTP status (0: no answer), `reason` Kubernetes' own word."""
+    """The cluster refused a request or did not answer.
+
+    `status` is the HTTP status (0: no answer). `reason` is the reason that Kubernetes reports.
+    """
 
     def __init__(self, message: str, hint: str = "", *, status: int = 0, reason: str = "") -> None:
         super().__init__(message, hint)
@@ -20,19 +23,19 @@ class ClusterError(LauncherError):
 
 
 class Unreachable(ClusterError):
-    """No answer, or a broken one; asking again may help."""
+    """No answer, or an incomplete one. A retry may succeed."""
 
 
 class LoginFailed(Unreachable):
-    """The kubeconfig's credential plugin got no token: where the network is away, it comes back."""
+    """The kubeconfig's credential plugin got no token. If the network is down, a retry may succeed later."""
 
 
 class Unauthorized(ClusterError):
-    """The API server does not know who asks: no token, or one that has expired."""
+    """The API server cannot authenticate the user: the token is missing or expired."""
 
 
 class Forbidden(ClusterError):
-    """RBAC says no. `verb`, `resource` (with its subresource), `group` and `namespace` ("": of the cluster)."""
+    """RBAC denies `verb` on `resource` (with its subresource) of `group` in `namespace` ("": cluster-wide)."""
 
     def __init__(self, message: str, hint: str, *, verb: str, resource: str, group: str, namespace: str) -> None:
         super().__init__(message, hint, status=403, reason="Forbidden")
@@ -40,7 +43,7 @@ class Forbidden(ClusterError):
 
 
 class KindNotServed(ClusterError):
-    """The cluster has no such kind of object: its CRD is missing."""
+    """The cluster does not serve this kind of object: its CRD is missing."""
 
 
 class NoNamespace(ClusterError):
@@ -52,27 +55,27 @@ class NotFound(ClusterError):
 
 
 class AlreadyExists(ClusterError):
-    """An object of that name exists."""
+    """An object with that name already exists."""
 
 
 class Conflict(ClusterError):
-    """The object is not as it was when it was looked at (another uid or version)."""
+    """The object has changed since it was read: its uid or version differs."""
 
 
 class Invalid(ClusterError):
-    """The object breaks the schema, or a policy."""
+    """The object violates the schema or a policy."""
 
 
 class AdmissionDenied(ClusterError):
-    """An admission webhook, a policy, Pod Security or a quota says no, with a reason of its own."""
+    """An admission webhook, a policy, Pod Security or a quota denies the request, with its own reason."""
 
 
 class QuotaExceeded(AdmissionDenied):
-    """The namespace's ResourceQuota has no room for it."""
+    """The object would exceed the namespace's ResourceQuota."""
 
 
 class WebhookFailed(ClusterError):
-    """An admission webhook did not answer, so the API server let nothing through."""
+    """An admission webhook did not answer, so the API server rejected the request."""
 
 
 _CANNOT = re.compile(
@@ -91,9 +94,9 @@ _OPERATORS = {
 
 
 def from_status(status: int, data: bytes, *, where: str, method: str, path: str) -> ClusterError:
-    """The error for an answer of the API server with an HTTP status of 400 and more.
+    """Return the error for an answer of the API server with an HTTP status of 400 or more.
 
-    `where` names the cluster for the sentence, `method` and `path` are those of the request.
+    `where` names the cluster in the message. `method` and `path` are those of the request.
     """
     body = _body(data)
     message = str(body.get("message") or data.decode("utf-8", "replace").strip()[:500] or f"HTTP {status}")
@@ -141,7 +144,7 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         return AdmissionDenied(f"{server} refuses it: {_denied(message)}", **known)
     if status == 403:
         return AdmissionDenied(f"{server} refuses it: {_sentence(message)}", **known)
-    if status in (400, 422) and body:  # else it is none of Kubernetes' answers
+    if status in (400, 422) and body:  # without a body it is not an answer of Kubernetes
         return Invalid(f"{server} does not accept the object: {_sentence(message)}", **known)
     if status in (429, 500, 502, 503, 504):
         return Unreachable(f"{server} cannot answer now ({status}): {_sentence(message)}", **known)
@@ -149,7 +152,7 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
 
 
 def role_for(verb: str, resource: str, group: str, namespace: str) -> str:
-    """A Role (a ClusterRole without a namespace) that allows this one thing, as YAML ready for kubectl."""
+    """Return a Role (without a namespace: a ClusterRole) that grants one permission, as YAML for kubectl."""
     kind = "Role" if namespace else "ClusterRole"
     lines = [
         "apiVersion: rbac.authorization.k8s.io/v1",
@@ -186,7 +189,7 @@ def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
 
 
 def _role(verb: str, resource: str, group: str, namespace: str) -> str:
-    """The Role for it: with one right to runs come the others that are of no use without each other."""
+    """Return the Role for a permission. If it is a permission on runs, include those that it is useless without."""
     whole = role_around(Permission(verb, resource, group), namespace) if namespace else ""
     return whole or role_for(verb, resource, group, namespace)
 
@@ -217,7 +220,7 @@ def _webhook_cause(message: str) -> str:
 
 
 def _more_than(match: re.Match[str]) -> str:
-    """(one that _EXCEEDED found) -> "2 of 2 jobsets.jobset.x-k8s.io are in use"."""
+    """Return the usage from a match of `_EXCEEDED`, such as "2 of 2 jobsets.jobset.x-k8s.io are in use"."""
     used, limited = (dict(part.split("=", 1) for part in match[key].split(",")) for key in ("used", "limited"))
     return ", ".join(
         f"{used.get(key, '?')} of {most} {key.removeprefix('count/')} are in use" for key, most in limited.items()

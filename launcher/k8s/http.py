@@ -1,6 +1,6 @@
-"""Requests to an API server: sent with the user's credentials, and asked again where that is safe.
+"""Requests to an API server, sent with the user's credentials and retried if that is safe.
 
-An answer of 400 and more, or none, is raised as a launcher.k8s.errors.ClusterError with a sentence.
+An HTTP status of 400 or more, or no answer, raises a launcher.k8s.errors.ClusterError with a sentence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BUSY_TRIES, _BUSY_SECONDS = 6, 5.0
 
 @dataclass(frozen=True)
 class Response:
-    """An answer: `status`, `headers` by their lower-case names, and `data`, or with `stream` its parts as they come."""
+    """An answer: `status`, `headers` by lower-case name, and the body as `data`, or for a stream as `parts`."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,7 +42,7 @@ class Response:
         return json.loads(self.data)
 
     def parts(self) -> Iterator[bytes]:
-        """The body as it arrives. Raises Unreachable where it is cut off, or silent for longer than the timeout."""
+        """Yield the body as it arrives. Raises Unreachable if it is cut off or silent for longer than the timeout."""
         import urllib3
 
         try:
@@ -55,19 +55,19 @@ class Response:
         self.raw.close()
 
     def cut(self) -> None:
-        """End a stream that another thread waits in; closing it would wait for what comes next."""
-        with contextlib.suppress(ValueError, RuntimeError):  # it has ended by itself
+        """End a stream that another thread reads. `close` would block until the next data."""
+        with contextlib.suppress(ValueError, RuntimeError):  # the stream has already ended
             self.raw.shutdown()
 
 
 class Connection:
-    """An API server, asked as the user of the kubeconfig."""
+    """A connection to an API server as the user of the kubeconfig."""
 
     def __init__(self, access: Access) -> None:
         from kubernetes.client.rest import RESTClientObject
 
         self.access = access
-        # The kubernetes package sets up TLS, proxies and client certificates; requests go to its pool of connections.
+        # The kubernetes package sets up TLS, proxies and client certificates; requests use its connection pool.
         self._pool: urllib3.PoolManager = RESTClientObject(access.configuration).pool_manager
 
     def request(
@@ -82,9 +82,9 @@ class Connection:
         timeout: float | None = None,
         raw: bool = False,
     ) -> Response:
-        """One request to the API server. `timeout` (s) is for each wait, of a stream for each part.
+        """Send one request to the API server. `timeout` (s) applies to each wait; in a stream, to each part.
 
-        Raises the ClusterError for a status of 400 and more, unless `raw`: then the caller looks at it.
+        Raises ClusterError for a status of 400 or more. With `raw`, returns the answer instead.
         """
         import urllib3
 
@@ -112,14 +112,14 @@ class Connection:
             try:
                 answer = send()
             except urllib3.exceptions.ProtocolError:
-                # A connection that was idle may be closed by the other side at the moment of use.
+                # The server may close an idle connection at the moment of use.
                 if method not in ("GET", "DELETE"):
                     raise
                 answer = send()
             for _ in range(_BUSY_TRIES):
                 if answer.status != 429:
                     break
-                # Nothing was done: the server is overloaded, or a kind of objects is new to it. It says when to ask.
+                # The server did nothing: it is overloaded, or a kind is new to it. Retry-After says when to retry.
                 wait = answer.headers.get("Retry-After", "")
                 answer.close()
                 time.sleep(min(float(wait) if wait.isdigit() else 1.0, _BUSY_SECONDS))
@@ -142,7 +142,7 @@ class Connection:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """The same with JSON both ways: the answer's object."""
+        """Send a request with a JSON body; return the JSON object of the answer."""
         data = None if body is None else json.dumps(body).encode()
         response = self.request(method, path, query=query, body=data, headers={"Content-Type": content_type})
         return cast(dict[str, Any], response.json())
@@ -163,7 +163,7 @@ class Connection:
 
 
 def _cause(error: BaseException) -> str:
-    """The plain words of what urllib3 wraps."""
+    """Return a short description of the error that urllib3 wraps."""
     inner: BaseException | None = getattr(error, "reason", None) if not isinstance(error, OSError) else error
     if isinstance(inner, BaseException) and inner is not error:
         return _cause(inner)

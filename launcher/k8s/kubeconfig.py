@@ -1,7 +1,7 @@
-"""The kubeconfig: which API server is meant, in which namespace, and as whom it is asked.
+"""The kubeconfig: the API server, the namespace and the user's credentials.
 
-Files, context and namespace are chosen as kubectl chooses them; no file is ever written. In a pod without a kubeconfig
-it is the pod's own service account.
+Files, context and namespace are chosen as kubectl chooses them. No file is written. In a pod without a kubeconfig,
+the pod's service account is used.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class NoCluster(LauncherError):
-    """There is no kubeconfig, so nothing says which cluster is meant."""
+    """No kubeconfig exists, so no cluster is configured."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """A context: its API server, and how to be known there. `configuration` is a kubernetes.client.Configuration.
+    """A context: its API server and credentials. `configuration` is a kubernetes.client.Configuration.
 
-    `context`, `cluster` and `user` are the kubeconfig's names; `chosen` is whether a context was asked for, which may
-    not be the current one.
+    `context`, `cluster` and `user` are names from the kubeconfig. `chosen` is true if the caller named the context;
+    it may then not be the current one.
     """
 
     configuration: Any
@@ -51,20 +51,24 @@ class Access:
 
     @property
     def name(self) -> str:
-        """The cluster in a sentence."""
+        """The cluster's name for messages."""
         return f"the cluster {self.cluster}" if self.cluster == self.context else f"the context {self.context}"
 
     def credentials(self) -> dict[str, str]:
-        """The headers by which this user is known; {} where a client certificate does that. Raises LoginFailed."""
+        """Return the authentication headers, or {} if a client certificate authenticates the user.
+
+        Raises LoginFailed if the credential plugin fails.
+        """
         with _quiet_plugin(self.context):
             settings = self.configuration.auth_settings()
         return {entry["key"]: entry["value"] for entry in settings.values() if entry["value"]}
 
 
 def load(context: str | None = None, namespace: str | None = None) -> Access:
-    """What the kubeconfig says of the context. Makes no request.
+    """Load the context from the kubeconfig. Makes no request.
 
-    Raises NoCluster where there is no kubeconfig, and LauncherError where it has no such context, or cannot be read.
+    Raises NoCluster if there is no kubeconfig. Raises LauncherError if `namespace` is not a valid name, if the
+    kubeconfig does not have the context, or if it cannot be read.
     """
     from launcher.k8s import lazy_imports
 
@@ -88,7 +92,7 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
             reader = importlib.import_module("kubernetes.config.kube_config")
             merger = reader.KubeConfigMerger(where)
         merged = merger.config
-        # Of several files the first one counts, for kubectl; the package takes the last one's current context.
+        # With several files, kubectl uses the first current-context; the package uses the last one.
         current = [config.get("current-context") for config in merger.config_files.values()]
         merged.value["current-context"] = next(filter(None, current), "")
         _check_context(merged.value, context, where)
@@ -126,23 +130,23 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
 
 
 def files() -> list[Path]:
-    """The kubeconfig files that there are, as kubectl looks for them: KUBECONFIG, else ~/.kube/config."""
+    """Return the existing kubeconfig files, in kubectl's search order: KUBECONFIG, else ~/.kube/config."""
     named = _given() if os.environ.get("KUBECONFIG") else [Path.home() / ".kube" / "config"]
     return [file for file in named if file.exists()]
 
 
 def configured() -> bool:
-    """Whether there is a cluster to speak to at all: a kubeconfig, or the service account of a pod."""
+    """Return whether a cluster is configured, by a kubeconfig or the service account of a pod."""
     return bool(files()) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def nowhere() -> str:
-    """What is wrong with KUBECONFIG where no file that it names is there, as the begin of a sentence; else ""."""
+    """Return the start of an error message if KUBECONFIG names only missing files, else ""."""
     return f"KUBECONFIG names {os.environ['KUBECONFIG']}, which is not there" if _given() and not files() else ""
 
 
 def _given() -> list[Path]:
-    """What KUBECONFIG names; without /dev/null, by which people say that they want none."""
+    """Return the paths in KUBECONFIG, without /dev/null, which users set to select no kubeconfig."""
     paths = os.environ.get("KUBECONFIG", "").split(os.pathsep)
     return [Path(path).expanduser() for path in paths if path not in ("", os.devnull)]
 
@@ -166,7 +170,7 @@ def _in_cluster(configuration: Any, context: str | None, namespace: str | None) 
 
 
 def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: str) -> None:
-    """Raise LauncherError where the kubeconfig has no such context, or none that is current."""
+    """Raise LauncherError if the kubeconfig does not have the context, or if `context` is None and none is current."""
     names = [str(entry["name"]) for entry in kubeconfig.get("contexts") or []]
     if context is None and not kubeconfig.get("current-context"):
         raise LauncherError(
@@ -185,7 +189,10 @@ def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: st
 
 @contextlib.contextmanager
 def _quiet_plugin(where: str) -> Iterator[None]:
-    """What a credential plugin (gke-gcloud-auth-plugin) says on failing, as an error; the package only logs it."""
+    """Raise LoginFailed with the message of a failed credential plugin (gke-gcloud-auth-plugin).
+
+    The kubernetes package only logs that message.
+    """
     import logging
 
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""Reading Kubernetes' objects, which are plain JSON data: conditions by type, owners, times, amounts."""
+"""Readers for Kubernetes objects, which are plain JSON data: conditions by type, owners, times, quantities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def namespace(obj: Object) -> str:
 
 
 def title(obj: Object) -> str:
-    """An object in a sentence: "LocalQueue research/research"."""
+    """Return an object's name for messages, such as "LocalQueue research/research"."""
     space = namespace(obj)
     return f"{obj['kind']} {space}/{name(obj)}" if space else f"{obj['kind']} {name(obj)}"
 
@@ -50,7 +50,7 @@ def status(obj: Object) -> Object:
 
 
 def condition(obj: Object | None, kind: str) -> Object | None:
-    """The condition of that type, whatever its place in the list; None where there is none."""
+    """Return the condition of that type, or None if there is none."""
     for entry in (status(obj).get("conditions") or []) if obj else []:
         if entry.get("type") == kind:
             return dict(entry)
@@ -58,12 +58,12 @@ def condition(obj: Object | None, kind: str) -> Object | None:
 
 
 def is_true(obj: Object | None, kind: str) -> bool:
-    """Whether the condition of that type is there and True."""
+    """Return whether the condition of that type exists and is True."""
     return (condition(obj, kind) or {}).get("status") == "True"
 
 
 def is_false(obj: Object | None, kind: str) -> bool:
-    """Whether the condition of that type is there and False."""
+    """Return whether the condition of that type exists and is False."""
     return (condition(obj, kind) or {}).get("status") == "False"
 
 
@@ -72,21 +72,21 @@ def owner_uids(obj: Object) -> set[str]:
 
 
 def parse_time(text: str) -> datetime:
-    """An RFC 3339 time; ValueError for anything else."""
+    """Parse an RFC 3339 time. Raises ValueError if it is not valid."""
     return datetime.fromisoformat(text)
 
 
 def seconds_since(text: str, now: datetime | None = None) -> float:
-    """Seconds from an RFC 3339 time to now."""
+    """Return the seconds from an RFC 3339 time to now."""
     return ((now or datetime.now(UTC)) - parse_time(text)).total_seconds()
 
 
 def quantity(text: object) -> Decimal:
-    """An amount as Kubernetes writes it ("500m", "16Gi", 4) as a number. Raises ValueError."""
+    """Parse a Kubernetes quantity ("500m", "16Gi", 4). Raises ValueError if it is not valid."""
     spelled = str(text).strip()
     number = spelled.rstrip("numkKMGTPEi")
     try:
-        # "1e3" and "1E3" are numbers; "1E" is an exa.
+        # "1e3" and "1E3" are numbers; "1E" has the suffix for exa.
         return Decimal(spelled) if spelled[-1:].isdigit() else Decimal(number) * _FACTORS[spelled[len(number) :]]
     except (InvalidOperation, KeyError) as error:
         raise ValueError(f'"{text}" is no amount') from error

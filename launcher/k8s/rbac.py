@@ -1,4 +1,4 @@
-"""RBAC: which permissions the launcher's verbs need, and Roles that grant them, as YAML."""
+"""RBAC: the permissions that the launcher's verbs need, and Roles that grant them, as YAML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SEEING = ("get", "list")
 
 
 class Permission(NamedTuple):
-    """A verb of Kubernetes on a resource, with its subresource after a slash."""
+    """A Kubernetes verb on a resource; a subresource follows after a slash."""
 
     verb: str
     resource: str
@@ -24,7 +24,10 @@ class Permission(NamedTuple):
 
 @dataclass(frozen=True)
 class VerbPermissions:
-    """What some verbs of the launcher need in the namespace. `everyday`: a member of a team is stuck without it."""
+    """The permissions in the namespace that some verbs of the launcher need.
+
+    `everyday`: a team member cannot work without them.
+    """
 
     verbs: str
     rights: tuple[Permission, ...]
@@ -78,7 +81,7 @@ PERMISSIONS_BY_VERB = (
         "a run's record cannot be removed",
     ),
 )
-# For everybody a choice, of which none is a fault.
+# Optional: a user without these permissions is not an error.
 INSTALL_PERMISSIONS = VerbPermissions(
     "install ray-cluster",
     (
@@ -92,8 +95,11 @@ INSTALL_PERMISSIONS = VerbPermissions(
 
 @dataclass(frozen=True)
 class Permissions:
-    """What this user may do in the namespace: `all_of` with no name given, `by_name` of some objects only.
-    `queues`: whether it may create ClusterQueues."""
+    """The user's permissions in the namespace.
+
+    `all_of` applies to all objects, `by_name` only to the named objects. `queues`: whether the user may create
+    ClusterQueues.
+    """
 
     all_of: frozenset[Permission]
     by_name: Mapping[Permission, tuple[str, ...]]
@@ -104,8 +110,11 @@ class Permissions:
 
 
 def role_around(right: Permission, namespace: str) -> str:
-    """A Role with all that a member needs who wants to use this right: to see runs, or to make and change them, too;
-    "" where it is none of a member's rights in the namespace."""
+    """Return a Role with this permission and those that a team member needs with it.
+
+    The Role allows reading runs, or reading, creating and changing them. Returns "" if the permission is not one of a
+    member's permissions in the namespace.
+    """
     all_of = [each for need in PERMISSIONS_BY_VERB for each in need.rights]
     seeing = [each for each in all_of if each.verb in _SEEING]
     if right in seeing:
@@ -114,7 +123,7 @@ def role_around(right: Permission, namespace: str) -> str:
 
 
 def role(rights: Iterable[Permission], namespace: str, called: str = "") -> str:
-    """A Role (a ClusterRole without a namespace) with these rights, as YAML ready for kubectl."""
+    """Return a Role (without a namespace: a ClusterRole) with these permissions, as YAML for kubectl."""
     verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for right in dict.fromkeys(rights):
         verbs[right.group, right.resource].append(right.verb)

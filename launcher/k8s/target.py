@@ -1,4 +1,4 @@
-"""Where a verb looks for runs: this machine, a cluster, or first one and then the other."""
+"""The place where a verb looks for runs: this machine, a cluster, or first one and then the other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """`context` and `namespace` as kubectl takes them; either of them means a cluster, and `local` this machine.
+    """The selected cluster or this machine.
 
-    With nothing given both are looked at: the runs of this machine, and of the current context's namespace.
-    `all_namespaces` means all namespaces of the cluster.
+    `context` and `namespace` are as for kubectl; either of them selects a cluster. `local` selects this machine.
+    Without any of them, both are selected: the runs of this machine and of the current context's namespace.
+    `all_namespaces` selects all namespaces of the cluster.
     """
 
     context: str | None = None
@@ -24,12 +25,12 @@ class Target:
 
     @property
     def includes_local(self) -> bool:
-        """Whether this machine's runs are meant."""
+        """Whether this machine's runs are selected."""
         return self.local or (self.context is None and self.namespace is None and not self.all_namespaces)
 
     @property
     def includes_cluster(self) -> bool:
-        """Whether a cluster's runs are meant, if there is a cluster."""
+        """Whether a cluster's runs are selected. False by default if no cluster is configured."""
         if self.local:
             return False
         if self.context is not None or self.namespace is not None or self.all_namespaces:
@@ -40,13 +41,13 @@ class Target:
 
     @property
     def cluster_requested(self) -> bool:
-        """Whether the user asked for a cluster's runs: as `includes_cluster`, or by a KUBECONFIG that names no file."""
+        """Whether the user requested a cluster: `includes_cluster`, or KUBECONFIG names only missing files."""
         from launcher.k8s.kubeconfig import nowhere
 
         return self.includes_cluster or (not self.local and bool(nowhere()))
 
     def cluster(self) -> Cluster:
-        """The cluster; no request is made yet. Raises LauncherError where none is configured."""
+        """Return the cluster. Makes no request. Raises LauncherError if no cluster is configured."""
         from launcher.k8s.client import connect
 
         return connect(self.context, self.namespace)

@@ -1,1 +1,1 @@
-"""What stays: the platform's queues and teams' Ray clusters, as Helm releases."""
+"""Helm releases of the platform's queues and of teams' long-lived Ray clusters."""

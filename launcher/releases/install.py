@@ -1,7 +1,6 @@
-"""Releases of charts/queues and charts/ray-cluster: what one is to be, what that would change, and how it is done.
+"""Install releases of charts/queues and charts/ray-cluster.
 
-`plan` reads and compares, and changes nothing; `install` does what the plan says. So `diff` and `install` cannot
-diverge.
+`plan` reads and compares, and changes nothing. `install` applies the plan. So `diff` and `install` cannot diverge.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ Object = dict[str, Any]
 Say = Callable[[str], None]
 
 CHARTS = ("queues", "ray-cluster")
-"""The charts that are installed; a run is no release."""
+"""The charts that are installed. A run is not a release."""
 
-# An operation that is older than this is taken to be dead: Helm gives up after 5 minutes, and so does `install`.
+# An operation older than this counts as dead: Helm times out after 5 minutes, and so does `install`.
 _DEAD_SECONDS = 600
 _HELM_SECONDS = 300
 
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """A release as it is to be, and what that changes.
+    """The planned state of a release, and the changes to get there.
 
-    `history` are its revisions so far, `rendered` its new objects, `changes` one entry for each object, `recovery`
-    what is to be done first, in words, where an earlier operation died.
+    `history` has its revisions so far, `rendered` its new objects, and `changes` one entry for each object.
+    `recovery` is a sentence that describes the recovery from an earlier operation that died, or "".
     """
 
     chart: str
@@ -56,7 +55,7 @@ class ReleasePlan:
 
     @property
     def where(self) -> str:
-        """The release with all that says where it is."""
+        """The release with its chart, cluster, context and namespace."""
         return f"{self.name} ({self.chart}): {self.cluster.where}"
 
     @property
@@ -79,16 +78,18 @@ class ReleasePlan:
 def plan(
     chart: str, name: str | None, files: Sequence[str], sets: Sequence[str], target: Target, *, recover: bool = False
 ) -> ReleasePlan:
-    """What installing, or upgrading to, these values would do. Changes nothing.
+    """Return the plan to install these values or to upgrade to them. Changes nothing.
 
-    `recover` takes an operation that is not finished for dead, however young it is. Raises LauncherError for all
-    that the values, the chart, the API server or an earlier operation have against it.
+    `recover` treats an unfinished operation as dead, regardless of its age.
+
+    Raises LauncherError if the values are invalid, if the chart or the API server rejects them, or if an earlier
+    operation blocks the release.
     """
     user, effective = release_values.load(chart, files, sets)
     release = name or _default_name(chart, effective.tree)
     cluster = _cluster_for(chart, effective.tree, target)
     helm = helm_for(cluster)
-    _ = cluster.version()  # an API server that does not answer is told in the door's words
+    _ = cluster.version()  # if the API server does not answer, report the client's error
     _served(chart, cluster)
     history = helm.history(release, cluster.namespace)
     _is_ours(history, chart, cluster)
@@ -104,10 +105,12 @@ def plan(
 
 
 def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> list[str]:
-    """Do it, and wait until it works: at most `seconds` (None: what the chart needs). What does not work yet.
+    """Apply the plan and wait until the objects are ready; return what is not ready yet, in sentences.
 
-    Where Kubernetes refuses a part of it, Helm takes the rest back, and LauncherError is raised. What was accepted
-    and only does not work yet (a queue that Kueue calls inactive, a cluster that waits for chips) stays.
+    Waits at most `seconds` (None: the default of the chart). Objects that were accepted but are not ready are kept,
+    such as a queue that Kueue reports as inactive or a cluster that waits for chips.
+
+    Raises LauncherError if Kubernetes rejects a part of the release; Helm then rolls back the rest.
     """
     if plan.recovery:
         say(plan.recovery)
@@ -120,7 +123,7 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
         except HelmError as error:
             _take_back_namespaces(plan, began)
             raise _taken_back(plan, error) from error
-        except KeyboardInterrupt:  # which Helm got as well, and has taken back what it had done
+        except KeyboardInterrupt:  # Helm got it as well and has rolled back
             _take_back_namespaces(plan, began)
             raise Detached(f"Interrupted. {_left(plan)}") from None
         diff.apply_remaining(plan.cluster, plan.rendered, plan.changes)
@@ -132,7 +135,7 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
 
 
 def helm_for(cluster: Cluster) -> Helm:
-    """Helm for the same cluster. Raises LauncherError where the environment sends Helm to another."""
+    """Return Helm for the same cluster. Raises LauncherError if the environment points Helm to another one."""
     for name in ("HELM_KUBEAPISERVER", "HELM_KUBETOKEN", "HELM_KUBEASUSER", "HELM_KUBEASGROUPS"):
         if os.environ.get(name):
             raise LauncherError(
@@ -144,7 +147,7 @@ def helm_for(cluster: Cluster) -> Helm:
 
 
 def alive(release: Release) -> bool:
-    """Whether an operation on the release may still be at work."""
+    """Return whether an operation on the release may still be running."""
     return release.pending and release.age < _DEAD_SECONDS
 
 
@@ -173,7 +176,7 @@ def _default_name(chart: str, tree: Object) -> str:
 
 
 def _cluster_for(chart: str, tree: Object, target: Target) -> Cluster:
-    """The cluster; a team's release is kept in the team's namespace, as its Ray cluster is."""
+    """Return the cluster. A team's release is in the team's namespace, as is its Ray cluster."""
     from dataclasses import replace
 
     team = tree.get("team") or {} if chart == "ray-cluster" else {}
@@ -213,9 +216,9 @@ def _is_ours(history: Sequence[Release], chart: str, cluster: Cluster) -> None:
 
 
 def _last_good(history: Sequence[Release]) -> Release | None:
-    """The revision whose objects are in the cluster, as far as Helm knows.
+    """Return the revision whose objects are in the cluster, as far as Helm knows.
 
-    Helm calls a revision superseded that failed and was rolled back, so the one that is deployed comes first.
+    A deployed revision takes precedence, because Helm also marks a failed, rolled-back revision as superseded.
     """
     for status in ("deployed", "superseded"):
         if good := [release for release in history if release.status == status]:
@@ -224,7 +227,10 @@ def _last_good(history: Sequence[Release]) -> Release | None:
 
 
 def _recovery(history: Sequence[Release], recover: bool) -> str:
-    """What has to be done before the release can be changed, in words; raises where that may not be safe yet."""
+    """Return a sentence that describes the recovery needed before the release can be changed, or "".
+
+    Raises LauncherError if the recovery may not be safe yet.
+    """
     if not history or not history[-1].pending:
         return ""
     last = history[-1]
@@ -245,13 +251,13 @@ def _recover(plan: ReleasePlan) -> None:
     if last.status == "uninstalling":
         plan.helm.uninstall(plan.name, plan.namespace, timeout=_HELM_SECONDS)
     else:
-        # To its own revision, where none was deployed: what is missing of it is made, and what is there stays.
+        # If no revision was deployed, roll back to the last one: this creates missing objects and keeps existing ones.
         revision = deployed[-1].revision if deployed else last.revision
         plan.helm.rollback(plan.name, plan.namespace, revision, timeout=_HELM_SECONDS)
 
 
 def _take_back_namespaces(plan: ReleasePlan, began: float) -> None:
-    """Remove the namespaces that this attempt made, at `began` or later: Helm keeps them, with all in them."""
+    """Delete the namespaces that this attempt created at `began` or later. Helm keeps them with their contents."""
     from launcher.k8s.client import NAMESPACE
 
     for change in plan.changes:
@@ -268,14 +274,14 @@ def _rules_broken(error: RulesBroken, user: Values) -> LauncherError:
 
 
 def _taken_back(plan: ReleasePlan, error: HelmError) -> LauncherError:
-    """What is left after Helm failed, beside why it did."""
+    """Return the error for a failure of Helm: its cause and what it left."""
     if isinstance(error, RulesBroken):
         return _rules_broken(error, plan.user)
     return LauncherError(f"{error.message} {_left(plan)}", error.hint)
 
 
 def _left(plan: ReleasePlan) -> str:
-    """What an attempt that failed has left, in a sentence."""
+    """Return a sentence that describes what a failed attempt left."""
     try:
         now = plan.helm.history(plan.name, plan.namespace)
     except LauncherError:

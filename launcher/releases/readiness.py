@@ -1,4 +1,4 @@
-"""Whether what a release made works yet, by the conditions that Kueue and KubeRay set; Helm does not know them."""
+"""Readiness of a release's objects, by the conditions that Kueue and KubeRay set. Helm does not check them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 SECONDS = {"queues": 30.0, "ray-cluster": 900.0}
-"""How long is waited where nobody says: Kueue needs moments, a cluster's nodes have to be made first."""
+"""The default wait per chart. Kueue is ready within moments; a Ray cluster's nodes must be created first."""
 
 
 def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None], seconds: float) -> list[str]:
-    """Wait until all is ready, telling `say` what is not whenever that changes; what is not ready at the end."""
+    """Wait until all objects are ready; return what is not ready at the end. Reports each change to `say`."""
     deadline, before = time.monotonic() + seconds, ""
     while missing := not_ready(cluster, rendered):
         left = deadline - time.monotonic()
@@ -34,7 +34,7 @@ def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None
 
 
 def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
-    """A sentence for each object of the release that does not work yet."""
+    """Return a sentence for each object of the release that is not ready."""
     from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, RAY_CLUSTER
 
     looks = {
@@ -54,7 +54,7 @@ def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
     if live is None:
         return f"A {kind.kind} of the release is gone."
     called = objects.title({"kind": kind.kind, **live})
-    if live["spec"].get("stopPolicy", "None") != "None":  # stopped by its own values
+    if live["spec"].get("stopPolicy", "None") != "None":  # stopped by its values
         return ""
     active = objects.condition(live, "Active")
     if active is None:
@@ -88,7 +88,7 @@ def _ray_cluster(cluster: Cluster, kind: Kind, live: Object | None) -> str:
 
 
 def _why(pod: Object) -> str:
-    """Why a pod is not ready, in Kubernetes' own words."""
+    """Return why a pod is not ready, as Kubernetes reports it."""
     status = objects.status(pod)
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waiting = (container.get("state") or {}).get("waiting") or {}

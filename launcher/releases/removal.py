@@ -1,4 +1,4 @@
-"""What uninstalling a release removes, and how that is done: only what Slipway's charts made, and nobody runs on."""
+"""Uninstall releases. Only releases of Slipway's charts that no run uses are removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Say = Callable[[str], None]
 
-# What a release's runs do there, and what becomes of them when it goes.
+# How runs use a release, and what happens to them if it is removed.
 _MEANS = {
     "queues": ("wait or run in the queues of", "they then lose their queue, and those that wait never start"),
     "ray-cluster": ("go on in the Ray cluster of", "they then end with it"),
@@ -32,9 +32,10 @@ _MEANS = {
 
 @dataclass(frozen=True)
 class Removal:
-    """What uninstalling a release removes, what stays (namespaces, with all in them), and whose runs need it.
+    """The objects that uninstalling a release removes and keeps (namespaces with their contents), and its users.
 
-    `unseen` says of what nobody could tell whether runs need it, a sentence each.
+    `needed_by` lists the runs that use the release. `unseen` has a sentence for each object whose users could not be
+    determined.
     """
 
     release: Release
@@ -59,7 +60,10 @@ class Removal:
 
 
 def plan_removal(name: str, target: Target) -> Removal:
-    """What uninstalling the release would do. Changes nothing; raises LauncherError where it is not Slipway's."""
+    """Return what uninstalling the release would remove. Changes nothing.
+
+    Raises LauncherError if the release does not exist, is busy, or is not of a chart of Slipway's.
+    """
     cluster = target.cluster()
     helm = helm_for(cluster)
     _ = cluster.version()
@@ -83,9 +87,9 @@ def plan_removal(name: str, target: Target) -> Removal:
 
 
 def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float = 60) -> list[str]:
-    """Remove the release, and wait until its objects are gone; what is still there after `seconds`, in sentences.
+    """Remove the release and wait until its objects are deleted; return what still exists after `seconds`.
 
-    Raises LauncherError where runs need it, unless `force`.
+    Raises LauncherError if runs use the release, unless `force` is set.
     """
     release = removal.release
     if removal.needed_by and not force:

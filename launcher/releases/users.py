@@ -1,4 +1,4 @@
-"""Whose runs need what a release made: its queues, or its Ray cluster."""
+"""The runs that use a release's queues or its Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 
 def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
-    """The runs, by "namespace/name", that wait or run in the queues among the objects."""
+    """Return the runs, as "namespace/name", that wait or run in the queues among the objects."""
     from launcher.k8s.client import WORKLOAD
 
     queues = {objects.name(obj) for obj in made if obj["kind"] == "ClusterQueue"}
@@ -28,7 +28,7 @@ def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
         waits = (objects.namespace(workload), workload["spec"].get("queueName")) in local
         held = objects.is_true(workload, "QuotaReserved")
         if workload["spec"].get("active") is False and not held:
-            continue  # cancelled: it has no need of a queue any more
+            continue  # cancelled: it no longer needs a queue
         if (admitted in queues or waits) and not objects.is_true(workload, "Finished"):
             owners = workload["metadata"].get("ownerReferences") or [{}]
             found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")
@@ -36,8 +36,10 @@ def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
 
 
 def in_ray_clusters(cluster: Cluster, made: Sequence[Object]) -> tuple[list[str], list[str]]:
-    """The jobs, the launcher's and others, that go on in the Ray clusters among the objects, by "namespace/name"; and
-    of the clusters that could not be asked, a sentence each."""
+    """Return the active jobs in the Ray clusters among the objects, and a sentence for each unreachable cluster.
+
+    The jobs are the launcher's and others, as "namespace/name".
+    """
     found: list[str] = []
     unseen: list[str] = []
     for obj in made:
@@ -60,7 +62,7 @@ def _jobs_in(cluster: Cluster, obj: Object) -> list[str]:
     namespace = objects.namespace(obj) or cluster.namespace
     there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)
     if there is None or not objects.is_true(there, "RayClusterProvisioned"):
-        return []  # its head has never taken a job
+        return []  # its head has never accepted a job
     jobs = RayJobs(RayHead(cluster, there)).list()
     names = [
         str((job.get("metadata") or {}).get(RUN) or job["submission_id"]) for job in jobs if job["status"] not in ENDED

@@ -1,4 +1,4 @@
-"""The values of a platform's or a team's release: read, and checked as far as that needs no Helm."""
+"""Read the values of a platform's or a team's release, and run the checks that do not need Helm."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
 
 
 def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values, Values]:
-    """The user's values, and the effective ones. Raises CheckFailed with file and line of all that breaks the schema.
+    """Return the user's values and the effective values.
 
-    The rules across keys are the chart's own, and Helm has their sentences: `with_origins`.
+    The chart itself checks the rules across keys, and Helm reports their sentences: see `with_origins`.
+
+    Raises LauncherError if there are no values. Raises CheckFailed, with file and line of each violation, if the values
+    violate the schema.
     """
     from launcher.config.values import files as values
 
@@ -34,7 +37,7 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
 
 
 def with_origins(sentence: str, user: Values) -> str:
-    """A chart's sentence with the file and line of the key that it begins with, where the user wrote that key."""
+    """Return a chart's sentence, prefixed with the file and line of the key that it begins with if the user set it."""
     match = _KEY.match(sentence)
     path = match[0].split(".") if match else []
     origin = user.origin(path) if path else None
@@ -56,7 +59,7 @@ def _problems(chart: str, case: CheckContext) -> Iterator[Problem]:
 
 
 def _belongs(schema: object, path: Sequence[str]) -> str:
-    """The end of the sentence on an unknown key: the nearest of the keys beside it, or all of them."""
+    """Return the end of the message on an unknown key: the closest sibling key, or all of them."""
     *above, key = path
     siblings = [name for name in _keys(schema, above) if name != "global"]
     near = closest(key, siblings)
@@ -67,7 +70,7 @@ def _belongs(schema: object, path: Sequence[str]) -> str:
 
 def _keys(schema: object, path: Sequence[str]) -> list[str]:
     node = schema if isinstance(schema, dict) else {}
-    for part in path:  # an entry's name is any
+    for part in path:  # an entry can have any name
         node = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
         if not isinstance(node, dict):
             return []

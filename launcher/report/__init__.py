@@ -1,7 +1,7 @@
-"""`launcher report`: one run, or several side by side, as one HTML page that needs nothing but itself.
+"""`launcher report`: one run, or several side by side, as one self-contained HTML page.
 
-sources.py finds the runs, folders.py and kube.py read them, timeline.py says what their time went into, charts.py
-draws, page.py writes. model.py says what a run is here, and what goodput means.
+sources.py finds the runs, folders.py and kube.py read them, timeline.py computes how their time was spent, charts.py
+draws, page.py writes. model.py defines a run and goodput.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 
 @dataclass(frozen=True)
 class Report:
-    """`page` is the HTML; `runs` the rows of its first table, as data (launcher.report.summary.values), and `left_out`
-    what was asked for and could not be read, a sentence each."""
+    """A report. `page` is the HTML. `runs` are the rows of its first table as data (launcher.report.summary.values).
+    `left_out` has one sentence for each requested run that could not be read."""
 
     page: str
     file_name: str
@@ -32,9 +32,9 @@ def build(
     skip: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """The report of what `names` name: runs, sweeps, folders of runs, URLs of such folders.
+    """Build the report of the runs, sweeps, folders of runs and URLs of such folders in `names`.
 
-    Raises LauncherError where one of them cannot be read; with `skip` it is left out, unless nothing else is left.
+    Raises LauncherError if one of them cannot be read. With `skip` it is left out, unless no other is left.
     """
     from importlib.util import find_spec
 

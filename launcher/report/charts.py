@@ -1,7 +1,7 @@
-"""The charts of a report, by Bokeh; only this module knows it.
+"""The charts of a report. Only this module uses Bokeh.
 
-What is drawn is data alone: colours of axes and the like are set in the page (page.js), which knows whether it is light
-or dark there. A model that belongs to a run has the tag "run N", by which the page shows, hides and colours it.
+The charts contain only data. The page (page.js) sets the colours of axes and so on, because it knows whether the theme
+is light or dark. A model of a run has the tag "run N", which the page uses to show, hide and colour it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from launcher.report.model import (
 )
 from launcher.report.sampling import sampled
 
-# Points of all lines of one chart together: what a page of some megabytes and a browser's canvas take with ease.
+# Maximum points of all lines of one chart together, for a page of a few megabytes and a responsive canvas.
 _POINTS = 40_000
 _MOST_BUCKETS, _FEWEST_BUCKETS = 1_000, 400
 _BINS = 60
@@ -65,12 +65,12 @@ _HEIGHT = 300
 _MOST_GAPS = 1_000
 _DASHES = ("solid", "dashed", "dotted", "dotdash")
 COLOURS = 6
-"""How many colours page.css has for runs; the seventh run has the first again, dashed."""
+"""The number of run colours in page.css. The seventh run has the first colour again, dashed."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart and its words: `says` is what it shows, for whoever does not see it; `note` stands under it."""
+    """A chart and its texts: `says` is the text alternative, `note` is the caption below the chart."""
 
     key: str
     title: str
@@ -100,7 +100,7 @@ _LINES = (
 
 
 def charts(runs: Sequence[RunData]) -> list[Chart]:
-    """The charts that the runs have data for; those over steps are zoomed together."""
+    """Return the charts that the runs have data for. Charts over steps share their zoom."""
     found: list[Chart] = []
     steps = DataRange1d(range_padding=0.02)
     share = _Shared()
@@ -116,16 +116,16 @@ def charts(runs: Sequence[RunData]) -> list[Chart]:
 
 
 def document(found: Sequence[Chart]) -> str:
-    """What BokehJS needs to draw the charts, as JSON: the document, and the id of each chart's root by its key."""
+    """Return the JSON from which BokehJS draws the charts: the document, and the id of each chart's root by key."""
     doc = Document()
-    with doc.models.freeze():  # else all models are looked through again for each root
+    with doc.models.freeze():  # otherwise every root scans all models again
         for chart in found:
             doc.add_root(chart.plot)
     return json.dumps({"doc": doc.to_json(deferred=False), "roots": {chart.key: chart.plot.id for chart in found}})
 
 
 def script() -> str:
-    """BokehJS itself, without what these charts do not need."""
+    """Return BokehJS itself, without the components that these charts do not need."""
     resources = Resources(mode="inline", components=["bokeh"], log_level="warn")
     return "\n".join(resources.js_raw)
 
@@ -152,7 +152,7 @@ def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d, share: _Sha
         thinned = thinned or len(x) < len(series.steps)
         source = share.source({"x": x.astype(np.int32), "y": y.astype(np.float32)})
         pointed = _add_line(plot, share, number, run.label, source)
-        if line.dots or len(series.finite) < 30:  # a line through one point is none
+        if line.dots or len(series.finite) < 30:  # one point does not make a line
             dots = Scatter(x="x", y="y", size=5)
             pointed = plot.add_glyph(source, dots, view=share.view(), tags=[_tag(number)], name=run.label)
         hovered.append(pointed)
@@ -173,7 +173,7 @@ def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d, share: _Sha
 
 
 def _add_gaps(plot: Plot, number: int, series: Series) -> None:
-    """A cross where a value is no number, at the height of the last one that is."""
+    """Add a cross for each value that is not finite, at the height of the last finite one."""
     bad = set(series.not_finite)
     if not bad:
         return
@@ -204,7 +204,7 @@ def _histogram(runs: Sequence[RunData], share: _Shared) -> Chart | None:
     drawn = [one for one in drawn if len(one[2])]
     if not drawn:
         return None
-    # The few longest (the first step compiles) would press all others into one bin.
+    # A few very long steps (the first one compiles) would squeeze all others into one bin.
     low = min(float(np.quantile(values, 0.005)) for _, _, values in drawn)
     high = max(float(np.quantile(values, 0.99)) for _, _, values in drawn)
     margin = 0.1 * (high - low) or 0.05 * high or 1e-3
@@ -217,7 +217,7 @@ def _histogram(runs: Sequence[RunData], share: _Shared) -> Chart | None:
         more = values[(values < edges[0]) | (values > edges[-1])]
         if len(more):
             outside.append(f"{len(more):,} of {run.label} (longest {_number(float(more.max()))} s)")
-        # Its outline: two points for each bin.
+        # The outline of the histogram: two points for each bin.
         x = np.repeat(edges, 2)
         y = np.concatenate(([0.0], np.repeat(counts / len(values), 2), [0.0]))
         hovered.append(_add_line(plot, share, number, run.label, share.source({"x": x, "y": y})))
@@ -276,7 +276,7 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
             ColumnDataSource(marks), Scatter(x="x", y="y", size=10, marker="inverted_triangle"), tags=["mark"]
         )
         plot.add_tools(_hover([triangles], [("", "@what"), ("", "@says")]))
-    # On a narrow screen the page shows these instead of the axis, which would leave no room for the bars.
+    # A narrow screen shows these labels instead of the axis, which would leave no room for the bars.
     above = Text(x=0, y="y", text="y", x_offset=1, y_offset=-7, text_baseline="bottom", text_font_size="11px")
     plot.add_glyph(ColumnDataSource({"y": labels}), above, tags=["labels"], visible=False)
     plot.add_layout(LinearAxis(axis_label=unit, ticker=BasicTicker(desired_num_ticks=6)), "below")
@@ -302,7 +302,7 @@ def _unit(seconds: float) -> tuple[str, float]:
     return "seconds", 1.0
 
 
-# --- what all have ------------------------------------------------------------------------------------------------
+# --- shared parts -------------------------------------------------------------------------------------------------
 
 
 def _plot(x: Any, y: Any, *, pans: str = "pan") -> Plot:
@@ -335,12 +335,12 @@ def _axes(plot: Plot, below: str, left: str, x: Any, y: Any) -> None:
 
 
 def _hover(renderers: list[Any], tips: list[tuple[str, str]]) -> HoverTool:
-    """One tooltip for all lines of a chart; `$name` in it is the run's label, or the phase, as text."""
+    """Return one tooltip for all lines of a chart. `$name` in it is the run's label, or the phase, as text."""
     return HoverTool(renderers=renderers, tooltips=tips, mode="mouse", line_policy="nearest", visible=False)
 
 
 class _Shared:
-    """What has no state of its own is one for all lines: half the models, and half the time that writing them takes."""
+    """Stateless models, shared by all lines. This halves the number of models and the time to write them."""
 
     def __init__(self) -> None:
         self._policy = UnionRenderers()

@@ -1,4 +1,4 @@
-"""What differs between the configs of runs."""
+"""The differences between the configs of runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from launcher.config.values.tree import KeyPath, dotted
 from launcher.report.model import RunData
 
 NOT_SET = "(not set)"
-# What follows from other keys, or differs between any two runs.
+# Keys that follow from other keys, or differ between any two runs.
 _LEFT_OUT = {("run", "name"), ("storage", "mountPath")}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A key, and its value in each of the runs, spelled as JSON; `usual` is the one that most of them have."""
+    """A key, and its value in each run as JSON. `usual` is the most frequent value."""
 
     key: str
     values: Sequence[str]
@@ -27,7 +27,7 @@ class Difference:
 
 
 def differences(runs: Sequence[RunData]) -> list[Difference]:
-    """The keys whose values are not the same in all runs whose configs are known."""
+    """Return the keys whose values differ between the runs with a known config."""
     trees = [dict(flat(run.config)) for run in runs if run.config]
     keys = dict.fromkeys(path for tree in trees for path in tree)
     found = []
@@ -37,12 +37,12 @@ def differences(runs: Sequence[RunData]) -> list[Difference]:
         values = [as_text(tree[path]) if path in tree else NOT_SET for tree in trees]
         if len(set(values)) > 1:
             found.append(Difference(dotted(path), values))
-    # What is trained first, then the rest in the order of the files.
+    # The train keys first, then the rest in the order of the files.
     return sorted(found, key=lambda one: not one.key.startswith("train."))
 
 
 def flat(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every key that holds a value, with it; a list is one value, and an empty map says nothing."""
+    """Yield every key that holds a value, with the value. A list is one value. An empty map yields nothing."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from flat(value, (*path, key))

@@ -1,7 +1,7 @@
-"""Runs that are folders: this machine's, a copy of one, or one in a bucket.
+"""Read runs from folders: a run of this machine, a copy of one, or one in a bucket.
 
-A folder that this machine's runner keeps has record.json, which tells when its attempts began and ended; one that only
-a trainer wrote to (storage of a cluster) has metrics.jsonl and events.jsonl.
+A folder of this machine's runner has record.json, with the start and end times of its attempts. A folder that only a
+trainer wrote to (storage of a cluster) has metrics.jsonl and events.jsonl.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_METRICS = "It has no metrics.jsonl: no step is done yet."
 
 
 def of_folder(path: Path) -> RunData:
-    """The run in a folder of this machine. Raises LauncherError where there is none."""
+    """Read the run in a folder of this machine. Raises LauncherError if it has no run."""
     path = path.expanduser().absolute()
     if not path.is_dir():
         if path.is_file():
@@ -44,7 +44,7 @@ def of_folder(path: Path) -> RunData:
 
 
 def of_url(url: str) -> RunData:
-    """The run in a folder of a bucket. Raises LauncherError where there is none, or it cannot be read."""
+    """Read the run in a folder of a bucket. Raises LauncherError if it has no run or cannot be read."""
     name = url.rstrip("/").rpartition("/")[2]
     files = read_bucket(url, FILES)
     if not files:
@@ -56,7 +56,7 @@ def of_url(url: str) -> RunData:
 
 
 def of_local(status: RunStatus) -> RunData:
-    """A run of this machine, by its status."""
+    """Read a run of this machine, from its status."""
     found = local_folder.find(Path(status.folder).parent, Path(status.folder).name)
     if found is None:
         raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
@@ -103,20 +103,20 @@ def of_local(status: RunStatus) -> RunData:
 def _attempts(
     history: Sequence[Mapping[str, Any]], status: RunStatus, now: float
 ) -> tuple[float | None, list[ChipsHeld], list[float]]:
-    """When the run was first submitted, when each of its attempts held its machine, and the later submissions."""
+    """Return the first submission, the times when the run's attempts held the machine, and the later submissions."""
     attempts = [
         *((_time(one.get("submitted")), _time(one.get("started")), _time(one.get("ended"))) for one in history),
         (_time(status.submitted), _time(status.started), _time(status.ended) or now),
     ]
     held = [ChipsHeld(start, end) for _, start, end in attempts if start is not None and end is not None]
     submissions = [at for at, _, _ in attempts if at is not None]
-    if not held or _time(status.started) is None:  # it waits: for its turn in a sweep
+    if not held or _time(status.started) is None:  # it waits for its turn in a sweep
         held = [*held[:-1], *(ChipsHeld(one.start, one.end, Phase.STOPPED) for one in held[-1:])]
     return (submissions[0] if submissions else None), held, submissions[1:]
 
 
 def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> RunData:
-    """A folder's files without a record: what a trainer wrote, and the run config where somebody put it there."""
+    """Read a folder without a record: the trainer's files, and the run config if there is one."""
     if not {CONFIG, METRICS, EVENTS, RECORD} & set(files):
         raise LauncherError(
             f"{where} is no run's folder: it has no {METRICS}, no {EVENTS} and no {CONFIG}.",
@@ -161,7 +161,7 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
 
 
 def training(events: Sequence[Mapping[str, Any]], metrics: Metrics, begin: float | None) -> list[timeline.PhaseChange]:
-    """What the run did with its chips, where only its steps may tell it."""
+    """Return the training phases of the run, from its steps alone if it has no events."""
     changes = timeline.changes_of(events, metrics.times)
     if not changes and metrics.times and begin is not None:
         changes = [timeline.PhaseChange(begin, Phase.TRAINING)]
@@ -169,19 +169,19 @@ def training(events: Sequence[Mapping[str, Any]], metrics: Metrics, begin: float
 
 
 def _signs(metrics: Metrics, events: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
-    """The first and the last sign of life."""
+    """Return the times of the first and the last entry."""
     times = [*metrics.times, *(at for event in events if (at := _time(event.get("time"))) is not None)]
     if not times:
         return None, None
     first = min(times)
     seconds = metrics.of("step_seconds").finite[:1]
     if not events and len(seconds) and not len(metrics.of(EVAL_LOSS).steps):
-        first -= float(seconds[0])  # the first step is told when it is done
+        first -= float(seconds[0])  # a step is logged at its end
     return first, max(times)
 
 
 def _state(metrics: Metrics, events: Sequence[Mapping[str, Any]], wanted: int | None) -> tuple[str, str]:
-    """Succeeded or failed where the files say so; "unknown" where the run may go on, or have been stopped."""
+    """Return succeeded or failed if the files show it, or "unknown" if the run may continue or was stopped."""
     if wanted and (metrics.steps_done or 0) >= wanted:
         return "succeeded", ""
     last = events[-1] if events else {}
@@ -191,7 +191,7 @@ def _state(metrics: Metrics, events: Sequence[Mapping[str, Any]], wanted: int | 
 
 
 def _restarts(events: Sequence[Mapping[str, Any]], known: int) -> int:
-    """How often training began again, over all attempts."""
+    """Return the number of restarts of training, over all attempts."""
     loops = sum(event.get("event") in ("loop_started", "command_started") for event in events)
     return max(known, loops - 1)
 
@@ -231,7 +231,7 @@ def _json(data: bytes | None, where: str) -> dict[str, Any]:
 
 
 def _origins(data: bytes | None, where: str) -> dict[str, str]:
-    """The origin of each key, by its spelling, as people read it (launcher.backends.local.origins writes it)."""
+    """Return the origin of each key as readable text, by key (launcher.backends.local.origins writes it)."""
     return {str(key): str(origin) for key, origin in _json(data, f"{where.rstrip('/')}/{ORIGINS}").items()}
 
 

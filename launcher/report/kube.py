@@ -1,7 +1,7 @@
-"""When a run on a cluster waited and had its chips: from its Workload, its object, and the Events of both.
+"""When a run on a cluster waited and when it had its chips: from its Workload, its object, and the Events of both.
 
-A condition keeps its last change only, an Event is kept for an hour (unless the API server was told otherwise); what
-neither tells any more is said to be missing, not guessed.
+A condition keeps only its last change. An Event is kept for an hour (unless the API server is configured otherwise).
+Anything that neither records any more is reported as missing, not guessed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from launcher.report.timeline import ChipsHeld, PhaseChange
 
 Object = Mapping[str, object]
 
-# A condition's time has whole seconds, an Event's has more: so near, the two tell of one thing.
+# A condition's time has whole seconds, an Event's is finer. Times this close are the same change.
 _SAME = 2.0
 _EVICTED = "EvictedDueTo"
-# What is told of a run's life, by the reason of the Event: a word or two, and whether it is bad.
+# The marks of a run, by the reason of the Event: a word or two, and whether it is bad.
 _WORDS: Mapping[str, tuple[str, bool]] = {
     "CreatedWorkload": ("queued", False),
     "Admitted": ("admitted", False),
@@ -40,7 +40,7 @@ _WORDS: Mapping[str, tuple[str, bool]] = {
 
 @dataclass(frozen=True)
 class History:
-    """`held` are the times with chips, `changes` what pods and JobSet say of them, `marks` what happened."""
+    """`held` are the times with chips, `changes` the phases by pods and JobSet, `marks` the events."""
 
     held: Sequence[ChipsHeld]
     changes: Sequence[PhaseChange]
@@ -49,9 +49,9 @@ class History:
 
 
 def history(seen: ObservedRun, events: Iterable[Mapping[str, object]], end: float) -> History:
-    """The history of a run up to `end`, when it ended or was looked at.
+    """Return the history of a run up to `end`, the time when it ended or was read.
 
-    `events` are core/v1 Events of its Workload and of its object; others are passed over.
+    `events` are core/v1 Events of its Workload and of its object. Others are ignored.
     """
     told = sorted(_kueue_events(seen, events), key=lambda event: event.at)
     if not seen.queued:
@@ -87,7 +87,7 @@ def _kueue_events(seen: ObservedRun, events: Iterable[Mapping[str, object]]) -> 
 
 
 def _held(seen: ObservedRun, told: Sequence[_Event], end: float) -> tuple[list[ChipsHeld], list[str]]:
-    """The times between an admission and the eviction, or the end, after it."""
+    """Return the times from each admission to the next eviction or the end, and sentences on what is missing."""
     workload = seen.workload
     admitted = [event.at for event in told if event.kind == "Workload" and event.reason == "Admitted"]
     evicted = [
@@ -101,7 +101,7 @@ def _held(seen: ObservedRun, told: Sequence[_Event], end: float) -> tuple[list[C
         evicted = _with(evicted, time_of(last.get("lastTransitionTime")), str(last.get("reason")))
     requeued = objects.condition(workload, "Requeued") or {}
     if requeued.get("reason") in ("Preempted", "PodsReadyTimeout", "NodeFailures", "AdmissionCheck"):
-        # Set when it was put back into the queue: right after it was evicted.
+        # Set when the Workload was requeued, right after its eviction.
         evicted = _with(evicted, time_of(requeued.get("lastTransitionTime")), str(requeued["reason"]))
     held: list[ChipsHeld] = []
     missing = []
@@ -151,7 +151,7 @@ def _begin_without_queue(seen: ObservedRun) -> float | None:
 
 
 def _changes(seen: ObservedRun, told: Sequence[_Event]) -> list[PhaseChange]:
-    """Pods that are ready train, a JobSet that restarts does not: coarser than what a trainer tells."""
+    """Return phases from ready pods (training) and JobSet restarts. They are coarser than the trainer's events."""
     found = []
     ready = objects.condition(seen.workload, "PodsReady") or {}
     at = time_of(ready.get("lastTransitionTime"))

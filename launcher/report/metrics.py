@@ -1,4 +1,4 @@
-"""From the lines of metrics.jsonl and events.jsonl, or of a log, to what a report draws."""
+"""Convert the lines of metrics.jsonl and events.jsonl, or of a log, to the data of a report."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from launcher.report.model import (
 )
 
 _OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM)
-# Clocks are set right by less than this now and then (s).
+# Clock corrections are smaller than this (s).
 _JUMP = 1.0
-# Steps from here on are no longer told apart as the numbers that a page's script has.
+# The page's script cannot represent integers from here on exactly.
 _MOST = 2**53
 
 Entry = Mapping[str, Any]
 
 
 def lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of a file of lines, and how many lines are none: one that was cut by a kill, as a rule."""
+    """Return the JSON objects of a file of lines, and the number of invalid lines (usually one, cut by a kill)."""
     data = data.strip()
-    try:  # at once: most files are whole, and ten times faster so
+    try:  # all at once: most files are valid, and this is ten times faster
         entries = json.loads(b"[" + data.replace(b"\n", b",") + b"]")
-    except (ValueError, RecursionError):  # or it is nested beyond reason
+    except (ValueError, RecursionError):  # invalid JSON, or nested too deeply
         entries = [json_object(line) for line in data.split(b"\n") if line.strip()]
     objects = [entry for entry in entries if isinstance(entry, dict)]
     return objects, len(entries) - len(objects)
 
 
 def metrics(entries: Sequence[Entry], *, damaged: int = 0) -> Metrics:
-    """The series of all quantities, in the order of their steps; of a step that was done twice, the later line."""
+    """Return the series of all quantities, in the order of their steps. For a repeated step, the later line is used."""
     steps: dict[int, Entry] = {}
     evals: dict[int, Entry] = {}
     for entry in entries:
         step = entry.get("step")
-        if type(step) is int and 0 <= step < _MOST:  # no boolean, which is an int to isinstance
+        if type(step) is int and 0 <= step < _MOST:  # type() excludes booleans, which isinstance counts as int
             (evals if EVAL_LOSS in entry else steps)[step] = entry
         else:
             damaged += 1
@@ -81,7 +81,7 @@ def _in_order(entries: Mapping[int, Entry]) -> tuple[Numbers, Sequence[Entry]]:
 
 
 def _series(key: str, steps: Numbers, rows: Sequence[Entry]) -> Series:
-    """The quantity over the steps of those rows that have it."""
+    """Return the quantity over the steps of the rows that have it."""
     try:
         values = list(map(itemgetter(key), rows))
     except KeyError:
@@ -95,9 +95,9 @@ def _series(key: str, steps: Numbers, rows: Sequence[Entry]) -> Series:
 
 
 def _times(entries: Sequence[Entry]) -> Numbers:
-    """The times of the lines that tell theirs."""
+    """Return the times of the lines that have one."""
     texts = [entry["time"] for entry in entries if "time" in entry]
-    try:  # as the trainer writes them, all at once: one by one takes as long as all the rest
+    try:  # all at once, in the trainer's format: one by one takes as long as everything else
         stamps = np.array([text[:-1] if text[-1:] == "Z" else "" for text in texts], dtype="datetime64[ms]")
         if not np.isnat(stamps).any():
             return stamps.astype(np.int64) / 1000
@@ -107,17 +107,17 @@ def _times(entries: Sequence[Entry]) -> Numbers:
 
 
 def number(value: Any) -> float:
-    """A number; NaN for what is none (null, as JSON has no NaN)."""
+    """Return a number, or NaN if the value is not a number (null, because JSON has no NaN)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:
         return float(value)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer with hundreds of digits
         return math.nan
 
 
 def time_of(text: Any) -> float | None:
-    """An RFC 3339 time as seconds since 1970; None for anything else."""
+    """Return an RFC 3339 time as seconds since 1970, or None for any other value."""
     try:
         at = datetime.fromisoformat(str(text)) if text else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a report tells of a run, wherever it was read. Times are seconds since 1970, of whatever clock wrote them."""
+"""The data of a run in a report, from any source. Times are seconds since 1970, by the clock that wrote them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Numbers = NDArray[np.float64]
 
 
 class Phase(StrEnum):
-    """What a run does for a while. It holds its chips while it starts, trains or restarts, and in no other."""
+    """What a run does for a while. It holds its chips only while it starts, trains or restarts."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
     @property
     def waits(self) -> bool:
-        """Whether it wants chips and has none."""
+        """Return whether the run wants chips and has none."""
         return self in (Phase.QUEUED, Phase.PREEMPTED)
 
 
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at one moment: `what` in a word or two, `says` the words of whoever told it."""
+    """An event at one moment: `what` in a word or two, `says` the message of its source."""
 
     at: float
     what: str
@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One quantity of a run: values beside their steps, both of the same length; a value may be NaN."""
+    """One quantity of a run: its values and their steps, both of the same length. A value may be NaN."""
 
     steps: Numbers = field(default_factory=lambda: np.empty(0))
     values: Numbers = field(default_factory=lambda: np.empty(0))
@@ -79,7 +79,7 @@ class Series:
 
     @cached_property
     def not_finite(self) -> list[int]:
-        """The steps whose value is no number (the trainer writes null for NaN and infinity)."""
+        """The steps whose value is not a number (the trainer writes null for NaN and infinity)."""
         return [int(step) for step in self.steps[~np.isfinite(self.values)]]
 
 
@@ -90,8 +90,8 @@ LEARNING_RATE, GRAD_NORM = "learning_rate", "grad_norm"
 
 @dataclass(frozen=True)
 class Metrics:
-    """metrics.jsonl: a Series for each quantity, by its key there; `times` are those of its lines, as they stand there,
-    and `notes` sentences about what is odd in the file."""
+    """metrics.jsonl: a Series for each quantity, by its key in the file. `times` are those of its lines, in file order.
+    `notes` are sentences about irregularities in the file."""
 
     series: Mapping[str, Series] = field(default_factory=dict)
     times: Sequence[float] = ()
@@ -113,12 +113,12 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Goodput:
-    """How much of the time with chips was spent on steps that count.
+    """The share of the time with chips that was spent on steps that count.
 
-    productive: seconds of the steps in metrics.jsonl, each once, so that a step which was lost and done again counts
-    as one; the first step after each start counts as the run's median step, for the rest of it is compilation.
-    held: seconds from the first start to the end in which the run had its chips, whatever it did with them. Time in
-    the queue, before the first start or after a preemption, is no part of it.
+    productive: seconds of the steps in metrics.jsonl, each once, so a step that was lost and repeated counts once. The
+    first step after each start counts as the run's median step, because the rest of it is compilation.
+    held: seconds from the first start to the end in which the run had its chips, whatever it did with them. Time in the
+    queue, before the first start or after a preemption, does not count.
     """
 
     productive: float
@@ -133,8 +133,8 @@ class Goodput:
 class RunData:
     """One run of a report. `label` is its name, made unique in the report.
 
-    `source` says in a sentence where the data comes from, `missing` what it lacks, a sentence each. `origins` is
-    where each key of `config` was written; empty where nobody kept it. `now` is when it was read.
+    `source` is a sentence on where the data comes from. `missing` has one sentence for each gap in it. `origins` is
+    where each key of `config` was written, and is empty if the origins were not kept. `now` is the time of reading.
     """
 
     name: str
@@ -165,7 +165,7 @@ class RunData:
 
     @property
     def wall(self) -> float | None:
-        """Seconds from its submission, or the first that is known of it, to its end or to now."""
+        """Seconds from the submission (or the first known time) of the run to its end, or to now."""
         begins = (
             self.submitted if self.submitted is not None else min((span.start for span in self.spans), default=None)
         )
@@ -173,7 +173,7 @@ class RunData:
 
     @property
     def waited(self) -> float | None:
-        """Seconds in which it wanted chips and had none; None where nothing is known of that."""
+        """Seconds in which the run wanted chips and had none, or None if not known."""
         if self.submitted is None:
             return None
         return sum(span.seconds for span in self.spans if span.phase.waits)
@@ -184,7 +184,7 @@ class RunData:
 
     @cached_property
     def goodput(self) -> Goodput | None:
-        """None where it had no chips yet, or has done no step."""
+        """The goodput of the run, or None if it had no chips yet or has done no step."""
         seconds = self.metrics.of(STEP_SECONDS)
         usual = seconds.median
         if usual is None or self.held <= 0:

@@ -1,4 +1,4 @@
-"""Where a report is written: whole or not at all, and never over what is no report."""
+"""Write a report atomically, and never over a file that is not a report."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".report.html"
 _MARK = b'<meta name="generator" content="Slipway report">'
-# The mark stands in the page's head.
+# The mark is in the page's head.
 _HEAD = 4096
 
 
 def default_name(names: Sequence[str], runs: Sequence[RunData]) -> str:
-    """NAME.report.html, of several that were asked for: NAME-and-2-more.report.html, in the current folder."""
+    """Return NAME.report.html, or NAME-and-2-more.report.html for several names, in the current folder."""
     name = names[0].rstrip("/").rpartition("/")[2] if len(names) == 1 else runs[0].name
     name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".") or "run"
     return f"{name[:100]}-and-{len(names) - 1}-more{_SUFFIX}" if len(names) > 1 else f"{name[:100]}{_SUFFIX}"
 
 
 def check(path: Path, *, force: bool) -> None:
-    """Raise LauncherError where a report cannot be written to `path`, before anything is read for it."""
+    """Raise LauncherError if a report cannot be written to `path`, before any data is read for it."""
     if path.is_dir():
         raise LauncherError(f"{path} is a folder; --out takes a file.")
     if not path.parent.is_dir():
@@ -45,7 +45,7 @@ def check(path: Path, *, force: bool) -> None:
 
 
 def write(path: Path, page: str) -> None:
-    """Replace the file in one step. Raises LauncherError."""
+    """Replace the file atomically. Raises LauncherError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         try:

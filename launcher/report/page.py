@@ -1,4 +1,4 @@
-"""The page: one file that holds all it needs and loads nothing, which its Content-Security-Policy forbids it."""
+"""The page: one self-contained file. Its Content-Security-Policy forbids it to load anything."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from launcher.report import charts, compare, summary
 from launcher.report.model import Mark, Phase, RunData
 
 GENERATOR = "Slipway report"
-"""What the page says of itself, by which a report is known that may be replaced."""
-# A run that restarts all the time has thousands of events.
+"""The page's generator mark, which identifies a report that may be overwritten."""
+# A run that restarts repeatedly has thousands of events.
 _MOST_MARKS = 200
 _TABLE = "the accelerator table"
 _DEFAULTS = "charts/"
@@ -26,7 +26,7 @@ Entry = tuple[str, str, str]
 
 
 def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> str:
-    """The report of the runs as HTML. `left_out` are sentences about runs that are not in it."""
+    """Return the report of the runs as HTML. `left_out` are sentences about runs that are not in it."""
     from jinja2 import Environment, StrictUndefined
 
     drawn = charts.charts(runs)
@@ -65,7 +65,7 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
 
 
 def _raw(html: str) -> Any:
-    """What goes into the page as it is: files of ours, what a template of ours made, and JSON without a "<"."""
+    """Insert text into the page unchanged: our own files, output of our templates, and JSON without a "<"."""
     from markupsafe import Markup
 
     return Markup(html)  # noqa: S704 - a run's own text comes escaped by a template, or as JSON by _inert
@@ -77,12 +77,12 @@ def _file(name: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """A script as a Content-Security-Policy names it: no other may run, whatever got into the page."""
+    """Return a script's hash for the Content-Security-Policy, which blocks all other scripts."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _inert(text: str) -> str:
-    """JSON that can stand in a script element: nothing in it ends the element."""
+    """Escape JSON for a script element, so that nothing in it ends the element."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
@@ -107,7 +107,7 @@ def _clock(at: float) -> str:
 
 
 def _config(run: RunData) -> tuple[list[Entry], list[Entry]]:
-    """What its submitter wrote, and the chart's defaults; all of it in the first where nobody knows which is which."""
+    """Return the submitter's keys and the chart's defaults. If the origins are not known, all keys are in the first."""
     own: list[Entry] = []
     defaults: list[Entry] = []
     for path, value in compare.flat(run.config):

@@ -11,8 +11,11 @@ Points = NDArray[np.float64]
 
 
 def sampled(steps: Any, values: Any, buckets: int) -> tuple[Points, Points]:
-    """Of many points the lowest and the highest of each of about `buckets` stretches of equally many, the first, the
-    last, and one NaN of each stretch that has one, so that the line has its gap. Few points are all kept."""
+    """Return a sample of the points. Few points are all kept.
+
+    Of many points, keep the first, the last, and the lowest and highest of each of about `buckets` equal stretches.
+    Also keep one NaN of each stretch that has one, so that the line has its gap.
+    """
     x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if len(x) <= 2 * buckets:
         return x, y

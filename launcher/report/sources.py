@@ -1,4 +1,4 @@
-"""From what the user names (runs, sweeps, folders, URLs of buckets) to the data of runs."""
+"""Read the data of runs from the user's arguments: runs, sweeps, folders, URLs of buckets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _EVENTS_GONE = "Its Events could not be read, so that only its last admission an
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A run that was asked for and cannot be read, and why."""
+    """A requested run that cannot be read, and the reason."""
 
     name: str
     error: LauncherError
 
 
 def read(names: Sequence[str], target: Target, say: Callable[[str], None]) -> tuple[list[RunData], list[Unreadable]]:
-    """The runs behind `names`, in their order and each once, and what could not be read."""
+    """Return the runs for `names`, in their order and without duplicates, and what could not be read."""
     from concurrent.futures import ThreadPoolExecutor
 
     def looked_for(name: str) -> list[tuple[str, Callable[[], RunData]]] | Unreadable:
@@ -48,7 +48,7 @@ def read(names: Sequence[str], target: Target, say: Callable[[str], None]) -> tu
         except LauncherError as error:
             return Unreadable(one[0], error)
 
-    with ThreadPoolExecutor(_TOGETHER) as pool:  # a cluster, or a bucket, is asked for all of them at the same time
+    with ThreadPoolExecutor(_TOGETHER) as pool:  # all requests to a cluster or a bucket run in parallel
         behind = list(pool.map(looked_for, dict.fromkeys(names)))
         answers = list(pool.map(readable, [one for each in behind if not isinstance(each, Unreadable) for one in each]))
     runs = {(run.name, run.source): run for run in answers if isinstance(run, RunData)}
@@ -56,7 +56,7 @@ def read(names: Sequence[str], target: Target, say: Callable[[str], None]) -> tu
 
 
 def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple[str, Callable[[], RunData]]]:
-    """What to call for the runs that one argument means."""
+    """Return the functions that read the runs of one argument."""
     from launcher.report.storage import is_url
 
     if is_url(name):
@@ -74,21 +74,21 @@ def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple
 
 
 def _reader(backend: Backend, status: RunStatus, say: Callable[[str], None], *, whole: bool) -> Callable[[], RunData]:
-    """`whole`: whether the status is one that was asked for by itself, with all that it can tell."""
+    """Return a function that reads the run. `whole`: the status was requested on its own, with all details."""
     if not status.in_cluster:
         return lambda: folders.of_local(status)
     return lambda: _of_cluster(backend, status if whole else backend.status(status.name) or status, say)
 
 
 def _is_path(name: str) -> bool:
-    """Whether an argument is a folder: it has a slash (but run/NAME and sweep/NAME have one, too), a dot or a tilde."""
+    """Return whether an argument is a folder: it has a slash (except run/NAME and sweep/NAME), a dot or a tilde."""
     if name.startswith(("run/", "sweep/")):
         return False
     return "/" in name or name.startswith(("~", ".")) or Path(name).is_absolute()
 
 
 def _labelled(runs: Sequence[RunData]) -> list[RunData]:
-    """The runs with labels that tell them apart: their names, numbered where several have one."""
+    """Return the runs with unique labels: their names, numbered if several runs have the same one."""
     counts: dict[str, int] = {}
     labelled = []
     for run in runs:
@@ -102,7 +102,7 @@ def _labelled(runs: Sequence[RunData]) -> list[RunData]:
 
 
 def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None]) -> RunData:
-    """A run of a cluster: its folder in a bucket where that can be read, else its log; and its objects."""
+    """Read a run of a cluster: from its folder in a bucket if that is readable, else from its log; and its objects."""
     now = time.time()
     source, missing, entries, events, damaged = _trainers(backend, status, say)
     metrics = report_metrics.metrics(entries, damaged=damaged)
@@ -126,7 +126,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         accelerator=folders.accelerator_of(config),
         metrics=metrics,
         begins=timeline.begins_of(events),
-        # The trainer knows best what it does; pods and Ray's job only that it may.
+        # The trainer's events are the most precise. Pods and Ray's job only show that it may be training.
         spans=timeline.spans(submitted, held, told or changes, end),
         marks=sorted([*marks, *timeline.marks_of(events)], key=lambda mark: mark.at),
         config=config,
@@ -141,7 +141,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
 def _trainers(
     backend: Backend, status: RunStatus, say: Callable[[str], None]
 ) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]], int]:
-    """What its trainer wrote: where it was read, what is missing, lines of metrics and events, how many are damaged."""
+    """Return the trainer's data: its source, what is missing, lines of metrics and events, number of invalid lines."""
     from launcher.backends import progress
     from launcher.backends.local.record import EVENTS, METRICS
     from launcher.report.storage import is_url, read_bucket
@@ -177,7 +177,7 @@ def _trainers(
 def _objects(
     backend: Backend, status: RunStatus, end: float
 ) -> tuple[Mapping[str, Any], Sequence[ChipsHeld], Sequence[PhaseChange], Sequence[Any], Sequence[str]]:
-    """What its objects say: config, times with chips, what happened, what is missing."""
+    """Return the data of the run's objects: config, times with chips, phase changes, marks, and what is missing."""
     if backend.cluster is not None and status.has_object:
         seen, events, missing = _seen(backend.cluster, status)
         if seen is None:
@@ -189,7 +189,7 @@ def _objects(
     config = backend.config_of(status.name)
     begin = time_of(status.started)
     held = [ChipsHeld(begin, end)] if begin is not None else []
-    # Ray says nothing of its training but that the job runs.
+    # Ray reports only that the job runs, nothing about its training.
     return config, held, [PhaseChange(begin, Phase.TRAINING)] if begin is not None else [], [], []
 
 

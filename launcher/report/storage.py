@@ -1,4 +1,4 @@
-"""The door to where folders of runs are: this machine's disk, and buckets by their URLs (fsspec)."""
+"""The client for folders of runs: on this machine's disk, and in buckets by URL (fsspec)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launcher.errors import LauncherError
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _EXTRA = 'pip install "slipway[report]"'
 _PATIENCE = 15
-"""Seconds until a bucket that does not answer is given up; gcsfs itself tries six times, for a minute."""
+"""Timeout in seconds for a bucket that does not answer. gcsfs itself retries six times, for a minute."""
 
 
 def is_url(text: str) -> bool:
@@ -23,7 +23,7 @@ def is_url(text: str) -> bool:
 
 
 def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """What the files of those names in a folder hold; those that are not there are left out."""
+    """Return the contents of the files with those names in a folder. Missing files are left out."""
     found = {}
     for name in names:
         try:
@@ -36,10 +36,10 @@ def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
-    """The same of a folder in a bucket. Raises LauncherError that says what is missing to read it.
+    """Return the same for a folder in a bucket. Raises LauncherError with the reason if it cannot be read.
 
-    The last of the names is asked for alone: when it answers, or says that it is not there, the others may take the
-    time that they need, and so it should be a small one.
+    The last name is requested alone, so it should be a small file. After its answer, also if it does not exist, the
+    other files have no timeout.
     """
     try:
         import fsspec  # type: ignore[import-untyped]  # it ships no types
@@ -47,7 +47,7 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
         raise LauncherError(
             f"{url} cannot be read: this Python lacks fsspec.", f"Install it beside the launcher: {_EXTRA}"
         ) from error
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of what is told below
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
 
     def asked(some: Sequence[str]) -> Mapping[str, Any]:
         system, path = fsspec.core.url_to_fs(url.rstrip("/"))
@@ -58,7 +58,7 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
         answers = {**_answered(url, lambda: asked(names[-1:])), **asked(names[:-1])}
     except LauncherError:
         raise
-    except Exception as error:  # each of fsspec's file systems raises its own library's errors, and no base is theirs
+    except Exception as error:  # fsspec's file systems raise their own libraries' errors, without a common base
         raise _refusal(url, error) from error
     found = {}
     for key, answer in answers.items():
@@ -70,7 +70,7 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What `ask` returns or raises; a LauncherError where it takes longer than one waits."""
+    """Return or raise the result of `ask`. Raises LauncherError after the timeout."""
     answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
 
     def work() -> None:
@@ -79,7 +79,7 @@ def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, An
         except Exception as error:
             answers.put(error)
 
-    # A daemon, so that the command ends though it is still at it.
+    # A daemon thread, so that the command can end while the request is still running.
     threading.Thread(target=work, daemon=True).start()
     try:
         answer = answers.get(timeout=_PATIENCE)

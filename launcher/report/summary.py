@@ -1,4 +1,4 @@
-"""The row of a report that stands for a run: what the page's first table and `-o json` tell."""
+"""The row of a run in a report: the data of the page's first table and of `-o json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.report.model import LOSS, MFU, STEP_SECONDS, TFLOPS, TOKENS, RunDa
 
 @dataclass(frozen=True)
 class Column:
-    """`better` says which value is the best: "least", "most", or "" where that means nothing."""
+    """A column. `better` is which value is the best: "least", "most", or "" if there is no best value."""
 
     key: str
     title: str
@@ -50,7 +50,7 @@ class Cell:
 
 
 def values(run: RunData) -> dict[str, Any]:
-    """The run's row as data: seconds, shares from 0 to 1; None is what is not known."""
+    """Return the run's row as data: seconds, and shares from 0 to 1. None is not known."""
     metrics, goodput = run.metrics, run.goodput
     forecast = cached.speed(run.config)
     return {
@@ -84,12 +84,12 @@ def values(run: RunData) -> dict[str, Any]:
 
 
 def rows(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
-    """A row of cells for each run, from `values` of each."""
+    """Return a row of cells for each run, from the `values` of each."""
     return [{column.key: _cell(column, one, data) for column in COLUMNS} for one in data]
 
 
 def shown_columns(data: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """The columns in which any run has something."""
+    """Return the columns in which at least one run has a value."""
     needed = ("name", "state", "steps", "loss", "restarts")
     return [column for column in COLUMNS if column.key in needed or any(one[column.key] is not None for one in data)]
 

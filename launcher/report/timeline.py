@@ -1,7 +1,7 @@
-"""When a run waited, had chips, trained, lost its chips: from what its supervisor or Kueue, and its trainer, tell.
+"""When a run waited, had chips, trained and lost its chips: from its supervisor or Kueue, and from its trainer.
 
-Two things overlay each other. Whoever starts and stops the run says when it had chips (`Held`); the trainer says what
-it did meanwhile (its events). Neither knows of the other, and their clocks may differ.
+Two sources overlap. The supervisor or Kueue starts and stops the run and reports when it had chips (`ChipsHeld`). The
+trainer's events report what it did meanwhile. Neither source refers to the other, and their clocks may differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ChipsHeld:
-    """A time in which the run had its chips; `after` is what it did next, until it has them again or has ended."""
+    """A time in which the run had its chips. `after` is the phase that follows, until the next such time or the end."""
 
     start: float
     end: float
@@ -35,7 +35,7 @@ class ChipsHeld:
 
 @dataclass(frozen=True)
 class PhaseChange:
-    """From `at` on, while it has chips, the run is in `phase`."""
+    """The run is in `phase` from `at` on, while it has chips."""
 
     at: float
     phase: Phase
@@ -49,10 +49,10 @@ def spans(
     *,
     resubmitted: Sequence[float] = (),
 ) -> list[Span]:
-    """The phases of the run from its submission to `end`, one after another without a gap.
+    """Return the phases of the run from its submission to `end`, in order and without gaps.
 
-    `resubmitted` are the later submissions of a run that had stopped: it waits from then on. What clocks that jump put
-    before what it follows has no length.
+    `resubmitted` are the later submissions of a run that had stopped. It waits from each of them on. A phase that would
+    have a negative length because of a clock jump has no length.
     """
     inner = sorted(changes, key=lambda change: change.at)
     found: list[Span] = []
@@ -75,7 +75,7 @@ def spans(
 
 
 def _apart(phase: Phase, begin: float, end: float, resubmitted: Sequence[float]) -> list[Span]:
-    """Time without chips: of a run that had stopped, until it was submitted again, and from then on in the queue."""
+    """Return the time without chips. A stopped run stays stopped until it is resubmitted, then it is queued."""
     again = next((at for at in sorted(resubmitted) if begin <= at <= end), None)
     if phase is not Phase.STOPPED or again is None:
         return [Span(phase, begin, end)]
@@ -95,10 +95,10 @@ def _joined(found: Iterable[Span]) -> list[Span]:
 
 
 def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> list[PhaseChange]:
-    """What the trainer's events say: a loop that begins is training, and what fails is restarting.
+    """Return the phases by the trainer's events: training after a loop starts, restarting after a failure.
 
-    A trainer that was killed says nothing of it: then the last step's time (`times`, of all of metrics.jsonl) before
-    the next loop begins is the end of its training.
+    A trainer that is killed writes no event for it. Its training then ends at the time of the last step before the next
+    loop starts (`times`, of all of metrics.jsonl).
     """
     found: list[PhaseChange] = []
     training_since: float | None = None
@@ -119,7 +119,7 @@ def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> l
 
 
 def marks_of(events: Iterable[Mapping[str, Any]]) -> list[Mark]:
-    """The trainer's events as marks."""
+    """Return the trainer's events as marks."""
     found = []
     for event in events:
         at, what = time_of(event.get("time")), str(event.get("event"))
@@ -133,7 +133,7 @@ def marks_of(events: Iterable[Mapping[str, Any]]) -> list[Mark]:
 
 
 def begins_of(events: Iterable[Mapping[str, Any]]) -> list[int]:
-    """The steps that training began with: the first, and those after each restart."""
+    """Return the steps at which training started: the first, and those after each restart."""
     return [
         event["step"] for event in events if event.get("event") == "loop_started" and isinstance(event.get("step"), int)
     ]

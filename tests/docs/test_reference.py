@@ -22,7 +22,9 @@ def test_every_reference_page_is_generated() -> None:
 
 
 def test_every_rule_of_check_has_an_example() -> None:
-    assert rule_names() - rules().keys() == set()
+    named = rule_names()
+    assert len(named) > 20  # the rules were found at all
+    assert named - rules().keys() == set()
 
 
 def test_the_picture_is_as_drawn() -> None:

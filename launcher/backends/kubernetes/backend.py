@@ -1,8 +1,8 @@
-"""Runs on a cluster as RayJobs and JobSets: made by one create, freed by Kueue, and kept until they are deleted.
+"""Runs on a cluster as RayJobs and JobSets: created by one request, started by Kueue, and kept until deleted.
 
-A submit is one atomic create, so ten at once make one run, and a killed launcher leaves a whole run or none. The
-next attempt of a run that has ended takes its place: the old object is deleted by its uid, so of several that try,
-one succeeds and the others find what it made.
+A submit is one atomic create: concurrent submits create one run, and a killed launcher leaves a complete run or none.
+The next attempt of a run that has ended replaces its object. The old object is deleted by its uid, so of several
+concurrent submits one succeeds and the others find the new object.
 """
 
 from __future__ import annotations
@@ -46,33 +46,33 @@ if TYPE_CHECKING:
     from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
 
-# How long to wait for others: for Kueue to make a Workload, for a deleted object to go, and, beside the run's own
-# grace, for pods to end.
+# Timeouts in seconds: for Kueue to create a Workload, for a deleted object to disappear, and, in addition to the run's
+# own grace period, for pods to end.
 _WORKLOAD_SECONDS = 15.0
 _GONE_SECONDS = 90.0
 _FREED_SECONDS = 90.0
 _RACES = 20
-# KubeRay has it since 1.6.
+# Available since KubeRay 1.6.
 _CRON, _CRON_JOBS = "RayCronJob", "raycronjobs"
 _RELEASE = "meta.helm.sh/release-name"
 
 
-# What a cluster can refuse before the create: see launcher.diagnose.preflight, which stands above this package.
+# Returns what a cluster would refuse before the create. launcher.diagnose.preflight, a higher layer, implements it.
 type Preflight = Callable[[LaunchPlan, Mapping[str, Any], Snapshot], Sequence[Problem]]
 
 
 def _no_preflight(plan: LaunchPlan, obj: Mapping[str, Any], snapshot: Snapshot) -> Sequence[Problem]:
-    """For a backend that only reads runs."""
+    """The preflight of a backend that only reads runs."""
     raise TypeError("a backend that submits needs a preflight")
 
 
 class KubernetesBackend:
-    """Runs as objects of a namespace; see runs.Backend for what each method promises."""
+    """Runs as objects of a namespace; see base.Backend for the contract of each method."""
 
-    # How long a run that is stuck is left alone: a Secret may be on its way, and a grant takes minutes to be known.
+    # The grace period of a stuck run: its Secret may be created late, and a grant takes minutes to take effect.
     stuck_seconds = 300.0
     _ray_kinds: Sequence[str] | None = None
-    max_parallel = 8  # as many connections as the cluster's client keeps
+    max_parallel = 8  # the number of connections that the cluster's client keeps
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class KubernetesBackend:
         self.poll_seconds = poll_seconds
         self.report_progress: Callable[[str], None] = lambda _: None
         self._rendered: dict[str, dict[str, Any]] = {}
-        self._absent: set[str] = set()  # names that a preview has just found free: their create comes first
+        self._absent: set[str] = set()  # names that a preview has just found unused: create them without a lookup
         self._snapshot = Snapshot(cluster)
 
     @property
@@ -102,7 +102,7 @@ class KubernetesBackend:
     # --- submit ---
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
-        """Render all of them in one call of Helm."""
+        """Render all plans in one call of Helm."""
         from launcher.helm.client import run_objects
 
         made = run_objects(plans, self._kinds(plans))
@@ -140,7 +140,7 @@ class KubernetesBackend:
                 try:
                     verdict = self._verdict(found, obj, accept_changes)
                 except _RunDeleted:
-                    continue  # somebody else was faster: look at what they made
+                    continue  # another client replaced the run: read its object
                 if verdict is not None:
                     return Submission(self._status_of(found), verdict, created=False)
             warnings = self._warnings_before(plan, obj)
@@ -180,7 +180,7 @@ class KubernetesBackend:
         return obj
 
     def _kinds(self, plans: Sequence[LaunchPlan]) -> Sequence[str]:
-        """The kinds of the cluster by which charts/run knows what its KubeRay can do."""
+        """Return the kinds of the cluster from which charts/run detects the features of its KubeRay."""
         if not any(plan.kind is RunKind.RAY_JOB for plan in plans):
             return ()
         if self._ray_kinds is None:
@@ -189,7 +189,7 @@ class KubernetesBackend:
         return self._ray_kinds
 
     def _warnings_before(self, plan: LaunchPlan, obj: Object) -> str:
-        """What the cluster warns of, a line each. Raises CheckFailed for a run that could never start there."""
+        """Return the cluster's warnings, one per line. Raises CheckFailed if the run could never start there."""
         from launcher.config.plan import CheckFailed
 
         found = self._preflight(plan, obj, self._snapshot)
@@ -201,10 +201,10 @@ class KubernetesBackend:
         return "".join(f"\nWarning: {problem}" for problem in found)
 
     def _verdict(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
-        """What a submit finds done already, in a sentence; None where there is the next attempt to make.
+        """Return a sentence if nothing is left to do, or None if the submit creates the next attempt.
 
-        A run that is being cancelled is first seen to its end; without `finish`, that is taken for granted. One that
-        is being deleted counts as ended: it cannot go on.
+        For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
+        counts as ended, because it cannot continue.
         """
         from launcher.config.plan import config_difference
 
@@ -217,9 +217,9 @@ class KubernetesBackend:
         return resubmit.decide(name, state, difference, accept_changes=accept_changes, where=self.option)
 
     def _replace_attempt(self, found: Object, obj: dict[str, Any]) -> str:
-        """Remove the attempt that has ended, and number `obj` as the next; what there is to say of it.
+        """Remove the attempt that has ended, and number `obj` as the next. Return a sentence about it.
 
-        First the API server is asked whether it would take the new one, so that a refusal costs no record.
+        The new object is created in a dry run first, so that the record is kept if the API server refuses it.
         """
         going = _is_deleting(found)
         if not going:
@@ -228,10 +228,10 @@ class KubernetesBackend:
         obj["metadata"].setdefault("annotations", {})[states.ATTEMPT] = str(attempt)
         for part, key in (("labels", kube_view.SWEEP), ("annotations", kube_view.SWEEP_VALUES)):
             kept = (found["metadata"].get(part) or {}).get(key)
-            if kept is not None:  # one of a sweep stays that, submitted by itself too
+            if kept is not None:  # a run of a sweep stays in it, even if submitted alone
                 obj["metadata"].setdefault(part, {}).setdefault(key, kept)
         self._try(obj, found)
-        # As it is by now: one that was being cancelled has been seen to its end.
+        # Read the object again: if it was being cancelled, it has ended by now.
         now = self.cluster.get(kube_view.kind_of(found), objects.name(found)) or found
         seen = kube_view.observe(self.cluster, now)
         stopped = going and not states.classify(seen)[0].ended
@@ -239,18 +239,18 @@ class KubernetesBackend:
             if not going:
                 self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
         except Conflict:
-            return ""  # another object has its name by now, which the create will meet
+            return ""  # another object has the name by now; the create reports it
         self._wait_until_gone(found)
         return resubmit.resumed(objects.name(found), _outcome(seen), attempt, checkpoint=None, deleted=stopped)
 
     def _try(self, obj: dict[str, Any], found: Object) -> None:
-        """A dry run of the create. That the name is taken comes last of all, so everything else has been accepted."""
+        """Create the object in a dry run. The API server checks the name last, so AlreadyExists means acceptance."""
         try:
             self.cluster.create(obj, dry_run=True)
         except AlreadyExists:
             pass
         except QuotaExceeded as error:
-            # Deleting `found` would make room, if a moment later; who is to say that nobody else takes it?
+            # Deleting `found` would release quota a moment later, but another client could take it.
             name = objects.name(found)
             error.hint = (
                 f"The record of the last attempt counts too. launcher delete {name}{self.option}, and submitting "
@@ -272,19 +272,19 @@ class KubernetesBackend:
             for seen in everything
         ]
         if not statuses and not self.all_namespaces and not sweep:
-            with contextlib.suppress(ClusterError):  # not everybody may look
+            with contextlib.suppress(ClusterError):  # the user may lack the right to read namespaces
                 if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
                     warn(f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.")
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
     def _with_pods(self, everything: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
-        """With their pods where some are starting, which may be stuck; one request for all of them."""
+        """Add the pods of the runs that are starting, since those may be stuck. One request reads all pods."""
         starting = [seen for seen in everything if states.classify(seen)[0] in (State.STARTING, State.RESTARTING)]
         if not starting:
             return everything
         try:
             pods = self.cluster.list(POD, labels=kube_view.RUN, all_namespaces=self.all_namespaces)
-        except ClusterError:  # what can be told without is told
+        except ClusterError:  # the status without pods is still useful
             return everything
         of: dict[tuple[str, str], list[Object]] = {}
         for pod in pods:
@@ -310,12 +310,12 @@ class KubernetesBackend:
         return None if obj is None or not kube_view.ours(obj) else self._status_of(obj)
 
     def summary(self, name: str) -> RunStatus | None:
-        """`status` without what takes more requests: the end of the log, and the place in the queue."""
+        """Return `status` without what needs more requests: the end of the log, and the position in the queue."""
         obj = self._find(name, foreign=True)
         if obj is None or not kube_view.ours(obj):
             return None
         seen = ObservedRun(obj)
-        # Whether it is cancelled for good, its Workload says.
+        # The Workload shows whether the cancellation is final.
         return kube_view.status(self.cluster, kube_view.observe(self.cluster, obj) if seen.cancelled_at else seen)
 
     def config_of(self, name: str) -> Mapping[str, Any]:
@@ -337,7 +337,7 @@ class KubernetesBackend:
     # --- ending ---
 
     def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        """Cancel a run that can never start; its record says why."""
+        """Cancel a run that can never start, and store `reason` in its record."""
         return self._cancel(name, {states.CANCELLED_FOR: reason})
 
     def cancel(self, name: str) -> RunStatus:
@@ -370,9 +370,9 @@ class KubernetesBackend:
         self._wait_until_gone(obj)
 
     def _stop_and_wait(self, obj: Object) -> RunStatus:
-        """Take its pods and its quota from it, and wait until it has none; what it is then.
+        """Stop the run, wait until its pods and quota are released, and return its status.
 
-        Whatever lets it go again meanwhile is told again: Kueue may make its Workload only now, or anew.
+        The stop is repeated while waiting, because Kueue may create or recreate the Workload in the meantime.
         """
         name, uid = objects.name(obj), objects.uid(obj)
         grace = (kube_view.config_of(obj).get("run") or {}).get("graceSeconds")
@@ -401,15 +401,15 @@ class KubernetesBackend:
                 wait.for_(f'Waiting for the run "{name}" to give back {_held(seen)}…')
 
     def _stop(self, seen: ObservedRun) -> None:
-        """Tell whoever may run it to stop, for good.
+        """Stop the run permanently.
 
-        Kueue lets a suspended run go again as long as it is admitted, so its Workload is what has to be made inactive.
+        Kueue resumes a suspended run as long as it is admitted, so its Workload has to be made inactive.
         """
         if seen.workload is None:
             if not seen.suspended:
                 self._patch(seen.obj, {"spec": {"suspend": True}})
         elif seen.active:
-            with contextlib.suppress(NotFound):  # the run has ended meanwhile, or was deleted
+            with contextlib.suppress(NotFound):  # the run has ended or was deleted in the meantime
                 self.cluster.patch(WORKLOAD, objects.name(seen.workload), {"spec": {"active": False}})
 
     def _no_workload(self, name: str) -> LauncherError:
@@ -444,7 +444,7 @@ class KubernetesBackend:
     # --- the object ---
 
     def _find(self, name: str, *, foreign: bool = False) -> Object | None:
-        """The run's object, or None. Raises LauncherError for an object of that name that is no run."""
+        """Return the run's object, or None. Raises LauncherError if the object with that name is not a run."""
         obj = kube_view.find(self.cluster, name)
         if obj is not None and not foreign and not kube_view.ours(obj):
             raise LauncherError(
@@ -467,7 +467,7 @@ class KubernetesBackend:
         return self._with_progress(kube_view.observe(self.cluster, obj))
 
     def _with_progress(self, seen: ObservedRun) -> RunStatus:
-        """The status, with what the run's log tells of steps, losses and restarts."""
+        """Return the status with the steps, losses and restarts from the run's log."""
         status = kube_view.status(self.cluster, seen)
         if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
             place = self._places([seen.workload]).get(objects.uid(seen.workload))
@@ -478,11 +478,11 @@ class KubernetesBackend:
         config = kube_view.config_of(seen.obj)
         chips = int((config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
         told = progress.read(lines, steps=status.steps, devices=chips)
-        if len(lines) >= kube_logs.TAIL_LINES:  # the beginning is not among them
+        if len(lines) >= kube_logs.TAIL_LINES:  # the lines lack the beginning of the log
             told = replace(told, loss_first=None, eval_loss_first=None)
         status = progress.apply(status, told)
         if status.state is State.SUCCEEDED and status.step is None:
-            return replace(status, step=status.steps)  # the trainer ends well only after the last of them
+            return replace(status, step=status.steps)  # the trainer succeeds only after the last step
         if status.state is State.FAILED and told.reason:
             return replace(status, reason=told.reason)
         if status.state is State.RUNNING and told.failing:
@@ -492,7 +492,7 @@ class KubernetesBackend:
         return status
 
     def _stuck(self, status: RunStatus, seen: ObservedRun) -> str:
-        """Why it can never start, from its pods and, where they do not say it, their events; else ""."""
+        """Return why the run can never start, from its pods or, if they lack the cause, their events; else ""."""
         if status.state not in (State.STARTING, State.RESTARTING) or not seen.pods or seen.cancelled_at:
             return ""
         return pod_failures.fatal_reason(seen.pods) or pod_failures.fatal_reason(
@@ -505,12 +505,12 @@ class KubernetesBackend:
         fields = f"involvedObject.kind=Pod,involvedObject.name={objects.name(pod)}"
         try:
             events = self.cluster.list(EVENT, fields=fields)
-        except ClusterError:  # not everybody may see them
+        except ClusterError:  # the user may lack the right to read events
             return ()
         return pod_failures.warnings(events)
 
     def _places(self, workloads: Sequence[Object], *, all_namespaces: bool = False) -> Mapping[str, int]:
-        """The place of each Workload that waits, by its uid; see launcher.backends.kubernetes.positions."""
+        """Return the position of each waiting Workload, by its uid; see launcher.backends.kubernetes.positions."""
         if not workloads:
             return {}
         from launcher.backends.kubernetes.positions import positions
@@ -518,13 +518,13 @@ class KubernetesBackend:
         return positions(self.cluster, workloads, all_namespaces=all_namespaces)
 
     def _refuse_no_namespace(self, obj: Object) -> None:
-        """Raise LauncherError where it is the namespace that is missing, and all else only with it."""
+        """Raise LauncherError if the namespace is missing, which causes all other errors."""
         try:
             self.cluster.create(dict(obj), dry_run=True)
         except NoNamespace as error:
             raise self._no_namespace(error) from error
         except ClusterError:
-            pass  # which is to be told once the rest is mended
+            pass  # reported once the other errors are fixed
 
     def _no_namespace(self, error: NoNamespace) -> LauncherError:
         return LauncherError(
@@ -542,7 +542,7 @@ class KubernetesBackend:
 
 
 class _RunDeleted(LauncherError):
-    """The object that was to be dealt with is gone, or another one has its name."""
+    """The object no longer exists, or another object has its name."""
 
 
 def _is_deleting(obj: Object) -> bool:
@@ -550,7 +550,7 @@ def _is_deleting(obj: Object) -> bool:
 
 
 def _outcome(seen: ObservedRun) -> State:
-    """The state in which a submit finds the attempt before: what holds nothing any more, or goes, was cancelled."""
+    """Return the state of the previous attempt; CANCELLED if it is being deleted, or cancelled and idle."""
     state, _ = states.classify(seen)
     if not state.ended and (_is_deleting(seen.obj) or seen.cancelled_and_idle):
         return State.CANCELLED

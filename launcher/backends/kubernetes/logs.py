@@ -1,7 +1,7 @@
-"""The output of a run on a cluster: from the log of the pod that prints it, and across restarts and lost streams.
+"""The output of a run on a cluster, from the log of the pod that prints it, across restarts and lost streams.
 
-A JobSet's first host prints the run's lines; a RayJob's driver copies its own to the log of the head's container,
-which goes on after the run has ended.
+The first host of a JobSet prints the run's lines. The driver of a RayJob copies its lines to the log of the head's
+container, which continues after the run has ended.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from launcher.k8s import objects
 from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
 from launcher.k8s.objects import Object
 
-# More than a step's line, an evaluation's and their neighbours: of a long log only the end is read for a status.
+# The lines at the end of a long log that a status reads: enough for the lines of a step and of an evaluation.
 TAIL_LINES = 400
-# How long to take what a stream still brings when the run has ended (s).
+# The seconds for which a stream is still read after the run has ended.
 _LAST_SECONDS = 2.0
 _COMPLETION, _JOB = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"
 _RAY_HOST, _RAY_SLICE = "ray.io/replica-host-index", "ray.io/worker-group-replica-index"
 
 
 def tail(cluster: Cluster, seen: ObservedRun) -> list[str]:
-    """The last lines of the run's output; what KubeRay kept of it when the pods are gone; else none."""
+    """Return the last lines of the run's output, or those that KubeRay kept if the pods are deleted; else []."""
     pod = printing_pod(seen)
     if pod is not None:
         try:
             return list(cluster.logs(objects.name(pod), container=_container(pod), tail=TAIL_LINES))
-        except (Invalid, NotFound):  # not started yet, or gone by now
+        except (Invalid, NotFound):  # not started yet, or deleted
             pass
         except Unreachable as error:
-            # The API server's word for a kubelet that does not answer: the machine may be down, and the rest is known.
+            # The API server returns 500 if the kubelet does not answer: the machine may be down.
             if error.status != 500:
                 raise
     return states.log_tail(seen)
@@ -46,9 +46,9 @@ def tail(cluster: Cluster, seen: ObservedRun) -> list[str]:
 def lines(
     cluster: Cluster, look: Callable[[], ObservedRun | None], *, follow: bool, worker: int | None, pause: float
 ) -> Iterator[str]:
-    """The run's output line by line, with `follow` until the run ends. `look` gives the run as it is now.
+    """Yield the run's output by line, with `follow` until the run ends. `look` returns the current run.
 
-    A stream that is lost is taken up again where it broke; a pod that replaces another begins anew.
+    A lost stream is resumed where it broke. The log of a replacement pod is read from its start.
     """
     source = _Source(cluster, worker)
     printed = False
@@ -57,7 +57,7 @@ def lines(
             seen = look()
             if seen is None:
                 return
-            # A run that ends while its log is read is read once more: the stream may have been cut before that.
+            # If the run ends while its log is read, the log is read once more: the stream may have ended too early.
             last = not follow or _ended(seen)
             over = None if last else _Over(look, pause)
             for line in source.read(seen, over):
@@ -82,7 +82,7 @@ def _ended(seen: ObservedRun) -> bool:
 
 
 class _Over:
-    """Whether the run has ended, or is gone, by a look every few seconds: a stream may outlive the run."""
+    """Whether the run has ended or is deleted, polled every few seconds. A stream may outlive the run."""
 
     def __init__(self, look: Callable[[], ObservedRun | None], pause: float) -> None:
         self._look = look
@@ -98,16 +98,16 @@ class _Over:
 
 
 class _Source:
-    """Where the lines come from, and how far they have been read."""
+    """The source of the lines, with the position of the last line read."""
 
     def __init__(self, cluster: Cluster, worker: int | None) -> None:
         self.cluster, self.worker = cluster, worker
         self._pod = ""
-        # The timestamp of the last line, made comparable, and how many lines that were read have it.
+        # The timestamp of the last line, in comparable form, and the number of lines read with this timestamp.
         self._last, self._count = "", 0
 
     def read(self, seen: ObservedRun, over: _Over | None) -> Iterator[str]:
-        """The lines that are new; with `over`, those to come as well, until it says that there are no more."""
+        """Yield the new lines; with `over`, also later lines until `over` returns True."""
         pod = printing_pod(seen, self.worker)
         if pod is None:
             return
@@ -131,7 +131,7 @@ class _Source:
                 if moment == known and skip:
                     skip -= 1
                     continue
-                known = ""  # from here on all is new
+                known = ""  # all further lines are new
                 if moment == self._last:
                     self._count += 1
                 elif moment > self._last:
@@ -139,11 +139,11 @@ class _Source:
                 if only is None or only in text:
                     yield text
         except (Invalid, NotFound):
-            return  # the container has not started, or the pod has gone: look again
+            return  # the container has not started, or the pod was deleted: the caller tries again
 
 
 def _until(stream: Iterator[str], over: _Over) -> Iterator[str]:
-    """The lines of a stream as they come, until `over`. What it raises is raised here."""
+    """Yield the lines of a stream as they arrive, until `over`. Errors of the stream are raised here."""
     arrived: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
     left = threading.Event()
 
@@ -154,17 +154,17 @@ def _until(stream: Iterator[str], over: _Over) -> Iterator[str]:
                 if left.is_set():
                     break
                 arrived.put(line)
-        except BaseException as error:  # raised where the lines are wanted
+        except BaseException as error:  # raised again in the consumer
             end = error
         arrived.put(end)
 
-    # Reading blocks, and the run's end shows elsewhere. A reader that is left ends with its stream, or its silence.
+    # Reading blocks, and the stream does not show the run's end. An abandoned reader ends with its stream or a timeout.
     threading.Thread(target=read, name="log", daemon=True).start()
     stop = None
     try:
         while stop is None or time.monotonic() < stop:
             if stop is None and over():
-                # What is on its way is waited for: the pod may be gone by now, and with it whom to ask.
+                # Wait for the lines in transit: the pod may be deleted by now, so its log cannot be read again.
                 stop = time.monotonic() + _LAST_SECONDS
             try:
                 line = arrived.get(timeout=over.every if stop is None else _LAST_SECONDS / 4)
@@ -182,7 +182,7 @@ def _until(stream: Iterator[str], over: _Over) -> Iterator[str]:
 
 
 def printing_pod(seen: ObservedRun, worker: int | None = None) -> Object | None:
-    """The pod whose log is the run's, or that worker's; None where there is none (yet, or any more)."""
+    """Return the pod whose log is the run's, or that worker's; None if it does not exist yet, or no longer exists."""
     pods = seen.pods or ()
     if seen.ray:
         return kube_view.newest(pod for pod in pods if objects.label(pod, "ray.io/node-type") == "head")
@@ -193,7 +193,7 @@ def printing_pod(seen: ObservedRun, worker: int | None = None) -> Object | None:
 
 
 def _by_host(pods: Sequence[Object]) -> list[Object]:
-    """The pods of a JobSet's hosts in the order of slices and hosts, the newest where one has replaced another."""
+    """Return the pods of a JobSet's hosts, ordered by slice and host. For a replaced pod, return the newest."""
     latest: dict[tuple[int, int], Object] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
         latest[_number(pod, _JOB), _number(pod, _COMPLETION)] = pod
@@ -201,7 +201,7 @@ def _by_host(pods: Sequence[Object]) -> list[Object]:
 
 
 def _ray_worker_mark(seen: ObservedRun, worker: int | None) -> str | None:
-    """What stands in the lines of one Ray worker: Ray puts the host's address before what a worker prints."""
+    """Return the mark in the lines of one Ray worker: Ray adds the host's address before the worker's output."""
     if worker is None or not seen.ray:
         return None
     pods = [pod for pod in seen.pods or () if objects.label(pod, "ray.io/node-type") == "worker"]
@@ -212,7 +212,7 @@ def _ray_worker_mark(seen: ObservedRun, worker: int | None) -> str | None:
 
 
 def _left(seen: ObservedRun, worker: int | None) -> list[str]:
-    """What there is to print of a run without a pod to ask. Raises LauncherError where there is nothing."""
+    """Return the available output of a run without a pod. Raises LauncherError if there is none."""
     kept = states.log_tail(seen)
     if kept:
         return kept
@@ -233,7 +233,7 @@ def _left(seen: ObservedRun, worker: int | None) -> list[str]:
 
 
 def _container(pod: Object) -> str:
-    """The container of the trainer; others beside it are storage's and Ray's own."""
+    """Return the name of the trainer's container. Other containers belong to the storage and to Ray."""
     names = [str(container["name"]) for container in pod["spec"]["containers"]]
     return next((name for name in ("trainer", "ray-head", "ray-worker") if name in names), names[0])
 
@@ -244,6 +244,6 @@ def _number(pod: Object, key: str) -> int:
 
 
 def _comparable(stamp: str) -> str:
-    """An RFC 3339 time in UTC with nine digits of a second, so that such texts compare as times do."""
+    """Return an RFC 3339 time in UTC with nine digits of a second, so that the texts sort by time."""
     seconds, _, fraction = stamp.rstrip("Z").partition(".")
     return f"{seconds}.{fraction:0<9}"

@@ -1,7 +1,7 @@
-"""Pods that no waiting mends: an image that is not there, a Secret, a claim or a bucket. Pure.
+"""Detect pods that can never start: a missing image, Secret, claim or bucket. Pure.
 
-Nobody in a cluster ends a run for these: the kubelet tries again for ever, while the run holds its chips. What may
-mend itself is none of them: a registry that does not answer or limits its rate, a slow pull, a full node.
+The cluster does not end a run for these: the kubelet retries forever while the run holds its chips. Failures that may
+resolve by themselves are not included: a registry that does not answer or limits its rate, a slow pull, a full node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ SETTINGS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerE
 NO_IMAGE = "the registry has no such image"
 REFUSED = "the registry refuses"
 
-# What registries say, and what it means; the first that fits counts. Numbers are words: digests hold them, too.
+# Patterns of registry errors and their causes; the first match wins. Status codes match as whole words, because digests
+# contain the same digits.
 _CAUSES = (
     (r"toomanyrequests|\b429\b|[Rr]ate ?limit|pull QPS exceeded", "the registry limits how often it is asked"),
     (r"content digest \S+ not found|httpReadSeeker", "its layers do not come whole to the node"),
@@ -32,13 +33,13 @@ _CAUSES = (
 _FOR_GOOD = (NO_IMAGE, REFUSED, "the image is not for this kind of machine")
 _BUCKET_GONE = r"NotFound|bucket (?:does not|doesn't) exist|bucket not found"
 _BUCKET_REFUSED = r"PermissionDenied|\b403\b|Unauthenticated|does not have storage\."
-# Seconds that a pod which has its node may take to mount what it needs, before its events are asked.
+# The seconds that a scheduled pod may take to mount its volumes before its events are read.
 _SLOW = 60
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A container that has not started: why, in the kubelet's words."""
+    """A container that has not started, with the reason and message of the kubelet."""
 
     pod: Object
     container: str
@@ -48,7 +49,7 @@ class Waiting:
 
 
 def waiting(pods: Sequence[Object]) -> Iterator[Waiting]:
-    """The containers of these pods that wait, with the reason."""
+    """Yield the waiting containers of these pods, with the reason."""
     for pod in pods:
         now = status(pod)
         for entry in [*(now.get("initContainerStatuses") or []), *(now.get("containerStatuses") or [])]:
@@ -64,16 +65,16 @@ def waiting(pods: Sequence[Object]) -> Iterator[Waiting]:
 
 
 def image_cause(text: str, image: str) -> str:
-    """What a failed pull means, from what the kubelet and the registry say of it; "" where that is not known.
+    """Return the cause of a failed pull from the text of the kubelet and the registry; "" if it is unknown.
 
-    `image` is its name, in which anything may stand.
+    `image` is the image's name, which is ignored in the text because it may match any pattern.
     """
     text = text.replace(image, "")
     return next((said for pattern, said in _CAUSES if re.search(pattern, text)), "")
 
 
 def to_be_asked(pods: Sequence[Object]) -> Object | None:
-    """A pod whose events may say more: its mounts take long, or its failed pull has no cause."""
+    """Return a pod whose events may name the cause: its mounts are slow, or its failed pull has no known cause."""
     for item in waiting(pods):
         if item.reason in IMAGE[:2] and not image_cause(item.message, item.image):
             return item.pod
@@ -86,10 +87,10 @@ def to_be_asked(pods: Sequence[Object]) -> Object | None:
 
 
 def warnings(events: Sequence[Object]) -> list[str]:
-    """What the warnings among a pod's events say, the newest first.
+    """Return the messages of the warnings among a pod's events, newest first.
 
-    Events are kept for an hour. The kubelet pulls an image once all volumes are mounted, so what it said of mounts
-    before that has mended itself: a Secret came a minute later.
+    Events are kept for an hour. The kubelet pulls an image after all volumes are mounted, so mount warnings from before
+    the pull are resolved, for example because a Secret was created a minute later. They are left out.
     """
     pulled = max((_time(event) for event in events if event.get("reason") in ("Pulling", "Pulled")), default="")
     found = [
@@ -101,15 +102,15 @@ def warnings(events: Sequence[Object]) -> list[str]:
 
 
 def _time(event: Object) -> str:
-    """When it was last seen, RFC 3339 without a fraction of a second."""
+    """Return the time of the event's last occurrence, RFC 3339 without fractions of a second."""
     of_series = (event.get("series") or {}).get("lastObservedTime")
     return str(of_series or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
 
 
 def fatal_reason(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
-    """Why these pods can never run, and what mends it, in sentences; "" where nothing says that they cannot.
+    """Return sentences about why these pods can never run, and the fix; "" if no such cause is known.
 
-    `events` are the `warnings` of the pod that `to_be_asked` names.
+    `events` are the `warnings` of the pod that `to_be_asked` returns.
     """
     for item in waiting(pods):
         if said := _image(item, events) or _settings(item):
@@ -179,7 +180,7 @@ def _mount(pod: Object, events: Sequence[str]) -> str:
 
 
 def _making(pod: Object) -> bool:
-    """Whether none of the pod's containers has come up yet, and none says why."""
+    """Return whether none of the pod's containers has started yet, and none reports a reason."""
     entries = status(pod).get("containerStatuses") or []
     reasons = {str(((entry.get("state") or {}).get("waiting") or {}).get("reason") or "") for entry in entries}
     return reasons <= {"ContainerCreating", "PodInitializing"}

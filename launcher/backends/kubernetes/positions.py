@@ -1,4 +1,4 @@
-"""Where queued runs stand in their queues: by Kueue's visibility API where it is served, else by Kueue's own order."""
+"""Positions of queued runs in their queues: from Kueue's visibility API if it is served, else computed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.objects import Object, name, namespace, status, uid
 
-# Of a longer queue the rest is not told; the API's own limit is a thousand unless one is given.
+# The maximum number of entries to request from a queue. The API's default is a thousand.
 _MOST = "4000"
 
 
 class Asks(Protocol):
-    """The part of launcher.k8s.client.Cluster that is needed to ask the visibility API."""
+    """The part of launcher.k8s.client.Cluster that calls the visibility API."""
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any: ...
 
 
 def pending(look: Asks, queue: str, namespace: str = "", local_queue: str = "") -> list[Object] | None:
-    """What waits in a ClusterQueue, in Kueue's order; of the LocalQueue alone where RBAC hides the rest.
+    """Return the pending entries of a ClusterQueue in Kueue's order; only the LocalQueue's if RBAC hides the rest.
 
-    Each has metadata, priority, and positionInClusterQueue from 0. None where the API is not served, or is down.
+    Each has metadata, priority, and positionInClusterQueue from 0. Returns None if the API is not served, or is down.
     """
     paths = [f"clusterqueues/{queue}/pendingworkloads"]
     if local_queue:
@@ -36,16 +36,16 @@ def pending(look: Asks, queue: str, namespace: str = "", local_queue: str = "") 
                 )
             except Forbidden:
                 continue
-            except ClusterError:  # not served, or the server behind it is down: the order can be computed
+            except ClusterError:  # not served, or its server is down: the order can be computed
                 break
             return list(response.json().get("items") or [])
     return None
 
 
 def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: bool = False) -> dict[str, int]:
-    """The place of each queued Workload in its ClusterQueue, from 1, by its uid; what cannot be told is left out.
+    """Return the position of each queued Workload in its ClusterQueue, from 1, by its uid. Unknown ones are left out.
 
-    `workloads` are some or all of the namespace's, or of all namespaces' (`everywhere`).
+    `workloads` are some or all Workloads of the namespace, or of all namespaces (`all_namespaces`).
     """
     queued = [workload for workload in workloads if kueue.is_queued(workload)]
     if not queued:
@@ -55,7 +55,7 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: 
     except (KindNotServed, Forbidden):
         return {}
     targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
-    waiting: dict[str, dict[tuple[str, str], None]] = {}  # ClusterQueue -> the LocalQueues that lead there
+    waiting: dict[str, dict[tuple[str, str], None]] = {}  # ClusterQueue -> the LocalQueues that submit to it
     for workload in queued:
         local = (namespace(workload), kueue.local_queue_of(workload))
         if targets.get(local):
@@ -65,14 +65,14 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: 
         places: dict[tuple[str, str], int] = {}
         for local in locals_:
             said = pending(cluster, queue, *local)
-            if said is None:  # for one queue as for all
+            if said is None:  # not available for one queue, so not for the others
                 return _computed(cluster, queued, local_queues)
             places |= {
                 (namespace(item), name(item)): int(item.get("positionInClusterQueue", place)) + 1
                 for place, item in enumerate(said)
             }
             if all(key in places for key in _keys(queued, targets, queue)):
-                break  # the whole ClusterQueue was told, or all that is asked about
+                break  # every requested Workload of the ClusterQueue has a position
         found |= {
             uid(workload): places[key]
             for workload in queued
@@ -82,7 +82,7 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: 
 
 
 def _keys(queued: Iterable[Object], targets: Mapping[tuple[str, str], str], queue: str) -> list[tuple[str, str]]:
-    """Those of the Workloads that wait in a ClusterQueue, by namespace and name."""
+    """Return the namespace and name of the Workloads that wait in a ClusterQueue."""
     return [
         (namespace(workload), name(workload))
         for workload in queued
@@ -91,7 +91,10 @@ def _keys(queued: Iterable[Object], targets: Mapping[tuple[str, str], str], queu
 
 
 def _computed(cluster: Cluster, queued: list[Object], local_queues: list[Any]) -> dict[str, int]:
-    """By Kueue's order, where all that wait in a queue can be seen: others may be ahead that RBAC hides."""
+    """Compute the positions by Kueue's order, for queues whose pending Workloads are all visible.
+
+    In other queues, Workloads that RBAC hides may be ahead.
+    """
     try:
         cluster_queues = {name(queue): queue for queue in cluster.list(CLUSTER_QUEUE)}
     except (KindNotServed, Forbidden):

@@ -1,6 +1,6 @@
-"""Reading runs of a cluster: their objects, what belongs to them, and what all that says of a run.
+"""Read the runs of a cluster: their objects, Workloads and pods, and the status that follows from them.
 
-A run is one RayJob or JobSet with the label slipway.dev/run; what lacks it is none of ours, and is left alone.
+A run is one RayJob or JobSet with the label slipway.dev/run. Objects without the label are ignored.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NAMES = {kind.kind: name for name, kind in KINDS.items()}
 
 
 def find(cluster: Cluster, name: str) -> Object | None:
-    """The object of the run called `name`, or None.
+    """Return the RayJob or JobSet called `name`, or None. It may not be a run; see `ours`.
 
-    Raises LauncherError where a RayJob and a JobSet have the name, and where one has it that is no run.
+    Raises LauncherError if both a RayJob and a JobSet have the name.
     """
     found = [obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
     if len(found) == 2:
@@ -45,7 +45,7 @@ def find(cluster: Cluster, name: str) -> Object | None:
 
 
 def ours(obj: Object) -> bool:
-    """Whether the object is a run, and not somebody else's RayJob or JobSet."""
+    """Return whether the object is a run, and not an unrelated RayJob or JobSet."""
     return objects.label(obj, RUN) == objects.name(obj)
 
 
@@ -54,7 +54,7 @@ def kind_of(obj: Object) -> Kind:
 
 
 def observe(cluster: Cluster, obj: Object) -> ObservedRun:
-    """The object with its Workload and its pods."""
+    """Return the object with its Workload and its pods."""
     name, uid = objects.name(obj), objects.uid(obj)
     workloads, pods = run_parallel(
         [
@@ -66,23 +66,23 @@ def observe(cluster: Cluster, obj: Object) -> ObservedRun:
 
 
 def own_pods[Pod: Object](obj: Object, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Those of the pods with the run's label that are this attempt's.
+    """Return the pods of this attempt, out of the pods with the run's label.
 
-    Pods of the attempt before, whose object had the same name, may still be ending.
+    Pods of the previous attempt, whose object had the same name, may still be terminating.
     """
     since = str(obj["metadata"].get("creationTimestamp") or "")
     return tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= since)
 
 
 def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> list[ObservedRun]:
-    """Every run of the namespace, or of all (`everywhere`), with its Workload; pods are not looked at.
+    """Return every run of the namespace, or of all (`all_namespaces`), with its Workload but without pods.
 
-    With `sweep`, those of that sweep alone.
+    With `sweep`, return only the runs of that sweep.
     """
     labels = f"{RUN},{SWEEP}={sweep}" if sweep else RUN
     of_runs = [_lister(cluster, kind, labels, all_namespaces) for kind in KINDS.values()]
     of_workloads = partial(list_or_none, cluster, WORKLOAD, all_namespaces=all_namespaces)
-    if sweep:  # a name is asked for that is no sweep's, more often than not, and all Workloads are many
+    if sweep:  # most names are not a sweep's, and a list of all Workloads is large
         runs = run_parallel(of_runs)
         workloads = of_workloads() if any(runs) else []
     else:
@@ -95,7 +95,7 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
 
 
 def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
-    """What object, Workload and pods say; without what only the log tells (steps, losses)."""
+    """Return the status from the object, Workload and pods, without the values of the log (steps, losses)."""
     state, reason = states.classify(seen)
     config = config_of(seen.obj)
     slice_, train = config.get("slice") or {}, config.get("train") or {}
@@ -131,7 +131,7 @@ def attempt_of(obj: Object) -> int:
 
 
 def config_of(obj: Object) -> dict[str, Any]:
-    """The run config that the object carries; {} where it carries none that can be read."""
+    """Return the run config stored in the object; {} if it is missing or cannot be read."""
     spec = obj["spec"]
     if obj["kind"] == "RayJob":
         template = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
@@ -143,12 +143,12 @@ def config_of(obj: Object) -> dict[str, Any]:
 
 
 def read_values(text: str) -> dict[str, Any]:
-    """What a sweep gave a run, from the text that the run carries; {} where it is none of ours."""
+    """Return the values that a sweep set for a run, from the text stored in the run; {} if the text is invalid."""
     return json_object(text) or {}
 
 
 def folder_of(config: Mapping[str, Any]) -> str:
-    """Where the run's folder is, as a URL where it has one: of a bucket, or of a claim; else a path in the pods."""
+    """Return the run's folder: the URL of a bucket or of a claim, else a path in the pods."""
     storage, name = config.get("storage") or {}, (config.get("run") or {}).get("name") or ""
     if not storage or not name:
         return ""
@@ -160,12 +160,12 @@ def folder_of(config: Mapping[str, Any]) -> str:
 
 
 def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Json]:
-    """The objects of a kind; none where the cluster does not have the kind."""
+    """Return the objects of a kind; [] if the cluster does not have the kind."""
     return list_or_none(cluster, kind, labels=labels, all_namespaces=all_namespaces) or []
 
 
 def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Json] | None:
-    """The objects of a kind; None where the cluster does not have the kind."""
+    """Return the objects of a kind; None if the cluster does not have the kind."""
     try:
         return cluster.list(kind, labels=labels, all_namespaces=all_namespaces)
     except KindNotServed:
@@ -173,7 +173,7 @@ def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespac
 
 
 def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of several requests, made at the same time; the first error is raised."""
+    """Return the results of several requests, made in parallel. Raises the first error."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max_workers=len(calls)) as pool:
@@ -181,7 +181,7 @@ def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def newest(those: Iterable[Object]) -> Object | None:
-    """The pod, or whatever it is, that was made last."""
+    """Return the object that was created last, or None."""
     return max(those, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
 
 

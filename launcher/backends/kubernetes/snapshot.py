@@ -1,4 +1,4 @@
-"""A cluster's answers, kept: what the runs of a sweep ask before they are submitted is mostly the same."""
+"""A cache of a cluster's answers. The checks before a sweep is submitted repeat mostly the same requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.k8s.client import Cluster, ClusterError, Kind
 
 
 class Snapshot:
-    """A cluster that is asked each question once; an error is an answer, too."""
+    """A cluster that receives each read request once. Errors are cached, too."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -1,6 +1,6 @@
-"""What state a run on a cluster is in: from its object, its Kueue Workload and its pods, for every kind.
+"""Derive the state of a run on a cluster from its object, its Kueue Workload and its pods, for every kind.
 
-Pure. Everything is looked up by a condition's type, whose places in a list mean nothing.
+Pure. Conditions are looked up by type; their order has no meaning.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from launcher.backends.base import BEING_CANCELLED, State
 from launcher.k8s.objects import Object, annotation, condition, is_false, is_true, label, parse_time, status
 
 CANCELLED = "slipway.dev/cancelled"
-"""Annotation of a run's object: when its user cancelled it (RFC 3339)."""
+"""Annotation of a run's object: the time at which it was cancelled (RFC 3339)."""
 CANCELLED_FOR = "slipway.dev/cancelled-for"
-"""Annotation beside it: why, where launcher cancelled it by itself."""
+"""Annotation of a run's object: the reason, if launcher cancelled it automatically."""
 ATTEMPT = "slipway.dev/attempt"
-"""Annotation of a run's object: the how-manieth attempt it is; 1 where it is missing."""
+"""Annotation of a run's object: the number of the attempt; 1 if missing."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 _NO_WORKLOAD = "Kueue has made no Workload for it yet."
-# A new head is found ready up to 15 s after its job has begun (the readiness probe of charts/common); one that only did
-# not answer for a while is not ready for 45 s at least.
+# A new head becomes ready up to 15 s after its job has started (the readiness probe of charts/common). A head that
+# only did not answer for a while is not ready for at least 45 s.
 _READY_AFTER_START = timedelta(seconds=30)
-# KubeRay keeps the end of the driver's log in the message of a job that failed.
+# KubeRay stores the end of the driver's log in the message of a failed job.
 _LOG = "last available logs"
 
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """A run's object with what belongs to it, as of one moment. `pods` is None where they were not looked at.
+    """A snapshot of a run's object with its Workload and pods. `pods` is None if they were not read.
 
-    `kueue` is whether the cluster has Kueue at all.
+    `kueue` is whether Kueue is installed in the cluster.
     """
 
     obj: Object
@@ -51,7 +51,7 @@ class ObservedRun:
 
     @property
     def queued(self) -> bool:
-        """Whether Kueue decides when it runs."""
+        """Whether Kueue decides when the run starts."""
         return bool(label(self.obj, QUEUE))
 
     @property
@@ -60,30 +60,30 @@ class ObservedRun:
 
     @property
     def active(self) -> bool:
-        """Whether Kueue may run it; a Workload made inactive is stopped, and stays so."""
+        """Whether Kueue may start the run. An inactive Workload is stopped, and stays stopped."""
         return self.workload is None or self.workload["spec"].get("active") is not False
 
     @property
     def stays_suspended(self) -> bool:
-        """Whether nobody would let it go once it is suspended: Kueue does, of a run that it makes a Workload for."""
+        """Whether the run stays suspended once suspended. Kueue resumes a run for which it creates a Workload."""
         if self.workload is None:
             return not self.queued or not self.kueue
         return not self.active
 
     @property
     def cancelled_and_idle(self) -> bool:
-        """Whether it was cancelled and holds nothing, so that it can be deleted; Kueue may still start it till then."""
+        """Whether the run was cancelled and holds nothing, so it can be deleted. Until deletion, Kueue may start it."""
         return bool(self.cancelled_at) and self.holds_nothing
 
     @property
     def pods_wanted(self) -> int:
-        """How many pods Kueue has admitted, else how many there are."""
+        """The number of pods that Kueue has admitted, else the number of existing pods."""
         sets = (status(self.workload).get("admission") or {}).get("podSetAssignments") or [] if self.workload else []
         return sum(int(part.get("count") or 0) for part in sets) or len(self.pods or ())
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether no pod and no quota is left of it."""
+        """Whether the run has no pods and no quota."""
         if self.pods:
             return False
         if not self.suspended or (self.ray and status(self.obj).get("rayClusterName")):
@@ -92,7 +92,7 @@ class ObservedRun:
 
 
 def classify(seen: ObservedRun) -> tuple[State, str]:
-    """The run's state, and why it is in it ("" where there is nothing to say)."""
+    """Return the run's state and the reason for it, or "" if there is none."""
     state, reason = _finished(seen) or _stopped(seen) or _under_way(seen)
     if not state.ended:
         if seen.obj["metadata"].get("deletionTimestamp"):
@@ -103,9 +103,9 @@ def classify(seen: ObservedRun) -> tuple[State, str]:
 
 
 def restarts(seen: ObservedRun) -> int:
-    """How often the whole run was started again after a failure; what Ray Train restarts by itself is in its log.
+    """Return how often the whole run was restarted after a failure. Restarts by Ray Train are only in the log.
 
-    Of heads that a RayJob has lost KubeRay tells the last one only, so they count as one.
+    KubeRay reports only the last head that a RayJob lost, so several lost heads count as one.
     """
     now = status(seen.obj)
     if not seen.ray:
@@ -115,9 +115,9 @@ def restarts(seen: ObservedRun) -> int:
 
 
 def started(seen: ObservedRun) -> str | None:
-    """When its job began, or all its pods were ready (RFC 3339).
+    """Return the time at which the Ray job started, or all pods of the JobSet were ready (RFC 3339).
 
-    Of a JobSet that was restarted nobody keeps the latter: then it is when Kueue let it go.
+    The latter is not available for a JobSet that was restarted; the time at which Kueue admitted it is used instead.
     """
     if seen.ray:
         info = status(seen.obj).get("rayJobInfo") or {}
@@ -127,13 +127,13 @@ def started(seen: ObservedRun) -> str | None:
         return None
     if ready["status"] == "True" and not restarts(seen):
         return str(ready.get("lastTransitionTime"))
-    # Not ready, and no longer waiting to be ready for the first time.
+    # The pods were ready before.
     been_ready = restarts(seen) or ready.get("reason") == "WaitForRecovery" or is_true(seen.workload, "Finished")
     return str(admitted.get("lastTransitionTime")) if admitted and been_ready else None
 
 
 def ended(seen: ObservedRun) -> str | None:
-    """When it ended (RFC 3339); None while it goes on."""
+    """Return the time at which the run ended (RFC 3339); None while it is active."""
     if seen.ray and status(seen.obj).get("endTime"):
         return str(status(seen.obj)["endTime"])
     for kind in ("Completed", "Failed"):
@@ -143,13 +143,13 @@ def ended(seen: ObservedRun) -> str | None:
 
 
 def log_tail(seen: ObservedRun) -> list[str]:
-    """The end of a failed Ray job's log, which KubeRay keeps in the object when the pods are gone; else []."""
+    """Return the end of a failed Ray job's log, which KubeRay keeps in the object without the pods; else []."""
     message = str(status(seen.obj).get("message") or "")
     return message.rstrip("\n").split("\n")[1:] if seen.ray and _LOG in message.split("\n", 1)[0] else []
 
 
 def _finished(seen: ObservedRun) -> tuple[State, str] | None:
-    """What its own controller says of its end."""
+    """Return the final state that the object's own controller reports, or None."""
     if not seen.ray:
         if is_true(seen.obj, "Completed"):
             return State.SUCCEEDED, ""
@@ -169,13 +169,13 @@ def _finished(seen: ObservedRun) -> tuple[State, str] | None:
 
 
 def _stopped(seen: ObservedRun) -> tuple[State, str] | None:
-    """What was stopped before its end: by its user, or by Kueue."""
+    """Return the state of a run that its user or Kueue stopped before its end, or None."""
     if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
         return State.CANCELLED, annotation(seen.obj, CANCELLED_FOR) or "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
         evicted = condition(seen.workload, "Evicted") or {}
         reason = str(evicted.get("reason") or "")
-        # "Deactivated" is somebody's wish; with an underlying cause, Kueue has given up by itself.
+        # "Deactivated" is a request by a user; with an underlying cause ("DeactivatedDueTo…"), Kueue gave up the run.
         if reason.startswith("DeactivatedDueTo"):
             return State.FAILED, f"Kueue has given it up: {evicted.get('message')}"
         return State.CANCELLED, "Its Workload was made inactive, not by launcher cancel."
@@ -193,10 +193,10 @@ def _under_way(seen: ObservedRun) -> tuple[State, str]:
 
 
 def _head_replaced(seen: ObservedRun) -> bool:
-    """Whether a Ray job lost its head, and was submitted again to a new one, or is about to be.
+    """Return whether a Ray job lost its head and was, or is about to be, submitted again to a new one.
 
-    KubeRay makes the new head in the same Ray cluster, and counts nothing: what is left of it is that the head was
-    found ready anew after all pods had been ready once, and that the job began about then.
+    KubeRay creates the new head in the same Ray cluster and does not count it. It is detected from two times: the
+    head became ready again after all pods had been ready once, and the job started at about that time.
     """
     now = status(seen.obj)
     cluster = {"status": now.get("rayClusterStatus") or {}}
@@ -211,10 +211,10 @@ def _head_replaced(seen: ObservedRun) -> bool:
 
 
 def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
-    """The state that Kueue gives it; None once it is admitted and let go."""
+    """Return the state that Kueue reports; None once the run is admitted and no longer suspended."""
     workload = seen.workload
     if workload is None:
-        # A run that is not suspended has been admitted; its Workload may just not have been seen.
+        # A run that is not suspended has been admitted, even if its Workload was not read.
         return (State.QUEUED, _NO_WORKLOAD) if seen.suspended or not status(seen.obj) else None
     evicted = condition(workload, "Evicted") or {}
     if evicted.get("status") == "True":
@@ -253,7 +253,7 @@ def _ray_job(seen: ObservedRun) -> tuple[State, str]:
         cluster = now.get("rayClusterStatus") or {}
         if is_false({"status": cluster}, "HeadPodReady") and job in ("RUNNING", "Failure"):
             return State.RESTARTING, "Its Ray head is lost, and is replaced."
-        if job == "Failure":  # KubeRay's word for a dashboard that it could not ask
+        if job == "Failure":  # KubeRay could not reach the dashboard
             again = bool((now.get("rayJobInfo") or {}).get("startTime"))
             return (
                 State.RESTARTING if again else State.STARTING
@@ -265,7 +265,7 @@ def _ray_job(seen: ObservedRun) -> tuple[State, str]:
 
 
 def _by_pods(seen: ObservedRun) -> tuple[State, str]:
-    """Admitted, and not running: are there pods yet, and how many of them are ready?"""
+    """Return the state of an admitted run that is not running yet, from the number of its pods that are ready."""
     if seen.pods is None:
         return State.STARTING, "Its pods are starting."
     if not seen.pods:
@@ -277,7 +277,10 @@ def _by_pods(seen: ObservedRun) -> tuple[State, str]:
 
 
 def _job_set_failure(seen: ObservedRun, message: str) -> str:
-    """A trainer leaves its sentence as the termination message of its container, while its pod is there."""
+    """Return why a JobSet failed.
+
+    The trainer's own sentence is the termination message of its container, available while the pod exists.
+    """
     for pod in seen.pods or []:
         for container in status(pod).get("containerStatuses") or []:
             ended = (container.get("state") or {}).get("terminated") or {}
@@ -289,13 +292,13 @@ def _job_set_failure(seen: ObservedRun, message: str) -> str:
 
 
 def _first_failed(message: str) -> str:
-    """The job that JobSet names in brackets, as a sentence; else the message."""
+    """Return a sentence with the job that JobSet names in brackets; else the message."""
     match = re.search(r"\(first failed job: ([^)]+)\)", message)
     return f"The job {match[1]} has failed." if match else message
 
 
 def _eviction(evicted: Object) -> str:
-    """Kueue's message without the UIDs and paths of who took its place, which launcher explain names."""
+    """Return Kueue's message without the UIDs and paths of the preemptor, which launcher explain shows."""
     message = str(evicted.get("message") or evicted.get("reason") or "")
     return re.sub(r" \(UID: [^)]*\)", "", message).partition("; preemptor path:")[0]
 
@@ -307,7 +310,7 @@ def _ray_failure(seen: ObservedRun) -> str:
 
 
 def last_error(lines: Sequence[str]) -> str:
-    """The last "Error: …" line that the trainer wrote, without that word; "" where there is none."""
+    """Return the last "Error: …" line that the trainer wrote, without the prefix; "" if there is none."""
     for line in reversed(lines):
         if match := re.search(r"(?:^|\) )Error: (.+)", line):
             return match[1].strip()

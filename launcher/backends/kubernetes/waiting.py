@@ -1,16 +1,16 @@
-"""Waiting for what others do, with a deadline, and with a word for the person who waits along."""
+"""Wait for other processes with a deadline, and report a long wait to the user."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-# What takes longer than this is told.
+# A wait that takes longer than this is reported.
 QUIET_SECONDS = 3.0
 
 
 class Wait:
-    """One wait of at most `seconds`, that looks every `every` seconds; `narrate` is told what it waits for, once."""
+    """A wait of at most `seconds` that polls every `every` seconds. `narrate` is called with what it waits for."""
 
     def __init__(self, seconds: float, every: float, narrate: Callable[[str], None]) -> None:
         self._began = time.monotonic()
@@ -26,7 +26,7 @@ class Wait:
         return self.elapsed > self._seconds
 
     def for_(self, what: str) -> None:
-        """Pause until the next look; `what` is a sentence, told when the wait gets long, and again when it changes."""
+        """Pause until the next poll. The sentence `what` is reported if the wait is long, and again if it changes."""
         if self.elapsed >= QUIET_SECONDS and what != self._told:
             self._narrate(what)
             self._told = what

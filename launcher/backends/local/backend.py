@@ -1,9 +1,8 @@
-"""Runs on this machine: one folder each, and one supervisor process (runner.py) while it goes on.
+"""Runs on this machine: each has a folder, and a supervisor process (runner.py) while it is active.
 
-The folder <home>/runs/<name> is the run: record.json (what the supervisor knows), run.json (the run
-config), log.txt, and what the trainer writes. It is prepared under another name and renamed, so that it
-is there whole or not at all and ten submits at once make one run. Whoever changes a run holds its lock;
-the supervisor holds it for life.
+The folder <home>/runs/<name> is the run: record.json (the supervisor's record), run.json (the run config), log.txt, and
+the trainer's output. It is prepared under another name and renamed, so that it is complete or does not exist, and
+concurrent submits create one run. A process that changes a run holds its lock; the supervisor holds it until it exits.
 """
 
 from __future__ import annotations
@@ -60,18 +59,18 @@ from launcher.json_object import json_object
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
-# How long to wait for another process that is about to finish with the run's lock.
+# How long to wait for another process to release the run's lock.
 _LOCK_SECONDS = 20.0
 _START_SECONDS = 10.0
-# Workers of a local run are processes of a gigabyte each; more than this many for a processor is a mistake.
+# Each worker of a local run is a process of about a gigabyte; more than this many per processor is a mistake.
 _WORKERS_PER_PROCESSOR = 8
-# Each run of a sweep that waits for its turn is a process of some ten megabytes.
+# Each waiting run of a sweep is a process of about ten megabytes.
 _MOST_OF_A_SWEEP = 100
 _DRAFT, _DELETED = ".new-", ".deleted-"
 
 
 class LocalBackend:
-    """Runs in processes of this machine; see runs.Backend for what each method promises."""
+    """Runs in processes of this machine; see base.Backend for the contract of each method."""
 
     kind = RunKind.LOCAL
     where = ""
@@ -79,7 +78,7 @@ class LocalBackend:
     poll_seconds = 0.1
     cluster = None
     stuck_seconds = None
-    max_parallel = 1  # a sweep's runs are made one after another, for each waits for those before it
+    max_parallel = 1  # a sweep's runs are created in order, because each waits for the earlier ones
 
     def __init__(self, home: Path | None = None) -> None:
         self.runs = (home or paths.home()) / "runs"
@@ -136,19 +135,19 @@ class LocalBackend:
                 said = self._create(plan, config) if found is None else self._resume(found, plan, config)
                 if said:
                     return Submission(self._under_way(plan.name), said, created=True)
-                if time.monotonic() > deadline:  # lost a race each time: somebody holds the lock and does nothing
+                if time.monotonic() > deadline:  # lost every race: another process holds the lock
                     raise LauncherError(f"{self.runs / plan.name / LOCK} is held by another process; try again later.")
                 time.sleep(0.02)
 
     def _under_way(self, name: str) -> RunStatus:
-        """The status once the supervisor has taken over, so that "started" is true when it is said."""
+        """Return the status once the supervisor has started, so that the message "started" is correct."""
         deadline = time.monotonic() + _START_SECONDS
         while (status := self._known(name)).state is State.QUEUED and not status.reason and time.monotonic() < deadline:
             time.sleep(0.01)
         return status
 
     def config(self, plan: LaunchPlan) -> dict[str, Any]:
-        """The plan's config as this machine runs it: run folders as storage, and absolute paths."""
+        """Return the plan's config for this machine: run folders as storage, and absolute paths."""
         config = copy.deepcopy(dict(plan.config))
         config["storage"] = {**(config.get("storage") or {}), "mountPath": str(self.runs)}
         data = config.get("data") or {}
@@ -159,21 +158,21 @@ class LocalBackend:
                 part["files"] = _absolute(part["files"])
         tokenizer = data.get("tokenizer") or {}
         path = tokenizer.get("path")
-        # A name on Hugging Face's hub only looks like a path, and the name of one in MaxText's package is none.
+        # A name on the Hugging Face hub only looks like a path; a name in MaxText's package is not a path.
         is_path = "/" in (path or "") and tokenizer.get("kind") != "huggingface"
         if path and (is_path or Path(path).expanduser().exists()):
             tokenizer["path"] = _absolute(path)
         return config
 
     def _verdict(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
-        """What a submit of this config finds done already, in a sentence; None where there is work to do."""
+        """Return a sentence if nothing is left to do for this config, or None if the submit starts an attempt."""
         from launcher.config.plan import config_difference
 
         difference = config_difference(found.config(), dict(config))
         return resubmit.decide(found.record.name, found.status().state, difference, accept_changes=accept_changes)
 
     def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
-        """Refuse what cannot work, before anything is there that would have to be removed."""
+        """Raise LauncherError if the run cannot work, before anything is created that would have to be removed."""
         command = runner.command_of(config)
         if command:
             if shutil.which(command[0]) is None:
@@ -218,7 +217,7 @@ class LocalBackend:
         raise LauncherError(_located(plan, said[-1]))
 
     def _create(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
-        """Make the run; "" where somebody else was faster."""
+        """Create the run. Return "" if another process created it first."""
         self.runs.mkdir(parents=True, exist_ok=True)
         self._tidy()
         draft = self.runs / f"{_DRAFT}{uuid.uuid4().hex[:12]}"
@@ -248,7 +247,7 @@ class LocalBackend:
         return f'The run "{plan.name}" was started on this machine.'
 
     def _resume(self, found: RunFolder, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
-        """Start the next attempt; "" where the run is not as it was found, so that it must be looked at again."""
+        """Start the next attempt. Return "" if the run has changed since `found`, so the caller must read it again."""
         with folder.locked(found.path) as lock:
             if lock is None or (record := read_record(found.path)) != found.record:
                 return ""
@@ -278,13 +277,13 @@ class LocalBackend:
         )
 
     def _spawn(self, path: Path, record: Record, lock: int) -> None:
-        """Start the supervisor; the lock passes to it without being free in between."""
-        # Not the marks of a run inside which this command may be running.
+        """Start the supervisor, and pass the lock to it without releasing it."""
+        # Remove the marks of a surrounding run, if this command runs inside one.
         env = {key: value for key, value in os.environ.items() if key not in _MARKS}
         try:
             with (path / LOG).open("ab") as log:
-                # -I: it needs nothing but the standard library, and nothing of the user's may get in its way.
-                # It forks at once and the first process ends, so that it is nobody's child and no zombie later.
+                # -I: it needs only the standard library, and the user's packages must not interfere.
+                # It forks immediately and the first process exits, so that it has no parent and leaves no zombie.
                 subprocess.run(
                     [sys.executable, "-I", runner.__file__, str(path), str(lock)],
                     check=False,
@@ -335,7 +334,7 @@ class LocalBackend:
         raise AssertionError("unreachable")  # stuck_seconds is None
 
     def _status(self, name: str, sweep: str = "") -> RunStatus | None:
-        """The run's status; None where there is no such run (of that sweep)."""
+        """Return the run's status, or None if the run does not exist (in that sweep)."""
         with _sentences(f'The run "{name}" cannot be read'):
             try:
                 found = folder.find(self.runs, name)
@@ -358,7 +357,7 @@ class LocalBackend:
         with contextlib.ExitStack() as stack:
             file = None
             while True:
-                # Asked before reading: what was written before the end is read after it.
+                # Get the status before reading, so that all output before the end is read.
                 status = self.status(name)
                 over = not follow or status is None or status.state.ended or status.attempt != first.attempt
                 with _sentences(f'The log of "{name}" cannot be read'):
@@ -438,11 +437,11 @@ class LocalBackend:
             )
 
     def _tidy(self) -> None:
-        """Remove what a command that was killed in the middle of its work has left."""
+        """Remove the leftovers of killed commands."""
         for entry in os.scandir(self.runs):
             if entry.name.startswith((_DRAFT, _DELETED)):
                 with contextlib.suppress(OSError):
-                    # A moment's grace: a draft has no lock yet right after it was made.
+                    # Skip recent folders: a new draft has no lock yet.
                     if time.time() - entry.stat().st_mtime > 60 and not is_locked(Path(entry.path, LOCK)):
                         shutil.rmtree(entry.path, ignore_errors=True)
 
@@ -458,7 +457,7 @@ _MARKS = (
 
 
 def _sweep_of(plan: LaunchPlan) -> dict[str, Any]:
-    """What a run's record says of the sweep that it is one of."""
+    """Return the fields of a run's record that describe its sweep."""
     if plan.member is None:
         return {}
     return {
@@ -469,7 +468,7 @@ def _sweep_of(plan: LaunchPlan) -> dict[str, Any]:
 
 
 def _attempt(found: RunFolder) -> dict[str, Any]:
-    """What is kept of an attempt that has ended, once the next begins."""
+    """Return the history entry of an attempt that has ended."""
     record = found.record
     return {
         "attempt": record.attempt,
@@ -481,7 +480,7 @@ def _attempt(found: RunFolder) -> dict[str, Any]:
 
 
 def _located(plan: LaunchPlan, sentence: str) -> str:
-    """The sentence behind file and line of the first key that it names, where the user wrote that."""
+    """Return the sentence, prefixed with the file and line of the first key in it that the user set."""
     for match in re.finditer(r"\b[a-z]+(?:\.\w+)+", sentence):
         origin = plan.values.origins.get(tuple(match[0].split(".")))
         if origin is not None and not Path(origin.file).is_relative_to(paths.charts_dir()):
@@ -491,7 +490,7 @@ def _located(plan: LaunchPlan, sentence: str) -> str:
 
 @contextlib.contextmanager
 def _sentences(what: str) -> Iterator[None]:
-    """Turn what the file system refuses (full, read-only, forbidden) into a sentence."""
+    """Convert an error of the file system (full, read-only, forbidden) into a LauncherError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The folder of a local run, as everybody but its supervisor sees it: is it one, who holds it, what does it tell."""
+"""Read the folder of a local run from outside its supervisor: whether it exists, its lock, and its status."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from launcher.errors import LauncherError
 
 _INTERRUPTED = "Interrupted: its supervisor was killed, or the machine restarted; submit it again to resume it."
 _STARTING = "starting Ray, then loading and compiling the model"
-# Of metrics.jsonl, which may be large, the ends are read: enough for the first losses and the last 20 steps.
+# The bytes to read at each end of metrics.jsonl, which may be large: enough for the first losses and the last 20 steps.
 _METRICS_END = 128 << 10
 
 
 class ForeignFolderError(LauncherError):
-    """A folder among the runs that is no run."""
+    """A folder in the folder of runs that is not a run."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run's folder with its record, and whether its supervisor lives; all as of one moment."""
+    """A snapshot of a run's folder: its record, and whether its supervisor is alive."""
 
     path: Path
     record: Record
@@ -63,7 +63,7 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether a step was saved: a folder named by its number (a draft of one has a longer name)."""
+        """Whether a step was saved: a folder named by its number (an incomplete one has a longer name)."""
         checkpoints = self.path / "checkpoints"
         return checkpoints.is_dir() and any(path.name.isdigit() for path in checkpoints.iterdir())
 
@@ -73,7 +73,7 @@ class RunFolder:
         return timestamp(max(path.stat().st_mtime for path in files))
 
     def config(self) -> dict[str, Any]:
-        """The run config. Raises LauncherError where it is damaged."""
+        """Return the run config. Raises LauncherError if it is damaged."""
         path = self.path / CONFIG
         try:
             config = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -82,7 +82,7 @@ class RunFolder:
         return config
 
     def status(self) -> RunStatus:
-        """What record, events and metrics say together."""
+        """Return the status from the record, events and metrics."""
         config = self.config()
         events = read_events(self.path, self.record.events_from)
         state, reason = self._state(events)
@@ -108,7 +108,7 @@ class RunFolder:
         return _with_metrics(status, self.path / METRICS, events.devices or chips)
 
     def _state(self, events: Events) -> tuple[State, str]:
-        """The run's state and the reason for it: the record's, and of a training what its events say since."""
+        """Return the run's state and reason, from the record and, for a training run, the later events."""
         state = State(self.record.state)
         if self.interrupted:
             return State.FAILED, _INTERRUPTED
@@ -123,15 +123,15 @@ class RunFolder:
 
 
 def find(runs: Path, name: str) -> RunFolder | None:
-    """The run called `name` among `runs`, or None. Raises LauncherError for a folder that is none of ours."""
-    if not name or name.startswith(".") or "/" in name or "\0" in name:  # what can be no run's name
+    """Return the run called `name` in `runs`, or None. Raises LauncherError if the folder is not a valid run."""
+    if not name or name.startswith(".") or "/" in name or "\0" in name:  # not a valid name of a run
         return None
     path = runs / name
     try:
         seen = read_record(path)
         if seen.state in ENDED or (alive := is_locked(path / LOCK)):
             return RunFolder(path, seen, alive=True)
-        # It may have ended between the two looks: the record is final before the lock is free.
+        # The run may have ended between the two reads: the record is final before the lock is released.
         return RunFolder(path, read_record(path), alive=alive)
     except FileNotFoundError:
         with contextlib.suppress(FileNotFoundError):
@@ -146,7 +146,7 @@ def find(runs: Path, name: str) -> RunFolder | None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int | None]:
-    """The lock of the run in `path` as a file descriptor, or None where somebody else has it or the run is gone."""
+    """Yield a file descriptor that holds the run's lock, or None if another process holds it or the run is deleted."""
     try:
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def locked(path: Path) -> Iterator[int | None]:
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Renamed away (deleted) meanwhile, or another one in its place?
+            # Check whether the folder was renamed (deleted) or replaced in the meantime.
             file = path / LOCK
             ours = file.exists() and os.path.samestat(file.stat(), os.fstat(lock))
         except BlockingIOError:
@@ -166,7 +166,7 @@ def locked(path: Path) -> Iterator[int | None]:
 
 
 def size(path: Path) -> int:
-    """A file's bytes; 0 where there is none."""
+    """Return a file's size in bytes; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -177,7 +177,7 @@ def size(path: Path) -> int:
 
 
 def _with_metrics(status: RunStatus, path: Path, devices: int) -> RunStatus:
-    """What metrics.jsonl tells: step, losses, speed."""
+    """Return the status with the step, losses and speed from metrics.jsonl."""
     head, tail = _ends(path)
     first, last = progress.of_metrics(head, devices=devices), progress.of_metrics(tail, devices=devices)
     last = replace(last, loss_first=first.loss_first, eval_loss_first=first.eval_loss_first)
@@ -185,7 +185,7 @@ def _with_metrics(status: RunStatus, path: Path, devices: int) -> RunStatus:
 
 
 def _ends(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The first and the last lines of a metrics file; of a small file both are all of it."""
+    """Return the first and the last lines of a metrics file. For a small file, both are all lines."""
     total = size(path)
     if total <= 2 * _METRICS_END:
         lines = list(read_lines(path))

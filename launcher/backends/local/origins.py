@@ -1,4 +1,4 @@
-"""Where each value of a run was written, for whoever asks later (launcher report)."""
+"""The origin of each value of a run, for later use by launcher report."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ELSEWHERE = ("common", "global")
 
 
 def origins(plan: LaunchPlan, config: Mapping[str, Any]) -> dict[str, str]:
-    """The origin of every key of `config`, by the key as people write it: "mine.yaml:4", "--set 1".
+    """Return the origin of every key of `config`, by its dotted key: "mine.yaml:4", "--set 1".
 
-    A chart's default is named by its path among the charts. What is in `config` another value than in the plan was
-    changed for this machine (an absolute path, the folder of runs).
+    The origin of a chart's default is its path in the folder of charts. If a value in `config` differs from the plan,
+    it was changed for this machine (an absolute path, the folder of runs).
     """
     charts = str(paths.charts_dir().parent)
     found = {}

@@ -1,4 +1,4 @@
-"""Processes of this machine: those that belong to a run, found and ended. Only the standard library."""
+"""Find and end the processes of a run on this machine. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-# Every process of a run carries this in its environment, so that it is found when its parents are dead.
+# Every process of a run has this variable in its environment, so that it is found after its parents have exited.
 MARK = "SLIPWAY_RUN_ID"
-# What has been sent SIGKILL and still lives after this hangs in the kernel; nothing more can be done then.
+# A process that is still alive this long after SIGKILL hangs in the kernel and cannot be ended.
 _KILL_SECONDS = 10.0
 
 
 def descendants(root: int) -> list[int]:
-    """Every living process that `root` started, directly or not (Linux; elsewhere none is known)."""
+    """Return every live process that `root` started, directly or indirectly (Linux; [] on other systems)."""
     children: dict[int, list[int]] = {}
     for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):
-                # "pid (name) state ppid …"; the name may hold anything, brackets too.
+                # "pid (name) state ppid …"; the name may contain any character, including brackets.
                 stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace")
                 children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
     found: list[int] = []
@@ -34,19 +34,19 @@ def descendants(root: int) -> list[int]:
 
 
 def marked(run_id: str) -> list[int]:
-    """Every living process that belongs to the run, whoever its parent is now (Linux; elsewhere none is known)."""
+    """Return every live process of the run, whatever its current parent is (Linux; [] on other systems)."""
     mark = f"{MARK}={run_id}".encode()
     found: list[int] = []
     for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+            with contextlib.suppress(OSError):  # ended in the meantime, or owned by another user
                 if mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
     return found
 
 
 def kill_all(find: Callable[[], Iterable[int]], reap: Callable[[], object] = lambda: None) -> bool:
-    """SIGKILL what `find` finds until it finds nothing; False where something outlives even that."""
+    """Send SIGKILL to the processes that `find` returns until there are none. Return False if some stay alive."""
     deadline = time.monotonic() + _KILL_SECONDS
     while True:
         pids = list(find())

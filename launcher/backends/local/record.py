@@ -1,7 +1,7 @@
-"""The files of a local run's folder that say how it goes: record.json, events.jsonl, metrics.jsonl.
+"""The files in a local run's folder that hold its status: record.json, events.jsonl, metrics.jsonl.
 
-Only the standard library, and what imports no more: the supervisor, which stands beside training for days, reads and
-writes them too.
+This module imports only the standard library, and modules that import nothing else, because the supervisor, which runs
+next to training for days, also uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from launcher.json_object import json_object
 
 FORMAT = 1
-"""The version of record.json, and with it of the folder; a newer one is left alone."""
+"""The version of record.json and of the folder. A folder with a newer version is not used."""
 
 RECORD, CONFIG, ORIGINS, LOCK, LOG, EVENTS, METRICS = (
     "record.json",
@@ -34,16 +34,17 @@ ENDED = ("succeeded", "failed", "cancelled")
 
 
 class RecordError(Exception):
-    """record.json cannot be used; the text is a sentence for the user."""
+    """record.json cannot be used. The text is a sentence for the user."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a run's current attempt, as record.json holds it.
+    """The content of record.json: the run's current attempt.
 
-    `restarts` counts those up to the start of the processes that run now, and `events_from` is the size
-    that events.jsonl had then: what the trainer restarted by itself since stands behind it. A run of a sweep has its
-    number there, from 1. `history` is of the attempts before, an entry each: attempt, submitted, started, ended, state.
+    `restarts` is the number of restarts before the current processes started, and `events_from` the size of
+    events.jsonl at that time: later restarts by the trainer itself come after it. `sweep_number` is the number of the
+    run in its sweep, from 1. `history` has an entry for each previous attempt: attempt, submitted, started, ended,
+    state.
     """
 
     name: str
@@ -67,17 +68,17 @@ class Record:
 
 
 def now() -> str:
-    """The time now, RFC 3339 in UTC."""
+    """Return the current time, RFC 3339 in UTC."""
     return timestamp(time.time())
 
 
 def timestamp(seconds: float) -> str:
-    """Seconds since 1970 as RFC 3339 in UTC."""
+    """Return seconds since 1970 as RFC 3339 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace the file in one step: whoever reads sees the old text or the new. Raises OSError naming it."""
+    """Replace the file atomically: readers see the old or the new text. Raises OSError with the file's name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("w", encoding="utf-8") as file:
@@ -96,7 +97,10 @@ def write_record(folder: Path, record: Record) -> None:
 
 
 def read_record(folder: Path) -> Record:
-    """The record of the run in `folder`; FileNotFoundError where the folder is none of ours."""
+    """Return the record of the run in `folder`.
+
+    Raises FileNotFoundError if the folder has no record, and RecordError if the record cannot be used.
+    """
     path = folder / RECORD
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
@@ -116,7 +120,7 @@ def read_record(folder: Path) -> Record:
 
 
 def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file of lines, from byte `start` on; none where there is no file."""
+    """Yield the JSON objects of a file of lines, from byte `start`; none if the file does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(start)
@@ -127,7 +131,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects, one a line; what is no whole line is passed over."""
+    """Yield the JSON objects, one per line. Incomplete lines are skipped."""
     for line in data.split(b"\n"):
         if (entry := json_object(line)) is not None:
             yield entry
@@ -135,9 +139,9 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Events:
-    """What events.jsonl says since the processes that run now were started."""
+    """The content of events.jsonl since the current processes started."""
 
-    loops: int = 0  # times that the training loop was entered
+    loops: int = 0  # the number of times that the training loop was entered
     failing: bool = False  # a worker failed and the loop was not entered again yet
     failure: str = ""  # why the last worker failed
     error: str = ""  # the sentence that the trainer ended with
@@ -169,7 +173,7 @@ def read_events(folder: Path, start: int) -> Events:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock. A shared lock is tried: those who only ask do not disturb each other."""
+    """Return whether a process holds the lock. Tries a shared lock, so that concurrent checks do not conflict."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

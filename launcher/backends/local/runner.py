@@ -1,11 +1,11 @@
-"""The supervisor of one local run: `python launcher/backends/local/runner.py FOLDER [LOCK]`, a process of its own.
+"""The supervisor of one local run, a separate process: `python launcher/backends/local/runner.py FOLDER [LOCK]`.
 
-It starts the run's processes, restarts them when they fail, and ends with nothing of theirs left alive.
-It holds the lock of the run's folder for as long as it lives: that, and not a process id, is how others
-know that the run goes on, so a reused id or a restarted machine never deceives them.
+It starts the run's processes, restarts them if they fail, and leaves none of them alive when it ends. It holds the lock
+of the run's folder until it exits. Other processes check this lock, and not a process id, to see whether the run is
+active, so a reused id or a restarted machine does not mislead them.
 
-Only the standard library is imported here, and of Slipway what needs no more: it stands beside training for
-days, and must start at once.
+This module imports only the standard library, and modules of Slipway that import nothing else: it runs next to training
+for days, and must start immediately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # started as a file, where the package may not be installed
+if __name__ == "__main__":  # started as a file; the package may not be installed
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from launcher.backends.local.processes import MARK, descendants, kill_all, marked
@@ -44,41 +44,41 @@ from launcher.backends.local.record import (
     write_record,
 )
 
-# How long a process may take to end after SIGTERM: enough to write a checkpoint, as Kubernetes gives a pod.
+# The time for a process to end after SIGTERM: enough to write a checkpoint, and the default of a Kubernetes pod.
 GRACE_SECONDS = 30.0
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
-# A run of a sweep that waits looks this often whether its turn has come.
+# The interval at which a waiting run of a sweep checks whether it may start.
 _TURN_SECONDS = 0.5
-# Room for the record of how the run ended, on a disk that it has filled; given back for that.
+# A reserve file that is deleted to make room for the final record if the run has filled the disk.
 _RESERVE, _RESERVE_BYTES = ".reserve", 16 << 10
 _MAX_EXIT_MESSAGE = 1 << 16
 TURN = ".turn"
-"""The file among the runs that is locked by the run of a sweep whose turn it is."""
+"""The file in the folder of runs that the active run of a sweep locks."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
-# --- What a run consists of -------------------------------------------------------------------------------------
+# --- The processes of a run -------------------------------------------------------------------------------------
 
 
 def hosts(config: Mapping[str, Any]) -> int:
-    """How many hosts the run has, over all its slices."""
+    """Return the number of hosts of the run, over all its slices."""
     part = config.get("slice") or {}
     per_slice = (config.get("accelerator") or {}).get("hosts") or part.get("hosts") or 1
     return int(per_slice) * int(part.get("count") or 1)
 
 
 def command_of(config: Mapping[str, Any]) -> list[str]:
-    """The user's own program, or [] where the run trains."""
+    """Return the user's own command, or [] if the run trains."""
     return [str(word) for word in (config.get("run") or {}).get("command") or []]
 
 
 def trainer_argv(config_file: Path) -> list[str]:
-    # -P: a folder named trainer where the user stands must not be taken for ours.
+    # -P: do not import a folder named trainer in the working directory.
     return [sys.executable, "-P", "-m", "trainer", "--config", str(config_file)]
 
 
 def trainer_env() -> dict[str, str]:
-    """What makes the package `trainer` importable where Slipway is a checkout that is not installed."""
+    """Return the variables that make the package `trainer` importable from a checkout that is not installed."""
     root = Path(__file__).resolve().parents[3]
     if root.name in ("site-packages", "dist-packages"):
         return {}
@@ -86,7 +86,7 @@ def trainer_env() -> dict[str, str]:
 
 
 class Supervisor:
-    """One attempt of a run, from its first process to its end."""
+    """Runs one attempt of a run, from its first process to its end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,16 +109,16 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_cancel)
-        # A closed terminal or ssh session is no reason to end.
+        # Continue if the terminal or ssh session is closed.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if self._prctl:
-            # Orphans of the run (Ray's processes among them) become our children instead of init's.
+            # Orphans of the run (including Ray's processes) become children of this process instead of init.
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self) -> None:
         try:
             (self.folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
-        except OSError:  # a disk that is full already; whoever writes next tells of it
+        except OSError:  # the disk is already full; the next write reports it
             with contextlib.suppress(OSError):
                 (self.folder / _RESERVE).unlink(missing_ok=True)
         self._note(pid=os.getpid(), host=platform.node())
@@ -129,17 +129,17 @@ class Supervisor:
             return self._run()
 
     def _take_turn(self, turn: contextlib.ExitStack) -> bool:
-        """Wait until it is this run's turn, which lasts as long as `turn` is open; False where it is cancelled first.
+        """Wait until this run may start. Return False if it is cancelled first. Closing `turn` lets the next run start.
 
-        The runs of sweeps go one after another on this machine, those of one sweep in their order: first the earlier
-        ones have to end, whose locks tell it, then whichever run has the turn.
+        Runs of sweeps run one at a time on this machine, those of one sweep in order. A run waits first for the locks
+        of the earlier runs of its sweep, then for the lock of `TURN`.
         """
         runs, sweep = self.folder.parent, self.record.sweep
         earlier = [f"{sweep}-{number}" for number in range(self.record.sweep_number - 1, 0, -1)]
         for name in earlier:
             while not self.cancels and is_locked(runs / name / LOCK):
                 self._wait_for(f"It waits for {name}, which comes before it in the sweep.")
-        # Never removed: all that wait must mean the same file.
+        # The file is never removed, because all waiting runs must lock the same file.
         file = os.open(runs / TURN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         turn.callback(os.close, file)
         while not self.cancels:
@@ -168,7 +168,7 @@ class Supervisor:
             if code == 0:
                 return self._end("succeeded", 0, "")
             reason = self.exit_message or events.error or what
-            # Nothing mends a config that can never work (the trainer's 2) or a program that is not there.
+            # A restart does not fix an invalid config (exit code 2 of the trainer) or a missing program.
             final = code in (126, 127) or (code == 2 and not self.command)
             if final or restarts >= self.max_restarts:
                 return self._end("failed", code, reason)
@@ -182,7 +182,7 @@ class Supervisor:
                 return self._end("cancelled", code, "Cancelled.")
 
     def _once(self) -> tuple[int, str]:
-        """Run all the processes to their end: the exit code that counts, and a sentence about it."""
+        """Run all the processes to their end. Return the decisive exit code, and a sentence about it."""
         self.exits, self.exit_message = {}, ""
         word, self._word = os.pipe()
         try:
@@ -200,7 +200,7 @@ class Supervisor:
         try:
             for index in range(total):
                 self._start(index, total)
-            # Said once it is true. Of a training, the trainer's events tell when it runs.
+            # Set only after the start. For a training run, the trainer's events report when it runs.
             if self.command:
                 self._note(state="running", reason="")
             elif self.record.state != "restarting":
@@ -224,7 +224,7 @@ class Supervisor:
         env |= {key: str(value) for key, value in ((self.config.get("worker") or {}).get("env") or {}).items()}
         env |= {
             MARK: self.record.id,
-            # Without it a process that sets its own title (Ray's workers) wipes the mark out of /proc.
+            # Without this, a process that sets its own title (Ray's workers) removes the mark from /proc.
             "SPT_NOENV": "1",
             "SLIPWAY_RUN_FOLDER": str(self.folder),
             "PYTHONUNBUFFERED": "1",
@@ -244,7 +244,7 @@ class Supervisor:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             if prctl:
                 prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != parent:  # we died before the line above
+                if os.getppid() != parent:  # the supervisor exited before the line above
                     os._exit(1)
 
         with (self.folder / LOG).open("ab") as log:
@@ -259,14 +259,14 @@ class Supervisor:
                 preexec_fn=die_with_us,  # safe: this process has one thread
             )
         self.alive[process.pid] = index
-        process.returncode = 0  # reaped by _reap, with the orphans; Popen must not wait for it too
+        process.returncode = 0  # _reap reaps it with the orphans; Popen must not wait for it
 
     def _stop(self) -> None:
-        """End all that is left of the run: politely, and after the grace by force."""
+        """End all remaining processes of the run: with SIGTERM, and after the grace period with SIGKILL."""
         cancels = self.cancels
         for pid in self.alive:
             with contextlib.suppress(ProcessLookupError):
-                # The trainer has its workers write one more checkpoint, for which Ray, of its group, is to stay.
+                # The trainer makes its workers write one more checkpoint, which needs Ray, a part of its process group.
                 (os.killpg if self.command else os.kill)(pid, signal.SIGTERM)
         deadline = time.monotonic() + self.grace
         while self.alive and time.monotonic() < deadline and self.cancels <= max(cancels, 1):
@@ -283,10 +283,10 @@ class Supervisor:
         self.cancels += 1
 
     def _wait(self, deadline: float | None) -> None:
-        """Until a child of ours ends, a signal comes, or the deadline passes; may return early."""
+        """Wait until a child process ends, a signal arrives, or the deadline passes. May return early."""
         if self._reap():
             return
-        # A signal that came since the caller looked has left its byte in the pipe, so it cannot be missed.
+        # A signal since the caller's check has written a byte to the pipe, so it cannot be missed.
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         select.select([self._wake], [], [], left)
         with contextlib.suppress(BlockingIOError):
@@ -294,7 +294,7 @@ class Supervisor:
         self._reap()
 
     def _reap(self) -> bool:
-        """Take note of what has ended; True if a process of ours was among it."""
+        """Reap the processes that have ended. Return True if one of `alive` was among them."""
         ours = False
         while True:
             try:
@@ -314,7 +314,7 @@ class Supervisor:
             return 0
 
     def _note(self, **changes: Any) -> None:
-        """Bring the record up to date. A full disk must not end the training; the end is written by force."""
+        """Update the record. A full disk must not end the training; only `_end` retries the write."""
         self.record = replace(self.record, **changes)
         try:
             self._write()
@@ -366,11 +366,11 @@ def _how_it_ended(code: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`FOLDER`: supervise its run; with `LOCK`, a descriptor that holds its lock, in the background."""
+    """Supervise the run in `FOLDER`; in the background if `LOCK`, a descriptor that holds its lock, is given."""
     folder = Path(arguments[0])
     if len(arguments) > 1:
         if os.fork():
-            os._exit(0)  # whoever started us waits for this, and has no child left then
+            os._exit(0)  # the starting process waits for this exit, and has no child afterwards
         lock = int(arguments[1])
         os.set_inheritable(lock, False)
     else:
@@ -385,7 +385,7 @@ def main(arguments: Sequence[str]) -> int:
         supervisor = Supervisor(folder)
         supervisor.run()
     except BaseException as error:
-        # A bug of ours: its traceback belongs into the log, the run must not look alive or merely interrupted.
+        # A bug in the supervisor: log its traceback, and do not leave the run active or interrupted.
         with (folder / LOG).open("a", encoding="utf-8") as log:
             traceback.print_exc(file=log)
         record = supervisor.record if supervisor else read_record(folder)

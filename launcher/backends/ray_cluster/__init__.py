@@ -1,1 +1,1 @@
-"""Standing Ray clusters, and runs as their jobs."""
+"""Long-lived Ray clusters, and runs as their jobs."""

@@ -1,4 +1,4 @@
-"""A run's attempts as jobs of Ray: what their metadata hold, and what a job's status and log make of the run."""
+"""A run's attempts as Ray jobs: the metadata of a job, and the run's state from the job's status and log."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TEAM, SWEEP, SWEEP_VALUES, DIGEST, SUBMISSION = (
     "slipway.dev/submission",
 )
 ENTRYPOINT = f"python -m trainer --job-config {CONFIG}"
-# Ray hands a job's metadata to its driver in one environment variable, of which Linux takes 128 KiB.
+# Ray passes a job's metadata to its driver in one environment variable, which Linux limits to 128 KiB.
 _METADATA_LIMIT = 120_000
 _STARTING = "starting the driver, then loading and compiling the model"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run's newest attempt: the job, and the cluster that has it."""
+    """A run's newest attempt: the job, and the Jobs API of its cluster."""
 
     jobs: RayJobs
     job: Job
@@ -62,7 +62,7 @@ class Attempt:
 
 
 def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
-    """The newest attempt of each run that the cluster knows, by name; jobs that are not the launcher's are left out."""
+    """Return the newest attempt of each run in the cluster, by name. Jobs of other tools are left out."""
     newest: dict[str, Attempt] = {}
     for job in jobs.list():
         metadata = job.get("metadata") or {}
@@ -76,7 +76,7 @@ def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
 
 
 def metadata_of(plan: LaunchPlan, attempt: int) -> dict[str, str]:
-    """The job's metadata. Raises LauncherError where the run config is too large for them."""
+    """Return the job's metadata. Raises LauncherError if the run config is too large for it."""
     text = json.dumps(plan.config, ensure_ascii=False, separators=(",", ":"))
     labels = {
         RUN: plan.name,
@@ -98,7 +98,7 @@ def metadata_of(plan: LaunchPlan, attempt: int) -> dict[str, str]:
 
 
 def classify(job: Job, known: Progress) -> tuple[State, str]:
-    """State and reason of a run: of its job as Ray's API tells it, and of what its log has told."""
+    """Return the state and reason of a run, from its job in Ray's API and the progress in its log."""
     match job["status"]:
         case "PENDING":
             return State.QUEUED, "Ray is about to start its driver"
@@ -114,7 +114,7 @@ def classify(job: Job, known: Progress) -> tuple[State, str]:
 
 
 def _failure(message: str) -> str:
-    """Why a job failed, from Ray's message: what became of the driver, and then the driver's last lines."""
+    """Return why a job failed, from Ray's message, which has the driver's result and then the driver's last lines."""
     if "No module named trainer" in message:
         return "The image of the Ray cluster has no trainer in it; install the cluster with Slipway's image."
     lines = message.strip().splitlines()

@@ -1,9 +1,9 @@
-"""Runs as jobs of a standing Ray cluster, charts/ray-cluster's, which is there before and after them.
+"""Runs as jobs of a long-lived Ray cluster (charts/ray-cluster), which exists before and after them.
 
-A run's attempt is one job, whose submission id is its name and number: Ray takes an id once, so ten submits at once
-make one run, and one whose answer was lost can be repeated. The job's metadata hold the run config, for the trainer
-and for whoever submits the name again. Ray keeps jobs in its head's memory: with the head they go, and what
-stays of the run is its folder.
+An attempt of a run is one job, whose submission id is the run's name and the attempt's number. Ray accepts an id once,
+so concurrent submits create one run, and a submit whose response was lost can be repeated. The job's metadata hold the
+run config, for the trainer and for later submits of the name. Ray keeps jobs in the head's memory: if the head is lost,
+only the run's folder remains.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _STOP_SECONDS = 60.0
 
 
 class RayClusterBackend:
-    """Runs in the standing Ray clusters of a namespace; see runs.Backend for what each method promises."""
+    """Runs in the long-lived Ray clusters of a namespace; see base.Backend for the contract of each method."""
 
     stuck_seconds = None
-    max_parallel = 1  # Ray starts the jobs of a sweep in the order in which it gets them
+    max_parallel = 1  # Ray starts the jobs of a sweep in the order of their submission
 
     def __init__(self, cluster: Cluster, *, all_namespaces: bool = False, poll_seconds: float = 2.0) -> None:
         self.cluster = cluster
@@ -61,7 +61,7 @@ class RayClusterBackend:
         self.poll_seconds = poll_seconds
         self.report_progress: Callable[[str], None] = lambda _: None
         self._readers: dict[str, progress.Reader] = {}
-        self._read: set[str] = set()  # jobs that had ended when their log was read: it does not change any more
+        self._read: set[str] = set()  # jobs that had ended when their log was read: the log is complete
         self._seen: dict[str, Attempt] = {}
 
     @property
@@ -75,7 +75,7 @@ class RayClusterBackend:
     # --- submit ---
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
-        """Nothing: jobs share nothing but their cluster."""
+        """Do nothing: jobs share only their cluster."""
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
         try:
@@ -118,7 +118,10 @@ class RayClusterBackend:
         )
 
     def _target(self, plan: LaunchPlan) -> tuple[Object, RayJobs, str]:
-        """The plan's cluster, ready to take a job; and what there is to note, a sentence with a space before it."""
+        """Return the plan's cluster, its Jobs API, and a note: a sentence after a space, or "".
+
+        Raises LauncherError if the cluster is not ready to accept a job.
+        """
         target = ray_clusters.named(self.cluster, str(plan.config["run"]["cluster"]))
         ray_clusters.check_ready(target, self.option)
         jobs = self._jobs(target)
@@ -128,16 +131,16 @@ class RayClusterBackend:
         return target, jobs, f" Note: the cluster has Ray {runs}, and image.rayVersion says {wanted}."
 
     def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: Attempt | None) -> Attempt | None:
-        """Start the attempt after `before`; None where somebody else was faster."""
+        """Start the attempt after `before`. Return None if another client has already started it."""
         submission, metadata = f"{plan.name}-{attempt}", metadata_of(plan, attempt)
-        if before is not None:  # one of a sweep stays that, submitted by itself too
+        if before is not None:  # a run of a sweep stays in it, even if submitted alone
             kept = {key: before.metadata[key] for key in (SWEEP, SWEEP_VALUES) if key in before.metadata}
             metadata = {**kept, **metadata}
         try:
             if not jobs.submit(submission, ENTRYPOINT, metadata):
                 return None
         except Unreachable:
-            # Did it arrive, with only the answer lost? An id is taken once, so looking is enough.
+            # The submit may have succeeded with only the response lost. An id is unique, so a lookup is sufficient.
             job = jobs.get(submission)
             if job is None or (job.get("metadata") or {}).get(SUBMISSION) != metadata[SUBMISSION]:
                 raise
@@ -176,7 +179,7 @@ class RayClusterBackend:
 
     def status(self, name: str) -> RunStatus | None:
         seen = self._seen.get(name)
-        if seen is not None and seen.job["status"] not in ENDED:  # followed: one job is asked for, not all of them
+        if seen is not None and seen.job["status"] not in ENDED:  # followed: request one job, not all
             job = seen.jobs.get(seen.id)
             if job is not None:
                 return self._status(Attempt(seen.jobs, job))
@@ -197,7 +200,7 @@ class RayClusterBackend:
         return lines if worker is None else standing_logs.of_worker(lines, worker)
 
     def clusters(self, name: str | None = None) -> Sequence[RayClusterStatus]:
-        """The namespace's standing Ray clusters (or the one of that name), each with its pods and its runs."""
+        """Return the namespace's long-lived Ray clusters (or the one with that name), each with its pods and runs."""
         found = ray_clusters.all_clusters(self.cluster)
         described = []
         for ray_cluster in found:
@@ -215,17 +218,17 @@ class RayClusterBackend:
         raise AssertionError("unreachable")  # stuck_seconds is None
 
     def config_of(self, name: str) -> dict[str, Any]:
-        """The run config of a run; {} where there is no such run."""
+        """Return the run config of a run; {} if the run does not exist."""
         found = self._find(name)
         return {} if found is None else found.config()
 
     def cluster_of(self, name: str) -> str | None:
-        """The name of the Ray cluster that has the run, None where there is no such run."""
+        """Return the name of the run's Ray cluster, or None if the run does not exist."""
         found = self._find(name)
         return None if found is None else found.jobs.head.name
 
     def _runs(self, ray_cluster: Object) -> Sequence[str] | None:
-        """The names of the runs that go on there; None where Ray cannot be asked: the cluster is shown all the same."""
+        """Return the names of the active runs of the cluster; None if Ray does not answer or refuses the request."""
         try:
             found = newest_attempts(self._jobs(ray_cluster)).values()
         except LauncherError:
@@ -238,7 +241,7 @@ class RayClusterBackend:
         found = self._known(name)
         if found.job["status"] not in ENDED:
             found.jobs.stop(found.id)
-        # Its driver has as long for one more checkpoint as the cluster's head gives it, by the same values or others'.
+        # The head's grace period limits the driver's time for one more checkpoint; it may differ from the run's.
         grace = (found.config().get("run") or {}).get("graceSeconds")
         patience = _STOP_SECONDS + (grace if isinstance(grace, int | float) else 0)
         deadline = time.monotonic() + patience
@@ -278,10 +281,11 @@ class RayClusterBackend:
         return found
 
     def _find(self, name: str, *, first: RayJobs | None = None) -> Attempt | None:
-        """The run's newest attempt: in `first`, else in any standing cluster of the namespace.
+        """Return the run's newest attempt from the namespace's long-lived Ray clusters, or None.
 
-        A cluster of somebody else's, whose token this user may not read, has no run of theirs, nor has any for whoever
-        may not see Ray clusters at all; one that does not answer may have it: Unreachable, where no other has.
+        Clusters whose token the user may not read are skipped, because they have no runs of the user. The same applies
+        if the user may not list Ray clusters at all. Errors of `first` are raised. If another cluster does not answer,
+        it may have the run: without `first`, raises Unreachable if no cluster has it.
         """
         silent: LauncherError | None = None
         found: list[Attempt] = []
@@ -299,18 +303,18 @@ class RayClusterBackend:
             except LauncherError as error:
                 if ours:
                     raise
-                # One that was never ready has no runs yet, whatever it lacks (KubeRay makes its token's Secret).
+                # A cluster that was never ready has no runs yet; KubeRay may not have created its token's Secret.
                 if isinstance(error, ClusterError) or objects.is_true(ray_cluster, "RayClusterProvisioned"):
                     silent = error
                 continue
             found += [newest] if newest is not None else []
         if found:
-            # Of one that moved from a cluster to another, the later.
+            # If the run moved from one cluster to another, use the later attempt.
             best = max(found, key=lambda each: (each.attempt, int(each.job.get("start_time") or 0)))
             self._seen[name] = best
             return best
         if silent is not None and first is None:
-            # To whoever looks in several places, one whose token is wrong is one that does not answer.
+            # A search over several backends treats a cluster with a wrong token like one that does not answer.
             raise Unreachable(silent.message, silent.hint) from silent
         return None
 
@@ -348,7 +352,7 @@ class RayClusterBackend:
         return kube_view.folder_of(found.config())
 
     def _progress(self, found: Attempt, config: Mapping[str, Any], *, whole: bool) -> Progress:
-        """What the log tells: `whole` reads all of it once, and then its end, again and again; else its end alone."""
+        """Return the progress in the log. `whole` reads all of it once, and then only its end; else only its end."""
         chips = int((config.get("accelerator") or {}).get("chips") or 1)
         devices = chips * int((config.get("slice") or {}).get("count") or 1)
         reader = self._readers.get(found.id)

@@ -1,4 +1,4 @@
-"""Standing RayClusters, as their objects in Kubernetes tell: which there are, how they are, and what fits on them."""
+"""Long-lived RayClusters, from their Kubernetes objects: the list, their status, and whether a run fits on them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CHIPS = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}
 
 @dataclass(frozen=True)
 class Group:
-    """A worker group: `slices` slices (at most, where Ray's autoscaler adds them) of `hosts` hosts each.
+    """A worker group of `slices` slices with `hosts` hosts each. With Ray's autoscaler, `slices` is the maximum.
 
-    `kind` is tpu, gpu or cpu, `chips` those of one host; `label` and `topology` are those of its nodes, "" where the
-    pods ask for none.
+    `kind` is tpu, gpu or cpu. `chips` is the number of chips of one host. `label` and `topology` are those of the
+    nodes, "" if the pods do not request one.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Host:
-    """A pod of a cluster: its head's, or one of a worker group's."""
+    """A pod of a cluster: the head, or a member of a worker group."""
 
     pod: str
     group: str
@@ -57,11 +57,11 @@ class Host:
 
 @dataclass(frozen=True)
 class RayClusterStatus:
-    """A standing RayCluster now. Scripts read its fields as JSON: add, never rename.
+    """The current status of a long-lived RayCluster. Scripts read its fields as JSON: add fields, never rename them.
 
-    `state` is suspended, starting, ready or failed (ready: the head answers; hosts may still be missing);
-    `hosts` of `hosts_wanted` workers are there. `runs` are those that go on in it, None where Ray was not asked, or
-    did not answer.
+    `state` is suspended, starting, ready or failed (ready: the head answers; hosts may still be missing).
+    `hosts` of `hosts_wanted` workers are ready. `runs` are the active runs, or None if Ray was not queried or did not
+    answer.
     """
 
     name: str
@@ -85,7 +85,10 @@ class RayClusterStatus:
 
 
 def all_clusters(cluster: Cluster, *, all_namespaces: bool = False) -> list[Object]:
-    """The RayClusters of the namespace, or of all, that belong to no RayJob or RayService; none without KubeRay."""
+    """Return the RayClusters of the namespace, or of all, without those of RayJobs and RayServices.
+
+    Returns [] if the cluster has no KubeRay.
+    """
     try:
         found = cluster.list(RAY_CLUSTER, all_namespaces=all_namespaces)
     except KindNotServed:
@@ -99,7 +102,7 @@ def all_clusters(cluster: Cluster, *, all_namespaces: bool = False) -> list[Obje
 
 
 def named(cluster: Cluster, name: str) -> Object:
-    """The standing RayCluster of that name. Raises LauncherError that says which there are."""
+    """Return the RayCluster with that name. Raises LauncherError with the existing names if it does not exist."""
     found = cluster.get(RAY_CLUSTER, name)
     if found is not None:
         return found
@@ -113,7 +116,7 @@ def named(cluster: Cluster, name: str) -> Object:
 
 
 def check_ready(ray_cluster: Object, where: str = "") -> None:
-    """Raise LauncherError where its head cannot take a job; `where` is Cluster.option."""
+    """Raise LauncherError if the cluster's head cannot accept a job. `where` is Cluster.option."""
     state, reason = _state(ray_cluster)
     if state != "ready":
         name = objects.name(ray_cluster)
@@ -128,7 +131,7 @@ def check_ready(ray_cluster: Object, where: str = "") -> None:
 
 
 def check_fit(ray_cluster: Object, config: Mapping[str, Any]) -> None:
-    """Raise LauncherError where a run of that config can never run there: slices, storage, variables of Secrets."""
+    """Raise LauncherError if a run with that config can never run there: slices, storage, variables of Secrets."""
     _check_slices(ray_cluster, config)
     if not (config.get("run") or {}).get("command"):
         _check_storage(ray_cluster, config)
@@ -158,7 +161,7 @@ def _group(spec: Object) -> Group:
 
 
 def _elastic(spec: Object) -> int:
-    """The most replicas that a group may come to have; KubeRay's default is no bound at all."""
+    """Return the maximum number of replicas of a group; 0 for KubeRay's default, which is unlimited."""
     most = int(spec.get("maxReplicas") or 0)
     return most if most < 2**31 - 1 else 0
 
@@ -225,7 +228,7 @@ def _check_storage(ray_cluster: Object, config: Mapping[str, Any]) -> None:
 
 
 def _check_environment(ray_cluster: Object, config: Mapping[str, Any]) -> None:
-    """Variables from Secrets belong to pods, and these pods are there already."""
+    """Raise LauncherError if the existing pods lack the run's variables from Secrets."""
     worker = config.get("worker") or {}
     for what, spec in _pod_specs(ray_cluster)[1:]:
         variables = {str(entry["name"]) for each in spec["containers"] for entry in each.get("env") or []}
@@ -247,7 +250,7 @@ def _check_environment(ray_cluster: Object, config: Mapping[str, Any]) -> None:
 
 
 def _pod_specs(ray_cluster: Object) -> list[tuple[str, Object]]:
-    """The pod specs of the head and of each worker group, the head's first."""
+    """Return the pod specs of the head and of each worker group, the head's first."""
     spec = ray_cluster["spec"]
     groups = spec.get("workerGroupSpecs") or []
     return [
@@ -260,7 +263,7 @@ def _pod_specs(ray_cluster: Object) -> list[tuple[str, Object]]:
 
 
 def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | None = None) -> RayClusterStatus:
-    """The cluster with its pods; `runs` are the names of those that go on in it, where that is known."""
+    """Return the cluster's status with its pods. `runs` are the names of its active runs, if known."""
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = _state(ray_cluster)
     pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"ray.io/cluster={name}")
@@ -283,7 +286,7 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
 
 
 def listing(clusters: Sequence[RayClusterStatus]) -> str:
-    """The table of `launcher list`, "" where there are none."""
+    """Return the table of `launcher list`; "" if there are no clusters."""
     if not clusters:
         return ""
     rows = [("RAY CLUSTER", "STATE", "HOSTS", "CHIPS", "RAY", "SINCE", "RUNS")]
@@ -295,7 +298,7 @@ def listing(clusters: Sequence[RayClusterStatus]) -> str:
 
 
 def details(each: RayClusterStatus) -> str:
-    """The text of `launcher status` for a standing cluster: what it is, and its pods with their nodes."""
+    """Return the text of `launcher status` for a long-lived Ray cluster: its status, and its pods with their nodes."""
     rows = [
         ("cluster", f"{each.name} (namespace {each.namespace})"),
         ("state", f"{each.state}: {each.reason}" if each.reason else each.state),
@@ -344,7 +347,7 @@ def _host(pod: Object) -> Host:
 
 
 def _state(ray_cluster: Object) -> tuple[str, str]:
-    """State and reason; see RayClusterStatus."""
+    """Return the state and reason; see RayClusterStatus."""
     status = objects.status(ray_cluster)
     if ray_cluster["spec"].get("suspend") or objects.is_true(ray_cluster, "RayClusterSuspended"):
         queue = objects.label(ray_cluster, "kueue.x-k8s.io/queue-name")
@@ -365,7 +368,7 @@ def _owners(obj: Object) -> Sequence[Object]:
 
 
 def _limit(container: Object, name: str) -> int:
-    """A container's limit of an extended resource, which is a whole number; 0 without one."""
+    """Return a container's limit of an extended resource, a whole number; 0 if there is none."""
     resources = container.get("resources") or {}
     amount = (resources.get("limits") or {}).get(name) or (resources.get("requests") or {}).get(name) or 0
     return int(Decimal(objects.quantity(amount)))

@@ -1,8 +1,8 @@
-"""Ray's dashboard on a port of this machine: each request goes on through the API server, with Ray's token added.
+"""Ray's dashboard on a local port: each request is forwarded through the API server, with Ray's token added.
 
-Whoever may use that port uses the user's own rights, so it takes connections on loopback only, of this user's own
-processes where the system tells whose they are (Linux), and no requests that a foreign web page makes a browser send.
-Plain HTTP only: Ray's dashboard needs no more, and websockets (`ray job logs --follow`) are refused.
+A client of that port acts with the user's own rights. The port therefore accepts connections on loopback only, only
+from this user's own processes if the system reports their owner (Linux), and no cross-site requests of a browser.
+Plain HTTP only, which is sufficient for Ray's dashboard; websockets (`ray job logs --follow`) are refused.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Object
 
 _LOOPBACK = "127.0.0.1"
-# What Ray takes at most (DASHBOARD_CLIENT_MAX_SIZE): a job's working directory.
+# Ray's limit for a body (DASHBOARD_CLIENT_MAX_SIZE), which a job's working directory may reach.
 _BODY_LIMIT = 100 << 20
-# Of one connection (RFC 9110, 7.6.1), the launcher's own to set, or of another login than this one.
+# Headers of one connection (RFC 9110, 7.6.1), headers that the launcher sets, and headers of another login.
 _NOT_PASSED_ON = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
     *("upgrade", "host", "authorization", TOKEN_HEADER, "cookie", "set-cookie", "accept-encoding", "content-length"),
@@ -38,11 +38,14 @@ _NOT_PASSED_ON = {
 
 
 def head_of(cluster: Cluster, name: str) -> RayHead:
-    """The head behind NAME: a standing Ray cluster, or the one of a run (RayJob). Raises LauncherError."""
+    """Return the head of NAME, a long-lived Ray cluster or a run.
+
+    Raises LauncherError if NAME has no Ray cluster, or Ray does not answer or refuses the token.
+    """
     ray_cluster = _ray_cluster(cluster, name)
     try:
         head = RayHead(cluster, ray_cluster)
-        RayJobs(head).version()  # whether it answers, and takes the token
+        RayJobs(head).version()  # check that it answers and accepts the token
     except Forbidden as error:
         if not objects.label(ray_cluster, "ray.io/originated-from-crd"):
             raise
@@ -51,7 +54,7 @@ def head_of(cluster: Cluster, name: str) -> RayHead:
 
 
 def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
-    """A RayJob's own cluster is made anew, with another name, for each attempt: no Role can name its Secret."""
+    """Return the error for a RayJob's cluster, which has a new name in each attempt: no Role can name its Secret."""
     return Forbidden(
         f'{error.message.partition(", and the Secret")[0].rstrip(".")}: the Ray cluster of the run "{run}", its '
         "Service and the Secret with its token have other names in each attempt, so members' rights do not name them.",
@@ -67,9 +70,9 @@ def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
 
 @contextlib.contextmanager
 def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, http.server.ThreadingHTTPServer]]:
-    """The dashboard of NAME at a URL of this machine, on a free port for 0; `serve_forever` is the caller's.
+    """Yield a local URL with the dashboard of NAME, and its server. The port 0 selects a free port.
 
-    Raises LauncherError where there is none, or Ray does not answer.
+    The caller calls `serve_forever`. Raises LauncherError if there is no dashboard, or Ray does not answer.
     """
     head = head_of(cluster, name)
 
@@ -112,7 +115,7 @@ def _ray_cluster(cluster: Cluster, name: str) -> Object:
 
 
 def _no_dashboard(name: str, backend: RayClusterBackend) -> LauncherError:
-    """Neither a Ray cluster nor a run with one is called so: what is."""
+    """Return the error for a NAME without a Ray cluster, with the names that have one."""
     cluster = backend.cluster
     clusters = [objects.name(each) for each in ray_clusters.all_clusters(cluster)]
     runs = [objects.name(each) for each in cluster.list(RAY_JOB) if objects.status(each).get("rayClusterName")]
@@ -152,7 +155,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.command,
                 self.path,
                 body=body,
-                # As it is, so that lengths stay true.
+                # No compression, so that Content-Length stays correct.
                 headers={**headers, "Accept-Encoding": "identity"},
                 stream=True,
             )
@@ -171,7 +174,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             if self.command == "HEAD":
                 return
-            # Cut off in the middle, it ends short of its length, which the browser sees.
+            # If the response is cut off, it is shorter than its Content-Length, which the browser detects.
             with contextlib.suppress(Unreachable):
                 for part in answer.parts():
                     self.wfile.write(part)
@@ -183,7 +186,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         port = self.connection.getsockname()[1]
         ours = {f"{_LOOPBACK}:{port}", f"localhost:{port}"}
         if self.headers.get("Host", "").lower() not in ours:
-            # A foreign name that leads to this machine: a web page that wants in.
+            # Another name that resolves to this machine: a DNS rebinding attack by a web page.
             return 421, f"This is Ray's dashboard for http://{_LOOPBACK}:{port} alone."
         origin = self.headers.get("Origin")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") or (
@@ -194,7 +197,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return 501, "Websockets are not passed on; launcher logs -f NAME follows a run's output."
         path = urlsplit(self.path).path
         if not self.path.startswith("/") or any(part in (".", "..") for part in _unquoted(path).split("/")):
-            # The API server's other paths begin where this one would climb out of Ray's.
+            # A path that leaves Ray's prefix would reach other paths of the API server.
             return 400, "The path is not one of Ray's."
         if self.headers.get("Transfer-Encoding"):
             return 411, "A body needs its length."
@@ -214,16 +217,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Nothing: the terminal is the user's."""
+        """Do nothing, to keep requests out of the user's terminal."""
 
 
 def _unquoted(path: str) -> str:
-    """The path as whoever decodes it once, or twice, may read it."""
+    """Return the path decoded twice, because a server behind this one may decode it again."""
     return unquote(unquote(path)).replace("\\", "/")
 
 
 def _same_user(connection: socket.socket) -> bool:
-    """Whether the other end is a process of this user's; True where the system has no table of connections."""
+    """Return whether the peer is a process of this user or root; True if the system has no table of connections."""
     table = Path("/proc/net/tcp")
     try:
         rows = table.read_text(encoding="ascii").splitlines()[1:]
@@ -238,6 +241,6 @@ def _same_user(connection: socket.socket) -> bool:
 
 
 def _url(host: str, port: int) -> str:
-    """An address as /proc/net/tcp has it: the four bytes as a number of this machine's, then the port."""
+    """Return an address in the format of /proc/net/tcp: the four bytes as a native integer, then the port."""
     (number,) = struct.unpack("=I", socket.inet_aton(host))
     return f"{number:08X}:{port:04X}"

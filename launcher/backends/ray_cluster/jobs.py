@@ -1,10 +1,10 @@
-"""Ray's Jobs API of a Ray cluster in Kubernetes, through the API server's proxy to the head's Service.
+"""Client for the Jobs API of a Ray cluster in Kubernetes, through the API server's proxy to the head's Service.
 
-So whoever reaches the API server reaches Ray, with no forwarded port. Ray's token goes in a header of its own,
-x-ray-authorization (ray/_private/authentication), for Authorization is the API server's.
+It needs access to the API server only, and no forwarded port. Ray's token is sent in a separate header,
+x-ray-authorization (ray/_private/authentication), because the API server uses Authorization.
 
-Ray has a client for this, JobSubmissionClient, but it comes with all of `import ray` (two seconds, and not part of the
-launcher's base install), and it knows nothing of the API server's proxy.
+Ray's own client, JobSubmissionClient, requires `import ray` (two seconds, and not part of the launcher's base install)
+and does not support the API server's proxy.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _SECONDS = 60.0
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 Job = Mapping[str, Any]
-"""A job as Ray's API tells it: submission_id, status, message, start_time and end_time (ms), metadata, …"""
+"""A job as Ray's API returns it: submission_id, status, message, start_time and end_time (ms), metadata, …"""
 
 
 class TokenRefused(ClusterError):
-    """Ray wants a token, or another one."""
+    """Ray requires a token, or rejects the token."""
 
 
 class RayError(ClusterError):
-    """Ray's head answered with an error."""
+    """Ray's head returned an error."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token of Ray's, and whence it is, for sentences. The text never shows, in a traceback either."""
+    """A Ray token, and its origin for messages. The text is never shown, not even in a traceback."""
 
     text: str
     origin: str
@@ -54,10 +54,11 @@ class Token:
 
 
 def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
-    """The token of a RayCluster, None where Ray asks for none (spec.authOptions).
+    """Return the token of a RayCluster, or None if Ray requires none (spec.authOptions).
 
-    It is in a Secret that KubeRay makes, named like the RayCluster, or in the one that authOptions names, and is read
-    with the user's own rights; with enableK8sTokenAuth it is the user's own token of Kubernetes. Raises LauncherError.
+    The token is in a Secret that KubeRay creates, named like the RayCluster, or in the one that authOptions names. It
+    is read with the user's own rights. With enableK8sTokenAuth, it is the user's own Kubernetes token. Raises
+    LauncherError if the token is not available.
     """
     options = ray_cluster["spec"].get("authOptions")
     if options is None or options.get("mode", "token") == "disabled":
@@ -95,7 +96,7 @@ def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
 
 
 def service_of(ray_cluster: Object) -> str:
-    """The name of the Service that leads to the head."""
+    """Return the name of the head's Service."""
     known = (objects.status(ray_cluster).get("head") or {}).get("serviceName")
     return str(known or f"{objects.name(ray_cluster)}-head-svc")
 
@@ -104,7 +105,7 @@ class RayHead:
     """The HTTP server of a Ray cluster's head (dashboard and Jobs API), behind the API server."""
 
     def __init__(self, cluster: Cluster, ray_cluster: Object) -> None:
-        """Reads the token; raises LauncherError where it cannot be had."""
+        """Read the token. Raises LauncherError if it is not available."""
         self.name, self.namespace = objects.name(ray_cluster), objects.namespace(ray_cluster)
         self._cluster = cluster
         self._service = service_of(ray_cluster)
@@ -125,9 +126,9 @@ class RayHead:
         stream: bool = False,
         timeout: float = _SECONDS,
     ) -> Response:
-        """One request to the head, with Ray's token; whatever Ray answers, errors too.
+        """Send one request to the head, with Ray's token. Return Ray's response, even if it is an error.
 
-        Raises ClusterError where it is the API server that says no, or that does not reach the head.
+        Raises ClusterError if the API server refuses the request, or does not reach the head.
         """
         token = {TOKEN_HEADER: f"Bearer {self._token.text}"} if self._token else {}
         url = self._cluster.proxy_path(self._service, DASHBOARD_PORT, path, self.namespace)
@@ -148,7 +149,7 @@ class RayHead:
         return response
 
     def refusal(self, status: int, text: str) -> ClusterError:
-        """The error for an answer of Ray's own with a status of 400 and more."""
+        """Return the error for a response from Ray with a status of 400 or higher."""
         if status == 401:
             return TokenRefused(
                 f"{_capital(self.where)} asks for a token, and its RayCluster object says that there is none "
@@ -186,53 +187,55 @@ class RayHead:
 
 
 class RayJobs:
-    """Ray's Jobs API: what the launcher needs of it."""
+    """The part of Ray's Jobs API that the launcher needs."""
 
     def __init__(self, head: RayHead) -> None:
         self.head = head
 
     def version(self) -> str:
-        """Ray's version, like "2.60.0"."""
+        """Return Ray's version, for example "2.60.0"."""
         return str(self._json("GET", "api/version").get("ray_version") or "")
 
     def list(self) -> list[Job]:
-        """Every job that was submitted, and that Ray's head still knows."""
+        """Return every submitted job that Ray's head still has."""
         return [job for job in self._json("GET", "api/jobs/") if job.get("type") == "SUBMISSION"]
 
     def get(self, submission: str) -> Job | None:
-        """The job, or None where the head knows none of that id."""
+        """Return the job, or None if the head has no job with that id."""
         response = self.head.request("GET", f"api/jobs/{quote(submission)}")
         if response.status == 404:
             return None
         return dict(self._checked(response).json())
 
     def submit(self, submission: str, entrypoint: str, metadata: Mapping[str, str]) -> bool:
-        """Start a job; False where there is one of that id already. An answer that is lost costs nothing: the next
-        call says False, and the job tells by its metadata whose it is."""
+        """Start a job. Return False if a job with that id already exists.
+
+        A call is safe to repeat after a lost response: it returns False, and the job's metadata identify its owner.
+        """
         body = {"submission_id": submission, "entrypoint": entrypoint, "metadata": dict(metadata)}
         response = self.head.request(
             "POST", "api/jobs/", body=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
         )
-        # Ray has no status of its own for it.
+        # Ray has no specific status for this error.
         if response.status >= 400 and f"{submission} already exists" in response.data.decode("utf-8", "replace"):
             return False
         self._checked(response)
         return True
 
     def stop(self, submission: str) -> None:
-        """Have the job stopped; returns before it is. Nothing happens to one that has ended, or is gone."""
+        """Request a stop of the job, without waiting for it. Has no effect if the job has ended or does not exist."""
         response = self.head.request("POST", f"api/jobs/{quote(submission)}/stop")
         if response.status != 404:
             self._checked(response)
 
     def delete(self, submission: str) -> None:
-        """Remove the record of a job that has ended, if it is there."""
+        """Remove the record of a job that has ended, if it exists."""
         response = self.head.request("DELETE", f"api/jobs/{quote(submission)}")
         if response.status != 404:
             self._checked(response)
 
     def log(self, job: Job, *, lines: int = -1) -> Iterator[bytes]:
-        """The last `lines` of what the job's driver printed (-1: all) as it comes; nothing before it has started."""
+        """Yield the last `lines` lines of the driver's output (-1: all) as they arrive; nothing before its start."""
         response = self._log(job, "file", lines, _SECONDS)
         if response is None:
             return
@@ -242,12 +245,14 @@ class RayJobs:
             response.close()
 
     def follow(self, job: Job, *, silence: float) -> Response | None:
-        """The job's log from its first line, going on as the driver prints, and never ending by itself; None before
-        it has started. Its parts raise Unreachable after `silence` seconds without a byte."""
+        """Return a stream of the job's log from its first line, or None before the driver has started.
+
+        The stream does not end by itself. Its parts raise Unreachable after `silence` seconds without a byte.
+        """
         return self._log(job, "stream", -1, silence)
 
     def _log(self, job: Job, media: str, lines: int, timeout: float) -> Response | None:
-        # The Jobs API itself has the whole log only, in one piece, or a websocket.
+        # The Jobs API itself returns only the whole log in one piece, or a websocket.
         if not job.get("driver_node_id"):
             return None
         query = {
@@ -282,18 +287,21 @@ def _may_not_read(error: Forbidden, name: str, secret: str, namespace: str) -> F
 
 
 def _named(role: str, name: str) -> str:
-    """The Role for one object of that name only."""
+    """Return the Role, restricted to the object with that name."""
     return f"{role}\n    resourceNames: [{name}]"
 
 
 def _secret_name(name: str) -> str:
-    """KubeRay's name for a RayCluster's Secret: its last 50 characters, a letter first (CheckName in its utils)."""
+    """Return KubeRay's name for a RayCluster's Secret: the last 50 characters of the cluster's name, a letter first.
+
+    KubeRay computes it in CheckName (its utils).
+    """
     name = name[-_NAME_LIMIT:]
     return f"r{name[1:]}" if not name[0].isalpha() else name
 
 
 def _is_kubernetes(data: bytes) -> bool:
-    """Whether an error is the API server's own, and not handed on from Ray."""
+    """Return whether an error comes from the API server itself, and not from Ray."""
     try:
         body = json.loads(data)
     except ValueError:
@@ -302,7 +310,7 @@ def _is_kubernetes(data: bytes) -> bool:
 
 
 def _last_line(text: str) -> str:
-    """Ray answers with a traceback; its last line says what it was."""
+    """Return the last line of Ray's traceback, which has the error."""
     lines = text.strip().splitlines()
     return lines[-1].strip()[:500] if lines else "it says no more"
 

@@ -1,4 +1,4 @@
-"""The output of a run in a standing Ray cluster: its driver's log, whole or as it grows, of all workers or of one."""
+"""The output of a run in a long-lived Ray cluster: its driver's log, whole or as a stream, of all workers or of one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from launcher.backends.ray_cluster.jobs import ENDED, RayJobs
 from launcher.errors import LauncherError
 from launcher.k8s.client import Response, Unreachable
 
-# A stream in which nothing comes for so long is looked at again: a proxy may have dropped it without a word.
+# A stream without data for this long is opened again: a proxy may have dropped it silently.
 _SILENCE_SECONDS = 120.0
-# Ray's "(RayTrainWorker pid=7, ip=10.0.0.1) ", without the address on the head's own node, before what a worker prints,
+# The prefix of a worker's output, "(RayTrainWorker pid=7, ip=10.0.0.1) ", without the address on the head's own node.
 _WORKER = re.compile(r"^\(RayTrainWorker pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^)]+))?\) ")
-# what Ray Train says of each when they have started, and the trainer's mark where run.command runs on several hosts.
+# Ray Train's line about each worker after the start, and the trainer's mark if run.command runs on several hosts.
 _RANK = re.compile(r"\(ip=(?P<ip>[^,]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+)")
 _HOST = re.compile(r"^\(host (?P<rank>\d+)\) ")
 _KEPT_LINES = 2000
 
 
 def lines(jobs: RayJobs, submission: str, *, follow: bool, pause: float) -> Iterator[str]:
-    """The lines that the job's driver printed; with `follow`, until the job ends, over streams that are lost."""
+    """Yield the lines of the job's driver; with `follow`, until the job ends, reopening lost streams."""
     rest, count = b"", 0
     while True:
         try:
-            # Asked before reading: what was printed before the end is read after it.
+            # Get the status before reading, so that all output before the end is read.
             job = jobs.get(submission)
             if job is None:
                 break
@@ -52,9 +52,9 @@ def lines(jobs: RayJobs, submission: str, *, follow: bool, pause: float) -> Iter
 
 
 def of_worker(source: Iterable[str], worker: int) -> Iterator[str]:
-    """The lines of one worker, counted from 0. Raises LauncherError where the log knows others, but not this one.
+    """Yield the lines of one worker, counted from 0. Raises LauncherError if the log has only other workers.
 
-    Which process is which worker Ray Train tells only after the first of their lines, so those wait for it.
+    Ray Train reports the rank of a process only after its first lines, so these lines are buffered until then.
     """
     ranks: dict[tuple[str, str], int] = {}  # by process id and address
     waiting: deque[tuple[tuple[str, str], str]] = deque(maxlen=_KEPT_LINES)
@@ -66,7 +66,7 @@ def of_worker(source: Iterable[str], worker: int) -> Iterator[str]:
                 yield line
         elif match := _RANK.search(line):
             known.add(int(match["rank"]))
-            # On the head's own node the lines bear no address.
+            # On the head's own node, the lines have no address.
             ranks[match["pid"], match["ip"]] = ranks[match["pid"], ""] = int(match["rank"])
             begun = [text for key, text in waiting if ranks.get(key) == worker]
             waiting = deque((entry for entry in waiting if entry[0] not in ranks), maxlen=_KEPT_LINES)
@@ -82,7 +82,7 @@ def of_worker(source: Iterable[str], worker: int) -> Iterator[str]:
 
 
 def _after(parts: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """What comes after the first `count` bytes."""
+    """Yield the data after the first `count` bytes."""
     for part in parts:
         if count < len(part):
             yield part[count:]
@@ -90,7 +90,7 @@ def _after(parts: Iterable[bytes], count: int) -> Iterator[bytes]:
 
 
 def _live(jobs: RayJobs, submission: str, stream: Response | None, pause: float) -> Iterator[bytes]:
-    """What comes in a stream that ends by itself only when it is lost, until the job has ended."""
+    """Yield the parts of a stream until the job has ended. The stream ends by itself only if it is lost."""
     if stream is None:
         return
     arrived: queue.Queue[bytes | None] = queue.Queue()
@@ -99,13 +99,13 @@ def _live(jobs: RayJobs, submission: str, stream: Response | None, pause: float)
         try:
             for part in stream.parts():
                 arrived.put(part)
-        except (Unreachable, ValueError, AttributeError):  # lost, or cut below while it waited
+        except (Unreachable, ValueError, AttributeError):  # lost, or cut below while reading
             pass
         finally:
             arrived.put(None)
             stream.close()
 
-    # Reading blocks, and the job's end shows elsewhere.
+    # Reading blocks, and the stream does not show the job's end.
     threading.Thread(target=read, daemon=True).start()
     try:
         while True:

@@ -1,4 +1,4 @@
-"""From values and `--sweep`s to the plans of a sweep's runs: pure, and all that is wrong is told at once."""
+"""Plan the runs of a sweep from values and `--sweep` options. Pure; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from launcher.config.values.tree import SWEEP, Origin, Values, set_value, with_d
 from launcher.errors import LauncherError
 
 LIMIT = 1000
-"""Runs that a sweep may have; each of them is checked, rendered and created."""
+"""The maximum number of runs in a sweep. Each run is checked, rendered and created."""
 
-# One submit goes to one place, and the runs' names follow from the sweep's.
+# One submit has one target, and the names of the runs derive from the name of the sweep.
 _NOT_SWEPT = {
     "run.name": "the runs are called by the sweep's name and a number.",
     "run.kind": "all runs of a sweep are of one kind.",
@@ -31,9 +31,9 @@ _NOT_SWEPT = {
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep would run: `plans`, in the order of the combinations, are of runs called NAME-1, NAME-2, …
+    """The plan of a sweep: `plans`, in the order of the combinations, for the runs NAME-1, NAME-2, …
 
-    `keys` are the swept keys as they were written; `warnings` are sentences, each once.
+    `keys` are the swept keys as the user wrote them; `warnings` are sentences without duplicates.
     """
 
     name: str
@@ -47,11 +47,11 @@ class SweepPlan:
 
 
 def plan_sweep(user: Values, defaults: Values, sweeps: Sequence[str], *, name: str | None = None) -> SweepPlan:
-    """The plans for every combination of the values of `sweeps` ("train.learning_rate=1e-4,3e-4"), the last one
-    changing fastest, over the user's values and the chart's `defaults`.
+    """Return the plans for every combination of the values of `sweeps` ("train.learning_rate=1e-4,3e-4").
 
-    `name` is what `--name` gave. Raises CheckFailed with the problems of all combinations, each once, and
-    LauncherError for sweeps that cannot be combined.
+    The last one changes fastest. The combinations override the user's values and the chart's `defaults`. `name` is
+    the value of `--name`. Raises CheckFailed with the problems of all combinations, without duplicates, and
+    LauncherError if sweeps cannot be combined.
     """
     axes = [assignment.read_sweep(text, Origin(SWEEP, number)) for number, text in enumerate(sweeps, start=1)]
     _check_axes(axes)
@@ -65,14 +65,14 @@ def plan_sweep(user: Values, defaults: Values, sweeps: Sequence[str], *, name: s
         layered = Values(root)
         member = SweepMember(base, number, dict(zip((axis.key for axis in axes), values, strict=True)))
         run = f"{base}-{number}"
-        if base:  # without a name the rules say so
+        if base:  # the rules report a missing name
             layered = set_value(layered, ("run", "name"), run, user.origin(("run", "name")) or Origin("--name", 1))
         try:
             plans.append(replace(plan_launch(layered, defaults), member=member))
         except CheckFailed as failed:
             for problem in failed.problems:
-                # The same of every run: that it names each by its own name makes no other problem of it. Of names
-                # the last one is told, which is the longest.
+                # Problems that differ only in the run's name are duplicates. For an invalid name, the last and
+                # longest one is reported.
                 says = "" if problem.rule == "name" else problem.message.replace(run, base)
                 problems[problem.rule, problem.file, problem.line, problem.key, says] = problem
     if has_errors(problems.values()):
@@ -92,7 +92,7 @@ def _size(axes: Sequence[Axis]) -> int:
 
 
 def _check_axes(axes: Sequence[Axis]) -> None:
-    """Raises LauncherError for sweeps that do not go together, or are too many."""
+    """Raise LauncherError if the sweeps cannot be combined, or have too many combinations."""
     for axis in axes:
         path = ".".join(map(str, axis.parts))
         for key, why in _NOT_SWEPT.items():

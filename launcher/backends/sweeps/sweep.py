@@ -1,7 +1,7 @@
-"""Sweeps: runs that were submitted together, one for each combination of values, and are looked at together.
+"""Sweeps: runs that are submitted and shown together, one for each combination of values.
 
-A sweep is nothing but its runs, each of which knows its name: there is no record beside them that could disagree, so
-one that was submitted in part is completed by submitting it again.
+A sweep has no record of its own: each of its runs stores the sweep's name. Submitting a partly submitted sweep again
+completes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from launcher.backends.sweeps.plan import SweepPlan
     from launcher.config.plan import LaunchPlan
 
-# Of a large sweep, so many runs are named in a sentence.
+# The number of runs of a large sweep that a sentence names.
 _NAMED = 5
 _SLOWEST_POLL = 5.0
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep as of one moment: its runs, in their order."""
+    """A snapshot of a sweep: its runs, in order."""
 
     name: str
     runs: tuple[RunStatus, ...]
@@ -52,26 +52,25 @@ class Sweep:
 
     @property
     def counts(self) -> Mapping[State, int]:
-        """How many runs are in each state, in the order of a run's life."""
+        """The number of runs in each state, in the order of `State`."""
         found = Counter(run.state for run in self.runs)
         return {state: found[state] for state in State if found[state]}
 
     @property
     def ranked(self) -> tuple[RunStatus, ...]:
-        """The runs by their loss, the least first: held-out where a run has one, else of the last step; then those
-        that have none, in their order."""
+        """The runs sorted by `measure`, the lowest loss first; then the runs without a loss, in order."""
         measure = self.measure
         return tuple(sorted(self.runs, key=lambda run: _or_infinite(getattr(run, measure))))
 
     @property
     def best(self) -> RunStatus | None:
-        """The run with the least loss; None where none is known."""
+        """The run with the lowest loss, or None if no loss is known."""
         first = self.ranked[0]
         return first if math.isfinite(_or_infinite(getattr(first, self.measure))) else None
 
     @property
     def measure(self) -> str:
-        """The field of a run by which the runs are compared: "eval_loss", or "loss" where none was evaluated."""
+        """The field of a run that compares runs: "eval_loss", or "loss" of the last step if no run was evaluated."""
         evaluated = any(run.eval_loss is not None for run in self.runs)
         return "eval_loss" if evaluated else "loss"
 
@@ -81,8 +80,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepSubmission:
-    """What became of submitting a sweep: a Submission for each run, in order; what was done in one sentence, and
-    warnings, a line each."""
+    """The result of submitting a sweep: a Submission for each run, in order.
+
+    `said` is one sentence that describes what was done, followed by warnings, one per line.
+    """
 
     name: str
     submissions: tuple[Submission, ...]
@@ -94,7 +95,7 @@ class SweepSubmission:
 
 
 def of(name: str, statuses: Sequence[RunStatus]) -> Sweep | None:
-    """The sweep called `name` among the runs; None where none of them is of it."""
+    """Return the sweep called `name`, or None if none of the runs belongs to it."""
     runs = [status for status in statuses if status.sweep == name]
     return Sweep(name, tuple(sorted(runs, key=lambda run: _number(run.name)))) if runs else None
 
@@ -103,10 +104,10 @@ def of(name: str, statuses: Sequence[RunStatus]) -> Sweep | None:
 
 
 def preview(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> list[Preview]:
-    """What submitting would do to each run. Raises LauncherError with all that would be refused, and creates nothing.
+    """Return the effect of submitting on each run, without creating anything.
 
-    On a cluster each run is created in a dry run, so what is refused there (a policy, a quota of one object) is known
-    before the first is made.
+    Raises LauncherError with everything that would be refused. On a cluster, each run is created in a dry run, so
+    refusals (a policy, a quota of one object) are known before the first run is created.
     """
     if backend.status(plan.name) is not None:
         raise LauncherError(
@@ -117,10 +118,10 @@ def preview(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> list[
 
 
 def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepSubmission:
-    """Make the runs that are not there, resume those that have failed, and find the others.
+    """Create the missing runs, resume the failed runs, and find the others.
 
-    Nothing is made where one of them would be refused. Raises LauncherError where the cluster refuses one only when
-    it comes to it (a namespace's quota is used up): those that were made stay, and submitting again goes on.
+    Creates nothing if the preview of one run is refused. Raises LauncherError if the cluster refuses a run only on
+    creation (a namespace's quota is used up): the runs created so far stay, and submitting again creates the rest.
     """
     preview(plan, backend, accept_changes=accept_changes)
     made: list[Submission] = []
@@ -136,14 +137,14 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
         return LauncherError(f"{error.message}\n{there}; submitting it again makes the others.", error.hint)
 
     submissions = _all(backend, plan.plans, one, stopped)
-    # A submission's sentence may be followed by warnings, a line each, which its runs have in common.
+    # Warnings, one per line, may follow a submission's sentence. The runs share them.
     warnings = dict.fromkeys(text for each in submissions for text in each.said.splitlines()[1:])
     said = "\n".join([_sentence(plan, submissions, backend.where), *warnings])
     return SweepSubmission(plan.name, tuple(submissions), said)
 
 
 def _sentence(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str:
-    """What was done, in one sentence."""
+    """Return one sentence that describes what was done."""
     new = sum(each.created and each.status.attempt == 1 for each in submissions)
     resumed = sum(each.created and each.status.attempt > 1 for each in submissions)
     place = "" if where else " on this machine"
@@ -160,18 +161,18 @@ def _count(runs: int) -> str:
     return f"{runs} runs" if runs != 1 else "1 run"
 
 
-# --- looking, ending --------------------------------------------------------------------------------------------
+# --- reading, ending --------------------------------------------------------------------------------------------
 
 
 def find(name: str, backend: Backend) -> Sweep | None:
-    """The sweep now, without what only the logs of a cluster's runs tell; None where there is none."""
-    if not _NAME.fullmatch(name):  # no label's value either
+    """Return the current sweep, without the values that are only in the logs of a cluster's runs, or None."""
+    if not _NAME.fullmatch(name):  # not a valid label value either
         return None
     return of(name, backend.list(lambda _: None, sweep=name))
 
 
 def with_progress(sweep: Sweep, backend: Backend) -> Sweep:
-    """The same with the steps and losses of the runs that have begun, each of which is asked for."""
+    """Return the sweep with the steps and losses of the runs that have started, with one request for each run."""
 
     def one(run: RunStatus) -> RunStatus:
         begun = run.state not in (State.QUEUED, State.ADMITTED)
@@ -182,15 +183,14 @@ def with_progress(sweep: Sweep, backend: Backend) -> Sweep:
 
 
 def pause(sweep: Sweep, backend: Backend) -> float:
-    """Seconds between two looks at the sweep: more than for one run, since more is asked for."""
+    """Return the seconds between two reads of the sweep: more than for one run, since a sweep needs more requests."""
     return min(_SLOWEST_POLL, max(backend.poll_seconds, 0.5) * max(1.0, len(sweep.runs) / 20))
 
 
 def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iterator[Sweep | Unreachable]:
-    """The sweep now and again, until all its runs have ended or the monotonic clock shows `deadline`; or that the API
-    server does not answer.
+    """Yield the sweep repeatedly until all its runs have ended or the monotonic clock reaches `deadline`.
 
-    A run's steps and losses are kept when its log has gone.
+    Yields Unreachable if the API server does not answer. A run's steps and losses are kept after its log is deleted.
     """
     watched = _Watcher(sweep, backend)
     while True:
@@ -206,7 +206,7 @@ def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iter
 
 
 def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = lambda _: None) -> Sweep:
-    """Cancel the runs that have not ended, those that wait first, so that none of them starts meanwhile."""
+    """Cancel the runs that have not ended. Waiting runs come first, so that none of them starts in the meantime."""
     going = [run for run in reversed(sweep.runs) if not run.state.ended]
     waiting = [run for run in going if run.state in (State.QUEUED, State.PREEMPTED)]
     ended: dict[str, RunStatus] = {}
@@ -221,13 +221,13 @@ def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = l
 
 
 def delete(sweep: Sweep, backend: Backend) -> None:
-    """Remove all runs of a sweep that has ended. Raises LauncherError where one goes on, and removes nothing."""
+    """Remove all runs of a sweep that has ended. Raises LauncherError, and removes nothing, if a run is active."""
     check_ended(sweep, backend)
     _all(backend, sweep.runs, lambda run: backend.delete(run.name), _same_refusals)
 
 
 def check_ended(sweep: Sweep, backend: Backend) -> None:
-    """Raises LauncherError where one of the runs goes on."""
+    """Raise LauncherError if a run of the sweep is active."""
     going = [run.name for run in sweep.runs if not run.state.ended]
     if going:
         raise LauncherError(
@@ -237,14 +237,14 @@ def check_ended(sweep: Sweep, backend: Backend) -> None:
 
 
 class _Watcher:
-    """A sweep that is looked at again and again; logs are read a few at a time, and once after a run's end."""
+    """Reads a sweep repeatedly. Logs are read a few at a time, and once after a run's end."""
 
     _LOGS, _LOG_SECONDS = 4, 10.0
 
     def __init__(self, sweep: Sweep, backend: Backend) -> None:
         self.sweep = sweep
         self._backend = backend
-        self._read: dict[str, float] = {}  # when a run's log was read last; infinite once it is known to its end
+        self._read: dict[str, float] = {}  # when each run's log was last read; infinite once it was read to its end
 
     def look(self) -> None:
         now = find(self.sweep.name, self._backend)
@@ -252,7 +252,7 @@ class _Watcher:
             raise LauncherError(f'The runs of the sweep "{self.sweep.name}" were deleted meanwhile.')
         before = {run.name: run for run in self.sweep.runs}
         runs = [before[run.name].carry_over(run) if run.name in before else run for run in now.runs]
-        # Where the list tells a run's steps (on this machine), its log need not.
+        # If the list includes a run's steps (on this machine), its log is not needed.
         due = [run for run in now.runs if run.step is None and self._due(run)]
         due.sort(key=lambda run: (not run.state.ended, self._read.get(run.name, 0.0)))
         read = self._logs(due if now.ended else due[: self._LOGS])
@@ -265,7 +265,7 @@ class _Watcher:
         return last < math.inf and (run.state.ended or time.monotonic() >= last + self._LOG_SECONDS)
 
     def _logs(self, runs: Sequence[RunStatus]) -> dict[str, RunStatus]:
-        """The statuses of these runs with what their logs tell."""
+        """Return the statuses of these runs with the progress from their logs."""
 
         def one(run: RunStatus) -> RunStatus | None:
             with contextlib.suppress(Unreachable):
@@ -288,9 +288,9 @@ def _all[T, R](
     do: Callable[[T], R],
     failed: Callable[[Sequence[tuple[str, LauncherError]]], LauncherError],
 ) -> list[R]:
-    """What `do` gives for each item (a plan or a status), some at a time, in about this order.
+    """Return the result of `do` for each item (a plan or a status), several in parallel, in approximately this order.
 
-    Raises `failed` of all errors, by the runs' names, when every item has had its turn.
+    Raises `failed` of all errors, sorted by the runs' names, after all items are processed.
     """
     failures: dict[str, LauncherError] = {}
 
@@ -309,7 +309,7 @@ def _all[T, R](
 
 
 def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
-    """One error for several runs: what is said of many, but for their names, is said once."""
+    """Return one error for several runs. Messages that differ only in the run's name appear once."""
     by_text: dict[str, list[tuple[str, LauncherError]]] = {}
     for name, error in failures:
         by_text.setdefault(error.message.replace(name, "*"), []).append((name, error))
@@ -326,20 +326,20 @@ def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherErr
 
 
 def _named(names: Sequence[str]) -> str:
-    """ "lr-1, lr-2 and 7 others"."""
+    """Return the names as text: "lr-1, lr-2 and 7 others"."""
     if len(names) <= _NAMED + 1:
         return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} others"
 
 
 def range_of(sweep: Sweep) -> str:
-    """The names of its runs: "lr-1 to lr-6"."""
+    """Return the range of the runs' names: "lr-1 to lr-6"."""
     names = [run.name for run in sweep.runs]
     return f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _number(name: str) -> tuple[str, int]:
-    """What orders lr-2 before lr-10."""
+    """Return a sort key that orders lr-2 before lr-10."""
     match = re.fullmatch(r"(.*?)-?(\d*)", name)
     return (match[1], int(match[2] or 0)) if match else (name, 0)
 

@@ -1,1 +1,1 @@
-"""What can be told of values without chips."""
+"""Checks of values that need no chips."""

@@ -1,4 +1,4 @@
-"""The rule for the blocks in which the TPU's attention kernel takes a sequence."""
+"""The rule for the block sizes with which the TPU's attention kernel processes a sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.config.suggest import join_or
 
 
 def blocks(case: CheckContext) -> Iterator[Problem]:
-    """The blocks in which the TPU's kernel takes a sequence: launcher/config/maxtext/splash_attention.py."""
+    """Report block sizes that the TPU's kernel rejects: see launcher/config/maxtext/splash_attention.py."""
     train = train_of(case)
     keys = models.settings(train)
     if (
@@ -31,9 +31,9 @@ def blocks(case: CheckContext) -> Iterator[Problem]:
     axes = _query_axes(train)
     shards = found.over(axes)
     if shards > 1 and keys["context_parallel_strategy"] != "all_gather":
-        return  # the other strategies have kernels of their own
+        return  # the other strategies use other kernels
     if next(sequence(case, train, found), None):
-        return  # told by itself
+        return  # another rule reports it
     by = [key for axis in axes for level in ("ici", "dcn") if int(keys.get(key := key_of(axis, level), 1)) != 1]
     others = ("train.max_target_length", "train.attention", *(f"train.{key}" for key in by))
     tokens = f"a sequence of {length:,} tokens"
@@ -67,7 +67,7 @@ def blocks(case: CheckContext) -> Iterator[Problem]:
 
 
 def _query_axes(train: Mapping[str, Any]) -> list[str]:
-    """The axes of the mesh over which the kernel's queries are shared out, as AttentionOp._context_parallel_size."""
+    """Return the mesh axes that shard the kernel's queries, as AttentionOp._context_parallel_size computes them."""
     logical = rules(train)
     (axes,) = assigned(["activation_q_length"], logical) if logical else [()]
     return [axis for axis in axes if axis != "context_usp_ulysses"]

@@ -1,4 +1,4 @@
-"""Rules for the batch: what of it each device gets, and what the mesh, the slices and the stages make of it."""
+"""Rules for the batch: each device's share of it, and how the mesh, the slices and the stages divide it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def batch_size(case: CheckContext) -> Iterator[Problem]:
     if train.get("eval_per_device_batch_size") and _evaluates(case):
         problems += _one_batch(case, train, devices, found, "eval_per_device_batch_size")
     if not any(problem.severity == ERROR for problem in problems):
-        # A batch that MaxText refuses is not called wasteful as well.
+        # If MaxText rejects the batch, do not also report it as wasteful.
         problems = list(_tiles(case, train)) or problems
     yield from problems
 
 
 def _tiles(case: CheckContext, train: Mapping[str, Any]) -> Iterator[Problem]:
-    """As maxtext.configs.types asks, even where there is one tile: a device's tokens must be a whole number then."""
+    """Apply the check of maxtext.configs.types, even for one tile: then a device's tokens must be a whole number."""
     keys = models.settings(train)
     tokens, tiles = float(keys["per_device_batch_size"]) * int(keys["max_target_length"]), int(keys["num_vocab_tiling"])
     if tiles > 0 and tokens % tiles:
@@ -56,8 +56,8 @@ def _one_batch(
     of = f"train.{key}: {value:g} on {devices.total} device{'s' if devices.total != 1 else ''}"
     problem: tuple[str, str] | None = None
     real = bool(case.tree["data"]["files"] or case.tree["data"]["corpus"]) or keys["dataset_type"] != "synthetic"
-    # Real data is read in whole sequences for every device (grain_data_processing.make_grain_train_iterator and its
-    # like assert it), synthetic data for every part that the batch is shared out into.
+    # Real data is read in whole sequences for every device (grain_data_processing.make_grain_train_iterator and
+    # similar functions assert it), synthetic data for every part into which the batch is sharded.
     parts = devices.total if real else found.over(batch_axes(train))
     shared = found.over(["data", "fsdp", "fsdp_transpose", "expert"] if rules(train) else ["data", "fsdp"])
     some = f"{sequences.micro} sequence{'s' if sequences.micro != 1 else ''}"
@@ -79,7 +79,7 @@ def _one_batch(
         wide = int(keys["max_target_length"]) >= 128
         kernel = keys["attention"] == "flash" or (keys["attention"] == "autoselected" and wide)
         if devices.kind == "tpu" and kernel:
-            # attention_op.AttentionOp.tpu_flash_attention asserts it of data and fsdp, JAX's shard_map of the others.
+            # attention_op.AttentionOp.tpu_flash_attention asserts this for data and fsdp, JAX's shard_map for others.
             problem = (
                 ERROR,
                 (

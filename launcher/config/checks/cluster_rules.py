@@ -1,4 +1,4 @@
-"""Rules for what the charts make of the values; charts/common/templates/_rules.tpl has the same, in the same words."""
+"""Rules for what the charts render; charts/common/templates/_rules.tpl has the same rules and messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPOSITORY = re.compile(
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _SYSTEM_FOLDER = re.compile(r"/((bin|sbin|lib|lib64|usr)(/.*)?|etc|tmp|run|var)", re.DOTALL)
-_CONFIG_LIMIT = 120_000  # bytes; the head and each group of hosts carry the run config, and an object takes 256 KiB
+_CONFIG_LIMIT = 120_000  # bytes; the head and each group of hosts carry the run config, and its limit is 256 KiB
 _CPU = re.compile(r"[1-9][0-9]*m?|[0-9]+\.[0-9]*[1-9][0-9]*")
 _MEMORY = re.compile(r"[0-9]*\.?[0-9]*[1-9][0-9]*(\.0)?(Ki|Mi|Gi|Ti|k|M|G|T)")
 
@@ -138,7 +138,7 @@ def _table(case: CheckContext) -> Iterator[Problem]:
 
 
 def contradictions(case: CheckContext) -> Iterator[Problem]:
-    """What contradicts itself in the table's row that the run uses."""
+    """Report contradictions in the row of the table that the run uses."""
     name = case.tree["slice"]["accelerator"]
     row = table_of(case.tree).get(name)
     if row is None:
@@ -173,7 +173,7 @@ def _size(case: CheckContext) -> Iterator[Problem]:
         return
     config = {key: value for key, value in tree.items() if key not in ("common", "global")}
     text = json.dumps(config, ensure_ascii=False, separators=(",", ":"))
-    # As Go writes it, with \u003c for <, and with the accelerator's row.
+    # The size as Go writes it, with \u003c for <, and with the accelerator's row.
     size = len(text.encode(errors="replace")) + 5 * sum(map(text.count, "<>&")) + 400
     if size > _CONFIG_LIMIT:
         message = (
@@ -231,7 +231,7 @@ def _environment(case: CheckContext) -> Iterator[Problem]:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 message = f'worker.{section}: "{name}" is no name of a variable; use letters, digits and underscores.'
                 problem = case.problem("environment", ("worker", section, name), message)
-                yield replace(problem, key=f"worker.{section}")  # the sentence names the rest
+                yield replace(problem, key=f"worker.{section}")  # the message names the rest
             elif kind is RunKind.JOB_SET and name in ("JOB_INDEX", "SLIPWAY_COORDINATOR"):
                 message = f"worker.{section}.{name} is set by Slipway; remove it."
                 yield case.problem("environment", ("worker", section, name), message)

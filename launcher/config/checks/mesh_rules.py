@@ -1,7 +1,7 @@
-"""Rules for MaxText's mesh on the slices, and for what of a model it has to divide.
+"""Rules for MaxText's mesh on the slices, and for the dimensions of a model that the mesh must divide.
 
-They report nothing if the model (launcher/config/maxtext/models.py) or the slices are not known. What MaxText 0.2.5
-does with each was read in its sources and tried; the tests name the place.
+They report nothing if the model (launcher/config/maxtext/models.py) or the slices are not known. The behavior of
+MaxText 0.2.5 was read in its sources and tried; the tests name the source location.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _mesh(case: CheckContext) -> Iterator[Problem]:
         path = path_of(case, error.keys)
         yield from case.across("mesh", path, _mesh_sentence(case, error, devices, path[1]), *SLICE)
     for level in ("ici", "dcn"):
-        # base.yml's mesh_axes has no "sequence", and _resolve_parallelism takes the mesh's axes alone.
+        # base.yml's mesh_axes has no "sequence", and _resolve_parallelism uses only the mesh's axes.
         key = f"{level}_sequence_parallelism"
         if level == "ici" and train.get(key) not in (None, 1):
             message = (
@@ -87,7 +87,7 @@ def _sizes(case: CheckContext, level: str) -> list[int]:
 
 
 def _sharding(case: CheckContext) -> Iterator[Problem]:
-    """JAX takes no array into a step, and gives none back, of which its mesh does not divide a side."""
+    """Report arrays that JAX rejects as a step's input or output because the mesh does not divide a dimension."""
     train = train_of(case)
     if not train or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
         return
@@ -153,7 +153,7 @@ def sequence(case: CheckContext, train: Mapping[str, Any], found: Mesh) -> Itera
 
 
 def _heads(case: CheckContext) -> Iterator[Problem]:
-    """As maxtext.layers.attentions.Attention: each key and value head serves as many query heads as any other."""
+    """Apply the check of maxtext.layers.attentions.Attention: each key and value head serves as many query heads."""
     train = train_of(case)
     if not train or models.settings(train)["attention_type"] in ("mla", "compressed"):
         return
@@ -171,7 +171,7 @@ def _heads(case: CheckContext) -> Iterator[Problem]:
 
 
 def _pipeline(case: CheckContext) -> Iterator[Problem]:
-    """As maxtext.configs.types asserts of a pipeline's stages, layers and microbatches."""
+    """Apply the assertions of maxtext.configs.types about a pipeline's stages, layers and microbatches."""
     train = train_of(case)
     keys = models.settings(train)
     sizes = {key: int(keys[key]) for key in ("ici_pipeline_parallelism", "dcn_pipeline_parallelism")}
@@ -179,7 +179,7 @@ def _pipeline(case: CheckContext) -> Iterator[Problem]:
         return
     devices = devices_of(case)
     if devices and mesh_of(train, devices) is None:
-        return  # told by itself
+        return  # another rule reports it
     stages, path = math.prod(sizes.values()), path_of(case, [key for key, size in sizes.items() if size > 1])
     try:
         layers = models.dimensions(train)["num_decoder_layers"]

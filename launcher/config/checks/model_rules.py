@@ -1,4 +1,4 @@
-"""Rules for `train` and its model; those for its mesh, batch and attention are in modules of their own."""
+"""Rules for `train` and its model; the rules for its mesh, batch and attention are in separate modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.config.maxtext import models
 
 
 def _contested(case: CheckContext) -> Iterator[Problem]:
-    """As maxtext.configs.pyconfig.validate_no_keys_overridden_twice."""
+    """Apply the check of maxtext.configs.pyconfig.validate_no_keys_overridden_twice."""
     train = train_of(case)
     if not train:
         return
@@ -26,7 +26,7 @@ def _contested(case: CheckContext) -> Iterator[Problem]:
         )
         yield from case.across("model-key", ("train", key), message, "train.override_model_config")
     kind = case.tree["data"]["tokenizer"]["kind"]
-    # The trainer always says which kind it is.
+    # The trainer always sets the tokenizer's kind.
     own = models.contested({**train, "tokenizer_type": kind}).get("tokenizer_type")
     if own is not None and "tokenizer_type" not in train:
         message = (

@@ -1,4 +1,4 @@
-"""What is checked, and what is found wrong: the words that all rules share."""
+"""The types that all rules share: the context of a check and the problems found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR, WARNING = "error", "warning"
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with the values. `file` and `line` are None where nobody wrote the key.
+    """A problem in the values. `file` and `line` are None if the user's layers do not contain the key.
 
     `key` is the dotted path, `message` a full sentence that does not repeat file and line.
     """
@@ -31,21 +31,21 @@ class Problem:
         return asdict(self)
 
     def __str__(self) -> str:
-        """`FILE:LINE: KEY: sentence`, without what is not known; without the key where the sentence names it."""
+        """Return `FILE:LINE: KEY: sentence`, without unknown parts, and without the key if the sentence names it."""
         where = f"{Origin(self.file, self.line)}: " if self.file is not None and self.line is not None else ""
         return where + (self.message if self.key in self.message else f"{self.key}: {self.message}")
 
 
 class CheckContext:
-    """What is checked: the user's own layers (for origins), and the effective values (for everything else)."""
+    """The input of a check: the user's own layers (for origins) and the effective values (for everything else)."""
 
     def __init__(self, user: Values, effective: Values) -> None:
         self.user = user
         self.effective = effective
         self.has_unknown_keys = False
-        """Whether there is an unknown key, which may be one that seems to be absent."""
+        """Whether there is an unknown key, which may be a mistyped form of an absent key."""
         self.train_valid = True
-        """Whether each key of `train` holds up by itself, so that there is something to calculate with."""
+        """Whether each key of `train` is valid on its own, so that rules can calculate with it."""
 
     @cached_property
     def tree(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class CheckContext:
     def across(
         self, rule: str, path: Sequence[str], message: str, *others: str, severity: str = ERROR
     ) -> Iterator[Problem]:
-        """A problem that `path` makes with the keys `others` (dotted); none where one of them may be mistyped."""
+        """Yield a problem of `path` with the keys `others` (dotted); nothing if one of them may be mistyped."""
         keys = [tuple(path), *(tuple(other.split(".")) for other in others)]
         if not (self.has_unknown_keys and any(key not in self.user.origins for key in keys)):
             yield self.problem(rule, path, message, severity)
@@ -73,16 +73,16 @@ Rule = Callable[[CheckContext], Iterator[Problem]]
 
 
 def as_lines(problems: Sequence[Problem]) -> str:
-    """The problems as lines for people."""
+    """Format the problems as lines of text."""
     return "\n".join(map(str, problems))
 
 
 def has_errors(problems: Iterable[Problem]) -> bool:
-    """Whether any of the problems stops a run."""
+    """Return whether any of the problems is an error."""
     return any(problem.severity == ERROR for problem in problems)
 
 
 def table_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The table of accelerators in effective values."""
+    """Return the accelerator table in effective values."""
     table: Mapping[str, Any] = values["common"]["accelerators"]
     return table

@@ -1,4 +1,4 @@
-"""Rules for whether text and disk suffice. Both are known for a local run alone: a cluster's volumes are not here."""
+"""Rules that check for enough text and disk space. They apply to local runs only: a cluster's volumes are remote."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from launcher.config.maxtext.mesh import batch
 from launcher.paths import home
 
 _TEXT = (".txt", ".md", ".jsonl")
-# Files that are looked at, so that checking stays quick; of more, nothing is said.
+# The maximum number of files to inspect, so that checking stays fast. With more files, the rule reports nothing.
 _MOST_FILES = 20_000
-# trainer/data.py cuts text into pieces of at least this many bytes; each is a document. A line of .jsonl is one, and
-# takes at least as many bytes as {"t":""} and its newline.
+# trainer/data.py cuts text into pieces of at least this many bytes; each piece is a document. A line of .jsonl is a
+# document too, and has at least as many bytes as {"t":""} and its newline.
 _PIECE, _LINE = 1 << 10, 9
-# Tokens that a document gets beside its text's: one at its beginning, one at its end, and the space that sentencepiece
-# puts first.
+# Tokens that a document has in addition to its text's: one at its beginning, one at its end, and the space that
+# sentencepiece puts first.
 _BESIDE = 3
-# What compression leaves of random weights in float32 at least (0.85 of normal ones, by zlib, their bytes sorted).
+# The smallest size of compressed random float32 weights, as a fraction (0.85 for normal ones with zlib, bytes sorted).
 _COMPRESSED = 0.8
 
 
@@ -32,10 +32,10 @@ _COMPRESSED = 0.8
 
 
 def _text(case: CheckContext) -> Iterator[Problem]:
-    """Where train.num_epoch says how often the text is read (else it is repeated for ever): is it certainly too little?
+    """Report text that is certainly too short for the run, if train.num_epoch limits how often the text is read.
 
-    A token stands for at least one byte, so a file's bytes bound its tokens; each document may begin a sequence of its
-    own. Parquet is compressed, so of it nothing is said.
+    Without train.num_epoch, the text repeats indefinitely. A token represents at least one byte, so a file's bytes
+    bound its tokens. Each document may begin a new sequence. Parquet files are compressed, so they are not checked.
     """
     train, data = train_of(case), case.tree["data"]
     epochs = train.get("num_epoch")
@@ -61,7 +61,7 @@ def _text(case: CheckContext) -> Iterator[Problem]:
 
 
 def _sizes(entries: Sequence[str]) -> list[tuple[str, int]] | None:
-    """Names and bytes of the text files; None where one is missing, of another kind, or there are too many."""
+    """Return names and bytes of the text files; None if one is missing or of another kind, or if there are too many."""
     found: dict[str, int] = {}
     try:
         for entry in entries:
@@ -79,7 +79,7 @@ def _sizes(entries: Sequence[str]) -> list[tuple[str, int]] | None:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """The files of a folder; a pattern is not looked at, since it may match what no rule should walk through."""
+    """Yield the files of a folder. Patterns are not expanded: one may match a tree that is too large to walk."""
     if not path.is_dir():
         raise FileNotFoundError(path)
     for folder, _, names in os.walk(path):
@@ -90,10 +90,10 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def kept_checkpoints(train: dict[str, Any]) -> int:
-    """How many checkpoints a run of `train` leaves: those by period, the first and the last, or as many as are kept."""
+    """Return how many checkpoints a run keeps: the first, the last and the periodic ones, up to the maximum to keep."""
     keys = models.settings(train)
     steps, period = int(keys["steps"]), max(1, int(keys["checkpoint_period"]))
-    # After step n - 1 there is one of each multiple of the period, 0 among them, and one of the last step.
+    # After step n - 1 there is one for each multiple of the period, including 0, and one for the last step.
     saved = (steps - 1) // period + 1 + (1 if (steps - 1) % period else 0)
     most = keys["max_num_checkpoints_to_keep"]
     return saved if most is None else min(saved, int(most))
@@ -125,12 +125,12 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
 
 
 def runs_folder() -> Path:
-    """Where launcher.backends.local keeps its runs."""
+    """Return the folder in which launcher.backends.local keeps its runs."""
     return home() / "runs"
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Bytes that are free where `folder` is or will be."""
+    """Return the free bytes on the disk of `folder`, which need not exist yet."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), None)
     try:
         return None if there is None else shutil.disk_usage(there).free

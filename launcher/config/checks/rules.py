@@ -1,8 +1,8 @@
-"""Every rule about values that can be told without a cluster and without chips; all that is wrong is told at once.
+"""Every rule about values that needs neither a cluster nor chips; all problems are reported at once.
 
-A rule is a generator that takes a `CheckContext` and yields problems. Each key is checked by itself first. Rules across
-keys run only if the keys that they read are valid. While there is an unknown key, nothing that follows from an absent
-key is reported: the unknown key may be the absent one, mistyped. So one mistake gives one message.
+A rule is a generator that takes a `CheckContext` and yields problems. Each key is checked on its own first. Rules
+across keys run only if the keys that they read are valid. While there is an unknown key, nothing that follows from an
+absent key is reported: the unknown key may be the absent one, mistyped. So one mistake gives one message.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ NAME_LIMITS = {
     RunKind.LOCAL: 63,  # a folder; the limit of a DNS label keeps names usable on a cluster later
     RunKind.RAY_CLUSTER: 63,
     RunKind.RAY_JOB: 35,  # GKE's TPU webhook cuts service names at 50 characters, KubeRay does not: 36 is too long
-    RunKind.JOB_SET: 40,  # a pod's host name, NAME-slice-99-9999 with 5 random characters, must stay within 63
+    RunKind.JOB_SET: 40,  # a pod's host name, NAME-slice-99-9999 with 5 random characters, is limited to 63
 }
-"""Characters that a run's name may have, by kind."""
+"""The maximum length of a run's name, by kind."""
 
 CLUSTER_LIMIT = 41  # characters of a RayCluster's name; the same webhook
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def check(user: Values, effective: Values, rules: Rules | None = None) -> list[Problem]:
-    """All problems, sorted by file and line; those that nobody's line shows come last.
+    """Return all problems, sorted by file and line; problems without a line come last.
 
-    Of rules across keys only `rules` are asked (default: all); each key is looked at by itself all the same.
+    `rules` limits the rules across keys (default: all). Each key is always checked on its own.
     """
     case = CheckContext(user, effective)
     if set(user.origins) <= {("run",), ("run", "name")}:
@@ -98,7 +98,7 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
 
 
 def _overlap(a: tuple[str, ...], b: str) -> bool:
-    """Whether one of the two paths is the other or lies above it."""
+    """Return whether the two paths are equal or one is a parent of the other."""
     other = tuple(b.split("."))
     short = min(len(a), len(other))
     return a[:short] == other[:short]
@@ -109,7 +109,7 @@ def _overlap(a: tuple[str, ...], b: str) -> bool:
 
 @cache
 def schema(chart: str) -> dict[str, Any]:
-    """A chart's values.schema.json."""
+    """Return a chart's values.schema.json."""
     text: dict[str, Any] = json.loads((charts_dir() / chart / "values.schema.json").read_bytes())
     return text
 
@@ -148,7 +148,7 @@ def _balanced(text: str) -> bool:
 
 
 def _unseen(key: str) -> str:
-    """The end of the sentence on a key with a character in it that looks like a space, or like nothing."""
+    """Return the end of the message about a key that contains an invisible or space-like character."""
     strange = next((char for char in key if char != " " and unicodedata.category(char) in ("Zs", "Cf")), "")
     return f"; it holds the invisible character U+{ord(strange):04X}, type it anew." if strange else ""
 
@@ -167,13 +167,13 @@ def _value_at(tree: Any, path: Sequence[str]) -> Any:
 
 
 def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
-    """The keys of that name that lie the least deep: `name` is a run's or a team's before it is some Secret's."""
+    """Return the least nested keys of that name: for `name`, a run's or a team's rather than a Secret's."""
     found = [path for path in paths if path[-1] == key]
     return [dotted(path) for path in found if len(path) == min(map(len, found))]
 
 
 def _belongs(path: tuple[str, ...]) -> str:
-    """The end of the sentence on an unknown key: what was meant, as far as that can be guessed."""
+    """Return the end of the message about an unknown key: a suggestion if one is found."""
     *above, key = path
     paths = [p for p in leaves(schema("run")) if p[0] not in ("common", "global")]
     siblings = [p[-1] for p in paths if list(p[:-1]) == above]
@@ -210,7 +210,7 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
         elif key not in table:
             yield case.problem("unknown-key", path, f"MaxText has no key {key}{_train_belongs(key)}")
         elif value is None:
-            pass  # a layer took the key back; the trainer leaves it to MaxText
+            pass  # a later layer removed the key; the trainer leaves it to MaxText
         elif not takes(table[key]["types"], value):
             kinds = [kind for kind in KINDS if kind in table[key]["types"]]
             wanted = join_or([KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
@@ -341,7 +341,7 @@ def _slice(case: CheckContext) -> Iterator[Problem]:
         return
     part = case.tree["slice"]
     if next(contradictions(case), None):
-        return  # a row that contradicts itself is told by itself
+        return  # another rule reports a row that contradicts itself
     try:
         accelerators.resolve(part, table)
     except accelerators.SliceError as error:
@@ -366,7 +366,7 @@ def _local(case: CheckContext) -> Iterator[Problem]:
 
 
 def _is_elsewhere(case: CheckContext) -> bool:
-    """Whether a local run asks for an accelerator that this machine is not; what its slice lacks is of no matter."""
+    """Return whether a local run requests an accelerator other than this machine; its slice is then not checked."""
     run, accelerator = case.tree.get("run"), case.tree["slice"]["accelerator"]
     kind = run.get("kind") if isinstance(run, dict) else ""
     return kind == RunKind.LOCAL and accelerator != "cpu" and accelerator in case.tree["common"]["accelerators"]
@@ -405,7 +405,7 @@ def _storage(case: CheckContext) -> Iterator[Problem]:
         if name not in ("cpu", "memory", "ephemeral-storage"):
             message = f'storage.sidecarLimits: there is no limit "{name}"; there are cpu, memory and ephemeral-storage.'
             problem = case.problem("storage", ("storage", "sidecarLimits", name), message)
-            yield replace(problem, key="storage.sidecarLimits")  # the sentence names the rest
+            yield replace(problem, key="storage.sidecarLimits")  # the message names the rest
 
 
 type Rules = Sequence[tuple[tuple[str, ...], Rule]]
@@ -433,7 +433,7 @@ SHAPE_RULES: Rules = (
         if all(read.split(".")[0] in ("slice", "train", "common") for read in reads)
     ),
 )
-"""Those that say whether the model can be laid out on the slice: they need nothing but slice and train."""
+"""The rules that check whether the model fits the slice's mesh: they read only slice, train and common."""
 
 FORECAST_RULES: Rules = (*SHAPE_RULES, *(each for each in MODEL_RULES if each not in SHAPE_RULES))
-"""Those before a compile: what MaxText would refuse is not compiled."""
+"""The rules to check before a compile: values that MaxText would reject are not compiled."""

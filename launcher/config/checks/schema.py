@@ -1,7 +1,7 @@
-"""The part of JSON Schema that the charts' values.schema.json use, checked without importing jsonschema.
+"""A validator for the part of JSON Schema that the charts' values.schema.json use. It does not import jsonschema.
 
-jsonschema and what it imports cost a third of the time that a typing error may take to be told. Helm checks the
-same files with its own validator; a test compares this one with jsonschema on random schemas and trees.
+Importing jsonschema takes a third of the time budget for reporting a typing error. Helm checks the same files with its
+own validator; a test compares this one with jsonschema on random schemas and trees.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ KEYWORDS = {
     *("type", "enum", "minimum", "maximum", "minLength", "minItems", "items"),
     *("required", "properties", "additionalProperties", "$schema", "title", "description", "default", "pattern"),
 }
-"""All that a schema may use. Another keyword raises ValueError: better than a rule that is never checked."""
+"""The supported keywords. Any other keyword raises ValueError, so that no rule is silently ignored."""
 
-_LARGEST = 2**31 - 1  # of Kubernetes' 32-bit fields; who gives -1 need not read of it
+_LARGEST = 2**31 - 1  # the largest 32-bit integer in Kubernetes; messages about -1 do not mention it
 
 _NAMES = {
     "object": "a map of keys to values",
@@ -33,8 +33,10 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Violation:
-    """What is wrong at `path`; `rule` is unknown-key, missing-key, or the schema's keyword. `says` ends a sentence
-    that begins with the key: "run.maxRestarts" + " is text ("four"); it takes a whole number."
+    """A schema violation at `path`.
+
+    `rule` is unknown-key, missing-key, or the schema's keyword. `says` is the end of a sentence that begins with the
+    key: "run.maxRestarts" + " is text ("four"); it takes a whole number."
     """
 
     path: tuple[str, ...]
@@ -43,7 +45,7 @@ class Violation:
 
 
 def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()) -> Iterator[Violation]:
-    """All that `schema` has against `value`, in the order of the tree. A list's items are told at the list's path."""
+    """Yield all violations of `schema` in `value`, in tree order. Those of a list's items have the list's path."""
     unknown = set(schema) - KEYWORDS
     if unknown:
         raise ValueError(f"schema keywords {sorted(unknown)} are not supported here")
@@ -95,14 +97,14 @@ def _map(schema: Mapping[str, Any], value: dict[str, Any], path: tuple[str, ...]
 
 
 def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The path of every key that the schema names, maps included."""
+    """Yield the path of every key that the schema names, including maps."""
     for key, child in schema.get("properties", {}).items():
         yield (*path, key)
         yield from leaves(child, (*path, key))
 
 
 def spell_value(value: Any) -> str:
-    """A value with its kind, as messages name it: text ("four"), the number 4, a list, true."""
+    """Format a value with its kind for messages: text ("four"), the number 4, a list, true."""
     if isinstance(value, str):
         return f'text ("{value if len(value) <= 40 else value[:37] + "..."}")'
     if value is None:
@@ -123,7 +125,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """JSON's equality: 1 is 1.0, but true is not 1."""
+    """Compare as JSON does: 1 equals 1.0, but true does not equal 1."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, list) and isinstance(b, list):

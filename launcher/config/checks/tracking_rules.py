@@ -1,4 +1,4 @@
-"""Rules for who follows a run; charts/common/templates/_rules_tracking.tpl has the same, in the same words."""
+"""Rules for tracking a run; charts/common/templates/_rules_tracking.tpl has the same rules and messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from launcher.config.checks.problems import CheckContext, Problem, Rule
 from launcher.config.kinds import RunKind
 
 _TAKEN = {6379, 8080, 8265, 8431, 8471, 8476, 52365, *range(1, 1024), *range(10001, 20000)}
-"""Ports of the system, Ray (10002 and up are its workers'), JAX and libtpu in a pod."""
+"""Ports in a pod used by the system, Ray (its workers use 10002 and up), JAX and libtpu."""
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _PROJECT = re.compile(r"[^/\\#?%:]{1,128}")
 _SECRET = ("tracking", "wandb", "secret")
@@ -54,7 +54,10 @@ def _wandb(case: CheckContext) -> Iterator[Problem]:
 
 
 def _needs_secret(case: CheckContext) -> bool:
-    """The hosts of a standing cluster have their own key, and a machine has what `wandb login` left there."""
+    """Return whether the run needs a Secret for its key.
+
+    The hosts of a long-lived Ray cluster have their own key, and a local machine has the one from `wandb login`.
+    """
     wandb, worker, run = case.tree["tracking"]["wandb"], case.tree["worker"], case.tree["run"]
     makes_pods = case.kind.has_object and not run["command"]
     has_key = wandb["secret"]["name"] or _VARIABLE in worker["secretEnv"] or worker["envFrom"]

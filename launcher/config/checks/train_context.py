@@ -1,4 +1,4 @@
-"""What the rules on `train` start from: MaxText's keys, the devices that JAX will see, and the mesh of both."""
+"""Inputs of the rules on `train`: MaxText's keys, the devices that JAX will see, and the mesh for both."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from launcher.config.maxtext import models
 from launcher.config.maxtext.mesh import Mesh, MeshError, devices_per_slice, mesh
 
 SLICE = ("slice.accelerator", "slice.topology", "slice.machineType", "slice.hosts", "slice.count")
-"""The keys that say on which slices a run is."""
+"""The keys that select a run's slices."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Slices of `each` devices; `words` say what one of them is."""
+    """Slices of `each` devices; `words` describes one of them."""
 
     kind: str
     slices: int
@@ -32,7 +32,7 @@ class Devices:
 
 
 def train_of(case: CheckContext) -> Mapping[str, Any]:
-    """The keys for MaxText, where they are sound and something trains; else empty."""
+    """Return MaxText's keys if they are valid and the run trains; otherwise an empty mapping."""
     train = {key: value for key, value in case.tree["train"].items() if value is not None}
     if not train or not case.train_valid or case.tree["run"]["command"] or not models.row_of(train):
         return {}
@@ -40,7 +40,7 @@ def train_of(case: CheckContext) -> Mapping[str, Any]:
 
 
 def devices_of(case: CheckContext) -> Devices | None:
-    """What JAX will see; None where that is not known here."""
+    """Return the devices that JAX will see; None if they are not known here."""
     part, table = case.tree["slice"], table_of(case.tree)
     if next(contradictions(case), None):
         return None
@@ -59,7 +59,7 @@ def devices_of(case: CheckContext) -> Devices | None:
     if "xla_force_host_platform_device_count" in case.tree["worker"]["env"].get("XLA_FLAGS", ""):
         return None
     if case.kind is not RunKind.LOCAL and one.hosts * count > 1:
-        return None  # several machines without TPUs: whether JAX sees one slice or one each is its own affair
+        return None  # several machines without TPUs: JAX decides whether it sees one slice or one per machine
     each = one.chips * count
     plural = "s" if each != 1 else ""
     return Devices(one.kind, 1, each, f"the run has {each} device{plural}")
@@ -73,7 +73,7 @@ def mesh_of(train: Mapping[str, Any], devices: Devices) -> Mesh | None:
 
 
 def path_of(case: CheckContext, keys: Sequence[str]) -> tuple[str, str]:
-    """The first of MaxText's keys that the user gave; else the first."""
+    """Return the path of the first of MaxText's `keys` that the user set; otherwise of the first key."""
     given = [key for key in keys if is_given(case, key)]
     return ("train", [*given, *keys][0])
 

@@ -1,7 +1,7 @@
-"""The mesh that MaxText makes of `train` on given slices, and what it shares out over which of its axes.
+"""The mesh that MaxText builds from `train` on given slices, and which of its axes shard which arrays.
 
-Pure arithmetic, as maxtext.utils.max_utils.fill_unspecified_mesh_axes and the checks in maxtext.configs.types do it.
-"Devices" are JAX's: one a chip, but for Ironwood, whose chips are two devices each.
+Pure arithmetic, as in maxtext.utils.max_utils.fill_unspecified_mesh_axes and the checks in maxtext.configs.types.
+"Devices" are JAX's: one per chip, except for Ironwood, whose chips are two devices each.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from launcher.config.accelerators import Slice
 from launcher.config.maxtext.models import row_of, settings, table
 
 _DEVICES_PER_CHIP = {"tpu7x": 2}
-# The key of an axis where it is not the axis' own name.
+# The key of an axis if it differs from the axis' own name.
 _KEY_OF = {"stage": "pipeline", "model": "tensor"}
 _BATCH = ("activation_batch", "activation_embed_and_logits_batch")
 
 
 class MeshError(ValueError):
-    """There is no such mesh.
+    """An invalid mesh.
 
-    `why` is "one-slice" (axes between slices, and only one slice), "odd" (an axis of 0, or below -1), "open" (more
-    than one -1), or "product" (the sizes do not make the devices, or the slices). `keys` are MaxText's keys that make
-    it so, `level` is ici or dcn, `product` spells the sizes that are given.
+    `why` is "one-slice" (axes between slices, but only one slice), "odd" (an axis of 0, or below -1), "open" (more
+    than one -1), or "product" (the product of the sizes is not the number of devices or slices). `keys` are MaxText's
+    keys that cause it, `level` is ici or dcn, `product` is the given sizes as text.
     """
 
     def __init__(self, why: str, keys: Sequence[str], level: str, product: str = "") -> None:
@@ -43,32 +43,32 @@ class Mesh:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Devices along each axis, over all slices."""
+        """The number of devices along each axis, over all slices."""
         return {axis: size * self.dcn.get(axis, 1) for axis, size in self.ici.items()}
 
     @property
     def devices(self) -> int:
-        """All devices, over all slices."""
+        """The number of devices over all slices."""
         return math.prod(self.sizes.values())
 
     def over(self, axes: Iterable[str]) -> int:
-        """How many parts there are of what is shared out over these axes; an axis that the mesh lacks is one."""
+        """Return the number of shards over these axes; an axis that the mesh lacks counts as 1."""
         sizes = self.sizes
         return math.prod(sizes.get(axis, 1) for axis in axes)
 
 
 def devices_per_slice(slice_: Slice) -> int:
-    """The devices that JAX sees of one slice."""
+    """Return the number of devices that JAX sees in one slice."""
     return slice_.chips * _DEVICES_PER_CHIP.get(slice_.accelerator, 1)
 
 
 def key_of(axis: str, level: str) -> str:
-    """MaxText's key for an axis of the mesh; `level` is ici or dcn."""
+    """Return MaxText's key for an axis of the mesh; `level` is ici or dcn."""
     return f"{level}_{_KEY_OF.get(axis, axis)}_parallelism"
 
 
 def mesh_axes(train: Mapping[str, Any]) -> list[str]:
-    """The axes of the mesh, in MaxText's order."""
+    """Return the axes of the mesh, in MaxText's order."""
     keys = settings(train)
     custom = table()["custom_meshes"].get(keys["custom_mesh_and_rule"] or "")
     axes: list[str] = custom or keys.get("mesh_axes") or table()["mesh_axes"]
@@ -76,15 +76,15 @@ def mesh_axes(train: Mapping[str, Any]) -> list[str]:
 
 
 def mesh(train: Mapping[str, Any], *, slices: int, devices: int) -> Mesh:
-    """The mesh over `slices` slices of `devices` devices each, with the -1 filled in as MaxText does.
+    """Return the mesh over `slices` slices of `devices` devices each, with each -1 filled in as MaxText does.
 
-    Raises MeshError where MaxText refuses.
+    Raises MeshError if MaxText rejects the mesh.
     """
     keys, axes = settings(train), mesh_axes(train)
     ici = {axis: int(keys.get(key_of(axis, "ici"), 1)) for axis in axes}
     dcn = {axis: int(keys.get(key_of(axis, "dcn"), 1)) for axis in axes}
     if slices == 1:
-        # MaxText looks at all keys but diloco's, whether the mesh has the axis or not.
+        # MaxText reads all keys except diloco's, whether the mesh has the axis or not.
         wanted = [
             key
             for key, size in keys.items()
@@ -94,7 +94,7 @@ def mesh(train: Mapping[str, Any], *, slices: int, devices: int) -> Mesh:
             raise MeshError("one-slice", wanted, "dcn")
         return Mesh(_filled(ici, devices, "ici"), dict.fromkeys(axes, 1))
     if dcn.get("diloco") == -1:
-        # MaxText fills in this one before any other.
+        # MaxText fills in this axis before any other.
         rest = math.prod(size for size in dcn.values() if size != -1)
         if rest < 1 or slices % rest:
             raise MeshError("product", [key_of("diloco", "dcn")], "dcn", str(rest))
@@ -103,7 +103,7 @@ def mesh(train: Mapping[str, Any], *, slices: int, devices: int) -> Mesh:
 
 
 def _filled(sizes: Mapping[str, int], target: int, level: str) -> dict[str, int]:
-    """The sizes with their -1 filled in, so that their product is `target`. Raises MeshError."""
+    """Return the sizes with the -1 filled in so that their product is `target`. Raises MeshError."""
     odd = [axis for axis, size in sizes.items() if size < 1 and size != -1]
     open_ = [axis for axis, size in sizes.items() if size == -1]
     fixed = [axis for axis, size in sizes.items() if size > 1]
@@ -120,11 +120,11 @@ def _filled(sizes: Mapping[str, int], target: int, level: str) -> dict[str, int]
     raise MeshError("product", [key_of(axis, level) for axis in fixed], level, spelled)
 
 
-# --- What is shared out over it -----------------------------------------------------------------------------------
+# --- Sharding over the mesh ---------------------------------------------------------------------------------------
 
 
 def rules(train: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]] | None:
-    """MaxText's logical axis rules in their order; None where `train` brings its own, which are not read here."""
+    """Return MaxText's logical axis rules in order; None if `train` sets its own, which are not read here."""
     keys = settings(train)
     if train.get("logical_axis_rules") or train.get("mesh_axes") or keys["custom_mesh_and_rule"]:
         return None
@@ -135,9 +135,9 @@ def rules(train: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]] | None:
 
 
 def assigned(sides: Sequence[str], logical: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
-    """The axes of the mesh over which each side of an array is shared out; as flax.core.spmd.logical_to_mesh_axes.
+    """Return the mesh axes that shard each dimension of an array, as flax.core.spmd.logical_to_mesh_axes does.
 
-    The first rule for a side whose axes are all still free in this array wins, whatever their sizes.
+    For each dimension, the first rule whose axes are all unused in this array applies, whatever their sizes.
     """
     found: dict[int, tuple[str, ...]] = {}
     for name, axes in logical:
@@ -149,7 +149,7 @@ def assigned(sides: Sequence[str], logical: Sequence[tuple[str, tuple[str, ...]]
 
 
 def batch_axes(train: Mapping[str, Any]) -> tuple[str, ...]:
-    """The axes over which a batch's sequences are shared out."""
+    """Return the axes that shard a batch's sequences."""
     logical = rules(train) or [(name, tuple(axes)) for name, axes in table()["rules"]]
     wanted = next((axes for name, axes in logical if name == _BATCH[1]), ())
     return tuple(axis for axis in wanted if axis in mesh_axes(train))
@@ -157,16 +157,16 @@ def batch_axes(train: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of one step, over all devices: `load` are read, of which `train` are trained on in `micro` parts."""
+    """Sequences of one step over all devices: `load` are read, `train` are used for training, in parts of `micro`."""
 
     load: int
     train: int
     micro: int
-    """Sequences of one forward pass: a step's, or one part of it with gradient accumulation."""
+    """Sequences of one forward pass: a whole step's, or one part of it with gradient accumulation."""
 
 
 def batch(train: Mapping[str, Any], devices: int, *, evaluation: bool = False) -> Batch:
-    """The sequences of a step on `devices` devices in all, as maxtext.configs.types.calculate_global_batch_sizes."""
+    """Return the sequences of a step on all `devices`, as maxtext.configs.types.calculate_global_batch_sizes does."""
     keys = settings(train)
     per_device = float(keys["per_device_batch_size"])
     if evaluation:

@@ -1,7 +1,7 @@
-"""The blocks in which the TPU's attention kernel takes a sequence: which it takes, and the nearest that it does.
+"""Block sizes of the TPU's attention kernel: whether the kernel accepts them, and the nearest accepted size.
 
-Pure arithmetic, as maxtext.layers.attention_op.AttentionOp.tpu_flash_attention makes the blocks of MaxText's keys, and
-as JAX's splash attention, Tokamax's copy of it, and Pallas' lowering for TPUs then take them.
+Pure arithmetic: maxtext.layers.attention_op.AttentionOp.tpu_flash_attention computes the blocks from MaxText's keys,
+and JAX's splash attention, Tokamax's copy of it, and Pallas' lowering for TPUs accept or reject them.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from dataclasses import dataclass
 from typing import Any
 
 LANES = 128
-"""What a device's part of a sequence must be a multiple of: some block of each kernel is a multiple of this."""
+"""A device's part of a sequence must be a multiple of this, as some block of each kernel is."""
 
 _SUBLANES = 8
 _LOCAL = "local_"
-# Blocks of queries, and of keys and values: the forward pass', dk and dv's, dq's; and what each must be a multiple of.
+# Blocks of queries, and of keys and values, for the forward pass, for dk and dv, and for dq, with the unit of each.
 _QUERIES = {"sa_block_q": _SUBLANES, "sa_block_q_dkv": LANES, "sa_block_q_dq": LANES}
 _KEYS = {"sa_block_kv": LANES, "sa_block_kv_dkv": _SUBLANES, "sa_block_kv_dq": LANES}
-# In what parts the blocks of keys and values are computed.
+# The parts in which the blocks of keys and values are computed.
 _PARTS = {"sa_block_kv_compute": "sa_block_kv", "sa_block_kv_dkv_compute": "sa_block_kv_dkv"}
 _UNITS = {**_QUERIES, **_KEYS, "sa_block_kv_compute": LANES, "sa_block_kv_dkv_compute": 1}
 _FUSED = "sa_use_fused_bwd_kernel"
 _LOCAL_DECODERS = {"gemma2", "gemma3", "gemma4", "gemma4_small", "gpt_oss", "olmo3"}
-# Decoders without attention, or with one whose keys and values are longer or shorter than the sequence.
+# Decoders without attention, or whose keys and values are longer or shorter than the sequence.
 _OTHER_DECODERS = {"simple", "simple_mlp", "deepseek4", "envy"}
 _OTHER_TYPES = {"compressed", "block_diffusion"}
 
 
 @dataclass(frozen=True)
 class BlockSizeError:
-    """Blocks of `size` tokens, by MaxText's `keys`, that the kernel refuses.
+    """Blocks of `size` tokens, set by MaxText's `keys`, that the kernel rejects.
 
     `why` is "sequence" (they do not divide `other` tokens, the whole sequence or a device's part of it), "unit" (they
-    are no multiple of `other`), or "parts" (the keys' size does not divide the block of `of`, which has `other`).
-    `nearest` is the size to take instead.
+    are not a multiple of `other`), or "parts" (the keys' size does not divide the block of `of`, which has `other`).
+    `nearest` is the size to use instead.
     """
 
     why: str
@@ -47,7 +47,7 @@ class BlockSizeError:
 
 
 def is_used(keys: Mapping[str, Any]) -> bool:
-    """Whether training on TPUs goes through a kernel whose blocks are known here; `keys` are models.settings'."""
+    """Return whether training on TPUs uses a kernel whose blocks are known here; `keys` come from models.settings."""
     flash = keys["attention"] == "flash" or (
         keys["attention"] == "autoselected" and int(keys["max_target_length"]) >= LANES
     )
@@ -56,9 +56,9 @@ def is_used(keys: Mapping[str, Any]) -> bool:
 
 
 def faults(keys: Mapping[str, Any], length: int, shards: int) -> list[BlockSizeError]:
-    """What the kernel refuses of the blocks in `keys` for a sequence of `length` tokens over `shards` devices.
+    """Return the blocks in `keys` that the kernel rejects for a sequence of `length` tokens over `shards` devices.
 
-    `length` over `shards` must be a multiple of LANES: without, there are no blocks that work.
+    `length` over `shards` must be a multiple of LANES: otherwise no blocks are valid.
     """
     found = list(_faults(keys, _named(keys, ""), length, shards))
     local = _named(keys, _LOCAL)
@@ -70,26 +70,26 @@ def faults(keys: Mapping[str, Any], length: int, shards: int) -> list[BlockSizeE
 
 
 def works(keys: Mapping[str, Any], length: int, shards: int) -> bool:
-    """Whether the kernel takes a sequence of `length` tokens over `shards` devices in the blocks of `keys`."""
+    """Return whether the kernel accepts the blocks of `keys` for `length` tokens over `shards` devices."""
     return length > 0 and length % (shards * LANES) == 0 and not faults(keys, length, shards)
 
 
 def nearest_length(keys: Mapping[str, Any], length: int, shards: int) -> int | None:
-    """The length nearest to `length` that works; None where none up to twice as long does."""
+    """Return the valid length nearest to `length`; None if no length up to twice as long is valid."""
     unit = shards * LANES
     lengths = sorted(range(unit, 2 * length + unit + 1, unit), key=lambda each: abs(each - length))
     return next((each for each in lengths if works(keys, each, shards)), None)
 
 
 def _named(keys: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """The key that each block's size comes from: the one for local layers where it is given, else the one for all."""
+    """Map each block to the key of its size: the key for local layers if it is set, otherwise the general key."""
     return {role: prefix + role if keys.get(prefix + role) is not None else role for role in (*_UNITS, _FUSED)}
 
 
 def _faults(keys: Mapping[str, Any], names: Mapping[str, str], length: int, shards: int) -> Iterator[BlockSizeError]:
     fused = bool(keys[names[_FUSED]]) or bool(keys["use_tokamax_splash"])
     roles = [role for role in _UNITS if not (fused and role.endswith("_dq"))]
-    # MaxText takes no block that is longer than the whole sequence, however many devices share it.
+    # MaxText limits each block to the whole sequence, however many devices share it.
     sizes = {role: min(int(keys[names[role]]), length) for role in roles}
     told: set[str] = set()
     for why, bad in (("sequence", _uncut), ("unit", _odd)):
@@ -121,12 +121,12 @@ def _unit(role: str) -> int:
 
 
 def _of(role: str, length: int, shards: int) -> int:
-    """The tokens that a block must divide: each device has its part of the queries, and all keys and values."""
+    """Return the tokens that a block must divide: each device has its part of the queries and all keys and values."""
     return length // shards if role in _QUERIES else length
 
 
 def _between(roles: list[str], sizes: Mapping[str, int], length: int, shards: int) -> tuple[int, int]:
-    """What another size for all these blocks must divide, and what it must be a multiple of, the rest as it is."""
+    """Return what a new size for all these blocks must divide and be a multiple of, with other blocks unchanged."""
     tokens = math.gcd(*(_of(role, length, shards) for role in roles))
     wholes = [sizes[whole] for part, whole in _PARTS.items() if part in roles and whole not in roles]
     parts = [sizes[part] for part, whole in _PARTS.items() if whole in roles and part not in roles]
@@ -136,9 +136,9 @@ def _between(roles: list[str], sizes: Mapping[str, int], length: int, shards: in
 
 
 def _nearest(size: int, tokens: int, multiple: int) -> int:
-    """The largest divisor of `tokens` up to `size` that is a multiple of `multiple`, else the smallest above it.
+    """Return the largest divisor of `tokens` up to `size` that is a multiple of `multiple`, or the smallest above it.
 
-    `tokens` is a multiple of `multiple`. A larger block than was asked for may not fit the chip's vector memory.
+    `tokens` is a multiple of `multiple`. A block larger than requested may not fit in the chip's vector memory.
     """
     fitting = [each for each in range(multiple, tokens + 1, multiple) if tokens % each == 0]
     return max((each for each in fitting if each <= size), default=fitting[0])

@@ -1,1 +1,1 @@
-"""Values files and --set, read and merged as Helm does it, with file and line of every key."""
+"""Values files and --set, read and merged as Helm does, with the file and line of every key."""

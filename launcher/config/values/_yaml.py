@@ -1,7 +1,7 @@
-"""ruamel.yaml's scanner and parser, without the rest, reading what go-yaml v2 reads: events with line marks.
+"""ruamel.yaml's scanner and parser alone, adapted to read what go-yaml v2 reads, as events with line marks.
 
 The parts overridden here are those in which the two differ (tabs after text, the end of block scalars, escapes,
-the characters of anchors) or in which ruamel.yaml steps character by character through long comments and text.
+the characters of anchors) or in which ruamel.yaml processes long comments and text one character at a time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _UNICODE_BREAK = re.compile("[\x85\u2028\u2029]")
 
 
 class Events(Reader, Scanner, Parser):
-    """The events of one text, by `get_event` and `peek_event`. Raises YAMLError, most often with a mark."""
+    """The events of one text, from `get_event` and `peek_event`. Raises YAMLError, usually with a mark."""
 
-    # A plain attribute: ruamel's resolver is asked for it at every scalar, and takes its time.
+    # A plain attribute, because ruamel queries its resolver for it at every scalar, which is slow.
     processing_version = (1, 1)
     comment_handling = None
 
@@ -40,7 +40,7 @@ class Events(Reader, Scanner, Parser):
 
     def __init__(self, text: str) -> None:
         self._resolver: Any = self
-        # go-yaml takes these for ends of lines, ruamel.yaml does at some places. Nobody means them to be.
+        # go-yaml treats these as line breaks, ruamel.yaml only in some places. They are never intended as line breaks.
         found = _UNICODE_BREAK.search(text)
         if found:
             raise ReaderError("", found.start(), ord(found[0]), "unicode", "a line break of Unicode's")
@@ -49,7 +49,7 @@ class Events(Reader, Scanner, Parser):
         Parser.__init__(self, loader=self)
 
     def skip(self, pattern: re.Pattern[str]) -> str:
-        """Takes what matches here; the patterns match within a line."""
+        """Consume and return the match at this position. The patterns match within a line."""
         match = pattern.match(self.buffer, self.pointer)
         text = match[0] if match else ""
         self.pointer += len(text)
@@ -75,7 +75,7 @@ class Events(Reader, Scanner, Parser):
         pattern = _FLOW if self.flow_level else _BLOCK
         start = end = self.get_mark()
         text: list[str] = []
-        blanks = ""  # before the next piece: spaces within a line, or what the line breaks fold to
+        blanks = ""  # before the next piece: spaces within a line, or the folded line breaks
         broken = False
         while True:
             if self.column == 0 and _MARKER.match(self.buffer, self.pointer):
@@ -113,7 +113,7 @@ class Events(Reader, Scanner, Parser):
         self.scan_line_break()
 
     def scan_block_scalar_indentation(self) -> Any:
-        # Not ruamel.yaml's own: it refuses an empty line with fewer blanks than the text has.
+        # Replaces ruamel.yaml's own, which rejects an empty line with fewer blanks than the text has.
         breaks, widest, end = [], 0, self.get_mark()
         while (char := self.buffer[self.pointer]) in " \r\n":
             if char == " ":

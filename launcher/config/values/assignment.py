@@ -1,6 +1,6 @@
-"""`--set`: Helm's paths (commas, backslashes, `a[0]`, `{x,y}`), each value read as in a file; and `--sweep`.
+"""Parse `--set` (Helm's paths with commas, backslashes, `a[0]`, `{x,y}`; values read as in a file) and `--sweep`.
 
-Helm's own strvals leaves `3e-4` a string; this is the one difference.
+Helm's own strvals keeps `3e-4` as a string; this is the only difference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from launcher.config.values.tree import SET, SWEEP, Node, Origin, from_plain, pl
 from launcher.errors import LauncherError
 
 KeyParts = tuple[str | int, ...]
-"""A path of `--set`: keys, and indexes of lists."""
+"""A path in `--set`: keys and list indexes."""
 
 _MAX_INDEX = 65_536  # Helm's own limit for `--set a[N]=…`
 _EXAMPLES = {
@@ -27,7 +27,7 @@ _CLOSES = {"[": "]", "{": "}"}
 
 @dataclass(frozen=True)
 class Axis:
-    """One `--sweep`: a key as it was written, its path, and the values that it takes, plain data."""
+    """One `--sweep`: a key as written, its path, and its values as plain data."""
 
     key: str
     parts: KeyParts
@@ -36,7 +36,7 @@ class Axis:
 
 
 def assign(root: Node, text: str, origin: Origin) -> Node:
-    """One `--set`: Helm's paths (commas, backslashes, `a[0]`, `{x,y}`), each value read as in a file."""
+    """Apply one `--set`: Helm's paths (commas, backslashes, `a[0]`, `{x,y}`), each value read as in a file."""
     option = _Option(text, origin)
     if not text:
         raise option.fail("there is nothing to set.")
@@ -47,7 +47,7 @@ def assign(root: Node, text: str, origin: Origin) -> Node:
 
 
 def read_sweep(text: str, origin: Origin) -> Axis:
-    """One `--sweep`: a key, and values with commas between them; a comma in quotes, [] or {} is part of a value."""
+    """Parse one `--sweep`: a key and comma-separated values. A comma in quotes, [] or {} is part of a value."""
     option = _Option(text, origin)
     if not text:
         raise option.fail("there is nothing to sweep.")
@@ -60,12 +60,12 @@ def read_sweep(text: str, origin: Origin) -> Axis:
 
 
 def put(root: Node, axis: Axis, value: Any) -> Node:
-    """The tree with one value of the axis in its place."""
+    """Return the tree with one value of the axis set at its path."""
     return _Option(f"{axis.key}=…", axis.origin).put(root, axis.parts, value)
 
 
 class _Option:
-    """The text of one option, read from left to right."""
+    """A parser for the text of one option, from left to right."""
 
     def __init__(self, text: str, origin: Origin) -> None:
         self.text, self.origin = text, origin
@@ -77,7 +77,7 @@ class _Option:
 
     @property
     def text_before(self) -> str:
-        """What has been read."""
+        """The text read so far."""
         return self.text[: self._reader.tell()]
 
     def fail(self, sentence: str) -> LauncherError:
@@ -85,7 +85,7 @@ class _Option:
         return LauncherError(f'{name} "{self.text}": {sentence}', hint=f"Write {name} {_EXAMPLES.get(name, '')}.")
 
     def until(self, stops: str) -> tuple[str, str]:
-        """Text up to one of `stops`, and which; "" at the end. A backslash takes the next character as it is."""
+        """Return the text up to one of `stops`, and that stop ("" at the end). A backslash escapes a character."""
         out: list[str] = []
         while char := self._reader.read(1):
             if char in stops:
@@ -134,7 +134,7 @@ class _Option:
         return items
 
     def items(self) -> list[str]:
-        """The rest as the values of a sweep, each as it was written, without the commas between them."""
+        """Return the rest as the values of a sweep, each as written, without the commas between them."""
         found, item, open_, quote = [], "", "", ""
         rest = iter(self._reader.read())
         for char in rest:
@@ -146,7 +146,7 @@ class _Option:
             if quote:
                 quote = "" if char == quote else quote
             elif char in "\"'" and (open_ or not item or (item[0] == "'" and item[-1] == char)):
-                # Elsewhere it is an apostrophe; two in single quotes are one, so the quotes go on.
+                # Elsewhere it is an apostrophe. Two in single quotes mean one, so the quoted text continues.
                 quote = char
             elif char in _CLOSES:
                 open_ += _CLOSES[char]
@@ -162,7 +162,7 @@ class _Option:
         return [*found, item]
 
     def swept(self, item: str) -> Any:
-        """One value of a sweep: as --set reads it, and lists and maps as a file has them."""
+        """Parse one value of a sweep as --set does, with lists and maps written as in a file."""
         item = item.rstrip()
         if not item:
             raise self.fail('a value is missing; an empty one is written "".')
@@ -195,7 +195,7 @@ class _Option:
         return Node(children, old.origin if old is not None else self.origin)
 
     def _scalar(self, text: str) -> Any:
-        """A value of `--set`, read as in a file: 3e-4 is a number, "010" in quotes is text. Empty is "" as in Helm."""
+        """Parse a value of `--set` as in a file: 3e-4 is a number, "010" in quotes is text. Empty is "", as in Helm."""
         stripped = text.strip()
         if not stripped:
             return text

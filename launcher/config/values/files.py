@@ -1,4 +1,4 @@
-"""The user's values: files and `--set`, merged by Helm's own rule; and a tree written as YAML again."""
+"""Load the user's values from files and `--set`, merged by Helm's own rule, and write a tree as YAML."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = [
 
 
 def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
-    """The user's own layers, merged as `helm -f A -f B --set …` does: maps merge, lists and scalars replace.
+    """Return the user's own layers, merged as `helm -f A -f B --set …` does: maps merge, lists and scalars replace.
 
-    A null stays in the tree: it removes a chart's default later (`with_defaults`). `-` reads standard input; a
-    file that is not there is looked for among the presets. Raises LauncherError with file and line.
+    A null is kept in the tree: it removes a chart's default later (`with_defaults`). `-` reads standard input. If a
+    file does not exist, the preset of that name is used. Raises LauncherError with file and line.
     """
     root = Values.empty().root
     for name in files:
@@ -45,7 +45,7 @@ def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
 
 
 def read_file(name: str) -> Values:
-    """One values file. Raises LauncherError for anything that Helm would not read, and for what it would drop."""
+    """Read one values file. Raises LauncherError for anything that Helm would reject or silently drop."""
     if name.strip() == "-":
         return read_text(sys.stdin.buffer.read(), "standard input")
     path = find_values_file(name)
@@ -59,7 +59,7 @@ def read_file(name: str) -> Values:
 
 
 def chart_defaults(chart: str) -> Values:
-    """The defaults of one of Slipway's charts, with those of the library chart under `common`, as Helm sees them."""
+    """Return the defaults of one of Slipway's charts, with the library chart's under `common`, as Helm sees them."""
     folder = charts_dir()
     own = read_file(str(folder / chart / "values.yaml"))
     common = read_file(str(folder / "common" / "values.yaml"))
@@ -73,7 +73,7 @@ _ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 def dumps(tree: Any) -> str:
-    """`tree` as YAML that Helm reads back to the very same tree; text that YAML would read otherwise is quoted."""
+    """Format `tree` as YAML that Helm reads back unchanged; text that YAML would read as another type is quoted."""
     lines: list[str] = []
     _dump(tree, "", lines)
     return "\n".join(lines) + "\n"
@@ -83,7 +83,7 @@ def _dump(value: Any, indent: str, lines: list[str]) -> None:
     if isinstance(value, dict) and value:
         for key, child in value.items():
             name = _dump_scalar(key)
-            if len(name) > 128:  # YAML wants a key that is longer than 1024 bytes to be marked as one
+            if len(name) > 128:  # YAML requires an explicit key marker for a key longer than 1024 bytes
                 lines.append(f"{indent}? {name}")
                 name = ""
             _dump_under(f"{indent}{name}:", child, indent + "  ", lines)

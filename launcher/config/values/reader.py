@@ -1,11 +1,11 @@
-"""A values file to a tree, exactly as Helm reads it.
+"""Read a values file to a tree, exactly as Helm reads it.
 
-Helm reads YAML by sigs.k8s.io/yaml: go-yaml v2 makes a tree (YAML 1.1 booleans, octal numbers, merge keys), the
-tree becomes JSON (keys become strings), and the JSON is read back (numbers become float64). The functions here
+Helm reads YAML with sigs.k8s.io/yaml: go-yaml v2 builds a tree (YAML 1.1 booleans, octal numbers, merge keys), the
+tree is converted to JSON (keys become strings), and the JSON is read back (numbers become float64). The functions here
 follow those sources step by step, on top of ruamel.yaml's parser; tests/charts compares them with real Helm.
 
-What Helm drops without a word is refused here: a key written twice in one map, what stands behind the end of a
-document, and a second document in one file (Helm 3 drops it, Helm 4 merges it).
+Content that Helm drops silently is an error here: a duplicate key in one map, text after the end of a document, and a
+second document in one file (Helm 3 drops it, Helm 4 merges it).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 from launcher.config.values.tree import Node, Origin, Values, plain
 from launcher.errors import LauncherError
 
-_MAX_DEPTH = 100  # levels of nesting; Helm stops at 10,000, a values file has about six
-_MAX_NODES = 400_000  # what aliases may unfold to, as in go-yaml: else ten lines of YAML can fill the memory
+_MAX_DEPTH = 100  # levels of nesting; Helm's limit is 10,000, a values file has about six
+_MAX_NODES = 400_000  # limit on expanded aliases, as in go-yaml: otherwise ten lines of YAML can fill the memory
 
 
 def read_text(data: bytes, file: str) -> Values:
-    """The values in `data`; `file` is the name that origins and errors use."""
+    """Return the values in `data`; `file` is the name used in origins and errors."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -51,9 +51,9 @@ def read_text(data: bytes, file: str) -> Values:
 
 
 def _documents(text: str, file: str) -> Iterator[tuple[int, str]]:
-    """The documents of a file as Helm 4 cuts them, each with the number of its first line, counted from 0.
+    """Yield the documents of a file as Helm 4 splits it, each with the number of its first line, counted from 0.
 
-    It cuts at each line that begins with three dashes, even inside a string. (k8s.io/apimachinery, YAMLReader.)
+    Helm splits at each line that begins with three dashes, even inside a string (k8s.io/apimachinery, YAMLReader).
     """
     lines: list[str] = []
     start = 0
@@ -93,11 +93,11 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
 
 
 class _Uint(int):
-    """An integer above int64: as a key, Helm refuses it."""
+    """An integer above int64. Helm rejects it as a key."""
 
 
 def _number(text: str) -> Any:
-    """go-yaml's reading of a plain scalar that begins like a number; the text itself where it is none."""
+    """Parse a plain scalar that begins like a number, as go-yaml does; return the text itself if it is not a number."""
     if text[0] == ".":
         return _float(text) if _POINT.fullmatch(text) else text
     plain = text.replace("_", "")
@@ -114,13 +114,13 @@ def _number(text: str) -> Any:
 
 
 def _float(digits: str, otherwise: str | None = None) -> Any:
-    """float64 as Go parses it: too large is an error there, so the scalar stays text."""
+    """Parse a float64 as Go does. Go raises an error if it is too large, so the scalar remains text."""
     value = float(digits)
     return (digits if otherwise is None else otherwise) if math.isinf(value) else value
 
 
 def resolve(text: str) -> Any:
-    """What go-yaml makes of a plain scalar without a tag: bool, None, int, float, or the text itself."""
+    """Resolve a plain scalar without a tag as go-yaml does: to a bool, None, int, float, or the text itself."""
     if text == "":
         return None
     first = text[0]
@@ -130,7 +130,10 @@ def resolve(text: str) -> Any:
 
 
 def _float32(value: float) -> str:
-    """Go's FormatFloat(value, 'g', -1, 32): how Helm prints a number that is a key. 0.1 is "0.1", 1e6 "1e+06"."""
+    """Format a number that is a key as Helm does: Go's FormatFloat(value, 'g', -1, 32).
+
+    0.1 becomes "0.1", 1e6 becomes "1e+06".
+    """
     if math.isnan(value):
         return ".nan"
     try:
@@ -139,7 +142,7 @@ def _float32(value: float) -> str:
         single = math.copysign(math.inf, value)
     if math.isinf(single):
         return ".inf" if single > 0 else "-.inf"
-    for digits in range(9):  # nine significant digits tell any two float32 apart
+    for digits in range(9):  # nine significant digits distinguish any two float32 values
         text = f"{single:.{digits}e}"
         if struct.pack("f", float(text)) == struct.pack("f", single):
             break
@@ -152,7 +155,7 @@ def _float32(value: float) -> str:
 
 @dataclass(slots=True)
 class _Yaml:
-    """A node of the file, before aliases and merge keys are unfolded. kind: scalar, map, list, alias."""
+    """A node of the file, before aliases and merge keys are expanded. kind: scalar, map, list, alias."""
 
     kind: str
     line: int
@@ -162,7 +165,7 @@ class _Yaml:
 
 
 class Reader:
-    """One document: events to nodes (like go-yaml's parser), nodes to values with origins (like its decoder)."""
+    """Read one document: events to nodes (like go-yaml's parser), nodes to values with origins (like its decoder)."""
 
     def __init__(self, file: str, first_line: int) -> None:
         self.file = file
@@ -175,7 +178,7 @@ class Reader:
         return LauncherError(f"{self.file}:{line}: {sentence}")
 
     def read(self, text: str) -> Node | None:
-        """The document's value, or None where there is none (nothing but comments)."""
+        """Return the document's value, or None if it is empty (only comments)."""
         from launcher.config.values._yaml import MarkedYAMLError, ReaderError, YAMLError
 
         try:
@@ -267,7 +270,7 @@ class Reader:
         return Node(json_number(self.scalar(yaml), origin), origin)
 
     def mapping(self, yaml: _Yaml, out: dict[str, Node], depth: int) -> dict[str, Node]:
-        """Fills `out` key by key, as go-yaml does: a merge key overrides what stands above it."""
+        """Fill `out` key by key, as go-yaml does: a merge key overrides the keys above it."""
         lines: dict[str, int] = {}
         children = iter(yaml.value)
         for key_yaml, value_yaml in zip(children, children, strict=True):
@@ -313,7 +316,7 @@ class Reader:
         return str(value) if isinstance(value, int) else _float32(value)
 
     def scalar(self, yaml: _Yaml) -> Any:
-        """go-yaml's resolve."""
+        """Resolve a scalar as go-yaml's resolve does."""
         text, tag = yaml.value, yaml.tag
         if not tag:
             return resolve(text) if yaml.implicit else text
@@ -341,7 +344,7 @@ class Reader:
 
 
 def json_number(value: Any, origin: Origin) -> Any:
-    """A number as it comes out of JSON: float64, an int here where it has no fraction and no digit is lost."""
+    """Return a number as read from JSON: float64, or an int if it has no fraction and no digit is lost."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     number = float(value)
@@ -353,7 +356,7 @@ def json_number(value: Any, origin: Origin) -> Any:
 
 
 def _problem(error: Any, first_line: int) -> str:
-    """What is wrong, on one line: in words for people where ruamel's are those of its scanner."""
+    """Describe a parse error on one line, with ruamel's scanner terms replaced by plain ones."""
     problem = str(error.problem or error.context or "it cannot be read").strip().replace("\n", " ")
     context, opened = str(error.context or ""), first_line + (error.context_mark.line if error.context_mark else 0) + 1
     if "quoted scalar" in context and "end of stream" in problem:

@@ -1,4 +1,4 @@
-"""A tree of values in which every key knows the file and line that wrote it, and Helm's rules for merging two."""
+"""A tree of values with the file and line of every key, and Helm's rules for merging two trees."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from typing import Any
 KeyPath = tuple[str, ...]
 SET = "--set"
 SWEEP = "--sweep"
-"""The file names in the origins of what `--set` and `--sweep` gave; the line is the option's number, from 1."""
+"""The file names in the origins of `--set` and `--sweep` values; the line is the option's number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value was written: the file as the user named it, and the line of its key, counted from 1."""
+    """The source of a value: the file as the user named it, and the line of its key, counted from 1."""
 
     file: str
     line: int
 
     def __str__(self) -> str:
-        if self.file.startswith("--"):  # an option: --set and --sweep are numbered, --name is there once
+        if self.file.startswith("--"):  # an option: --set and --sweep are numbered, --name occurs once
             return f"{self.file} {self.line}" if self.file in (SET, SWEEP) else self.file
         return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with its origin: `value` is a dict of nodes for a map, else plain data (a list is one value)."""
+    """A value with its origin: `value` is a dict of nodes for a map, otherwise plain data (a list is one value)."""
 
     value: Any
     origin: Origin
 
 
 class Values:
-    """A tree of values, and where each of them was written. Immutable: layers make new ones.
+    """A tree of values with the origin of each value. Immutable: adding a layer returns a new tree.
 
-    `tree` is plain data: dict, list, str, bool, int, float, None. Numbers are what Helm makes of them, float64;
-    those without a fraction are ints here (as in the JSON that Helm writes).
+    `tree` is plain data: dict, list, str, bool, int, float, None. Numbers are float64, as in Helm; those without a
+    fraction are ints here (as in the JSON that Helm writes).
     """
 
     def __init__(self, root: Node) -> None:
@@ -47,7 +47,7 @@ class Values:
 
     @classmethod
     def empty(cls, file: str = "") -> Values:
-        """A tree without a key."""
+        """Return a tree without keys."""
         return cls(Node({}, Origin(file, 1)))
 
     @cached_property
@@ -57,11 +57,11 @@ class Values:
 
     @cached_property
     def origins(self) -> Mapping[KeyPath, Origin]:
-        """The origin of every key, by its path: of the leaves (a list is a leaf) and of the maps above them."""
+        """The origin of every key by its path, for leaves (a list is a leaf) and the maps above them."""
         return MappingProxyType(dict(_walk_origins((), self.root)))
 
     def origin(self, path: Sequence[str]) -> Origin | None:
-        """Where `path` was written; for a key that nobody wrote, where the nearest map above it was."""
+        """Return the origin of `path`; if no layer sets it, the origin of the nearest map above it."""
         node, found = self.root, None
         for key in path:
             if not isinstance(node.value, dict) or key not in node.value:
@@ -71,7 +71,7 @@ class Values:
         return found
 
     def leaves(self) -> Iterator[tuple[KeyPath, Any, Origin]]:
-        """Every leaf in the order of the files: its path, its value, its origin. An empty map is a leaf."""
+        """Yield the path, value and origin of every leaf in file order. An empty map is a leaf."""
         return _walk_leaves((), self.root)
 
 
@@ -98,12 +98,12 @@ def _walk_leaves(path: KeyPath, node: Node) -> Iterator[tuple[KeyPath, Any, Orig
 
 
 def merge(first: Values, second: Values) -> Values:
-    """Two of the user's layers: `second` wins, nulls stay."""
+    """Merge two of the user's layers. `second` takes precedence; nulls are kept."""
     return Values(merge_nodes(first.root, second.root))
 
 
 def merge_nodes(a: Node, b: Node) -> Node:
-    """Helm's MergeMaps."""
+    """Merge two nodes as Helm's MergeMaps does."""
     out = dict(a.value)
     for key, node in b.value.items():
         old = out.get(key)
@@ -115,11 +115,11 @@ def merge_nodes(a: Node, b: Node) -> Node:
 
 
 def with_defaults(user: Values, defaults: Values) -> Values:
-    """The effective values: the user's over a chart's defaults, as Helm coalesces them.
+    """Return the effective values: the user's values over a chart's defaults, as Helm coalesces them.
 
-    A user's null removes the default of that key (and stays where there is no default); maps are filled up from
-    the defaults' maps; anything else of the user's replaces the default. Defaults hold no null: Helm 3 and 4
-    disagree about those.
+    A user's null removes the default of that key, and is kept if there is no default. Maps are completed from the
+    defaults' maps. Any other user value replaces the default. Defaults contain no null, because Helm 3 and 4 treat
+    it differently.
     """
     return Values(_coalesce(user.root, defaults.root))
 
@@ -141,7 +141,7 @@ def _coalesce(user: Node, defaults: Node) -> Node:
 
 
 def set_value(values: Values, path: Sequence[str], value: Any, origin: Origin) -> Values:
-    """The same values with `value` (plain data) at `path`; maps on the way are made where there are none."""
+    """Return the values with `value` (plain data) set at `path`. Missing maps along the path are created."""
 
     def put(node: Node | None, rest: Sequence[str]) -> Node:
         if not rest:
@@ -160,5 +160,5 @@ def from_plain(value: Any, origin: Origin) -> Node:
 
 
 def dotted(path: Iterable[str]) -> str:
-    """A path as people write it: run.name; a key with a dot in it is quoted."""
+    """Format a path as run.name; a key that contains a dot is quoted."""
     return ".".join(f'"{part}"' if "." in part or not part else part for part in path)

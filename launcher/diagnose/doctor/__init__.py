@@ -1,8 +1,8 @@
-"""`launcher doctor`: is this machine, and this cluster, fit to run?
+"""`launcher doctor`: check whether this machine and this cluster are ready for runs.
 
-machine.py looks at this machine, look.py asks the cluster for all that the rules want, all at once; components.py,
-kueue_config.py, queues.py, capacity.py and rights.py are the rules: pure functions from what was seen to findings.
-What this user may not look at is `unknown`, and no fault.
+machine.py checks this machine. collect.py reads all that the rules need from the cluster, in parallel. components.py,
+kueue_config.py, queues.py, capacity.py and permissions.py are the rules: pure functions from the collected objects to
+findings. What this user may not read is reported as `unknown`, not as a problem.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Finding", "Level", "as_text", "examine", "has_problems", "summary"]
 
 
 def examine(target: Target) -> list[Finding]:
-    """Everything that can be told of this machine and, where there is one, of the place's cluster.
+    """Return all findings on this machine and, if the target has one, on its cluster.
 
-    Raises LauncherError only where the checkout or wheel itself is broken: what is wrong with machine or cluster is a
-    finding.
+    Raises LauncherError only if the checkout or wheel itself is broken. Problems of the machine or cluster are
+    findings.
     """
     from launcher.diagnose.doctor import machine
     from launcher.k8s.kubeconfig import nowhere
@@ -53,7 +53,7 @@ def _cluster(cluster: Cluster) -> Iterator[Finding]:
     try:
         text = cluster.version()
     except ClusterError as error:
-        # Without an answer there is nothing more to ask; whoever may not ask for the version may ask for the rest.
+        # Stop if the API server does not answer. A user without access to the version may still have other access.
         yield Finding(CLUSTER, Level.PROBLEM, "API server", clause(error.message), error.hint)
         if error.status != 403:
             return

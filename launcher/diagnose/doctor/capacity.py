@@ -1,8 +1,10 @@
-"""Whether quota and nodes fit together: flavors that no node matches, nodes that no flavor covers, chips too many or
-too few. Pure; one pass over the nodes.
+"""Check that quota and nodes match: flavors without nodes, nodes without a flavor, too many or too few chips.
 
-A pod that Kueue gives a flavor selects nodes by the flavor's labels, and tolerates the flavor's tolerations, the
-flavor's own taints (else it would not have got it), and the taint of the chips, which the charts' pods all tolerate.
+Pure functions; one pass over the nodes.
+
+A pod with an assigned flavor selects nodes by the flavor's labels. It has the flavor's tolerations. It also tolerates
+the flavor's own taints (Kueue would not assign the flavor otherwise), and the taint of the chips, which all pods of the
+charts tolerate.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 
 Object = Mapping[str, Any]
 
-# The resources of chips, as charts/common names them (common.resource), and GKE's labels of their nodes.
+# The resource names of chips in charts/common (common.resource), and GKE's node labels for them.
 TPU, GPU = "google.com/tpu", "nvidia.com/gpu"
 CHIPS = (TPU, GPU)
 _ACCELERATOR = {TPU: "cloud.google.com/gke-tpu-accelerator", GPU: "cloud.google.com/gke-accelerator"}
 _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 _POOL = "cloud.google.com/gke-nodepool"
 _SPOT = "cloud.google.com/gke-spot"
-# Taints that come and go with a node's state; whether a node is fit now is told by its conditions.
+# Temporary taints that follow a node's state. The node's conditions show whether it is usable now.
 _PASSING = (
     *("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "cloud.google.com/impending-node-termination"),
     *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
@@ -40,7 +42,7 @@ _PASSING = (
 
 @dataclass(frozen=True)
 class Flavor:
-    """A ResourceFlavor, with its quota in all queues and cohorts by resource."""
+    """A ResourceFlavor, with its total quota in all queues and cohorts, by resource."""
 
     name: str
     labels: Mapping[str, str]
@@ -50,7 +52,7 @@ class Flavor:
 
     @cached_property
     def chips(self) -> str:
-        """The resource of its chips; "" for a flavor of cpu."""
+        """The resource name of the flavor's chips; "" for a CPU flavor."""
         by_quota = next((resource for resource in CHIPS if resource in self.quota), "")
         by_label = next((resource for resource, key in _ACCELERATOR.items() if key in self.labels), "")
         return by_quota or by_label
@@ -60,7 +62,7 @@ class Flavor:
         return all(has.get(key) == value for key, value in self.labels.items())
 
     def refuses(self, node: Object) -> str:
-        """The first taint of the node that keeps this flavor's pods away; ""."""
+        """Return the first taint of the node that this flavor's pods do not tolerate, or ""."""
         for taint in (node.get("spec") or {}).get("taints") or []:
             passing = str(taint.get("key")).startswith(_PASSING) or taint.get("effect") == "PreferNoSchedule"
             if not passing and not any(tolerates(toleration, taint) for toleration in self.tolerations):
@@ -69,7 +71,7 @@ class Flavor:
 
 
 def flavors(objects: Iterable[Object], owners: Iterable[Object]) -> list[Flavor]:
-    """The flavors, with the quota that `owners` (ClusterQueues and Cohorts) have in them."""
+    """Return the flavors, with the quota that `owners` (ClusterQueues and Cohorts) have in them."""
     quota: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for owner in owners:
         for group in (owner.get("spec") or {}).get("resourceGroups") or []:
@@ -88,7 +90,7 @@ def flavors(objects: Iterable[Object], owners: Iterable[Object]) -> list[Flavor]
 
 
 def has_tpus(sight: ClusterInventory) -> bool | None:
-    """Whether the cluster has, or may get, TPUs; None where neither nodes nor flavors can be seen."""
+    """Return whether the cluster has, or may get, TPUs; None if the nodes cannot be read and no flavor is for TPUs."""
     found = [any(_chips(node, TPU) or label(node, _ACCELERATOR[TPU]) for node in sight.nodes.seen or [])]
     for flavor in flavors(sight.flavors.seen or [], sight.cluster_queues.seen or []):
         found.append(flavor.chips == TPU)
@@ -99,7 +101,7 @@ def has_tpus(sight: ClusterInventory) -> bool | None:
 
 
 def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of flavors and nodes. `table` is that of accelerators, for names that people know."""
+    """Return findings on flavors and nodes. `table` is the accelerator table, for readable names."""
     if sight.nodes.seen is None:
         yield _finding(Level.UNKNOWN, "nodes", f"{sight.nodes.says}.")
         return
@@ -122,7 +124,7 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
             *_flavor(flavor, matched[flavor.name], own[flavor.name], nodes, table, known),
             *_levels(flavor, matched[flavor.name], topologies, seen=sight.topologies.seen is not None),
         ]
-        # What is well about a flavor is not worth a line beside what is not.
+        # Omit a flavor's OK findings if it has any other finding.
         yield from [one for one in found if one.level is not Level.OK] or found
     yield from _shared(those, nodes)
     yield from _uncovered(those, nodes, table)
@@ -224,7 +226,7 @@ def _levels(
 
 
 def _own_nodes(those: Sequence[Flavor], nodes: Sequence[Object]) -> dict[str, list[Object]]:
-    """For each flavor of chips the nodes that it describes best: of those that match, the one with the most labels."""
+    """Return the nodes of each chip flavor. A node belongs to the matching flavor with the most labels."""
     own: dict[str, list[Object]] = {flavor.name: [] for flavor in those}
     for node in nodes:
         fit = [flavor for flavor in those if flavor.chips and _chips(node, flavor.chips) and flavor.matches(node)]
@@ -236,7 +238,7 @@ def _own_nodes(those: Sequence[Flavor], nodes: Sequence[Object]) -> dict[str, li
 
 
 def _shared(those: Sequence[Flavor], nodes: Sequence[Object]) -> Iterator[Finding]:
-    """Nodes whose chips the quota of several flavors may hand out."""
+    """Report nodes whose chips are in the quota of several flavors."""
     together: Counter[tuple[str, ...]] = Counter()
     for node in nodes:
         fit = [
@@ -280,7 +282,7 @@ def _uncovered(those: Sequence[Flavor], nodes: Sequence[Object], table: Mapping[
 
 
 def _shape(node: Object, table: Mapping[str, Any]) -> str:
-    """ "v5e 2x4", "h100-80gb spot", of what the labels say."""
+    """Return the shape of a node from its labels: "v5e 2x4", "h100-80gb spot"."""
     resource = next((one for one in CHIPS if _chips(node, one)), TPU)
     accelerator = label(node, _ACCELERATOR[resource])
     words = [_row(accelerator, table) or accelerator or resource, label(node, _TOPOLOGY)]
@@ -289,7 +291,7 @@ def _shape(node: Object, table: Mapping[str, Any]) -> str:
 
 
 def _pools(nodes: Sequence[Object]) -> str:
-    """ " (pool a)", " (10 pools)"; nothing where the labels name none."""
+    """Return " (pool a)" or " (10 pools)"; "" if the labels name no pool."""
     pools = {label(node, _POOL) for node in nodes} - {""}
     if not pools:
         return ""
@@ -297,7 +299,7 @@ def _pools(nodes: Sequence[Object]) -> str:
 
 
 def _counted(nodes: Iterable[Object], table: Mapping[str, Any]) -> str:
-    """How many nodes there are of each shape: "8 of v5e 2x4 (2 pools) and 2 of v6e 2x4 (pool b)"."""
+    """Return the number of nodes of each shape: "8 of v5e 2x4 (2 pools) and 2 of v6e 2x4 (pool b)"."""
     shapes: defaultdict[str, list[Object]] = defaultdict(list)
     for node in nodes:
         shapes[_shape(node, table)].append(node)
@@ -315,7 +317,7 @@ def _example(node: Object, resource: str, table: Mapping[str, Any]) -> str:
 
 
 def _near(flavor: Flavor, nodes: Sequence[Object], table: Mapping[str, Any]) -> str:
-    """What a flavor that no node matches may be meant to be: a label that nearly fits."""
+    """Suggest a similar label, or existing nodes, for a flavor that no node matches; "" without a suggestion."""
     key = _ACCELERATOR.get(flavor.chips, "")
     wanted = flavor.labels.get(key, "")
     real = {str(row["label"]) for row in table.values() if row.get("label")}
@@ -328,7 +330,7 @@ def _near(flavor: Flavor, nodes: Sequence[Object], table: Mapping[str, Any]) -> 
 
 
 def _row(accelerator: str, table: Mapping[str, Any]) -> str:
-    """The table's name of an accelerator by its label; "" where it has none."""
+    """Return the table's name of the accelerator with this label, or ""."""
     return next((str(key) for key, row in table.items() if accelerator and row.get("label") == accelerator), "")
 
 
@@ -338,7 +340,7 @@ def _inventory(nodes: Sequence[Object], table: Mapping[str, Any]) -> str:
 
 
 def _unfit(nodes: Sequence[Object]) -> str:
-    """How many nodes take no pods now, in brackets."""
+    """Return how many nodes accept no pods now, in parentheses."""
     cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes)
     down = sum(not is_true(node, "Ready") for node in nodes)
     words = [f"{down} not ready"] * bool(down) + [f"{cordoned} cordoned"] * bool(cordoned)

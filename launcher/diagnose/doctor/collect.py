@@ -1,4 +1,7 @@
-"""All that the doctor reads of a cluster: about 25 requests, most of them at once. What it may not read, it notes."""
+"""Read all that the doctor needs of a cluster, in about 25 requests, most of them in parallel.
+
+Errors are recorded, also those for what the user may not read.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ if TYPE_CHECKING:
 
 ENDPOINT_SLICE = k.Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
 CONFIG_MAP = k.Kind("ConfigMap", "v1", "configmaps")
-# As many as the door keeps connections for.
+# The number of connections that the client keeps open.
 _AT_ONCE = 8
 
 
 def collect(cluster: Cluster) -> ClusterInventory:
-    """Everything at once. Raises nothing: each answer that is none has its reason with it."""
+    """Read everything in parallel. Errors of the cluster are not raised but recorded in place of the answer."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
 
         def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Fetched[T]]:
             return pool.submit(_look, call, *arguments, **options)
 
-        # The largest answer first.
+        # The largest response first.
         nodes = ask(cluster.list, k.NODE)
         deployments = ask(cluster.list, k.DEPLOYMENT, all_namespaces=True)
         mutating, validating = ask(cluster.list, k.MUTATING_WEBHOOK), ask(cluster.list, k.VALIDATING_WEBHOOK)

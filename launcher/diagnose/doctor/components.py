@@ -1,6 +1,6 @@
-"""Kueue, JobSet, KubeRay and GKE's TPU webhook: are they there, of which version, and do they answer. Pure.
+"""Check whether Kueue, JobSet, KubeRay and GKE's TPU webhook are installed, supported and available. Pure functions.
 
-Names and images are upstream's: of the manifests and charts of Kueue 0.16 to 0.19, JobSet 0.10 to 0.12, KubeRay 1.5
+Names and images are those of the upstream manifests and charts of Kueue 0.16 to 0.19, JobSet 0.10 to 0.12, KubeRay 1.5
 to 1.7, and the TPU webhook 1.3.
 """
 
@@ -24,18 +24,21 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Component:
-    """A controller that runs need. `images` and `deployments` are ends of names by which its Deployment is known,
-    `service` what the name of its webhook's Service has in it ("": it has no webhook that matters)."""
+    """A controller that runs need.
+
+    Its Deployment is found by the ends of its image names, `images`, or by its names, `deployments`. `service` is
+    part of the name of its webhook's Service ("": it has no relevant webhook).
+    """
 
     name: str
     group: str
     kinds: tuple[k.Kind, ...]
-    supported: str  # the charts' word for its versions; "" where they name none
+    supported: str  # its key in the charts' annotations; "" if they name no versions
     images: tuple[str, ...]
     deployments: tuple[str, ...]
     service: str
     hooks: tuple[str, ...]
-    without: str  # what cannot be had without it
+    without: str  # what does not work without it
     install: str
 
 
@@ -93,19 +96,19 @@ GROUPS = tuple(component.group for component in COMPONENTS if component.group)
 
 
 class Service(NamedTuple):
-    """A webhook's Service, the webhooks that it answers, and whether nothing passes while it does not."""
+    """A webhook's Service. `required`: requests are rejected while it does not answer."""
 
     namespace: str
     name: str
     required: bool
-    unsigned: bool  # some webhook has no certificate authority to know it by
+    unsigned: bool  # a webhook has no caBundle to verify it with
 
 
-# --- finding them --------------------------------------------------------------------------------------------------
+# --- find them -----------------------------------------------------------------------------------------------------
 
 
 def controllers(deployments: Iterable[Object]) -> dict[Component, list[Any]]:
-    """The Deployments of each component, the available ones first."""
+    """Return the Deployments of each component, the available ones first."""
     found: dict[Component, list[Any]] = {}
     for deployment in deployments:
         for component in COMPONENTS:
@@ -115,19 +118,21 @@ def controllers(deployments: Iterable[Object]) -> dict[Component, list[Any]]:
 
 
 def available(deployment: Object) -> int:
-    """How many of its pods are ready for work."""
+    """Return how many pods of the Deployment are available."""
     return int(status(deployment).get("availableReplicas") or 0)
 
 
 def version_of(component: Component, deployment: Object) -> str:
-    """By the image's tag, else by the Deployment's label; "" where neither tells. (The label of a kustomized JobSet
-    is that of an older one.)"""
+    """Return the version from the image's tag, else from the Deployment's label; "" if neither has one.
+
+    (The label of a kustomized JobSet is that of an older version.)
+    """
     tags = [versions.image_parts(_image_of(component, deployment))[1], label(deployment, "app.kubernetes.io/version")]
     return next((tag.removeprefix("v") for tag in tags if versions.parse(tag)), "")
 
 
 def services(component: Component, configurations: Iterable[Object], controllers: Sequence[Object]) -> list[Service]:
-    """The Services that the component's webhooks are at."""
+    """Return the Services of the component's webhooks."""
     found: dict[tuple[str, str], Service] = {}
     for configuration in configurations_of(component, configurations, controllers):
         for hook in configuration.get("webhooks") or []:
@@ -146,7 +151,7 @@ def services(component: Component, configurations: Iterable[Object], controllers
 def configurations_of(
     component: Component, configurations: Iterable[Object], controllers: Sequence[Object]
 ) -> list[Object]:
-    """The webhook configurations of a component: by the Service's name, and its namespace where that is known."""
+    """Return a component's webhook configurations, by the Service's name and, if known, its namespace."""
     homes = {namespace(deployment) for deployment in controllers}
     return [
         configuration
@@ -170,11 +175,11 @@ def _image_of(component: Component, deployment: Object) -> str:
     return ""
 
 
-# --- what is wrong with them ---------------------------------------------------------------------------------------
+# --- check them ----------------------------------------------------------------------------------------------------
 
 
 def examine(sight: ClusterInventory, tpus: bool | None) -> Iterator[Finding]:
-    """Of all four. `tpus`: whether the cluster has TPU nodes or flavors; None where that cannot be seen."""
+    """Return findings on all four. `tpus`: whether the cluster has TPU nodes or flavors; None if that is unknown."""
     found = controllers(sight.deployments.seen or [])
     neither = not any(sight.serves(one.group) for one in (JOB_SET, KUBERAY))
     for component in COMPONENTS:
@@ -185,7 +190,7 @@ def examine(sight: ClusterInventory, tpus: bool | None) -> Iterator[Finding]:
         if served.why is not None:
             yield _unknown(component, served)
         elif not served.seen:
-            # Either of the two is enough to train; without a queue, or without both, nothing is.
+            # JobSet or KubeRay alone is enough to train. Training is not possible without Kueue or without both.
             level = Level.PROBLEM if component is KUEUE or neither else Level.WARNING
             yield _finding(component, level, f"not installed: {component.without}.", component.install)
         else:
@@ -211,7 +216,7 @@ def _installed(
 
 
 def _unseen(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> list[Fetched[Any]]:
-    """What of a component could not be looked at."""
+    """Return what could not be read of a component."""
     looks = [sight.deployments, *(sight.webhooks[kind] for kind in component.hooks)]
     every = [one for kind in component.hooks for one in sight.webhooks[kind].seen or []]
     looks += [sight.endpoints[service.namespace] for service in services(component, every, those)]
@@ -359,7 +364,7 @@ def _where(component: Component, deployment: Object) -> str:
 
 
 def _watched(deployment: Object) -> list[str]:
-    """The namespaces that KubeRay's operator is told to watch; none: all of them."""
+    """Return the namespaces that KubeRay's operator watches; an empty list means all of them."""
     for container in deployment["spec"]["template"]["spec"]["containers"]:
         words = [*(container.get("command") or []), *(container.get("args") or [])]
         for index, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""What the doctor answers with."""
+"""The findings of `launcher doctor`, and how they are printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Level(StrEnum):
-    """How a finding is: `unknown` is what this user is not allowed to look at, or what did not answer."""
+    """The level of a finding. `unknown`: this user may not read it, or it did not answer."""
 
     OK = "ok"
     WARNING = "warning"
@@ -28,10 +28,9 @@ PARTS = (MACHINE, CLUSTER, CONTROLLERS, QUEUES, CAPACITY, RIGHTS)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. Scripts read its fields as JSON: add, never rename.
+    """The result of one check. Scripts read its fields as JSON: add fields, never rename them.
 
-    `part` is the heading that it stands under, `subject` what it is about, `says` a sentence, `hint` what to do,
-    where there is something to do.
+    `part` is its heading, `subject` what was checked, `says` a sentence, and `hint` what to do, if anything.
     """
 
     part: str
@@ -45,12 +44,12 @@ class Finding:
 
 
 def has_problems(findings: Iterable[Finding]) -> bool:
-    """Whether something is wrong; a warning, or what could not be looked at, is not."""
+    """Return whether any finding is a problem. Warnings and unknown findings are not."""
     return any(finding.level is Level.PROBLEM for finding in findings)
 
 
 def as_text(findings: Iterable[Finding]) -> str:
-    """For people: the findings under their headings, each with its level as a word, hints below."""
+    """Return the findings as readable text: under their headings, each with its level as a word and its hint below."""
     from launcher import formatting
 
     found = list(findings)
@@ -67,7 +66,7 @@ def as_text(findings: Iterable[Finding]) -> str:
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    """How many of each level there are that ask for attention, in a sentence."""
+    """Return a sentence with the number of findings of each level that needs attention."""
     counts = dict.fromkeys(Level, 0)
     for finding in findings:
         counts[finding.level] += 1
@@ -81,7 +80,7 @@ def summary(findings: Iterable[Finding]) -> str:
 
 
 def join_words(words: Iterable[str], most: int = 5) -> str:
-    """ "a, b and c"; of many the first few, and how many more."""
+    """Return "a, b and c"; of more than `most` words, the first ones and the number of the others."""
     all_of = list(words)
     if len(all_of) > most:
         return f"{', '.join(all_of[:most])} and {len(all_of) - most} more"
@@ -89,7 +88,7 @@ def join_words(words: Iterable[str], most: int = 5) -> str:
 
 
 def clause(sentence: str) -> str:
-    """An error's sentence as what follows a subject, which begins small: "the API server does not answer."."""
+    """Return an error's sentence in lower case, to follow a subject: "the API server does not answer."."""
     first = sentence.partition(" ")[0]
     return (
         sentence[:1].lower() + sentence[1:] if first in ("The", "There", "This", "You", "It", "No", "A") else sentence
@@ -97,5 +96,5 @@ def clause(sentence: str) -> str:
 
 
 def many(number: int, word: str, plural: str = "") -> str:
-    """ "1 node", "8 nodes"."""
+    """Return a number with its word: "1 node", "8 nodes"."""
     return f"{number} {word if number == 1 else plural or word + 's'}"

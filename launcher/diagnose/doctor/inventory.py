@@ -1,4 +1,4 @@
-"""What the doctor saw of a cluster, and what it was not allowed to see."""
+"""What the doctor read of a cluster, and what it could not read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VISIBILITY = "visibility.kueue.x-k8s.io"
 
 @dataclass(frozen=True)
 class Fetched[T]:
-    """What was seen, or why it could not be looked at."""
+    """What was read, or the error that prevented it."""
 
     seen: T | None = None
     why: ClusterError | None = None
@@ -31,12 +31,12 @@ class Fetched[T]:
 
     @property
     def says(self) -> str:
-        """Why it is unknown, in the midst of a sentence."""
+        """The reason that it is unknown, as a clause."""
         return hidden([self])
 
 
 def hidden(looks: Iterable[Fetched[Any]]) -> str:
-    """Why these are unknown: "you may not list nodes nor deployments of apps in the whole cluster"; "" for none."""
+    """Return why these are unknown, or "": "you may not list nodes nor deployments of apps in the whole cluster"."""
     looks = list(looks)
     forbidden: dict[tuple[str, str], list[str]] = {}
     for look in looks:
@@ -54,7 +54,7 @@ def hidden(looks: Iterable[Fetched[Any]]) -> str:
 
 @dataclass(frozen=True)
 class ClusterInventory:
-    """What was seen of a cluster, for the rules, which ask for nothing more."""
+    """What was read of a cluster. The rules read nothing else."""
 
     namespace: str
     served: Mapping[str, Fetched[Served]]
@@ -69,7 +69,7 @@ class ClusterInventory:
     priorities: Fetched[Objects]
     own_namespace: Fetched[Object | None]
     rights: Fetched[Permissions]
-    kueue_config: Fetched[Object | None] = field(default_factory=Fetched)  # no Look at all where Kueue is not there
+    kueue_config: Fetched[Object | None] = field(default_factory=Fetched)  # empty if there is no Kueue
     endpoints: Mapping[str, Fetched[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
 
     def serves(self, group: str) -> bool:

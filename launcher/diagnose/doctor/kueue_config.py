@@ -1,6 +1,6 @@
-"""Kueue's own configuration: what it takes into its queues, and how long it waits for pods. Pure.
+"""Check Kueue's own configuration: which kinds it queues, and how long it waits for pods. Pure functions.
 
-The form is that of config.kueue.x-k8s.io v1beta1 and v1beta2 (Kueue 0.16 to 0.19), its defaults those of
+The format is config.kueue.x-k8s.io v1beta1 and v1beta2 (Kueue 0.16 to 0.19), with the defaults of
 apis/config/*/defaults.go.
 """
 
@@ -24,9 +24,9 @@ _FILE = "controller_manager_config.yaml"
 _SUBJECT = "Kueue's configuration"
 _WAITS_SINCE = (0, 19)
 _DEFAULT_WAIT = "30m"
-_LONG = 3600.0  # seconds; a large slice is provisioned, and its image pulled, in less
+_LONG = 3600.0  # seconds; enough to provision a large slice and to pull its image
 _FEATURE = "DisableWaitForPodsReady"
-# Of what the charts make: what Kueue calls it, whose API group it is of, and what does not wait without it.
+# For each kind that the charts create: Kueue's name, the component of its API group, what does not wait without it.
 _FRAMEWORKS = (
     ("ray.io/rayjob", components.KUBERAY, "runs of kind ray-job"),
     ("ray.io/raycluster", components.KUBERAY, "standing Ray clusters"),
@@ -35,7 +35,7 @@ _FRAMEWORKS = (
 
 
 def config_map_name(deployment: Object) -> str:
-    """The ConfigMap that Kueue's Deployment mounts its configuration from."""
+    """Return the name of the ConfigMap with Kueue's configuration, which its Deployment mounts."""
     for volume in deployment["spec"]["template"]["spec"].get("volumes") or []:
         if volume.get("configMap"):
             return str(volume["configMap"]["name"])
@@ -43,7 +43,7 @@ def config_map_name(deployment: Object) -> str:
 
 
 def examine(sight: ClusterInventory) -> Iterator[Finding]:
-    """Of Kueue's configuration, and of the visibility API beside it; nothing where there is no Kueue."""
+    """Return findings on Kueue's configuration and its visibility API; none if Kueue is not installed."""
     if not sight.serves(components.KUEUE.group):
         return
     yield _visibility(sight)
@@ -86,9 +86,10 @@ def _frameworks(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
 
 
 def waits(config: Object, version: versions.Version | None, arguments: Sequence[str] = ()) -> str:
-    """How long a run's pods may take to be ready, as Kueue writes it ("30m"); "" where it does not look at that.
+    """Return how long a run's pods may take to become ready, in Kueue's format ("30m"); "" if there is no limit.
 
-    Since 0.19 it does unless told not to, by a feature gate alone: `enable: false` of v1beta1 is the default.
+    Since 0.19 there is a limit unless a feature gate disables it. `enable: false` of v1beta1 does not disable it,
+    because that is the default.
     """
     gates = dict(config.get("featureGates") or {})
     for argument in arguments:
@@ -108,13 +109,13 @@ def _is_old(config: Object) -> bool:
 
 
 def _is_on(config: Object, section: str) -> bool:
-    """Whether a section is on: v1beta2 by its being there, v1beta1 by its key `enable`."""
+    """Return whether a section is enabled: in v1beta2 if it exists, in v1beta1 if its key `enable` is true."""
     told = config.get(section)
     return told is not None and (not _is_old(config) or bool(told.get("enable")))
 
 
 def _seconds(duration: str) -> float:
-    """Go's way to write a time: "1h30m" is 5400."""
+    """Return the seconds of a duration in Go's format: "1h30m" is 5400."""
     units = {"h": 3600, "m": 60, "s": 1}
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(h|m|s)", duration))
 
@@ -126,7 +127,7 @@ def _limit(config: Object, deployment: Object) -> str:
 
 
 def _never_starts(config: Object, deployment: Object) -> str:
-    """What becomes of a run whose pods never come up: an image that is not there, a Secret that is missing."""
+    """Describe what happens to a run whose pods never start, for example because an image or a Secret is missing."""
     limit = _limit(config, deployment)
     if not limit:
         return (

@@ -1,4 +1,4 @@
-"""This machine: Python, Slipway, Helm, and whether runs can train here."""
+"""Check this machine: Python, Slipway, Helm, and whether runs can train here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from launcher.diagnose.doctor.finding import MACHINE, Finding, Level, clause, join_words
 from launcher.errors import LauncherError
 
-# What a run of kind local imports; the extra `train` brings them.
+# Modules that a run of kind local imports; the extra `train` installs them.
 _TRAINING = ("ray", "maxtext", "jax")
 
 
 def examine(*, cluster: bool) -> Iterator[Finding]:
-    """`cluster`: whether there is one to speak to; without, training here is all that there is."""
+    """Return findings on this machine. `cluster`: whether there is a cluster; without one, runs can only train here."""
     try:
         slipway = version("slipway")
     except PackageNotFoundError:
@@ -33,7 +33,7 @@ def examine(*, cluster: bool) -> Iterator[Finding]:
 
 
 def _helm(*, cluster: bool) -> Finding:
-    """Helm renders what goes to a cluster; without one nothing needs it."""
+    """Check Helm, which renders objects for a cluster. It is not needed without a cluster."""
     from launcher.helm.client import Helm
 
     try:

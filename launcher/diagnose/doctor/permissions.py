@@ -1,4 +1,4 @@
-"""What the user may do in the namespace, verb by verb of the launcher."""
+"""Check what the user may do in the namespace, for each command of the launcher."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ _QUEUES = Permission("create", "clusterqueues", _KUEUE)
 
 
 def every_permission() -> list[Permission]:
-    """All rights that are asked for, each once."""
+    """Return all permissions to check, each once."""
     asked = [right for need in (*PERMISSIONS_BY_VERB, INSTALL_PERMISSIONS) for right in need.rights]
     return list(dict.fromkeys([*asked, _PROXY]))
 
 
 def read(cluster: Cluster) -> Permissions:
-    """The user's rights: by one review of its rules; where the API server says that those are not all (GKE's own
-    permissions are no rules), also by a review of each right that they lack."""
+    """Return the user's permissions, from one SelfSubjectRulesReview.
+
+    If the API server reports that its rules are incomplete (GKE's own permissions are not rules), each missing
+    permission is reviewed separately.
+    """
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -57,7 +60,7 @@ def read(cluster: Cluster) -> Permissions:
 def from_rules(
     rules: Iterable[Mapping[str, Any]], rights: Iterable[Permission]
 ) -> tuple[set[Permission], dict[Permission, Any]]:
-    """Which of the rights a SelfSubjectRulesReview's rules give: for all objects, and for those of some names."""
+    """Return the permissions that a SelfSubjectRulesReview grants: for all objects, and for certain names."""
     allowed: set[Permission] = set()
     by_name: dict[Permission, tuple[str, ...]] = {}
     rights = list(rights)
@@ -87,7 +90,7 @@ def _may(cluster: Cluster, right: Permission, namespace: str | None) -> bool:
 
 
 def examine(sight: ClusterInventory) -> Iterator[Finding]:
-    """A line for each group of the launcher's verbs, then a Role with all that is missing."""
+    """Return a finding for each group of commands, then a Role with all missing permissions."""
     look: Fetched[Permissions] = sight.rights
     if look.seen is None:
         yield Finding(RIGHTS, Level.UNKNOWN, "your rights", f"{look.says}.")
@@ -96,7 +99,7 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
     asked: list[Permission] = []
     worst = Level.WARNING
     for need in PERMISSIONS_BY_VERB:
-        # Rights to what the cluster does not have are not missed.
+        # Permissions for an API that the cluster does not serve are not missing.
         missing = [right for right in mine.missing(need.rights) if _is_served(sight, right)]
         asked += missing
         if not missing:
@@ -124,7 +127,7 @@ def _is_served(sight: ClusterInventory, right: Permission) -> bool:
 
 
 def _cluster_wide(sight: ClusterInventory) -> Iterator[Finding]:
-    """What explain reads beyond the namespace; the doctor has tried it."""
+    """Report what `explain` may not read outside the namespace, from the doctor's own requests."""
     looks = {
         "clusterqueues": sight.cluster_queues,
         "cohorts": sight.cohorts,
@@ -150,7 +153,7 @@ def _ray_clusters(sight: ClusterInventory, mine: Permissions) -> Finding:
     subject = "dashboard"
     if _PROXY in mine.all_of:
         return Finding(RIGHTS, Level.OK, subject, f"you may reach every Service of the namespace {sight.namespace}.")
-    # RBAC has the name as it stands in the URL, with scheme and port; one Service has several.
+    # RBAC uses the name from the URL, with scheme and port; one Service has several such names.
     names = {name.removeprefix("http:").rpartition(":")[0] or name for name in mine.by_name.get(_PROXY, ())}
     if names:
         return Finding(RIGHTS, Level.OK, subject, f"you may reach {join_words(sorted(names))}.")
@@ -171,7 +174,7 @@ def _install(mine: Permissions) -> Finding:
 
 
 def _as_text(rights: Iterable[Permission]) -> str:
-    """ "create or patch rayjobs of ray.io, or delete jobsets of jobset.x-k8s.io"."""
+    """Return permissions as text: "create or patch rayjobs of ray.io, nor delete jobsets of jobset.x-k8s.io"."""
     by: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for right in dict.fromkeys(rights):
         by[right.resource, right.group].append(right.verb)

@@ -1,4 +1,7 @@
-"""The queues: do they take runs, does their quota cover a run's head, and which are this namespace's. Pure."""
+"""Check the queues: whether they accept runs, whether their quota covers a run's head, and which the namespace has.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _INSTALL = "launcher install queues makes it, of values like values/queues/three
 
 
 def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Finding]:
-    """Of ClusterQueues, LocalQueues and priorities; `head` has cpu and memory of a Ray head by the chart's defaults."""
+    """Return findings on ClusterQueues, LocalQueues and priorities.
+
+    `head` is the cpu and memory of a Ray head in the chart's defaults.
+    """
     if not sight.serves(components.KUEUE.group):
         return
     yield from _cluster_queues(sight, head)
@@ -75,12 +81,15 @@ def _active(queue: Object) -> Iterator[Finding]:
 
 
 def _head(sight: ClusterInventory, queue: Object, quotas: Quotas, head: Mapping[str, Any]) -> Iterator[Finding]:
-    """A Ray run has a head without chips; a queue whose quota has no room for its cpu and memory never admits it."""
+    """Check that the quota covers the cpu and memory of a Ray run's head, which has no chips.
+
+    Otherwise the queue never admits the run.
+    """
     has = quotas.resources(name(queue))
     if not sight.serves(components.KUBERAY.group) or not any(resource in has for resource in CHIPS):
         return
     subject = f"ClusterQueue {name(queue)}"
-    # A flavor with a taint is not for heads, which tolerate none (charts/queues, hostCpu).
+    # Heads tolerate no taints, so they cannot use a flavor with a taint (charts/queues, hostCpu).
     tainted = {name(one) for one in sight.flavors.seen or [] if (one.get("spec") or {}).get("nodeTaints")}
     flavors = {
         resource: [one for one in quotas.flavors(name(queue), resource) if one not in tainted] for resource in head
@@ -149,7 +158,7 @@ def _local_queue(sight: ClusterInventory, local: Object, queues: Mapping[str, Ob
 
 
 def _not_for_us(sight: ClusterInventory, queue: Object) -> str:
-    """Why a ClusterQueue's namespaceSelector leaves this namespace out; "" where it does not, or cannot be seen."""
+    """Return why a ClusterQueue's namespaceSelector excludes this namespace; "" if it does not, or if unknown."""
     selector = queue["spec"].get("namespaceSelector")
     if selector is None:
         return "it has no namespaceSelector, which is none at all."

@@ -1,4 +1,4 @@
-"""Which versions are supported: the charts' annotations say it, and nothing else does."""
+"""Supported versions. Their only source is the annotations of the charts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 @dataclass(frozen=True)
 class Range:
-    """Versions from the oldest to the newest, of each major and minor."""
+    """A range of versions; `oldest` and `newest` are (major, minor)."""
 
     oldest: Version
     newest: Version
@@ -24,14 +24,14 @@ class Range:
 
 
 def parse(text: str) -> Version | None:
-    """Major and minor of "v1.36.2", "0.19", "v1.34.1-gke.100", "1.7.0"; None for what is no version."""
+    """Return major and minor of "v1.36.2", "0.19", "v1.34.1-gke.100" or "1.7.0"; None if it is not a version."""
     match = _VERSION.fullmatch(text)
     return (int(match[1]), int(match[2])) if match else None
 
 
 @cache
 def supported(component: str) -> Range:
-    """The range that chart `run` names for kubernetes, kueue, kuberay or jobset."""
+    """Return the range that chart `run` declares for kubernetes, kueue, kuberay or jobset."""
     from launcher.config.values.files import read_file
     from launcher.paths import charts_dir
 
@@ -44,8 +44,10 @@ def supported(component: str) -> Range:
 
 
 def image_parts(image: str) -> tuple[str, str]:
-    """An image's repository and its tag: "quay.io/kuberay/operator:v1.7.0@sha256:…" -> "quay.io/kuberay/operator",
-    "v1.7.0"; the tag is "" where there is none."""
+    """Return an image's repository and tag; the tag is "" if there is none.
+
+    "quay.io/kuberay/operator:v1.7.0@sha256:…" -> "quay.io/kuberay/operator", "v1.7.0".
+    """
     named = image.partition("@")[0]
     folder, slash, last = named.rpartition("/")
     base, _, tag = last.partition(":")

@@ -1,4 +1,4 @@
-"""Why a run is where it is: one sentence, what shows it, and what would help."""
+"""Explain the state of a run: one sentence, the evidence, and suggestions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Evidence", "Explanation", "Finding", "explain_run"]
 
 
 def explain_run(backend: Backend, status: RunStatus) -> Explanation:
-    """The explanation of a run that `backend` answers for.
+    """Return the explanation of a run of `backend`.
 
-    Raises LauncherError where the run is gone by now, and where the cluster does not answer.
+    Raises LauncherError if the run has been deleted meanwhile, or if the cluster does not answer.
     """
     if backend.cluster is None or not status.has_object:
         return _by_status(status, backend.option)
@@ -35,7 +35,7 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
 
 
 def _ask_at_once(situation: Situation) -> None:
-    """What nearly every answer needs, asked for at the same time: an API server can be far away."""
+    """Read in parallel what nearly every explanation needs: requests to a distant API server are slow."""
     from launcher.backends.kubernetes.reader import run_parallel
     from launcher.backends.kubernetes.states import CANCELLED
     from launcher.k8s.objects import annotation
@@ -47,7 +47,7 @@ def _ask_at_once(situation: Situation) -> None:
 
 
 def _by_status(status: RunStatus, option: str) -> Explanation:
-    """A run that waits for no queue and no machines: its state says it all."""
+    """Explain a run that waits neither for a queue nor for machines, by its state alone."""
     why = f": {status.reason}" if status.reason else "."
     suggestions = (f"launcher logs {status.name}{option} shows its output.",) if status.state == "failed" else ()
     evidence = (Evidence("folder", "", status.folder),) if status.folder else ()

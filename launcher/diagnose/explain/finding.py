@@ -1,4 +1,4 @@
-"""What `explain` answers with."""
+"""The results of `explain`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Evidence:
-    """Something that the cluster says: of the object `kind` and `name`, in one line."""
+    """A fact from the cluster on the object `kind` and `name`, in one line."""
 
     kind: str
     name: str
@@ -17,9 +17,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """Why a run is where it is: one sentence, what shows it, and what would help.
+    """The reason for a run's state: one sentence, the evidence, and suggestions.
 
-    `key` is the dotted key of the run's values that it comes from, where one alone is known.
+    `key` is the dotted key of the run's values that causes it, if exactly one is known.
     """
 
     headline: str
@@ -30,10 +30,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer of `launcher explain`. Scripts read its fields as JSON: add, never rename.
+    """The result of `launcher explain`. Scripts read its fields as JSON: add fields, never rename them.
 
-    `position` is the run's place in its ClusterQueue, 1 for the next; None where it does not wait there, or where
-    the place cannot be told.
+    `position` is the run's position in its ClusterQueue, 1 for the next run; None if it does not wait there, or if its
+    position is unknown.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Explanation:
         return asdict(self)
 
     def as_text(self) -> str:
-        """For people: the sentence, what shows it, what would help."""
+        """Return the explanation as readable text: the sentence, the evidence, the suggestions."""
         lines = [self.headline]
         if self.evidence:
             lines.append("")

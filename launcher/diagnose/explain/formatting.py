@@ -1,4 +1,4 @@
-"""How amounts, times and lists are said."""
+"""Format amounts, times and lists."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _UNITS = {"google.com/tpu": ("chip", "chips"), "nvidia.com/gpu": ("GPU", "GPUs")
 
 
 def amount(resource: str, value: Decimal) -> str:
-    """("google.com/tpu", 16) -> "16 chips"; ("memory", 8589934592) -> "8 GiB of memory"."""
+    """Format an amount: ("google.com/tpu", 16) -> "16 chips"; ("memory", 8589934592) -> "8 GiB of memory"."""
     if resource in _UNITS:
         return f"{number(resource, value)} {_UNITS[resource][value != 1]}"
     return f"{number(resource, value)} of {resource}"
 
 
 def number(resource: str, value: Decimal) -> str:
-    """The amount without its resource: "16", "2.5", "8 GiB"."""
+    """Format an amount without its resource: "16", "2.5", "8 GiB"."""
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
         for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
             if value >= 1024**power:
@@ -29,17 +29,17 @@ def number(resource: str, value: Decimal) -> str:
 
 
 def resource_word(resource: str) -> str:
-    """("google.com/tpu") -> "chips"; what it is called without an amount."""
+    """Return the name of a resource without an amount: "google.com/tpu" -> "chips"."""
     return _UNITS[resource][1] if resource in _UNITS else resource
 
 
 def time_since(since: str, now: datetime) -> str:
-    """How long ago an RFC 3339 time was: "14 min", "2 h 5 min"; "" without a time."""
+    """Return how long ago an RFC 3339 time was: "14 min", "2 h 5 min"; "" without a time."""
     return duration(seconds_since(since, now)) if since else ""
 
 
 def join_words(items: Sequence[str], last: str = "and", most: int = 4) -> str:
-    """["a", "b", "c"] -> "a, b and c"; more than `most` are counted."""
+    """Join words: ["a", "b", "c"] -> "a, b and c". Those after the first `most` are only counted."""
     shown = list(items[:most])
     if len(items) > most:
         shown.append(f"{len(items) - most} more")
@@ -49,24 +49,24 @@ def join_words(items: Sequence[str], last: str = "and", most: int = 4) -> str:
 
 
 def one_line(text: object, most: int = 300) -> str:
-    """Text of any length as one line."""
+    """Return text as one line of at most `most` characters."""
     line = " ".join(str(text or "").split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def sentence(text: str) -> str:
-    """Text that ends as a sentence does."""
+    """Return text with a final period, unless it already ends like a sentence."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def clause(text: str) -> str:
-    """A sentence that goes on after a colon: without its capital, where that is a plain word's."""
+    """Return a sentence to follow a colon, in lower case if its first word is a common word."""
     first = text.split(" ", 1)[0]
     return text[:1].lower() + text[1:] if first in ("A", "All", "It", "Its", "No", "One", "The") else text
 
 
 def ordinal(place: int) -> str:
-    """1 -> "next", 2 -> "2nd"."""
+    """Return the ordinal of a place: 1 -> "next", 2 -> "2nd"."""
     if place == 1:
         return "next"
     suffix = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")

@@ -1,4 +1,4 @@
-"""Where a run stands in its queue, and who is ahead: by Kueue's visibility API where it is served, else computed."""
+"""The position of a run in its queue, and the runs ahead: from Kueue's visibility API if served, else computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.k8s.objects import name, namespace, status, uid
 
 @dataclass(frozen=True)
 class RunAhead:
-    """A run that Kueue looks at before this one."""
+    """A run that Kueue considers before this one."""
 
     name: str
     namespace: str
@@ -23,8 +23,11 @@ class RunAhead:
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """`position` is 1 for the next, None where it cannot be told; `ahead` are those that can be seen, `waiting` is
-    the length of the queue, None where nobody says it; `source` says how it is known."""
+    """The position of a run in its queue.
+
+    `position` is 1 for the next run, None if unknown. `ahead` has only the runs that the user may read. `waiting` is
+    the length of the queue, None if unknown. `source` names where the position comes from.
+    """
 
     position: int | None
     ahead: tuple[RunAhead, ...]
@@ -37,7 +40,7 @@ class QueuePosition:
 
 
 def queue_position(situation: Situation) -> QueuePosition | None:
-    """The line that a queued run stands in; None where it stands in none."""
+    """Return the queue position of a run; None if it is not queued."""
     workload, queue = situation.workload, situation.cluster_queue_name
     if workload is None or not queue or not kueue.is_queued(workload):
         return None
@@ -56,7 +59,7 @@ def queue_position(situation: Situation) -> QueuePosition | None:
 
 
 def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
-    """The line in one sentence."""
+    """Return the queue position as one sentence."""
     hidden = stand.position is not None and stand.position - 1 > len(stand.ahead)
     names = [_say(item, situation.namespace) for item in stand.ahead]
     if hidden:

@@ -1,4 +1,4 @@
-"""Who has the quota that a run waits for."""
+"""Find the runs that hold the quota that a run waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launcher.k8s.objects import namespace
 
 @dataclass(frozen=True)
 class QuotaHolder:
-    """A run that has quota: how much of it, in which ClusterQueue, since when (RFC 3339)."""
+    """A run that holds quota: the amount, its ClusterQueue, and since when (RFC 3339)."""
 
     name: str
     namespace: str
@@ -28,7 +28,7 @@ class QuotaHolder:
 
 @dataclass(frozen=True)
 class QuotaUsage:
-    """Those who hold some of `what`, the largest first, and what runs hold that cannot be seen, by ClusterQueue."""
+    """The runs that hold some of `what`, the largest first, and what hidden runs hold, by ClusterQueue."""
 
     what: FlavorResource
     holders: tuple[QuotaHolder, ...]
@@ -36,7 +36,7 @@ class QuotaUsage:
 
 
 def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
-    """Who holds a resource in a flavor, of all that share quota with the run's queue."""
+    """Return the holders of a resource of a flavor, in all queues that share quota with the run's queue."""
     queue = situation.cluster_queue_name
     family = set(situation.quotas.family(queue))
     found = []
@@ -69,7 +69,7 @@ def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
 
 
 def phrase(situation: Situation, who: QuotaUsage) -> str:
-    """Who has it, as the end of a sentence: "first-2 has held 16 for 14 min"; "" where nobody is known."""
+    """Return the holders as the end of a sentence: "first-2 has held 16 for 14 min"; "" if none is known."""
     resource = who.what[1]
     if len(who.holders) == 1 and not who.hidden:
         only = who.holders[0]
@@ -90,7 +90,7 @@ def phrase(situation: Situation, who: QuotaUsage) -> str:
 
 
 def shown(situation: Situation, who: QuotaUsage, most: int = 5) -> tuple[Evidence, ...]:
-    """The holders, a line each; and what cannot be seen, by queue."""
+    """Return one line for each holder, and one for each queue with hidden runs."""
     lines = [
         Evidence(
             "Workload",

@@ -1,4 +1,4 @@
-"""Runs that do not wait: those that have ended, are going away, or run as they should."""
+"""Rules for runs that do not wait: they have ended, are being deleted, or run normally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FINALIZERS = {
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONFIG_ERROR = 2
-"""The trainer's exit code for a config that no restart can help."""
+"""The trainer's exit code for an invalid config, which a restart does not fix."""
 
 
 def being_deleted(situation: Situation) -> Finding | None:
@@ -71,7 +71,7 @@ def cancelled(situation: Situation) -> Finding | None:
 
 
 def given_up(situation: Situation) -> Finding | None:
-    """Kueue made the Workload inactive by itself: retries used up, or an admission check that said no for good."""
+    """Kueue deactivated the Workload: no retries are left, or an admission check rejected it permanently."""
     evicted = condition(situation.workload, "Evicted") or {}
     reason = str(evicted.get("reason") or "")
     if situation.workload is None or situation.workload["spec"].get("active") is not False:
@@ -128,7 +128,7 @@ def failed(situation: Situation) -> Finding | None:
 
 
 def being_stopped(situation: Situation) -> Finding | None:
-    """Being stopped by its user or an administrator, and not at its end yet."""
+    """A user or an administrator is stopping the run, and it has not ended yet."""
     if situation.workload is None or situation.workload["spec"].get("active") is not False:
         return None
     left = len([pod for pod in situation.pods if not situation.suspended])
@@ -140,7 +140,7 @@ def being_stopped(situation: Situation) -> Finding | None:
 
 
 def half_cancelled(situation: Situation) -> Finding | None:
-    """Cancelled by its user, while Kueue was not told, or has made its Workload only since."""
+    """The user cancelled the run, but Kueue was not notified, or created its Workload only afterwards."""
     when = situation.seen.cancelled_at
     if not when or situation.state.ended:
         return None
@@ -180,7 +180,7 @@ def running(situation: Situation) -> Finding | None:
 
 
 def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:
-    """The containers that ended badly, now or before their last restart: pod, exit code, and a sentence."""
+    """Yield the containers that failed, now or before their last restart: pod, exit code, and a sentence."""
     for pod in situation.pods:
         pod_status = status(pod)
         for entry in [*(pod_status.get("initContainerStatuses") or []), *(pod_status.get("containerStatuses") or [])]:
@@ -197,7 +197,7 @@ def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:
 
 
 def _last_words(situation: Situation) -> str:
-    """What the run's controller says of its failure, without the log."""
+    """Return the message of the run's controller on its failure, without the log."""
     if not situation.ray:
         return str((condition(situation.run, "Failed") or {}).get("message") or "")
     now = status(situation.run)

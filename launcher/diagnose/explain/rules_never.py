@@ -1,4 +1,4 @@
-"""Runs that can never start as they are: the queue has no such quota, no such flavor, or too little of it."""
+"""Rules for runs that can never start as they are: the queue lacks the quota or the flavor, or has too little quota."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS = {
 
 
 def worst(situation: Situation, fit: Fit) -> FlavorFit | None:
-    """The first thing that fits as badly as `fit`, where nothing fits worse; None for others."""
+    """Return the first verdict with this `fit`; None if another verdict is worse, or if none has it."""
     if not waits(situation) or situation.cluster_queue is None:
         return None
     found = situation.verdicts
@@ -78,7 +78,7 @@ def no_flavor(situation: Situation) -> Finding | None:
         else Evidence("ResourceFlavor", item.flavor, f"is for {item.key}={item.has}; the pods want {item.wants}.")
         for item in verdict.mismatches
     ]
-    # One of another accelerator is far off; the others are looked at in the queue's order.
+    # Prefer a flavor of the same accelerator; otherwise keep the queue's order.
     first = min(verdict.mismatches, key=lambda item: _KEYS.get(item.key) == "slice.accelerator", default=None)
     shown = (*quote(situation), *lines)
     if first is None:
@@ -149,7 +149,7 @@ def too_large(situation: Situation) -> Finding | None:
 
 
 def topology_full(situation: Situation) -> Finding | None:
-    """Kueue's topology-aware scheduling found no place: quota is there, machines side by side are not."""
+    """Kueue's topology-aware scheduling found no placement: quota is available, but adjacent machines are not."""
     text = message_of(situation)
     if (
         not waits(situation)
@@ -171,7 +171,7 @@ def topology_full(situation: Situation) -> Finding | None:
 
 
 def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
-    """The largest run that would fit the same queue."""
+    """Suggest the largest run that would fit the same queue."""
     if verdict.resource in ("cpu", "memory"):
         word = verdict.resource
         yield f"Ask for less: worker.{word}, head.{word}, or fewer slices (slice.count)."
@@ -196,7 +196,7 @@ def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
 
 
 def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Decimal]]:
-    """Other topologies of the same accelerator that the queue has whole slices of."""
+    """Yield other topologies of the same accelerator if the queue has quota for a whole slice, with that quota."""
     queue = situation.cluster_queue_name
     wants = next(iter(verdict.pod_set.spec.get("nodeSelector") or {}), None) and verdict.pod_set.spec["nodeSelector"]
     for flavor in situation.quotas.flavors(queue, verdict.resource):
@@ -212,7 +212,7 @@ def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Dec
 
 
 def _elsewhere(situation: Situation) -> Iterator[str]:
-    """Other queues of the namespace that could take the run as it is."""
+    """Suggest another queue of the namespace that could admit the run as it is."""
     for called, queue in sorted(situation.local_queues.items()):
         target = kueue.cluster_queue_of(queue)
         if called == situation.queue or target == situation.cluster_queue_name:
@@ -224,7 +224,7 @@ def _elsewhere(situation: Situation) -> Iterator[str]:
 
 
 def request_denied_reason(situation: Situation) -> Finding | None:
-    """Kueue has a reason that has no rule of its own."""
+    """Kueue reports a reason that no other rule covers."""
     text = message_of(situation)
     if not waits(situation) or not text or situation.workload is None:
         return None

@@ -1,4 +1,4 @@
-"""Runs whose pods find no node: no such machines, machines on their way, taints, volumes, too little left."""
+"""Rules for runs whose pods have no node: no such nodes, nodes being added, taints, volumes, too little left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIME_LIMIT = (
 
 
 def unplaced(situation: Situation) -> list[Object]:
-    """The pods that the scheduler finds no node for."""
+    """Return the pods that the scheduler finds no node for."""
     found = []
     for pod in situation.pods:
         scheduled = condition(pod, "PodScheduled") or {}
@@ -77,7 +77,7 @@ def volume_unbound(situation: Situation) -> Finding | None:
 
 
 def scaling_up(situation: Situation) -> Finding | None:
-    """The cluster autoscaler has ordered machines."""
+    """The cluster autoscaler is adding nodes."""
     pods = unplaced(situation)
     event = _newest(situation, pods)
     if event is None or event.reason != "TriggeredScaleUp":
@@ -93,7 +93,7 @@ def scaling_up(situation: Situation) -> Finding | None:
 
 
 def not_scaling_up(situation: Situation) -> Finding | None:
-    """The cluster autoscaler looked at the pods, and will not or cannot help."""
+    """The cluster autoscaler has evaluated the pods, but will not or cannot add nodes."""
     pods = unplaced(situation)
     event = _newest(situation, pods)
     if event is None or event.reason not in ("NotTriggerScaleUp", "FailedScaleUp"):
@@ -186,7 +186,7 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
 
 
 def nodes_full(situation: Situation) -> Finding | None:
-    """Any other reason of the scheduler: nodes there are, with too little left, or rules between pods."""
+    """The scheduler reports another reason: the nodes have too little left, or rules between pods exclude them."""
     pods = unplaced(situation)
     if not pods:
         return None
@@ -219,7 +219,7 @@ def nodes_full(situation: Situation) -> Finding | None:
 
 
 def gated(situation: Situation) -> Finding | None:
-    """Pods that Kueue holds back until it knows their place."""
+    """Kueue holds pods back until it has placed them."""
     held = [pod for pod in situation.pods if (condition(pod, "PodScheduled") or {}).get("reason") == "SchedulingGated"]
     if not held:
         return None
@@ -232,7 +232,7 @@ def gated(situation: Situation) -> Finding | None:
 
 
 def _has_no(situation: Situation, what: str) -> str:
-    """How a sentence begins, of a run that Kueue has let through, or never asked about."""
+    """Return the start of the sentence, for a run that Kueue admitted or for one without a queue."""
     return f"{situation.name} has its quota but no {what}" if situation.queue else f"{situation.name} has no {what}"
 
 
@@ -241,7 +241,7 @@ def _time_limit(situation: Situation) -> tuple[str, ...]:
 
 
 def _newest(situation: Situation, pods: list[Object]) -> Event | None:
-    """The autoscaler's newest event of the pods (of a few of them)."""
+    """Return the autoscaler's newest event of the pods (of the first three)."""
     reasons = ("TriggeredScaleUp", "NotTriggerScaleUp", "FailedScaleUp")
     found = [event for pod in pods[:3] for event in situation.pod_events(pod) if event.reason in reasons]
     ordered = [event for event in found if event.reason == "TriggeredScaleUp"] or found
@@ -260,7 +260,7 @@ def _message_of(pod: Object) -> str:
 
 
 def _reasons(text: str) -> str:
-    """The scheduler's reasons, without what it says of preemption."""
+    """Return the scheduler's reasons, without its message on preemption."""
     return re.split(r"\.? (?:no new claims to deallocate|preemption:)", text)[0]
 
 
@@ -295,7 +295,7 @@ def _there(situation: Situation) -> tuple[Evidence, ...]:
 
 
 def _others(situation: Situation, pod: Object) -> tuple[str, ...]:
-    """Shapes of the same accelerator that the cluster has nodes of."""
+    """Suggest other topologies of the same accelerator if the cluster has such nodes."""
     wants = pod["spec"].get("nodeSelector") or {}
     kind, topology = wants.get(ACCELERATOR), wants.get(TOPOLOGY)
     shapes = sorted(shape for other, shape in _shapes(situation) if other == kind and shape != topology)

@@ -1,4 +1,4 @@
-"""Runs whose pods are there and do not run: images, settings, storage, crashes."""
+"""Rules for runs whose pods exist but do not run: images, settings, storage, crashes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from launcher.diagnose.explain.rules_start import STARTING
 from launcher.diagnose.explain.situation import Object, Situation, warnings
 from launcher.k8s.objects import condition, is_false, is_true, name, seconds_since, status
 
-# Seconds after which making a container or mounting a volume is no longer just slow.
+# Seconds after which creating a container or mounting a volume is reported as slow.
 _SLOW = 60
 
 _REPLACED = "its pods are being replaced"
 
 
 def waiting(situation: Situation) -> Iterator[Waiting]:
-    """The containers of the run's pods that have not started."""
+    """Yield the containers of the run's pods that have not started."""
     return pod_failures.waiting(situation.pods)
 
 
@@ -33,7 +33,7 @@ def image_not_pulled(situation: Situation) -> Finding | None:
     first = stuck[0]
     text = first.message
     for event in warnings(situation.pod_events(first.pod)):
-        # The back-off's own message may lack the cause; the event of the failed pull has it.
+        # The back-off message may lack the cause; the event of the failed pull has it.
         if event.reason in ("Failed", "FailedToRetrieveImagePullSecret") and "Back-off" not in event.message:
             text = f"{text} {event.message}"
     cause, suggestions = _image_cause(first, text)
@@ -53,7 +53,7 @@ def image_not_pulled(situation: Situation) -> Finding | None:
 
 
 def wrong_settings(situation: Situation) -> Finding | None:
-    """A Secret, ConfigMap or key that a container needs is not there."""
+    """A Secret, ConfigMap or key that a container needs does not exist."""
     stuck = [item for item in waiting(situation) if item.reason in pod_failures.SETTINGS]
     if not stuck:
         return None
@@ -78,11 +78,11 @@ def wrong_settings(situation: Situation) -> Finding | None:
 
 
 def crashing(situation: Situation) -> Finding | None:
-    """Containers that end and are started again, in a run that has not failed (yet)."""
+    """Containers fail and are restarted, in a run that has not failed (yet)."""
     if situation.state not in (*STARTING, State.RUNNING):
         return None
     loops = [item for item in waiting(situation) if item.reason == "CrashLoopBackOff"]
-    # One restart while the parts of a run find each other is nothing to tell of, nor is one that was got over.
+    # Ignore a single restart while the pods of a run connect, and restarts of pods that are ready again.
     bad = {name(pod) for pod in situation.pods if not is_true(pod, "Ready") and (_ended(pod) or _restarts(pod) > 1)}
     ends = [item for item in ended_containers(situation) if item[0] in bad]
     if not ends or not (loops or situation.state in (State.STARTING, State.RESTARTING)):
@@ -111,7 +111,7 @@ def crashing(situation: Situation) -> Finding | None:
 
 
 def not_mounted(situation: Situation) -> Finding | None:
-    """Volumes that the kubelet cannot mount."""
+    """The kubelet cannot mount a volume."""
     if situation.state not in STARTING:
         return None
     for pod in [item for item in situation.pods if _making(item)][:3]:
@@ -142,7 +142,7 @@ def not_mounted(situation: Situation) -> Finding | None:
 
 
 def head_unreachable(situation: Situation) -> Finding | None:
-    """KubeRay hands the job to Ray's dashboard, and that does not answer it."""
+    """KubeRay cannot submit the job because Ray's dashboard does not answer."""
     now = status(situation.run)
     if not situation.ray or now.get("jobDeploymentStatus") != "Running" or now.get("jobStatus") != "Failure":
         return None
@@ -188,7 +188,7 @@ def restarting(situation: Situation) -> Finding | None:
 
 
 def coming_up(situation: Situation) -> Finding | None:
-    """Pods that are on their way, with nothing wrong with them."""
+    """The pods are starting, without errors."""
     if situation.state not in (State.ADMITTED, State.STARTING):
         return None
     pods, wanted = situation.pods, situation.pods_wanted
@@ -241,12 +241,12 @@ def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _making(pod: Object) -> bool:
-    """Whether a pod has its node, and its containers are not up."""
+    """Return whether a pod is scheduled, but its containers do not run yet."""
     return is_true(pod, "PodScheduled") and status(pod).get("phase") == "Pending"
 
 
 def _ended(pod: Object) -> bool:
-    """Whether a container of a pod has ended badly, and was not started again yet."""
+    """Return whether a container of a pod has failed and has not been restarted yet."""
     return any(
         ((entry.get("state") or {}).get("terminated") or {}).get("exitCode")
         or ((entry.get("state") or {}).get("waiting") or {}).get("reason") == "CrashLoopBackOff"

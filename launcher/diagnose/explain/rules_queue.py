@@ -1,4 +1,4 @@
-"""Runs that Kueue cannot even consider: no queue, no Workload, a queue that is closed."""
+"""Rules for runs that Kueue cannot consider: no queue, no Workload, a stopped queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.diagnose.explain.formatting import join_words, one_line, sentence
 from launcher.diagnose.explain.situation import Situation, holds_quota, warnings
 from launcher.k8s.objects import condition, is_true, name, seconds_since
 
-# Seconds that a controller may take before its silence means something.
+# Seconds that a controller may take to respond before it is reported.
 PATIENCE = 30
 _STOPPED = {
     "Hold": "takes in no runs, and lets those that run go on",
@@ -20,7 +20,7 @@ _STOPPED = {
 
 
 def again(situation: Situation, *sets: str) -> str:
-    """How to change a value of the run."""
+    """Return the instruction to submit the run with other values."""
     given = " ".join(f"--set {item}" for item in sets)
     if not situation.submitted:
         return f"submit it with {given}"
@@ -48,7 +48,7 @@ def no_kueue(situation: Situation) -> Finding | None:
 
 
 def unmanaged(situation: Situation) -> Finding | None:
-    """Kueue suspends what it manages when it is made."""
+    """Kueue does not manage the run: it suspends each object that it manages on creation."""
     if situation.suspended or not _no_workload(situation) or "the Workloads" in situation.unseen:
         return None
     return Finding(
@@ -63,7 +63,7 @@ def unmanaged(situation: Situation) -> Finding | None:
 
 
 def _no_workload(situation: Situation) -> bool:
-    """Whether the run is queued, as `status` has it, without a Workload."""
+    """Return whether `status` reports the run as queued, but it has no Workload."""
     if situation.workload is not None:
         return False
     return situation.suspended or bool(situation.seen.queued and situation.state is State.QUEUED)
@@ -144,7 +144,7 @@ def no_cluster_queue(situation: Situation) -> Finding | None:
 
 
 def cluster_queue_closed(situation: Situation) -> Finding | None:
-    """Held by its administrator, or inactive as something that it names is missing."""
+    """The ClusterQueue is stopped by its administrator, or inactive because an object that it names is missing."""
     queue = situation.cluster_queue if waits(situation) else None
     active = condition(queue, "Active")
     if queue is None or active is None or active["status"] == "True":
@@ -184,7 +184,7 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
 
 
 def inadmissible(situation: Situation) -> Finding | None:
-    """What Kueue checks of a Workload itself, before quota."""
+    """The Workload fails a check that Kueue makes before it considers quota."""
     text = message_of(situation)
     if not waits(situation):
         return None
@@ -241,7 +241,7 @@ def _closed(situation: Situation, key: str) -> tuple[str, ...]:
 
 
 def other_queues(situation: Situation) -> tuple[str, ...]:
-    """Queues of the namespace that would take the run."""
+    """Suggest another queue of the namespace that would admit the run."""
     fit = []
     for called, queue in sorted(situation.local_queues.items()):
         target = situation.cluster_queues.get(str(queue["spec"].get("clusterQueue")))
@@ -260,7 +260,7 @@ def waits(situation: Situation) -> bool:
 
 
 def message_of(situation: Situation) -> str:
-    """What Kueue last said of the Workload."""
+    """Return Kueue's last message on the Workload."""
     return str((condition(situation.workload, "QuotaReserved") or {}).get("message") or "")
 
 
@@ -283,7 +283,7 @@ def _there_are(situation: Situation) -> str:
 
 
 def silent_kueue(situation: Situation) -> Finding | None:
-    """A Workload that nobody has looked at, or a run that was admitted and not let go."""
+    """Kueue admitted the run but has not resumed it."""
     workload = situation.workload
     if workload is None or not situation.suspended:
         return None

@@ -1,4 +1,4 @@
-"""Runs that wait for quota: in use by others, lent out, or about to be freed for them."""
+"""Rules for runs that wait for quota: it is in use by others, lent, or about to be freed for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PREEMPTED = {
 
 
 def makes_room(situation: Situation) -> Finding | None:
-    """Kueue has told others to stop for this run."""
+    """Kueue is preempting other runs for this run."""
     match = re.search(r"Pending the preemption of (\d+) workload", message_of(situation))
     if not waits(situation) or not match or situation.workload is None:
         return None
@@ -118,7 +118,7 @@ def pods_ready_timeout(situation: Situation) -> Finding | None:
 
 
 def evicted(situation: Situation) -> Finding | None:
-    """Put back by Kueue for another reason: an admission check, a node that failed, a queue that was drained."""
+    """Kueue evicted the run for another reason: an admission check, a failed node, a drained queue."""
     found = condition(situation.workload, "Evicted") or {}
     if situation.workload is None or found.get("status") != "True":
         return None
@@ -167,7 +167,7 @@ def quota_in_use(situation: Situation) -> Finding | None:
 
 
 def strict_line(situation: Situation) -> Finding | None:
-    """In a strict queue nobody overtakes: what the first one waits for, all wait for."""
+    """The queue is strict: no run overtakes another, so all wait for what the first one waits for."""
     queue = situation.cluster_queue if waits(situation) else None
     if queue is None or queue["spec"].get("queueingStrategy") != "StrictFIFO":
         return None
@@ -188,7 +188,7 @@ def strict_line(situation: Situation) -> Finding | None:
 
 
 def not_looked_at(situation: Situation) -> Finding | None:
-    """In a queue, with room for it by what can be seen, or never looked at by Kueue."""
+    """The run is queued and its quota appears to be free, or Kueue has never considered the run."""
     workload = situation.workload
     if workload is None or not waits(situation) or condition(workload, "Evicted"):
         return None
@@ -216,7 +216,7 @@ def not_looked_at(situation: Situation) -> Finding | None:
 
 
 def _quota(situation: Situation, verdict: FlavorFit) -> tuple[Evidence, ...]:
-    """The sums behind a wait."""
+    """Return the quota and usage that explain the wait."""
     queue, quotas, what = situation.cluster_queue_name, situation.quotas, verdict.what
     quota, cohort = quotas.quota(queue, what), quotas.cohort(queue)
     res = verdict.resource
@@ -255,7 +255,7 @@ def _free(situation: Situation, verdict: FlavorFit) -> str:
 
 
 def _no_lower(situation: Situation, who: QuotaUsage, own: int) -> str:
-    """The end of the sentence where the queue preempts by priority, and this run's is too low for that."""
+    """Return the end of the sentence if the queue preempts by priority but this run's is too low; else ""."""
     queue = situation.cluster_queue
     policy = ((queue["spec"] if queue else {}).get("preemption") or {}).get("withinClusterQueue", "Never")
     inside = [item for item in who.holders if item.queue == situation.cluster_queue_name]
@@ -268,7 +268,7 @@ def _no_lower(situation: Situation, who: QuotaUsage, own: int) -> str:
 
 
 def _higher(situation: Situation, than: int) -> tuple[str, ...]:
-    """The lowest priority class above a priority."""
+    """Suggest the lowest priority class above a priority."""
     above = sorted((value, called) for called, value in situation.priorities.items() if value > than)
     if not above or situation.workload is None or kueue.priority(situation.workload) >= above[0][0]:
         return ()
@@ -279,7 +279,7 @@ def _higher(situation: Situation, than: int) -> tuple[str, ...]:
 
 
 def _fewer(situation: Situation, verdict: FlavorFit) -> tuple[str, ...]:
-    """The number of slices that would fit now."""
+    """Suggest the number of slices that would fit now, if it is lower."""
     per_slice = verdict.need / situation.slices
     fits = int(verdict.free // per_slice) if per_slice else 0
     if not 1 <= fits < situation.slices or verdict.resource in ("cpu", "memory"):

@@ -1,4 +1,4 @@
-"""Runs that have their quota and do not start: checks, pods that are refused, controllers that are silent."""
+"""Rules for runs that have their quota but do not start: checks, refused pods, controllers that do not respond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STARTING = (State.ADMITTED, State.STARTING, State.RESTARTING)
 
 
 def check_pending(situation: Situation) -> Finding | None:
-    """Its quota is reserved, and an admission check has not passed yet."""
+    """The quota is reserved, but an admission check has not passed yet."""
     workload = situation.workload
     if workload is None or not holds_quota(workload) or is_true(workload, "Admitted") or is_true(workload, "Evicted"):
         return None
@@ -62,7 +62,7 @@ def check_pending(situation: Situation) -> Finding | None:
 
 
 def webhook_down(situation: Situation) -> Finding | None:
-    """Something cannot be made as the API server gets no answer from an admission webhook."""
+    """The API server cannot create an object because an admission webhook does not answer."""
     event = _refusal(situation, r"failed (?:calling|to call) webhook|no endpoints available for service")
     match = re.search(r'webhook "([^"]+)"', event.message) if event else None
     if event is None or match is None:
@@ -131,7 +131,7 @@ def pod_security(situation: Situation) -> Finding | None:
 
 
 def refused(situation: Situation) -> Finding | None:
-    """Any other refusal of what the run's controllers want to make."""
+    """The API server refuses an object of the run's controllers for another reason."""
     event = _refusal(
         situation, r"is forbidden|denied the request|is invalid|not found|[Ee]rror creating|Failed to create"
     )
@@ -146,12 +146,12 @@ def refused(situation: Situation) -> Finding | None:
 
 
 def silent_operator(situation: Situation) -> Finding | None:
-    """Nobody has ever written the object's status, or nothing has come of an admitted run."""
+    """The run's controller has not written the object's status since the run was created or admitted."""
     who, where = ("KubeRay's operator", "kuberay-system") if situation.ray else ("JobSet's controller", "jobset-system")
     now = status(situation.run)
     touched = now.get("jobDeploymentStatus") if situation.ray else now
     if touched or situation.suspended or warnings(situation.run_events):
-        return None  # a controller that complains is there
+        return None  # a controller that reports warnings is running
     since = condition_time(situation.workload, "Admitted") or str(situation.run["metadata"]["creationTimestamp"])
     waited = seconds_since(since, situation.now)
     if waited < PATIENCE:
@@ -168,12 +168,12 @@ def silent_operator(situation: Situation) -> Finding | None:
 
 
 def condition_time(obj: Object | None, kind: str) -> str:
-    """When a condition changed last, RFC 3339; "" without it."""
+    """Return when a condition last changed (RFC 3339), or ""."""
     return str((condition(obj, kind) or {}).get("lastTransitionTime") or "")
 
 
 def _refusal(situation: Situation, pattern: str) -> Event | None:
-    """The newest warning of what makes the run's pods that matches, while pods are missing."""
+    """Return the newest matching warning of what creates the run's pods, if pods are missing."""
     if situation.suspended and situation.workload is not None:
         return None
     if situation.state.ended or (situation.pods and len(situation.pods) >= situation.pods_wanted):

@@ -1,4 +1,4 @@
-"""All that can be looked at to say why a run is where it is; each thing is asked for once, when a rule wants it."""
+"""The data that explains the state of a run. Each part is read once, when a rule first needs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Object = Mapping[str, Any]
 
 
 class ClusterReader(Protocol):
-    """The part of launcher.k8s.client.Cluster that is needed here: nothing is changed."""
+    """The read-only part of launcher.k8s.client.Cluster that is needed here."""
 
     def get(self, kind: door.Kind, name: str, namespace: str | None = None) -> Any: ...
 
@@ -42,7 +42,7 @@ class ClusterReader(Protocol):
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to an object: `at` is RFC 3339, `count` how often."""
+    """An event of an object. `at` is an RFC 3339 time, `count` how often it occurred."""
 
     kind: str
     name: str
@@ -55,11 +55,10 @@ class Event:
 
 @dataclass
 class Situation:
-    """A run's object and what is around it; `submitted` is False for a run that is only asked about.
+    """A run's object and the related objects. `submitted` is False for a run that has not been submitted.
 
-    `option` is what a command needs behind the run's name to find it, where that is more than its namespace.
-    `unseen` are the things that RBAC hides, a phrase each; `absent` the kinds of objects that the cluster does not
-    serve.
+    `option` has the options that a command needs after the run's name to find it, if its namespace is not enough.
+    `unseen` lists what RBAC hides, a phrase each. `absent` has the kinds that the cluster does not serve.
     """
 
     run: Object
@@ -99,16 +98,16 @@ class Situation:
 
     @cached_property
     def seen(self) -> states.ObservedRun:
-        """The run as `status` sees it."""
+        """The run as `status` observes it."""
         workload = self.workload if label(self.run, kueue.QUEUE_LABEL) else None
         seen = states.ObservedRun(self.run, workload, None, "Workload" not in self.absent)
         if self.suspended and seen.active and not seen.cancelled_at:
-            return seen  # whatever pods it has left say nothing of its state
+            return seen  # its remaining pods do not affect its state
         return replace(seen, pods=self.pods)
 
     @cached_property
     def verdict(self) -> tuple[State, str]:
-        """The run's state and its reason, as `status` tells them."""
+        """The run's state and reason, as `status` reports them."""
         return states.classify(self.seen)
 
     @property
@@ -127,21 +126,21 @@ class Situation:
 
     @cached_property
     def age(self) -> float:
-        """Seconds since the run's object was made."""
+        """Seconds since the run's object was created."""
         return seconds_since(str(self.run["metadata"]["creationTimestamp"]), self.now)
 
     def ago(self, since: object) -> str:
-        """How long ago an RFC 3339 time was, as people say it; "" without a time."""
+        """Return how long ago an RFC 3339 time was, as readable text; "" without a time."""
         return time_since(str(since or ""), self.now)
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The run's values, as the trainer gets them; {} for a run that Slipway did not make."""
+        """The run's values, as passed to the trainer; {} for a run that Slipway did not create."""
         return kube_view.config_of(self.run)
 
     @cached_property
     def slices(self) -> int:
-        """How many slices the run asks for."""
+        """The number of slices that the run requests."""
         if self.ray:
             spec = self.run["spec"].get("rayClusterSpec") or {}
             return sum(int(group.get("replicas") or 1) for group in spec.get("workerGroupSpecs") or []) or 1
@@ -149,7 +148,7 @@ class Situation:
 
     @cached_property
     def topology(self) -> str:
-        """The topology of the run's TPU slices; "" for others."""
+        """The topology of the run's TPU slices; "" for a run without TPUs."""
         for template in self.templates:
             found = ((template.get("spec") or {}).get("nodeSelector") or {}).get("cloud.google.com/gke-tpu-topology")
             if found:
@@ -166,7 +165,7 @@ class Situation:
 
     @property
     def queue(self) -> str:
-        """The name of the LocalQueue that the run is to wait in; "" for none."""
+        """The name of the run's LocalQueue; "" if it has none."""
         return label(self.run, kueue.QUEUE_LABEL) or (kueue.local_queue_of(self.workload) if self.workload else "")
 
     @cached_property
@@ -204,11 +203,11 @@ class Situation:
 
     @cached_property
     def verdicts(self) -> list[FlavorFit]:
-        """How what the run asks for fits its queue, the worst first; [] where the queue cannot be seen."""
+        """How the run's requests fit its queue, the worst first; [] if the queue cannot be read."""
         return self.fits_in(self.cluster_queue_name)
 
     def fits_in(self, queue: str) -> list[FlavorFit]:
-        """The same for another ClusterQueue."""
+        """Return how the run's requests fit any ClusterQueue; see `verdicts`."""
         if queue not in self.quotas or not self.flavors:
             return []
         return flavor_fits(self.pod_sets, queue, self.quotas, self.flavors)
@@ -224,7 +223,7 @@ class Situation:
 
     @cached_property
     def workloads(self) -> list[Object]:
-        """The Workloads of all teams; only those of the run's own namespace where the others are hidden."""
+        """The Workloads of all teams; only those of the run's own namespace if the others are hidden."""
         try:
             found: list[Object] = self.look.list(door.WORKLOAD, all_namespaces=True)
         except Forbidden:
@@ -236,7 +235,7 @@ class Situation:
 
     @cached_property
     def all_local_queues(self) -> list[Object]:
-        """The LocalQueues of all teams; only those of the run's own namespace where the others are hidden."""
+        """The LocalQueues of all teams; only those of the run's own namespace if the others are hidden."""
         try:
             found: list[Object] = self.look.list(door.LOCAL_QUEUE, all_namespaces=True)
         except (Forbidden, KindNotServed):
@@ -245,14 +244,14 @@ class Situation:
 
     @property
     def others_hidden(self) -> bool:
-        """Whether the Workloads of other namespaces cannot be seen. Looks at them."""
+        """Whether the Workloads of other namespaces are hidden. Reads the Workloads."""
         return bool(self.workloads is not None and "the runs of other teams" in self.unseen)
 
-    # --- its pods, and what makes them ---
+    # --- its pods, and what creates them ---
 
     @cached_property
     def ray_cluster(self) -> Object | None:
-        """The RayCluster of a RayJob, if it has one now."""
+        """The current RayCluster of a RayJob, or None."""
         called = status(self.run).get("rayClusterName")
         return self._get(door.RAY_CLUSTER, str(called)) if self.ray and called else None
 
@@ -268,7 +267,7 @@ class Situation:
 
     @cached_property
     def pods_wanted(self) -> int:
-        """How many pods the run has when it has all: as Kueue admitted it, else as its object says."""
+        """The number of pods of the complete run: as admitted by Kueue, else as specified by its object."""
         if self.workload is not None and kueue.reserved_in(self.workload):
             return states.ObservedRun(self.run, self.workload, self.pods).pods_wanted
         if self.ray:
@@ -291,7 +290,7 @@ class Situation:
         return self._list(door.RESOURCE_QUOTA)
 
     def events(self, kind: str, called: str, of: str = "") -> list[Event]:
-        """What happened to an object of the namespace, the newest first; with `of`, to the one of that uid."""
+        """Return the events of an object of the namespace, the newest first; with `of`, only those of that uid."""
         key = (kind, called)
         if key not in self._events:
             raw = self._list(door.EVENT, fields=f"involvedObject.kind={kind},involvedObject.name={called}")
@@ -308,7 +307,7 @@ class Situation:
 
     @cached_property
     def maker_events(self) -> list[Event]:
-        """What happened to whatever makes the pods: the RayCluster, or Jobs that lack pods (two of them at most)."""
+        """The events of what creates the pods: the RayCluster, or Jobs that lack pods (at most two of them)."""
         if self.ray:
             cluster = self.ray_cluster
             return self.events("RayCluster", name(cluster), uid(cluster)) if cluster else []
@@ -317,7 +316,7 @@ class Situation:
         found = [event for job in lacking[:2] for event in self.events("Job", name(job), uid(job))]
         return sorted(found, key=lambda event: event.at, reverse=True)
 
-    # --- inside ---
+    # --- internal ---
 
     @cached_property
     def _events(self) -> dict[tuple[str, str], list[Event]]:
@@ -335,7 +334,7 @@ class Situation:
         return found
 
     def _list(self, kind: door.Kind, *, labels: str = "", fields: str = "", everywhere: bool = False) -> list[Object]:
-        """The objects of a kind, of the run's namespace if they have one; what is hidden or not served is none."""
+        """Return the objects of a kind, of the run's namespace unless `everywhere`; [] if hidden or not served."""
         try:
             found: list[Object] = self.look.list(
                 kind, None if everywhere else self.namespace, labels=labels, fields=fields
@@ -381,7 +380,7 @@ def _event(item: Object) -> Event:
 
 
 def warnings(events: Sequence[Event], *reasons: str) -> list[Event]:
-    """The warnings among events; of these reasons, if any are given."""
+    """Return the warnings among events; only those with one of `reasons`, if any are given."""
     return [event for event in events if event.warning and (not reasons or event.reason in reasons)]
 
 

@@ -1,4 +1,4 @@
-"""The rules in the order in which they are to the point: the first that has something to say is the answer."""
+"""The rules of `explain`, in order. The first rule that returns a finding is the answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from launcher.diagnose.explain.situation import Situation
 Rule = Callable[[Situation], Finding | None]
 
 RULES: tuple[Rule, ...] = (
-    # How it ended, or that it is on its way out.
+    # The run has ended or is being stopped.
     rules_life.being_deleted,
     rules_life.succeeded,
     rules_life.given_up,
@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
     rules_life.cancelled,
     rules_life.being_stopped,
     rules_life.half_cancelled,
-    # No queue has it.
+    # The run is not in a queue.
     rules_queue.no_queue,
     rules_queue.no_kueue,
     rules_queue.unmanaged,
@@ -37,15 +37,15 @@ RULES: tuple[Rule, ...] = (
     rules_queue.no_workload,
     rules_queue.no_local_queue,
     rules_queue.no_cluster_queue,
-    # Its queue is closed to all.
+    # The queue does not accept the run.
     rules_queue.local_queue_stopped,
     rules_queue.cluster_queue_closed,
     rules_queue.inadmissible,
-    # It could never start.
+    # The run can never start.
     rules_never.not_covered,
     rules_never.no_flavor,
     rules_never.too_large,
-    # It has to wait.
+    # The run has to wait.
     rules_quota.makes_room,
     rules_quota.preempted,
     rules_quota.pods_ready_timeout,
@@ -58,10 +58,10 @@ RULES: tuple[Rule, ...] = (
     rules_start.check_pending,
     rules_queue.silent_kueue,
     rules_start.silent_operator,
-    # It has its quota, and its pods are refused.
+    # The run has its quota, but its pods are refused.
     rules_start.over_namespace_quota,
     rules_start.pod_security,
-    # Its pods are there, and do not run.
+    # The pods exist but do not run.
     rules_pods.image_not_pulled,
     rules_pods.wrong_settings,
     rules_nodes.volume_unbound,
@@ -76,14 +76,14 @@ RULES: tuple[Rule, ...] = (
     rules_start.refused,
     rules_pods.head_unreachable,
     rules_pods.restarting,
-    # Nothing is wrong with it.
+    # Nothing is wrong.
     rules_life.running,
     rules_pods.coming_up,
 )
 
 
 def explain(situation: Situation) -> Explanation:
-    """Why the run is where it is."""
+    """Return the explanation of the run's state."""
     finding = next(filter(None, (rule(situation) for rule in RULES)), None)
     if finding is None:
         state, reason = situation.verdict
@@ -95,7 +95,7 @@ def explain(situation: Situation) -> Explanation:
     shown += [
         Evidence("RBAC", "", f"you may not see {phrase}, so this is said without.")
         for phrase in dict.fromkeys(situation.unseen)
-        if not (situation.state.ended or situation.state is State.RUNNING)  # where nothing else matters
+        if not (situation.state.ended or situation.state is State.RUNNING)  # hidden objects do not matter then
     ]
     return Explanation(
         situation.name,

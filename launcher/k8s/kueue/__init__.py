@@ -1,1 +1,1 @@
-"""Kueue's rules, as pure functions over its objects."""
+"""Kueue's rules as pure functions of its objects."""

@@ -1,4 +1,4 @@
-"""Whether a Workload fits its queue, and if not, what is in the way: Kueue's flavor assigner, in small. Pure."""
+"""Whether a Workload fits its queue, and if not, why: a small version of Kueue's flavor assigner. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ Object = Mapping[str, Any]
 
 
 class Fit(IntEnum):
-    """How well something fits, the worst last."""
+    """How well a request fits, from best to worst."""
 
     NOW = 0
-    WAITS = 1  # for others to give quota back
-    TOO_LARGE = 2  # more than the queue could ever have
-    NO_FLAVOR = 3  # no flavor of the queue takes such pods
-    NOT_COVERED = 4  # the queue has no quota of this resource at all
+    WAITS = 1  # until others release quota
+    TOO_LARGE = 2  # more than the queue can ever get
+    NO_FLAVOR = 3  # no flavor of the queue matches the pods
+    NOT_COVERED = 4  # the queue has no quota for this resource
 
 
 @dataclass(frozen=True)
 class FlavorFit:
-    """How a resource that a pod set asks for fits; where it does not, `need` is that of all pod sets of its flavor.
+    """The fit of a resource that a pod set requests.
 
-    `flavor` is the one that comes closest, "" where none takes the pods: then `mismatches` say why.
+    If it does not fit, `need` is the total of all pod sets with the same flavor. `flavor` is the closest flavor, or ""
+    if no flavor matches the pods; then `mismatches` has the reasons.
     """
 
     fit: Fit
@@ -47,10 +48,10 @@ class FlavorFit:
 
 
 def flavor_fits(sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mapping[str, Object]) -> list[FlavorFit]:
-    """One verdict for each resource of each pod set, the worst first; what does not fit needs what all pod sets need.
+    """Return one verdict for each resource of each pod set, the worst first.
 
-    Kueue gives all resources of a pod set that share a resource group the same flavor, the first that fits; and what
-    the pod sets before it were given is no longer free.
+    If a resource does not fit, its `need` is the total of all pod sets. Kueue assigns the same flavor, the first that
+    fits, to all resources of a pod set in one resource group. Quota assigned to earlier pod sets is no longer free.
     """
     given: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
     found: list[FlavorFit] = []
@@ -83,7 +84,7 @@ def _group(
     flavors: Mapping[str, Object],
     given: Mapping[FlavorResource, Decimal],
 ) -> list[FlavorFit]:
-    """The verdicts of the resources of one group, for the flavor that comes closest."""
+    """Return the verdicts of one resource group for the closest flavor."""
     why = {flavor: mismatch(flavors[flavor], pod_set.spec) for flavor in tried if flavor in flavors}
     candidates = [
         [_flavor_fit(pod_set, resource, flavor, queue, quotas, given) for resource in resources]
@@ -110,6 +111,6 @@ def _flavor_fit(
 
 
 def _short(verdict: FlavorFit) -> Decimal:
-    """How much is missing, in parts of what is needed."""
+    """Return the missing amount as a fraction of the need."""
     bound = verdict.capacity if verdict.fit is Fit.TOO_LARGE else verdict.free
     return max(Decimal(), verdict.need - bound) / verdict.need if verdict.need else Decimal()

@@ -1,7 +1,7 @@
-"""Quota: what a ClusterQueue and its cohorts have, what is in use, and how much one queue can get at. Pure.
+"""Quota of ClusterQueues and cohorts: the total, the usage, and the amount available to one queue. Pure functions.
 
-The arithmetic is that of Kueue's cache (resource nodes): a queue counts what it has, lends all of it but what its
-lending limit keeps back, and takes from its cohort up to its borrowing limit; cohorts do the same with their parent.
+The arithmetic is that of Kueue's cache (resource nodes). A queue has its nominal quota and lends all of it except what
+its lending limit reserves. It borrows from its cohort up to its borrowing limit. Cohorts do the same with their parent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ZERO = Decimal()
 
 @dataclass(frozen=True)
 class Quota:
-    """What is given to a queue or cohort of one resource in one flavor; None: no limit."""
+    """The quota of a queue or cohort for one resource in one flavor. A limit of None means no limit."""
 
     nominal: Decimal = _ZERO
     borrowing_limit: Decimal | None = None
@@ -39,11 +39,11 @@ class _Node:
     parent: _Node | None = None
     children: list[_Node] = field(default_factory=list)
     quotas: dict[FlavorResource, Quota] = field(default_factory=dict)
-    used: dict[FlavorResource, Decimal] = field(default_factory=dict)  # of a ClusterQueue: what its status says
-    totals: dict[FlavorResource, Decimal] = field(default_factory=dict)  # subtree, once computed
+    used: dict[FlavorResource, Decimal] = field(default_factory=dict)  # of a ClusterQueue: from its status
+    totals: dict[FlavorResource, Decimal] = field(default_factory=dict)  # of the subtree, cached
 
     def total(self, what: FlavorResource) -> Decimal:
-        """What this node has, with all that its children lend it."""
+        """Return the quota of this node plus what its children lend it."""
         if what not in self.totals:
             self.totals[what] = self.quotas.get(what, _NONE).nominal + sum(
                 (child.total(what) - child.kept(what) for child in self.children), _ZERO
@@ -51,18 +51,18 @@ class _Node:
         return self.totals[what]
 
     def kept(self, what: FlavorResource) -> Decimal:
-        """What this node does not lend."""
+        """Return the quota that this node does not lend."""
         limit = self.quotas.get(what, _NONE).lending_limit
         return _ZERO if limit is None or self.parent is None else max(_ZERO, self.total(what) - limit)
 
     def usage(self, what: FlavorResource) -> Decimal:
-        """What is in use of this node's own, and of what its children lend it."""
+        """Return the usage of this node's own quota and of what its children lend it."""
         return self.used.get(what, _ZERO) + sum(
             (max(_ZERO, child.usage(what) - child.kept(what)) for child in self.children), _ZERO
         )
 
     def capacity(self, what: FlavorResource) -> Decimal:
-        """The most that could be had here if nobody used anything."""
+        """Return the maximum available to this node if nothing is in use."""
         if self.parent is None:
             return self.total(what)
         most = self.kept(what) + self.parent.capacity(what)
@@ -70,7 +70,10 @@ class _Node:
         return most if limit is None else min(most, self.total(what) + limit)
 
     def free(self, what: FlavorResource, *, limited: bool = True) -> Decimal:
-        """What could be had here now; without `limited`, as if this node had no borrowing limit. May be negative."""
+        """Return what is available to this node now. May be negative.
+
+        If `limited` is false, ignore this node's borrowing limit.
+        """
         used = self.usage(what)
         if self.parent is None:
             return self.total(what) - used
@@ -82,7 +85,7 @@ class _Node:
         return max(_ZERO, kept - used) + above
 
     def queues(self) -> Iterator[_Node]:
-        """The ClusterQueues below a cohort; a ClusterQueue itself."""
+        """Yield the ClusterQueues below a cohort, or the ClusterQueue itself."""
         if not self.children:
             yield self
         for child in self.children:
@@ -90,9 +93,9 @@ class _Node:
 
 
 class Quotas:
-    """The quota of all ClusterQueues and cohorts that are given, as of their status.
+    """The quota and usage of the given ClusterQueues and cohorts, from their spec and status.
 
-    A cohort that is only named by its queues, with no object of its own, exists all the same: that is Kueue's rule.
+    As in Kueue, a cohort exists if a queue names it, even without an object of its own.
     """
 
     def __init__(self, cluster_queues: Iterable[Object], cohorts: Iterable[Object] = ()) -> None:
@@ -115,48 +118,48 @@ class Quotas:
         return queue in self._queues
 
     def flavors(self, queue: str, resource: str) -> list[str]:
-        """The flavors that a queue has for a resource, in the order that Kueue tries them; [] where it has none."""
+        """Return the flavors of a queue for a resource, in the order that Kueue tries them; [] if there are none."""
         for covered, flavors in self._groups.get(queue, []):
             if resource in covered:
                 return flavors
         return []
 
     def resources(self, queue: str) -> list[str]:
-        """All resources that a queue has quota for."""
+        """Return all resources for which a queue has quota."""
         return [resource for covered, _ in self._groups.get(queue, []) for resource in covered]
 
     def quota(self, queue: str, what: FlavorResource) -> Quota:
         return self._queues[queue].quotas.get(what, _NONE)
 
     def capacity(self, queue: str, what: FlavorResource) -> Decimal:
-        """The most that a run of this queue could ever have."""
+        """Return the maximum that a run in this queue can ever get."""
         return self._queues[queue].capacity(what)
 
     def free(self, queue: str, what: FlavorResource) -> Decimal:
-        """What a run of this queue could have now, borrowing included; never below 0."""
+        """Return what a run in this queue can get now, including borrowing. At least 0."""
         return max(_ZERO, self._queues[queue].free(what))
 
     def free_without_borrowing_limit(self, queue: str, what: FlavorResource) -> Decimal:
         return max(_ZERO, self._queues[queue].free(what, limited=False))
 
     def used(self, queue: str, what: FlavorResource) -> Decimal:
-        """What the runs of this queue hold, as its status says."""
+        """Return what the runs of this queue hold, from its status."""
         return self._queues[queue].used.get(what, _ZERO)
 
     def cohort(self, queue: str) -> str:
-        """The cohort that a queue is in; "" for none."""
+        """Return the cohort of a queue, or "" if it has none."""
         parent = self._queues[queue].parent
         return parent.name if parent else ""
 
     def family(self, queue: str) -> list[str]:
-        """The ClusterQueues that share quota with this one, itself included: those under the same topmost cohort."""
+        """Return the ClusterQueues under the same root cohort, which share quota with this one. Includes the queue."""
         node = self._queues[queue]
         while node.parent is not None:
             node = node.parent
         return [below.name for below in node.queues() if self._queues.get(below.name) is below]
 
     def keeps(self, queue: str, what: FlavorResource) -> Decimal:
-        """What a queue has free now and does not lend."""
+        """Return the free quota that a queue does not lend."""
         node = self._queues[queue]
         return max(_ZERO, node.kept(what) - node.usage(what))
 
@@ -167,7 +170,7 @@ class Quotas:
         above: _Node | None = self._cohort(parent) if parent else None
         node.parent = above
         walk = above
-        while walk is not None:  # Kueue holds a cycle of cohorts inactive; here it is cut
+        while walk is not None:  # Kueue makes a cycle of cohorts inactive; here it is cut
             if walk is node:
                 node.parent = None
                 return
@@ -194,7 +197,7 @@ def _limit(entry: Object, key: str) -> Decimal | None:
 
 
 def _used(queue: Object) -> dict[FlavorResource, Decimal]:
-    """What a ClusterQueue's runs hold, reserved and admitted."""
+    """Return what a ClusterQueue's runs hold, reserved and admitted."""
     used: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
     for flavor in status(queue).get("flavorsReservation") or []:
         for entry in flavor.get("resources") or []:

@@ -1,6 +1,6 @@
-"""Reading Kueue's objects: which queue a run is in, whose turn it is, what it asks for, what it holds. Pure.
+"""Readers for Kueue's objects: the queue of a run, its position, its requests and its quota. Pure functions.
 
-Upstream's rules are those of Kueue 0.19; each function names the part of Kueue that it follows.
+The rules are those of Kueue 0.19. Each function names the part of Kueue that it follows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from launcher.k8s.objects import annotation, condition, is_true, name, namespace
 
 Object = Mapping[str, Any]
 FlavorResource = tuple[str, str]
-"""A flavor's name and a resource's: what quota is counted in."""
+"""The name of a flavor and of a resource: the key of quota."""
 Amounts = dict[str, Decimal]
 """Amounts by resource: chips, cores, bytes."""
 
@@ -25,7 +25,7 @@ PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 _BOOST = "kueue.x-k8s.io/priority-boost"
 
-# Fields that say what the visibility API has; the newest version first.
+# The group and versions of the visibility API; the newest version first.
 VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS = ("v1beta2", "v1beta1")
 
@@ -34,23 +34,23 @@ VISIBILITY_VERSIONS = ("v1beta2", "v1beta1")
 
 
 def priority(workload: Object) -> int:
-    """The priority that Kueue orders by: the Workload's, with the boost of its annotation."""
+    """Return the priority that Kueue sorts by: the Workload's priority plus the boost from its annotation."""
     boost = annotation(workload, _BOOST)
     return int(workload["spec"].get("priority") or 0) + (int(boost) if re.fullmatch(r"-?\d+", boost) else 0)
 
 
 def priority_class(workload: Object) -> str:
-    """The name of the WorkloadPriorityClass (or PriorityClass) that the priority comes from; "" where it has none."""
+    """Return the name of the Workload's WorkloadPriorityClass (or PriorityClass), or "" if it has none."""
     spec = workload["spec"]
     return str((spec.get("priorityClassRef") or {}).get("name") or spec.get("priorityClassName") or "")
 
 
 def queued_at(workload: Object) -> str:
-    """The time that a Workload is ordered by in its queue, RFC 3339.
+    """Return the time that a Workload is sorted by in its queue, RFC 3339.
 
-    Its creation; but the time of its last eviction, where that was for pods that were not ready in time
-    (waitForPodsReady.requeuingStrategy.timestamp: Eviction, Kueue's default) or for an admission check that failed.
-    A preempted Workload keeps its place.
+    This is the time of its last eviction if the pods were not ready in time
+    (waitForPodsReady.requeuingStrategy.timestamp: Eviction, Kueue's default) or if an admission check failed.
+    Otherwise it is the creation time. A preempted Workload keeps its position.
     """
     evicted = condition(workload, "Evicted")
     if evicted and evicted.get("status") == "True" and evicted.get("reason") in ("PodsReadyTimeout", "AdmissionCheck"):
@@ -59,7 +59,7 @@ def queued_at(workload: Object) -> str:
 
 
 def is_queued(workload: Object) -> bool:
-    """Whether Kueue has the Workload in a queue: active, not finished, without quota, not put back for a while."""
+    """Return whether Kueue has the Workload in a queue: active, not finished, without quota and not backing off."""
     reserved = condition(workload, "QuotaReserved") or {}
     return (
         workload["spec"].get("active") is not False
@@ -72,18 +72,19 @@ def is_queued(workload: Object) -> bool:
 
 
 def order_key(workload: Object) -> tuple[int, str, str]:
-    """What Kueue sorts a ClusterQueue by: the higher priority first, then the earlier time, then the uid.
+    """Return the sort key of a Workload in its ClusterQueue: higher priority first, then earlier time, then uid.
 
-    Kueue puts a Workload that waits for its victims to stop in front of all, which it tells nobody; and in a
-    ClusterQueue with admission fair sharing the LocalQueue that used less goes first (see ordered_by_usage).
+    Two cases are not covered. Kueue moves a Workload that waits for its victims to stop to the front, and does not
+    report this. In a ClusterQueue with admission fair sharing, the LocalQueue with less usage is first (see
+    `ordered_by_usage`).
     """
     return (-priority(workload), queued_at(workload), uid(workload))
 
 
 def queue_positions(workloads: Iterable[Object], local_queues: Iterable[Object]) -> dict[str, int]:
-    """The place of each queued Workload in its ClusterQueue, 1 for the next, by the Workload's uid.
+    """Return the position of each queued Workload in its ClusterQueue, by the Workload's uid. The next one has 1.
 
-    One pass and one sort, for any number of queues; a Workload whose LocalQueue is not among those given is left out.
+    Takes one pass over the Workloads, for any number of queues. A Workload whose LocalQueue is not given is omitted.
     """
     targets = {(namespace(queue), name(queue)): cluster_queue_of(queue) for queue in local_queues}
     lines: defaultdict[str, list[Object]] = defaultdict(list)
@@ -99,7 +100,7 @@ def queue_positions(workloads: Iterable[Object], local_queues: Iterable[Object])
 
 
 def ordered_by_usage(cluster_queue: Object) -> bool:
-    """Whether admission fair sharing orders the queue, so that only Kueue knows the order."""
+    """Return whether admission fair sharing sorts the queue. Then only Kueue knows the order."""
     mode = (cluster_queue["spec"].get("admissionScope") or {}).get("admissionMode")
     return bool(mode == "UsageBasedAdmissionFairSharing")
 
@@ -112,12 +113,12 @@ def cluster_queue_of(local_queue: Object) -> str:
     return str(local_queue["spec"].get("clusterQueue") or "")
 
 
-# --- what a Workload asks for and holds -----------------------------------------------------------------------------
+# --- requests and quota of a Workload -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PodSet:
-    """A part of a Workload: `count` pods of one template, and what they ask for in all."""
+    """A part of a Workload: `count` pods of one template, and their total requests in `asks`."""
 
     name: str
     count: int
@@ -126,10 +127,10 @@ class PodSet:
 
 
 def pod_sets(workload: Object) -> list[PodSet]:
-    """The pod sets of a Workload, with what Kueue counts for them.
+    """Return the pod sets of a Workload with the requests that Kueue counts.
 
-    While a Workload waits, Kueue says so itself (status.resourceRequests, after LimitRanges, overheads and what its
-    configuration leaves out); before that, it is computed from the templates.
+    While a Workload waits, Kueue reports them in status.resourceRequests, after LimitRanges, overheads and the
+    exclusions in its configuration. Before that, they are computed from the templates.
     """
     said = {entry["name"]: entry.get("resources") or {} for entry in status(workload).get("resourceRequests") or []}
     sets = []
@@ -145,8 +146,11 @@ def pod_sets(workload: Object) -> list[PodSet]:
 
 
 def pod_asks(spec: Object) -> Amounts:
-    """What one pod asks for, as Kubernetes counts it: its containers and sidecars together, or the largest init
-    container if that is more, and the overhead of its runtime class. A limit without a request is the request."""
+    """Return the requests of one pod as Kubernetes counts them.
+
+    The sum of its containers and sidecars, or the largest init container if that is more, plus the overhead of its
+    runtime class. A limit without a request counts as the request.
+    """
     running: Amounts = defaultdict(Decimal)
     starting: Amounts = {}
     sidecars: Amounts = defaultdict(Decimal)
@@ -171,9 +175,9 @@ def pod_asks(spec: Object) -> Amounts:
 
 
 def holds(workload: Object) -> dict[FlavorResource, Decimal]:
-    """The quota that a Workload has reserved, by flavor and resource; {} where it has none.
+    """Return the quota that a Workload has reserved, by flavor and resource; {} if it has none.
 
-    Pods that have ended are given back before the rest (status.reclaimablePods).
+    The quota of pods that have ended is released before the rest (status.reclaimablePods).
     """
     admission = status(workload).get("admission")
     if not admission or not is_true(workload, "QuotaReserved") or is_true(workload, "Finished"):
@@ -191,17 +195,17 @@ def holds(workload: Object) -> dict[FlavorResource, Decimal]:
 
 
 def reserved_in(workload: Object) -> str:
-    """The ClusterQueue whose quota the Workload has; "" where it has none."""
+    """Return the ClusterQueue whose quota the Workload has, or "" if it has none."""
     return str((status(workload).get("admission") or {}).get("clusterQueue") or "")
 
 
 def reserved_since(workload: Object) -> str:
-    """When the Workload got its quota, RFC 3339."""
+    """Return the time when the Workload got its quota, RFC 3339, or "" if it has none."""
     return str((condition(workload, "QuotaReserved") or {}).get("lastTransitionTime") or "")
 
 
 def owner_of(workload: Object) -> str:
-    """The name of the run that a Workload stands for."""
+    """Return the name of the run that a Workload belongs to."""
     for owner in workload["metadata"].get("ownerReferences") or []:
         if owner.get("controller"):
             return str(owner["name"])
@@ -219,13 +223,16 @@ def _add(total: Amounts, more: Amounts) -> None:
         total[resource] += amount
 
 
-# --- which flavors take a pod -------------------------------------------------------------------------------------
+# --- which flavors match a pod ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a flavor does not take a pod: a label that differs (`key`, what the pod `wants`, what the flavor `has`),
-    or a `taint` that the pod does not tolerate."""
+    """The reason why a flavor does not match a pod.
+
+    Either a label differs (`key`, the value that the pod `wants`, the value that the flavor `has`), or the pod does not
+    tolerate a `taint`.
+    """
 
     flavor: str
     key: str = ""
@@ -235,9 +242,9 @@ class Mismatch:
 
 
 def mismatch(flavor: Object, spec: Object) -> Mismatch | None:
-    """Why Kueue will not give a pod this flavor, or None where it will.
+    """Return why Kueue does not assign this flavor to a pod, or None if it does.
 
-    Only the keys that the flavor itself names count: another label of the pod's selector is the scheduler's matter.
+    Only the label keys of the flavor count. The scheduler checks the other labels of the pod's selector.
     """
     own = flavor["spec"]
     tolerations = [*(spec.get("tolerations") or []), *(own.get("tolerations") or [])]
@@ -255,7 +262,7 @@ def mismatch(flavor: Object, spec: Object) -> Mismatch | None:
     for term in required.get("nodeSelectorTerms") or []:
         about = [entry for entry in term.get("matchExpressions") or [] if entry.get("key") in labels]
         failing = next((entry for entry in about if not _matches(entry, labels)), None)
-        if failing is None:  # the terms are alternatives, and one that says nothing of this flavor's keys fits
+        if failing is None:  # the terms are alternatives; one without this flavor's keys matches
             return None
         wants = f"{failing.get('operator')} {', '.join(failing.get('values') or [])}".strip()
         worst = Mismatch(name(flavor), str(failing["key"]), wants, str(labels[failing["key"]]))
@@ -263,7 +270,7 @@ def mismatch(flavor: Object, spec: Object) -> Mismatch | None:
 
 
 def tolerates(toleration: Object, taint: Object) -> bool:
-    """Kubernetes' rule: an empty effect or key is any, and Exists takes any value."""
+    """Return whether a toleration matches a taint: an empty effect or key matches any, Exists matches any value."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -274,7 +281,7 @@ def tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def taint_text(taint: Object) -> str:
-    """A taint as kubectl writes it: key=value:effect."""
+    """Return a taint in kubectl's form: key=value:effect."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
 

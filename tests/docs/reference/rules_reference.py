@@ -132,7 +132,7 @@ def _flow(text: str) -> str:
 def rule_names() -> set[str]:
     """The rules that the sources of launcher.config.checks name."""
     found: set[str] = set()
-    for file in (CHECKOUT / "launcher" / "checks").glob("*.py"):
+    for file in (CHECKOUT / "launcher" / "config" / "checks").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
