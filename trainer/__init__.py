@@ -1,1 +1,1 @@
-"""Slipway's trainer: MaxText under Ray Train's JaxTrainer, or without Ray, one process a host."""
+"""Slipway's trainer: MaxText under Ray Train's JaxTrainer, or without Ray with one process per host."""

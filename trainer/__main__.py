@@ -19,8 +19,8 @@ _TOLD_TO_END = 3
 
 
 def main() -> int:
-    """Exit code 0: trained to the last step; 2: the config can never work; 3: a host was told to end, so start again;
-    1: anything else that a restart may mend."""
+    """Return the exit code. 0: trained to the last step. 1: any other error, which a restart may fix. 2: the config can
+    never work. 3: a host received a stop signal, so start again."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, help="the run config, JSON")
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="check config and data, print a summary, train nothing")
     parser.add_argument("--no-ray", action="store_true", help="this process is one host of the run (as in a JobSet)")
     arguments = parser.parse_args()
-    # In a Ray cluster that is there already, where nobody else starts a driver again.
+    # In an existing Ray cluster nothing else restarts a driver.
     supervised = bool(os.environ.get("RAY_ADDRESS")) and not arguments.no_ray and not arguments.check
     if supervised:
         code = supervisor.supervise(lambda: _read(arguments).max_restarts)
@@ -46,7 +46,7 @@ def main() -> int:
             stop_signal.exit_on_sigterm_until_training(_TOLD_TO_END)
         summary = check(config)
         if arguments.check:
-            print(json.dumps(summary))  # noqa: T201 - data for whoever called
+            print(json.dumps(summary))  # noqa: T201 - data for the caller
             return 0
         return _train(config, summary, ray=not arguments.no_ray)
     except ConfigError as error:
@@ -133,9 +133,10 @@ def _make_folder(config: RunConfig) -> None:
 
 
 def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
-    """A restart goes on at a position in the data, which means something only while the data is the same.
+    """Raise ConfigError if the data changed since the run started.
 
-    Another config (`--continue`) may name other data; then the position is one in the new list.
+    A restart resumes at a position in the data, which is valid only for the same data. Another config (`--continue`)
+    may name other data. The position then applies to the new list.
     """
     if not summary:
         return
@@ -150,15 +151,15 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
 
 
 def _report(config: RunConfig | None, sentence: str) -> None:
-    sentence = " ".join(sentence.split())  # one line, which is found by how it begins
+    sentence = " ".join(sentence.split())  # one line, which readers find by its prefix
     if config is not None and config.folder.is_dir():
-        # On a full disk the sentence on stderr has to do.
+        # If the disk is full, the sentence goes to stderr only.
         with contextlib.suppress(OSError):
             write_event(config.folder, "error", message=sentence)
     elif config is not None:
         print_event(event_line("error", message=sentence))
     if given := os.environ.get("SLIPWAY_EXIT_MESSAGE_FD"):
-        # To a local run's supervisor, whose disk may be what is full.
+        # For a local run's supervisor, in case its disk is full.
         with contextlib.suppress(OSError, ValueError):
             os.write(int(given), sentence.encode())
     with contextlib.suppress(OSError):

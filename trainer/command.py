@@ -1,8 +1,8 @@
-"""Runs the user's own program, run.command, on every host of a Ray cluster, in place of the training.
+"""Runs the user's own program, run.command, on every host of a Ray cluster instead of the training.
 
-A host is a bundle of a placement group with all of its chips; its program is a child of an actor there and ends with
-it. A failure on one host ends the program on all of them, and all start again, as often as run.maxRestarts says; one
-while a node of the run is told to go (a preemption, a drain) is not counted.
+Each host is a bundle of a placement group with all chips of the host. Its program is a child of an actor in the bundle
+and ends with the actor. If the program fails on one host, it ends on all hosts, and all start again, up to
+run.maxRestarts times. A failure while a node of the run is going away (a preemption, a drain) is not counted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from trainer.metrics import event_line, print_event
 from trainer.ray_driver import describe, prepare_environment
 
 _PR_SET_PDEATHSIG = 1
-# Ray sets these in its actors, for tasks of its own.
+# Ray sets these in its actors, for its own tasks.
 _RAYS_OWN = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT"}
 SECONDS_BETWEEN_WORDS = 60
 _LOG_DRAIN_SECONDS = 1
 
 
 def replace_process(config: RunConfig) -> None:
-    """Become the program; for one host without Ray. Raises ConfigError where it can never be started."""
+    """Replace this process with the program, for one host without Ray. Raises ConfigError if it can never start."""
     try:
         os.execvp(config.command[0], config.command)  # noqa: S606 - running it is what the user asked for
     except OSError as error:
@@ -44,9 +44,9 @@ def replace_process(config: RunConfig) -> None:
 
 
 def run(config: RunConfig) -> None:
-    """Run the program to its end on every host of the Ray cluster that RAY_ADDRESS names, or of one on this machine.
+    """Run the program to its end on every host of the Ray cluster in RAY_ADDRESS, or on this machine.
 
-    Raises ConfigError where it can never be started, RestartsExhausted where no restart is left.
+    Raises ConfigError if the program can never start, RestartsExhausted if no restart is left.
     """
     local = prepare_environment()
     import ray
@@ -75,7 +75,7 @@ def run(config: RunConfig) -> None:
 
 
 class _Drains:
-    """Which nodes were told to go. Asked once a second, for Ray does not tell of one that is gone."""
+    """Tracks the nodes that are draining. Polls once a second, because Ray does not report a node that is gone."""
 
     def __init__(self) -> None:
         self._nodes: set[str] = set()
@@ -91,7 +91,7 @@ class _Drains:
         self._thread.join(5)
 
     def among(self, nodes: dict[int, str]) -> list[int]:
-        """The hosts whose nodes were told to go, up to now."""
+        """Return the hosts whose nodes have started to drain so far."""
         self._look()
         return sorted(index for index, node in nodes.items() if node in self._nodes)
 
@@ -102,15 +102,15 @@ class _Drains:
     def _look(self) -> None:
         from ray._private.state import state
 
-        # Ray's control plane may be busy; a second later it is asked again.
+        # Ray's control plane may be busy. The next poll is a second later.
         with contextlib.suppress(Exception):
             self._nodes.update(state.get_draining_nodes() or {})
 
 
 class _Pod:
-    """The head's pod, which may be told to end (SIGUSR1, trainer/prestop.py).
+    """The head's pod, which may receive a request to end (SIGUSR1, trainer/prestop.py).
 
-    The programs hear of it from their own pods; this process stays until they have ended.
+    The programs receive the request from their own pods. This process stays until they have ended.
     """
 
     def __init__(self) -> None:
@@ -124,14 +124,14 @@ class _Pod:
 
 
 def _once(config: RunConfig, drains: _Drains, pod: _Pod, *, local: bool) -> tuple[str | None, int]:
-    """One start on all hosts: what failed (None: nothing), and whether it counts, 1 or 0."""
+    """Start once on all hosts. Returns the failure (None: none) and whether it counts, 1 or 0."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     chips = int(config.accelerator["chipsPerHost"])
     bundle = {"tpu": {"TPU": chips}, "gpu": {"GPU": chips}}.get(config.accelerator["kind"], {"CPU": 1})
-    # The nodes of a cluster are the hosts; one on this machine is a single node.
+    # In a cluster each node is a host. A local run has a single node for all hosts.
     strategy = "SPREAD" if local or config.hosts == 1 else "STRICT_SPREAD"
     group = placement_group([dict(bundle) for _ in range(config.hosts)], strategy=strategy)
     nodes: dict[int, str] = {}
@@ -157,18 +157,18 @@ def _once(config: RunConfig, drains: _Drains, pod: _Pod, *, local: bool) -> tupl
             failure = failure_of(config, index, end)
             if failure is None:
                 continue
-            # It may not be the host that goes which fails first, but one that lost its connection to it.
+            # The first host to fail may be one that lost its connection to the host that is going away.
             if going := drains.among(nodes.copy()):
                 return f"{failure} The node of host {going[0]} was told to go, so this is not counted.", 0
             return failure, 0 if getattr(end, "preempted", False) else 1
         return None, 0
     finally:
         pod.busy = False
-        remove_placement_group(group)  # ends the actors, and with them what is left of the program
+        remove_placement_group(group)  # ends the actors, and with them the rest of the program
 
 
 def _wait_for(group: Any, hosts: int, bundle: dict[str, int]) -> None:
-    """Wait until all hosts are there, which may be as long as it takes to get machines; says now and then for what."""
+    """Wait until all hosts are available, for as long as that takes. Periodically prints what it waits for."""
     import ray
 
     ready = group.ready()
@@ -183,7 +183,7 @@ def _wait_for(group: Any, hosts: int, bundle: dict[str, int]) -> None:
 
 
 def failure_of(config: RunConfig, index: int, end: int | BaseException) -> str | None:
-    """A sentence for how a host's program ended, None where it ended well; raises what no restart can mend."""
+    """Return a sentence for how a host's program failed, None on success. Raises errors that no restart can fix."""
     import ray
 
     if isinstance(end, int):
@@ -208,9 +208,9 @@ def _follow(
     nodes: dict[int, str],
     ended: queue.Queue[tuple[int, int | BaseException]],
 ) -> None:
-    """Print what the host's program prints, as it does; put which node it is on, and how it ended.
+    """Print the output of the host's program as it arrives. Records its node and puts its result in the queue.
 
-    Ray's own forwarding of what actors print may leave out the last lines.
+    Ray's own forwarding of actor output may lose the last lines.
     """
     import ray
 
@@ -224,7 +224,7 @@ def _follow(
             else:
                 print(f"(host {index}) {said}" if config.hosts > 1 else said, flush=True)  # noqa: T201 - the log
         ended.put((index, code))
-    except BaseException as error:  # told to the main thread, which raises it
+    except BaseException as error:  # passed to the main thread, which raises it
         ended.put((index, error))
 
 
@@ -232,13 +232,13 @@ class _Host:
     """One host's program."""
 
     def node(self) -> str:
-        """Ray's id of the node that this is."""
+        """Return Ray's id of this node."""
         import ray
 
         return str(ray.get_runtime_context().get_node_id())
 
     def run(self, command: list[str], environment: dict[str, str]) -> Iterator[str | int]:
-        """Each line that it prints, and in the end its exit code."""
+        """Yield each line of output, then the exit code."""
         prctl = ctypes.CDLL(None).prctl
         process = subprocess.Popen(
             command,
@@ -249,14 +249,14 @@ class _Host:
             preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # the actor may be killed at any time
         )
         assert process.stdout is not None  # noqa: S101 - for the type checker
-        # Ray sends to generators, which a list within one does not bear.
+        # Ray sends to generators, which a nested list does not support.
         for line in _lines(process, process.stdout.fileno()):  # noqa: UP028
             yield line
         yield process.wait()
 
 
 def _lines(process: subprocess.Popen[bytes], pipe: int) -> Iterator[str]:
-    """What a program prints, up to its own end: a child that it leaves behind may keep the pipe open for ever."""
+    """Yield the program's output until it exits. A child that it leaves behind may keep the pipe open indefinitely."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
     poll = select.poll()
     poll.register(pipe, select.POLLIN)

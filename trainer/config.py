@@ -1,8 +1,8 @@
-"""The run config: what the launcher (or a chart) hands to the trainer, and what MaxText makes of it.
+"""The run config: the input from the launcher (or a chart) to the trainer, and its translation for MaxText.
 
 The run config is one JSON object: the effective values, keys unchanged, plus `accelerator`, the row of
 the accelerator table with `machineType`, `topology`, `chipsPerHost`, `chips` and `hosts` (per slice)
-filled in. Everything else is derived here.
+filled in. This module derives everything else.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
 
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
-# Values of MaxText's that Slipway chooses where the user did not: its own suit benchmarks on synthetic
+# Defaults that Slipway sets for MaxText if the user does not. MaxText's own defaults suit benchmarks on synthetic
 # data (documents are cut to their first max_target_length tokens, one pass over the data, a checkpoint
 # every 10,000 steps) or fill the log (1,100 lines of config).
 _DEFAULTS: dict[str, Any] = {
     "log_config": False,
     "save_checkpoint_on_completion": True,
-    # Hosts that stop for one that is told to end take a checkpoint along.
+    # All hosts write a checkpoint when they stop because one received a stop signal.
     "enable_autocheckpoint": True,
 }
 _TEXT_DEFAULTS: dict[str, Any] = {
@@ -42,7 +42,7 @@ _TEXT_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run config that has been read and found whole; `path` says where it was read from."""
+    """A valid run config; `path` is its source."""
 
     path: Path
     tree: Mapping[str, Any]
@@ -53,25 +53,25 @@ class RunConfig:
 
     @property
     def command(self) -> list[str]:
-        """The user's own program, or [] where the run trains."""
+        """The user's own program, or [] if the run trains."""
         return [str(word) for word in self.tree["run"].get("command") or []]
 
     @property
     def folder(self) -> Path:
-        """Where the run keeps all that it writes: checkpoints/, tensorboard/, metrics.jsonl, events.jsonl."""
+        """The folder of all the run's output: checkpoints/, tensorboard/, metrics.jsonl, events.jsonl."""
         return Path(self.tree["storage"]["mountPath"]) / self.name
 
     @property
     def max_restarts(self) -> int:
-        """How often workers that failed are restarted, in this process's life."""
-        # A supervisor that has restarted the whole run has spent some of them.
+        """How often failed workers are restarted during the life of this process."""
+        # A supervisor that restarted the whole run has used some of them.
         left = os.environ.get("SLIPWAY_RESTARTS_LEFT")
         return int(left if left is not None else self.tree["run"].get("maxRestarts", 0))
 
     @property
     def grace_seconds(self) -> float:
-        """How long a run that is told to end has for its last checkpoint."""
-        # A local run's supervisor has a patience of its own.
+        """Seconds that the run has for its last checkpoint after a stop signal."""
+        # A local run's supervisor has its own grace period.
         given = os.environ.get("SLIPWAY_GRACE_SECONDS")
         return float(given if given is not None else self.tree["run"].get("graceSeconds", 30))
 
@@ -86,17 +86,17 @@ class RunConfig:
 
     @property
     def hosts(self) -> int:
-        """Processes of the whole run: one a host, over all slices."""
+        """Number of processes of the run: one per host, over all slices."""
         return int(self.accelerator["hosts"]) * self.slices
 
     @property
     def chips(self) -> int:
-        """Chips of the whole run, over all slices."""
+        """Number of chips of the run, over all slices."""
         return int(self.accelerator["chips"]) * self.slices
 
     @property
     def peak_tflops(self) -> float | None:
-        """Peak bf16 TFLOP/s of one chip, or None where the table has none (a CPU)."""
+        """Peak bf16 TFLOP/s of one chip, or None if the table has none (a CPU)."""
         peak = self.accelerator.get("peakTflops")
         return float(peak) if peak else None
 
@@ -106,17 +106,17 @@ class RunConfig:
 
     @property
     def is_local(self) -> bool:
-        """Whether the run is one of this machine's, and not a cluster's."""
+        """Whether the run is on this machine, not on a cluster."""
         return bool(self.tree["run"].get("kind") == "local")
 
     @property
     def metrics_port(self) -> int:
-        """Where each host serves its metrics to Prometheus; 0: nowhere."""
+        """Port on which each host serves its metrics to Prometheus. 0: disabled."""
         return int((self.tree.get("tracking") or {}).get("metricsPort") or 0)
 
     @property
     def wandb(self) -> Mapping[str, Any] | None:
-        """Where in Weights & Biases the run goes: project, entity, mode; None: nowhere."""
+        """The run's Weights & Biases settings: project, entity, mode. None: disabled."""
         keys: Mapping[str, Any] = (self.tree.get("tracking") or {}).get("wandb") or {}
         return keys if keys.get("project") else None
 
@@ -132,17 +132,17 @@ class RunConfig:
 
     @cached_property
     def corpus(self) -> Corpus | None:
-        """The text that `data` names, or None where MaxText's own dataset keys apply."""
+        """The text that `data` names, or None if MaxText's own dataset keys apply."""
         return open_corpus(self.data) if is_given(self.data) else None
 
     @cached_property
     def digest(self) -> str:
-        """Changes with any value of the config."""
+        """A digest that changes with any value of the config."""
         return hashlib.sha256(json.dumps(self.tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read(path: Path) -> RunConfig:
-    """Read a run config; raises ConfigError with the file and the key where it cannot be one."""
+    """Read a run config. Raises ConfigError with the file and the key if it is invalid."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -151,12 +151,12 @@ def read(path: Path) -> RunConfig:
 
 
 def read_from_job(key: str) -> RunConfig:
-    """The run config that the Ray job of which this is the driver carries in its metadata, under `key`.
+    """Read the run config from the metadata of the current Ray job, under `key`.
 
-    So it reaches a Ray cluster that stands already, whose pods have no file for it. Raises ConfigError.
+    This passes the config to an existing Ray cluster, whose pods have no config file. Raises ConfigError.
     """
     try:
-        # Ray hands the metadata to the driver in this variable (ray/dashboard/modules/job/job_supervisor.py).
+        # Ray passes the metadata to the driver in this variable (ray/dashboard/modules/job/job_supervisor.py).
         text = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")["metadata"][key]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"This is no Ray job with a run config in its metadata ({key}).") from error
@@ -190,9 +190,9 @@ def _parsed(text: str, path: Path) -> RunConfig:
 
 
 def keep(config: RunConfig) -> None:
-    """Leave the run config as run.json in the run's folder, which so tells what the run was when its object is gone.
+    """Write the run config to run.json in the run's folder, which records the run after its object is deleted.
 
-    A run of the launcher's machine has it there already; a run that goes on with another config gets the new one.
+    A run on the launcher's machine already has the file. A run that continues with another config gets the new one.
     """
     path = config.folder / "run.json"
     kept = None
@@ -203,17 +203,17 @@ def keep(config: RunConfig) -> None:
 
 
 def replace_file(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write JSON in one step."""
-    # Without Ray every host writes it, and in pods they all have the same process id.
+    """Write JSON atomically."""
+    # Without Ray every host writes the file, and in pods all hosts have the same process id.
     draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.tmp")
     draft.write_text(json.dumps(tree), encoding="utf-8")
     draft.replace(path)
 
 
 def check(config: RunConfig) -> dict[str, Any]:
-    """All that can be told without JAX, Ray or MaxText: keys that Slipway owns, the data, the tokenizer.
+    """Check everything that needs no JAX, Ray or MaxText: keys that Slipway owns, the data, the tokenizer.
 
-    Returns a summary of the data (empty where MaxText reads its own). Raises ConfigError.
+    Returns a summary of the data (empty if MaxText reads its own). Raises ConfigError.
     """
     for module in ("maxtext", "jax", "grain"):
         if importlib.util.find_spec(module) is None:
@@ -244,9 +244,9 @@ def check(config: RunConfig) -> dict[str, Any]:
 
 
 def maxtext_argv(config: RunConfig) -> list[str]:
-    """The argument list that MaxText's `initialize` takes: program, base config, then key=value.
+    """Return the argument list for MaxText's `initialize`: program, base config, then key=value.
 
-    The user's `train` keys are passed as they are; raises ConfigError for one that Slipway sets itself.
+    The user's `train` keys are passed unchanged. Raises ConfigError for a key that Slipway sets itself.
     """
     keys = _derived(config)
     return ["trainer", str(_maxtext_folder() / "configs" / "base.yml")] + [
@@ -255,22 +255,22 @@ def maxtext_argv(config: RunConfig) -> list[str]:
 
 
 def owned_keys(config: RunConfig) -> dict[str, Any]:
-    """The MaxText keys that Slipway sets from the other values; `train` must not name them."""
+    """Return the MaxText keys that Slipway sets from the other values; `train` must not contain them."""
     owned: dict[str, Any] = {
         "run_name": config.name,
         "base_output_directory": str(config.folder.parent),
         "hardware": _HARDWARE[config.accelerator["kind"]],
-        # jax.distributed is set up before MaxText starts: by Ray Train, or by trainer/distributed.py.
+        # jax.distributed is set up before MaxText starts, by Ray Train or by trainer/distributed.py.
         "skip_jax_distributed_system": True,
         "enable_single_controller": False,
-        # Counted by MaxText from the devices; slice.count is what asks for them.
+        # MaxText counts the slices from the devices; slice.count requests them.
         "num_slices": -1,
-        # Written by trainer/metrics.py instead: MaxText's is truncated by evaluations and doubled by restarts.
+        # trainer/metrics.py writes it instead: evaluations truncate MaxText's file, and restarts duplicate its lines.
         "metrics_file": "",
-        # Of its two, one is for inference and the other uploads to buckets by their URL.
+        # MaxText has two: one is for inference, the other uploads to buckets by their URL.
         "prometheus_port": 0,
         "gcs_metrics": False,
-        # trainer/telemetry/weights_and_biases.py says why not MaxText's own.
+        # trainer/telemetry/weights_and_biases.py explains why MaxText's own is not used.
         "enable_wandb": False,
         "wandb_project_name": "",
         "wandb_run_name": "",
@@ -279,7 +279,7 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
     if config.corpus is not None:
         owned |= {
             "dataset_type": "grain",
-            # MaxText's pipeline for Parquet takes documents in a column `text`; trainer/loop.py gives it ours.
+            # MaxText's Parquet pipeline reads documents from a column `text`; trainer/loop.py supplies ours.
             "grain_file_type": "parquet",
             "grain_train_files": "data.files",
             "grain_eval_files": "data.heldOut",
@@ -311,9 +311,9 @@ def _derived(config: RunConfig) -> dict[str, Any]:
 
 
 def _evaluation(config: RunConfig, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """When the held-out part is evaluated: before the first step and after the last, and every
-    `train.eval_interval` steps between them where that is set."""
-    assert config.corpus is not None  # noqa: S101 - for the type checker; both callers have asked
+    """Return the keys for evaluation of the held-out part: before the first step, after the last, and every
+    `train.eval_interval` steps between them if that is set."""
+    assert config.corpus is not None  # noqa: S101 - for the type checker; both callers check it
     steps = keys.get("steps")
     if not config.corpus.held_out:
         if int(keys.get("eval_interval", -1)) > 0:
@@ -321,11 +321,11 @@ def _evaluation(config: RunConfig, keys: Mapping[str, Any]) -> dict[str, Any]:
         return {"eval_interval": -1}
     interval = int(keys.get("eval_interval", -1))
     if interval <= 0:
-        # MaxText's own default is 150,001; only the last step matters here.
+        # MaxText's default is 150,001; only the last step matters here.
         interval = int(steps) if steps and int(steps) > 0 else 150_001
     count = int(keys.get("eval_steps", 4))
     if count <= 0:
-        # With -1 a host whose share is smaller leaves the evaluation early and the others wait for it for ever.
+        # With -1 a host with a smaller share leaves the evaluation early, and the others wait for it indefinitely.
         raise ConfigError("train.eval_steps must be positive: every host evaluates the same number of batches.")
     start = int(keys.get("eval_start_step", interval - 1))
     return {"eval_interval": interval, "eval_steps": count, "eval_start_step": start}
@@ -339,14 +339,14 @@ def _tokenizer(values: Mapping[str, Any]) -> dict[str, str]:
             raise ConfigError(f"data.tokenizer.kind is {kind}, so data.tokenizer.path must name the tokenizer.")
         path = str(_maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
     elif kind != "huggingface" and not Path(path).is_file():
-        # MaxText's package has the tokenizers of Llama 2 and 3, Gemma and Mistral; presets name them by the file alone.
+        # MaxText's package has the tokenizers of Llama 2 and 3, Gemma and Mistral; presets name only the file.
         own = _maxtext_folder() / "assets" / "tokenizers" / path
         path = str(own) if own.is_file() else path
     return {"tokenizer_type": kind, "tokenizer_path": path}
 
 
 def _check_vocabulary(config: RunConfig, tokenizer: str) -> None:
-    """A piece that the model has no row for would train it on nothing, without a word."""
+    """Raise ConfigError if the tokenizer has tokens without a row in the model: they would train nothing, silently."""
     import sentencepiece
 
     try:
@@ -364,7 +364,7 @@ def _check_vocabulary(config: RunConfig, tokenizer: str) -> None:
 
 
 def _vocabulary(config: RunConfig) -> int:
-    """The model's vocabulary: train.vocab_size, else the model's, else MaxText's default."""
+    """Return the model's vocabulary: train.vocab_size, else the model's, else MaxText's default."""
     given = config.train.get("vocab_size")
     if given is not None:
         return int(given)

@@ -1,9 +1,9 @@
 """Text for training: from files, folders and globs to a stream of documents.
 
 Files are cut into units: a byte range of a text file (.txt, .md, .jsonl) or a run of rows of a
-Parquet file. Units are listed from sizes alone, so a corpus of any size starts at once and streams;
-a unit is read when its turn comes. Shuffling, repeating and sharding over hosts work on the list of
-units, so the position in the data is a small number that a checkpoint can hold.
+Parquet file. Units are listed from sizes alone, so a corpus of any size starts at once and streams.
+Each unit is read only when needed. Shuffling, repeating and sharding over hosts operate on the list of
+units, so the position in the data is a small number that fits in a checkpoint.
 
 Only this module knows the formats. It imports nothing heavy until documents are read.
 """
@@ -33,10 +33,10 @@ SUFFIXES = (*TEXT_SUFFIXES, ".jsonl", ".parquet")
 _MIN_UNIT = 1 << 10
 _USUAL_UNIT = 64 << 10
 _MAX_UNIT = 1 << 20
-# A text file is cut after a newline where there is one within this many bytes, else between characters.
+# A text file is cut after a newline if there is one within this many bytes, else between characters.
 _NEWLINE_WINDOW = 64 << 10
-# Every byte of a corpus up to this size is decoded before the run starts (about a second); of a larger one
-# the first and last unit of every file.
+# Up to this size, every byte of a corpus is decoded before the run starts (about a second). For a larger corpus,
+# only the first and last unit of every file are decoded.
 _CHECK_WHOLE = 1 << 30
 
 
@@ -52,7 +52,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a run trains on and what it holds out; `size` is the input's bytes on disk."""
+    """The training part and the held-out part of a run's data; `size` is the input's bytes on disk."""
 
     train: Sequence[Unit]
     held_out: Sequence[Unit]
@@ -72,14 +72,14 @@ class Corpus:
 
 
 def is_given(data: Mapping[str, Any]) -> bool:
-    """Whether the values name text to train on (else MaxText's own dataset keys apply)."""
+    """Return whether the values name text to train on (else MaxText's own dataset keys apply)."""
     return bool(data.get("files") or data.get("corpus"))
 
 
 def open_corpus(data: Mapping[str, Any]) -> Corpus:
     """List the units of the text that `data` (the values key) names.
 
-    Reads names and sizes, and Parquet footers; no text. Raises ConfigError with the file's name where
+    Reads names, sizes and Parquet footers, but no text. Raises ConfigError with the file's name if
     a file or folder is missing, unreadable, of an unknown kind, or empty.
     """
     field = str(data.get("field") or "text")
@@ -107,10 +107,10 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
 
 
 def check_corpus(corpus: Corpus) -> None:
-    """Decode the text: all of it up to 1 GiB, of more the first and last unit of every file.
+    """Decode the text: all of it up to 1 GiB, otherwise the first and last unit of every file.
 
-    Raises ConfigError naming the file and the place of the first input that is no text, or of a
-    missing field, and when there is no text at all.
+    Raises ConfigError with the file and the place of the first input that is not text or lacks a
+    field, and if there is no text at all.
     """
     for part, units in (("to train on", corpus.train), ("to hold out", corpus.held_out)):
         chosen = units if corpus.size <= _CHECK_WHOLE else _ends_of_files(units)
@@ -127,10 +127,10 @@ def _ends_of_files(units: Iterable[Unit]) -> list[Unit]:
 
 
 def documents(unit: Unit, field: str) -> Iterator[str]:
-    """The documents of one unit, in order.
+    """Yield the documents of one unit, in order.
 
-    Raises ConfigError naming file and place for text that is not UTF-8, a line that is no JSON object,
-    a missing column or field, and a file that has changed under the run.
+    Raises ConfigError with file and place for text that is not UTF-8, a line that is not a JSON object,
+    a missing column or field, and a file that changed during the run.
     """
     if unit.row_group >= 0:
         yield from _parquet_rows(unit, field)
@@ -161,10 +161,10 @@ def train_dataset(
     seed: int,
     epochs: int | None,
 ) -> Any:
-    """A grain IterDataset of {"text": document} for one host: units shuffled, repeated, every host_count-th.
+    """Return a grain IterDataset of {"text": document} for one host: units shuffled, repeated, every host_count-th.
 
-    `epochs` None repeats without end. The stream of a host depends on nothing but the arguments, and its
-    iterator's state is the position in the list of units and in the current one.
+    If `epochs` is None, it repeats without end. The stream of a host depends only on the arguments. Its
+    iterator's state is the position in the list of units and in the current unit.
     """
     import grain.python as grain
 
@@ -173,14 +173,14 @@ def train_dataset(
     if shuffle:
         dataset = dataset.shuffle(seed=seed)
     dataset = dataset.repeat(epochs)[host_index::host_count]
-    # Without read-ahead threads: text is read far faster than it is tokenized and trained on.
+    # No read-ahead threads: reading text is far faster than tokenizing and training on it.
     stream = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
     return grain.experimental.FlatMapIterDataset(stream, _documents_transform(corpus.field))
 
 
 @functools.cache
 def _documents_transform(field: str) -> Any:
-    """The grain transform from a unit to its documents; made late, so that this module stays light."""
+    """Return the grain transform from a unit to its documents. Defined lazily to keep this module's import light."""
     import grain.python as grain
 
     class Documents(grain.experimental.FlatMapTransform):  # type: ignore[misc]
@@ -193,21 +193,21 @@ def _documents_transform(field: str) -> Any:
 
 
 def _standard_library(name: str) -> list[str]:
-    """The Python standard library's own sources, with their documentation strings: text that every machine has."""
+    """List the Python standard library's own sources, with their docstrings: text that every machine has."""
     if name != "python":
         raise ConfigError(f'data.corpus is "{name}"; the one corpus that comes with every machine is "python".')
     root = Path(sysconfig.get_path("stdlib"))
     found = sorted(
         str(path)
         for path in root.rglob("*.py")
-        # Packages installed beside it are not the library; its tests hold files that are wrong on purpose.
+        # Installed packages in its folder are not part of the library. Its tests contain intentionally invalid files.
         if not {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"} & set(path.parts)
     )
     return [path for path in found if _usable(Path(path))]
 
 
 def _usable(path: Path) -> bool:
-    """Whether a file of the standard library is there, not empty, and UTF-8 (Python allows other encodings)."""
+    """Return whether a standard library file exists, is not empty, and is UTF-8 (Python allows other encodings)."""
     try:
         return bool(path.read_bytes().decode("utf-8").strip())
     except (OSError, UnicodeDecodeError):
@@ -215,7 +215,7 @@ def _usable(path: Path) -> bool:
 
 
 def _expand(entries: Sequence[str], *, key: str) -> list[str]:
-    """Files, folders (all files below, of the known kinds) and globs, as sorted absolute paths without doubles."""
+    """Expand files, folders (all files below, of the known kinds) and globs to sorted unique absolute paths."""
     found: dict[str, None] = {}
     for entry in entries:
         path = Path(entry).expanduser()
@@ -300,11 +300,11 @@ def _split(units: Sequence[Unit], fraction: float) -> tuple[list[Unit], list[Uni
 
 
 def _read_range(file: BinaryIO, unit: Unit, *, lines_only: bool) -> tuple[bytes, int]:
-    """The bytes of the unit with both ends moved to a boundary, and where they start.
+    """Return the bytes of the unit with both ends moved to a boundary, and their start offset.
 
-    Both neighbours of a cut compute the same boundary from the file alone, so nothing is read twice or
-    left out. A boundary is the first place at or after the cut that follows a newline; in text without
-    one nearby, the next character.
+    Both neighbors of a cut compute the same boundary from the file alone, so nothing is read twice or
+    left out. A boundary is the first place at or after the cut that follows a newline. In text without
+    a newline nearby, it is the next character.
     """
     start = _boundary(file, unit.start, lines_only=lines_only)
     stop = _boundary(file, unit.stop, lines_only=lines_only)
@@ -322,7 +322,7 @@ def _boundary(file: BinaryIO, cut: int, *, lines_only: bool) -> int:
         if newline >= 0:
             return before + newline + 1
         if not lines_only:
-            # UTF-8's continuation bytes are 0b10xxxxxx; a character has at most three of them.
+            # UTF-8 continuation bytes are 0b10xxxxxx; a character has at most three of them.
             tail = chunk[1:5]
             return cut + next((i for i, byte in enumerate(tail) if byte & 0xC0 != 0x80), len(tail))
         before += len(chunk)
@@ -369,8 +369,9 @@ def _parquet_units(path: str, files: int) -> list[Unit]:
     groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
     if not sum(groups):
         raise ConfigError(f"{path} has no rows; remove it from data.files or fill it.")
-    # A row group is decoded as a whole; it is cut into runs of rows only where a small corpus would
-    # else be too few units to split.
+    # A row group is decoded as a whole. It is cut into runs of rows only if a small corpus would
+    # otherwise have too few units to split.
+
     pieces = max(1, 64 // max(1, files * len(groups)))
     units: list[Unit] = []
     for index, rows in enumerate(groups):

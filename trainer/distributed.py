@@ -1,4 +1,4 @@
-"""Sets up jax.distributed where there is no Ray: one process a host, as in the pods of a JobSet."""
+"""Sets up jax.distributed without Ray: one process per host, as in the pods of a JobSet."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PORT = 8476
 
 
 def initialize(config: RunConfig) -> None:
-    """Join the run's other processes; does nothing for a run of one host.
+    """Join the run's other processes. Does nothing for a run of one host.
 
-    On TPU, JAX knows its neighbours from GKE's environment. Elsewhere the place of this process is told by
-    SLIPWAY_COORDINATOR (host or host:port of process 0) and either SLIPWAY_HOST_INDEX or what a JobSet gives its
-    pods: JOB_INDEX (which slice) and JOB_COMPLETION_INDEX (which host of it). Raises ConfigError where they are
-    missing or the coordinator's port is taken.
+    On TPU, JAX reads the other hosts from GKE's environment. Elsewhere the position of this process comes from
+    SLIPWAY_COORDINATOR (host or host:port of process 0) and either SLIPWAY_HOST_INDEX or the variables of a JobSet's
+    pods: JOB_INDEX (the slice) and JOB_COMPLETION_INDEX (the host in the slice). Raises ConfigError if they are
+    missing or the coordinator's port is in use.
     """
     if config.hosts == 1:
         return
@@ -40,7 +40,7 @@ def initialize(config: RunConfig) -> None:
 
 
 def host_index(config: RunConfig) -> int:
-    """This process's place among all of the run's, from 0."""
+    """Return the index of this process among all of the run's, from 0."""
     given = os.environ.get("SLIPWAY_HOST_INDEX")
     if given is None and "JOB_COMPLETION_INDEX" in os.environ:
         per_slice = int(config.accelerator["hosts"])

@@ -1,4 +1,4 @@
-"""How a run can end for good."""
+"""The errors that end a run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ PASSING = {
 
 
 class ConfigError(Exception):
-    """The run as it is configured can never work; its text is the sentence that the user reads.
+    """The run can never work as configured. The text is the sentence that the user reads.
 
-    The process ends with exit code 2 and nothing restarts it: neither Ray Train, nor the launcher's
+    The process exits with code 2 and nothing restarts it: neither Ray Train, nor the launcher's
     supervisor, nor (by their failure policies) a RayJob or a JobSet.
     """
 
 
 class RestartsExhausted(Exception):
-    """The run failed more often than run.maxRestarts allows; its text is a sentence. Exit code 1, and no restart."""
+    """The run failed more often than run.maxRestarts allows. The text is a sentence. Exit code 1, no restart."""
 
 
 class StorageError(Exception):
-    """The run's storage is full, away, or refuses: a sentence of trainer/storage.py. A restart may mend it."""
+    """The run's storage is full, missing, or denies access: a sentence of trainer/storage.py. A restart may fix it."""

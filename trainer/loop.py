@@ -1,9 +1,9 @@
-"""The training loop of one process: MaxText's own, with text, metrics and evaluations of ours.
+"""The training loop of one process: MaxText's own, with Slipway's text, metrics and evaluations.
 
-MaxText's loop runs as it is; four of its seams are replaced in memory, for this process only:
-where documents come from, what happens to metrics, when a checkpoint is written relative to them, and
-what a data error does (MaxText turns it into an ordinary end). Everything else, the step itself
-included, is untouched, so a step costs what it costs in bare MaxText.
+MaxText's loop runs unchanged, except for four functions that are replaced in memory, for this process only:
+the source of documents, the handling of metrics, when a checkpoint is written relative to them, and
+the handling of a data error (MaxText turns it into a normal end). Everything else, including the step itself,
+is unchanged, so a step costs the same as in plain MaxText.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from trainer.telemetry import Telemetry
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process left the loop: `steps` are the finished ones, of the whole run."""
+    """How a process left the loop: `steps` is the number of finished steps, of the whole run."""
 
     steps: int
     target_reached: bool = False
 
 
 class TrainingStoppedError(Exception):
-    """The loop ended before its last step, for a reason that a restart mends."""
+    """The loop ended before its last step, for a reason that a restart fixes."""
 
 
 class PreemptedError(TrainingStoppedError):
-    """One of the hosts was told to end (SIGTERM), so that all stopped after the same step.
+    """One of the hosts received a stop signal (SIGTERM), so all hosts stopped after the same step.
 
-    They left a checkpoint, unless train.enable_checkpointing is false. `steps` are the finished ones, of the whole
-    run; None where none was done since the start.
+    They wrote a checkpoint, unless train.enable_checkpointing is false. `steps` is the number of finished steps, of
+    the whole run, or None if no step finished since the start.
     """
 
     def __init__(self, message: str, steps: int | None = None) -> None:
@@ -51,9 +51,9 @@ class PreemptedError(TrainingStoppedError):
 
 
 def completed(config: RunConfig) -> bool:
-    """Whether the last step's checkpoint is there already (a run killed between it and its end).
+    """Return whether the last step's checkpoint exists already (the run was killed between it and its end).
 
-    Raises ConfigError where there are more: MaxText would fail at each restart.
+    Raises ConfigError if there are later checkpoints: MaxText would fail at each restart.
     """
     steps = config.train.get("steps")
     folder = config.folder / "checkpoints"
@@ -69,19 +69,19 @@ def completed(config: RunConfig) -> bool:
 
 
 def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
-    """Train from the last checkpoint (or the start) to the last step; every host's process calls this.
+    """Train from the last checkpoint (or the start) to the last step. Every host's process calls this.
 
-    jax.distributed is set up already where there are several. `watch` tells the first host's that the run is to stop,
-    where no signal does. Raises ConfigError where no restart helps,
-    TrainingStoppedError where the run was asked to stop, and what MaxText raises otherwise.
+    With several hosts, jax.distributed must already be set up. `watch` reports to the first host's process that the
+    run must stop, if no signal does. Raises ConfigError if no restart helps,
+    TrainingStoppedError if the run was asked to stop, and MaxText's own errors otherwise.
     """
-    if completed(config):  # a restart that came after the last step: MaxText would take it for a mistake
+    if completed(config):  # a restart after the last step: MaxText would report an error
         return Outcome(int(config.train["steps"]))
     storage.remember(config)
     startup.defer_unused_imports()
     from absl import flags
 
-    # MaxText's libraries read absl flags at their first step, which a Ray worker never parses.
+    # MaxText's libraries read absl flags at their first step, and a Ray worker never parses them.
     if not flags.FLAGS.is_parsed():
         flags.FLAGS(["trainer"])
 
@@ -90,7 +90,7 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
 
     _quieten(first=jax.process_index() == 0)
     if config.accelerator["kind"] == "cpu":
-        # A small model compiles in many pieces, each under the second that the cache asks for by default.
+        # A small model compiles in many pieces, each shorter than the cache's default minimum of one second.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         if jax.process_index() > 0:
             _write_own_cache_entries()
@@ -106,7 +106,7 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
                 train_func()
         except SystemExit as stop:
             if not math.isfinite(hooks.loss):
-                # From the same checkpoint it would diverge again.
+                # A restart from the same checkpoint would diverge again.
                 raise ConfigError(
                     f"The loss of step {hooks.steps_done} is {hooks.loss}: training has diverged; "
                     "lower train.learning_rate, or raise train.warmup_steps_fraction."
@@ -136,8 +136,8 @@ _NOISE = (
 
 
 def _quieten(*, first: bool) -> None:
-    """Leave out of the log what Orbax tells of each of its threads, what other hosts say as the first does, and
-    MaxText's line a step, whose speed (the time to hand a step over) contradicts ours."""
+    """Drop log lines: Orbax's lines about its threads, lines of other hosts that repeat the first host's, and
+    MaxText's line per step, whose speed (the time to hand a step over) contradicts Slipway's."""
 
     def wanted(record: logging.LogRecord) -> bool:
         if str(record.msg).startswith(_NOISE):
@@ -148,8 +148,8 @@ def _quieten(*, first: bool) -> None:
 
 
 def _write_own_cache_entries() -> None:
-    """JAX writes compiled programs from process 0 only, for all to read; on CPU each process's differ in their
-    key, so that the others would compile everything anew at every restart."""
+    """Write this process's compiled programs to the cache. JAX writes them from process 0 only, for all to read. On CPU
+    each process has different keys, so the others would compile everything again at every restart."""
     from jax._src import compilation_cache, compiler
 
     def write(cache_key: str, seconds: float, module_name: str, backend: Any, executable: Any) -> None:
@@ -158,13 +158,13 @@ def _write_own_cache_entries() -> None:
     compiler._cache_write = write
 
 
-# What MaxText, Flax and Orbax raise for a config, a mesh or a checkpoint that cannot be; a machine that
-# fails raises others (JaxRuntimeError, OSError). Raised before the first step they would be raised again.
+# Errors of MaxText, Flax and Orbax for an invalid config, mesh or checkpoint. A machine failure raises others
+# (JaxRuntimeError, OSError). An error from before the first step would recur after a restart.
 _REFUSALS = (ValueError, TypeError, AssertionError, ArithmeticError, LookupError, NotImplementedError)
 
 
 def _initialize(maxtext_train: Any, argv: list[str]) -> tuple[Any, Any]:
-    """MaxText's own start; its ways to refuse a config (exit code 2, and several errors) become a ConfigError."""
+    """Initialize MaxText. Its rejections of a config (exit code 2, and several errors) become a ConfigError."""
     try:
         return maxtext_train.initialize(argv)  # type: ignore[no-any-return]
     except SystemExit as stop:
@@ -174,7 +174,7 @@ def _initialize(maxtext_train: Any, argv: list[str]) -> tuple[Any, Any]:
 
 
 def _sentence(error: BaseException) -> str:
-    """What MaxText has against the config, key by key where it says."""
+    """Return MaxText's objections to the config, by key if it names keys."""
     details = getattr(error, "errors", None)
     if callable(details):
         problems = [
@@ -188,7 +188,7 @@ def _sentence(error: BaseException) -> str:
 
 
 class _Hooks:
-    """What is replaced in MaxText while it trains, and what was seen meanwhile."""
+    """The replacements in MaxText during training, and the state that they record."""
 
     def __init__(self, config: RunConfig, telemetry: Telemetry) -> None:
         self.config = config
@@ -201,13 +201,13 @@ class _Hooks:
         self.stop: Callable[[], bool] = stop_all_hosts
         self._logger: Any = None
         self._last_loss: Any = None
-        # A checkpoint that MaxText wanted to write before it handed over the step's metrics.
+        # A checkpoint that MaxText requested before it handed over the step's metrics.
         self._pending: tuple[Any, ...] | None = None
         self._in_iteration = False
 
     @contextlib.contextmanager
     def installed(self, maxtext_train: Any) -> Iterator[None]:
-        """Replace the seams for as long as the context lasts; what was there before is called from the new."""
+        """Install the replacements while the context lasts. They call the original functions."""
         import jax
         from jax._src import distributed
         from maxtext.common import checkpointing, data_loader, metric_logger
@@ -225,7 +225,7 @@ class _Hooks:
             if jax.process_count() == 1:
                 alone = LocalStopSignal()
                 self.stop = alone.give
-                if distributed.global_state.client is None:  # else JAX has taken SIGTERM
+                if distributed.global_state.client is None:  # else JAX handles SIGTERM
                     stack.enter_context(alone.listening())
                 replace(checkpointing, "reached_preemption", alone.reached)
             self._told_to_stop = checkpointing.reached_preemption
@@ -233,7 +233,7 @@ class _Hooks:
             yield
 
     def _documents(self, *args: Any, **options: Any) -> Any:
-        """In place of MaxText's reader of files: our stream of documents, tokenized and packed by MaxText."""
+        """Replaces MaxText's file reader: Slipway's stream of documents, tokenized and packed by MaxText."""
         corpus = self.config.corpus
         if corpus is None:
             raise TypeError("asked for documents, but the run names none")
@@ -245,7 +245,7 @@ class _Hooks:
             host_count=options["dataloading_host_count"],
             shuffle=options["shuffle"],
             seed=options["shuffle_seed"],
-            # One pass is MaxText's default; a run that asks for more steps than its text has goes round.
+            # MaxText's default is one pass. A run with more steps than its text provides repeats the text.
             epochs=None if held_out else self.config.train.get("num_epoch"),
         )
 
@@ -274,7 +274,7 @@ class _Hooks:
         return metrics
 
     def _watched(self, train_step: Any) -> Any:
-        """The compiled step, unchanged, whose last result can be waited for."""
+        """Return the compiled step, unchanged, with its last result recorded so that callers can wait for it."""
 
         def step(*args: Any) -> Any:
             state, metrics = train_step(*args)
@@ -286,7 +286,7 @@ class _Hooks:
     def _evaluate(
         self, device_state: dict[str, Any], variables: dict[str, Any], constants: dict[str, Any], *, after_step: int
     ) -> None:
-        """One evaluation of the held-out part outside MaxText's own schedule, with its compiled step."""
+        """Evaluate the held-out part once outside MaxText's own schedule, with its compiled step."""
         import jax
         from flax.core.spmd import logical_axis_rules
         from maxtext.utils import sharding
@@ -309,7 +309,7 @@ class _Hooks:
         logger.finish_evaluation(after_step)
 
     def _defer_save(self, manager: Any, state: Any, config: Any, iterator: Any, step: int | None = None) -> None:
-        """Within an iteration MaxText saves before it hands over the step's metrics; save after that instead."""
+        """Defer the save. In an iteration MaxText saves before it hands over the step's metrics; save after that."""
         if self._in_iteration and step is not None:
             self._pending = (manager, config, iterator)
         else:
@@ -320,10 +320,10 @@ class _Hooks:
 
         try:
             self._maybe_save(*args)
-        except exceptions.StopTraining:  # raised there for one reason: a host got SIGTERM, and all agree to stop
+        except exceptions.StopTraining:  # raised for one reason: a host received SIGTERM, and all agree to stop
             self.preempted = True
             raise
-        # Without checkpoints MaxText does not ask, and would go on until it is killed.
+        # Without checkpoints MaxText does not check for the signal, and would continue until it is killed.
         if args[0] is None and self.steps_done and self._told_to_stop(None, self.steps_done - 1):
             self.preempted = True
             raise exceptions.StopTraining("told to end, and checkpoints are off")
@@ -332,7 +332,7 @@ class _Hooks:
         self._logger.settle()
         started = time.perf_counter()
         if self._told_to_stop(manager, step):
-            # Orbax leaves a checkpoint out while it still writes the one before; this one has no second chance.
+            # Orbax skips a checkpoint while it still writes the previous one; this one has no second chance.
             self._wait(manager)
             args = args[:3]  # state, config, data iterator; the next is `force`
             kwargs["force"] = True
@@ -345,7 +345,7 @@ class _Hooks:
         hooks = self
 
         class Logger(metric_logger.MetricLogger):  # type: ignore[misc]
-            """MaxText's logger, which also writes the run's metrics.jsonl and a TensorBoard log without doubles."""
+            """MaxText's logger, which also writes the run's metrics.jsonl and a TensorBoard log without duplicates."""
 
             evaluated_after = -2
             _file: MetricsFile | None = None
@@ -369,13 +369,13 @@ class _Hooks:
                 self._last = time.perf_counter()
 
             def mark_eval_loop_start(self) -> None:
-                # The step before an evaluation is written after it; when it finished has to be seen now.
+                # The step before an evaluation is written after it, so record now when the step finished.
                 hooks._last_loss.block_until_ready()
                 self._finished = time.perf_counter()
                 super().mark_eval_loop_start()
 
             def settle(self) -> None:
-                """Write what is buffered: the last step's line waits for the next step otherwise."""
+                """Write buffered lines. Otherwise the last step's line waits for the next step."""
                 while self.buffered_metrics:
                     self._flush_one_buffered_entry(self.buffered_metrics.pop(0))
                 if self._file is not None:
@@ -398,7 +398,7 @@ class _Hooks:
                     hooks.target_reached = True
                     raise
                 finally:
-                    # The time of an evaluation belongs to no training step.
+                    # The time of an evaluation does not count toward any training step.
                     self._last = time.perf_counter()
 
             def write_metrics(self, metrics: Any, step: int, metric_type: str = "train") -> None:
@@ -418,8 +418,8 @@ class _Hooks:
 
                 loss = hooks.loss = float(scalars["learning/loss"])  # waits until the device has finished the step
                 finished, self._finished = self._finished or time.perf_counter(), None
-                # MaxText's own step time is the time to hand the step to the device, which jumps where
-                # that runs ahead; from one finished step to the next is what a step takes.
+                # MaxText's own step time is the time to hand the step to the device, which jumps when
+                # that runs ahead. The actual step time is from one finished step to the next.
                 seconds, self._last = finished - self._last, finished
                 tokens = float(scalars["perf/per_device_tokens"]) if "perf/per_device_tokens" in scalars else None
                 tflops = float(scalars["perf/per_device_tflops"]) if "perf/per_device_tflops" in scalars else None
@@ -433,7 +433,7 @@ class _Hooks:
                     "time": now(),
                 }
                 if hooks.config.peak_tflops and tflops:
-                    # An Ironwood chip is two devices to JAX; the table's peak is the chip's.
+                    # JAX counts an Ironwood chip as two devices; the table's peak is per chip.
                     per_chip = jax.device_count() / hooks.config.chips
                     line["mfu"] = round(per_chip * tflops / seconds / hooks.config.peak_tflops, 6)
                 for name, key in (("grad_norm", "learning/grad_norm"), ("param_norm", "learning/param_norm")):
@@ -446,7 +446,7 @@ class _Hooks:
 
 @contextlib.contextmanager
 def _data_errors_are_errors(config: Any) -> Iterator[None]:
-    """In place of MaxText's guard, which ends the run as if it were done when data fails or runs out."""
+    """Replaces MaxText's guard, which ends the run as if it were complete when data fails or runs out."""
     try:
         yield
     except StopIteration as error:
@@ -456,7 +456,7 @@ def _data_errors_are_errors(config: Any) -> Iterator[None]:
 
 
 def _purge(writer: Any, start_step: int) -> None:
-    """Tell TensorBoard to forget the steps of a former attempt that are done again from here."""
+    """Make TensorBoard drop the steps of a previous attempt that are repeated from here."""
     from tensorboardX.proto.event_pb2 import Event, SessionLog
 
     if start_step:
@@ -480,9 +480,9 @@ def _replacer(stack: contextlib.ExitStack) -> Any:
 
 
 def environment(config: RunConfig) -> dict[str, str]:
-    """The environment that a training process needs before JAX is imported, with the values' worker.env on top."""
+    """Return the environment that a training process needs before JAX is imported; the values' worker.env overrides."""
     kind = config.accelerator["kind"]
-    # The CPU beside the chips: offloading to the host and Orbax use it.
+    # The CPU in addition to the chips: offloading to the host and Orbax use it.
     variables = {"JAX_PLATFORMS": {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}[kind]}
     if kind == "cpu":
         # Without this the CPU client of several processes has no collectives.
@@ -492,6 +492,6 @@ def environment(config: RunConfig) -> dict[str, str]:
 
 
 def set_environment(config: RunConfig) -> None:
-    """Set it in this process; what is set already (in the pod, in the shell) stays."""
+    """Set the environment in this process. Variables that are already set (in the pod, in the shell) are kept."""
     for name, value in environment(config).items():
         os.environ.setdefault(name, value)

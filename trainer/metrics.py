@@ -1,20 +1,20 @@
-"""What a run leaves to read: metrics.jsonl and events.jsonl in its folder, and the same lines in its log.
+"""The run's readable output: metrics.jsonl and events.jsonl in its folder, and the same lines in its log.
 
-Whoever follows a run in a cluster has only its log. There each line of metrics.jsonl stands after PREFIX, and each
-event after EVENT_PREFIX. Look for them anywhere in a line: Ray puts "(RayTrainWorker pid=…, ip=…) " before what its
-workers print, and "(TrainController pid=…) " before what the controller of Ray Train prints. A line that comes twice,
-with the same `time`, is one. The events:
+For a run in a cluster, only the log may be available. There each line of metrics.jsonl follows PREFIX, and each
+event follows EVENT_PREFIX. Search for them anywhere in a line: Ray puts "(RayTrainWorker pid=…, ip=…) " before output
+of its workers, and "(TrainController pid=…) " before output of Ray Train's controller. A line that appears twice,
+with the same `time`, is one line. The events:
 
 loop_started    step, steps, devices: the training loop begins at `step` of `steps`; again after each restart
 worker_failed   message: a worker, or a host of run.command, failed; if restarts are left, all start again
-preempted       message, step: a host was told to go; all stopped after `step` steps, and start again
+preempted       message, step: a host received a stop signal; all stopped after `step` steps, and start again
 command_started hosts: run.command begins on its hosts; again after each restart
 driver_failed   message, restarts_left: the driver of a job failed and starts again (trainer/supervisor.py)
-error           message: the sentence that this process ends with; the run's reason, if nothing starts it again
+error           message: the sentence that this process ends with; the run's reason, if nothing restarts it
 
-metrics.jsonl has one line a step, never one missing and never one twice, whatever was killed when: a
+metrics.jsonl has exactly one line per step, even if processes are killed: a
 step's line is on disk before the checkpoint that makes the step final, and a start drops the lines of
-the steps that it will do again.
+the steps that it will repeat.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _PAUSES = (0.2, 1.0, 3.0)
 
 
 def now() -> str:
-    """The time now, RFC 3339 in UTC with milliseconds."""
+    """Return the current time, RFC 3339 in UTC with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class MetricsFile:
-    """metrics.jsonl of a run, open for the one process that writes it."""
+    """metrics.jsonl of a run, open in the one process that writes it."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Keep the lines of the steps before `start_step` and of evaluations up to it; drop the rest."""
@@ -56,19 +56,19 @@ class MetricsFile:
         self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append one line, and print it on stdout after PREFIX for whoever reads the log."""
+        """Append one line, and print it on stdout after PREFIX for readers of the log."""
         text = json.dumps({key: _plain(value) for key, value in line.items()})
         self._file.write(text + "\n")
         self._file.flush()
         _print(PREFIX + text)
 
     def settle(self) -> None:
-        """What was written is on the storage for good when this returns, as it has to be before a checkpoint.
+        """Persist all written lines to storage, as required before a checkpoint.
 
-        For a bucket that takes a close: gcsfuse keeps what is written to a file in its own memory or on the machine's
-        disk, and `fsync` does not make the object since its streaming writes (docs/semantics.md of gcsfuse 3). What is
-        appended to an object is uploaded as a whole below 2 MB, and alone above; at 250 bytes a step that is nothing
-        beside a checkpoint. Lines since the last one are lost with their machine, and so are their steps.
+        For a bucket this requires a close: gcsfuse keeps data written to a file in its own memory or on the machine's
+        disk, and since its streaming writes `fsync` does not create the object (docs/semantics.md of gcsfuse 3). An
+        append to an object uploads the whole object below 2 MB, and only the new data above. At 250 bytes per step this
+        is negligible next to a checkpoint. Lines since the last one are lost with their machine, as are their steps.
         """
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -80,7 +80,7 @@ class MetricsFile:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file; a last line cut short by a kill is left out."""
+    """Yield the lines of a metrics file. Skips a last line that a kill truncated."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -91,26 +91,26 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def event_line(event: str, **fields: Any) -> str:
-    """{"event": …, "time": …, …}"""
+    """Return {"event": …, "time": …, …}"""
     return json.dumps({"event": event, "time": now(), **fields})
 
 
 def print_event(line: str) -> None:
-    """Print a line of event_line's on stdout after EVENT_PREFIX."""
+    """Print a line from event_line on stdout after EVENT_PREFIX."""
     _print(EVENT_PREFIX + line)
 
 
 def _print(line: str) -> None:
-    # A log that takes no more (a full disk) ends no training.
+    # A log that cannot be written (a full disk) must not end the training.
     with contextlib.suppress(OSError):
-        print(line, flush=True)  # noqa: T201 - stdout is how the launcher follows a run on a cluster
+        print(line, flush=True)  # noqa: T201 - the launcher follows a run on a cluster through stdout
 
 
 def write_event(folder: Path, event: str, **fields: Any) -> None:
-    """Print the event and append it to events.jsonl; safe from several processes.
+    """Print the event and append it to events.jsonl. Safe from several processes.
 
-    From several machines, too: of two that change an object through gcsfuse at the same time one is told ESTALE when
-    it closes the file (docs/semantics.md there), and writes again.
+    Also safe from several machines: if two change an object through gcsfuse at the same time, one gets ESTALE when
+    it closes the file (gcsfuse's docs/semantics.md), and writes again.
     """
     line = event_line(event, **fields)
     print_event(line)
@@ -133,11 +133,11 @@ def _append(path: Path, text: bytes) -> None:
 
 
 def _before(line: Mapping[str, Any], start_step: int) -> bool:
-    # An evaluation's step counts the updates that were made, so the one made right before a checkpoint
+    # An evaluation's step counts the finished updates, so the one right before a checkpoint
     # at the end of step s has step s + 1, where the restart begins.
     return bool(line["step"] <= start_step if "eval_loss" in line else line["step"] < start_step)
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity; a loss that is one of them is null."""
+    """Replace NaN and infinity with None, because JSON has neither."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,9 +1,9 @@
-"""The log of the container that this process is in, as `kubectl logs` shows it.
+"""The log of this process's container, as `kubectl logs` shows it.
 
-A RayJob's driver is started by Ray on the head, its output goes to a file there, and whoever may read pods' logs but
-not the token of Ray's dashboard never sees it. So the driver's lines are copied to where the container's first process
-prints: SLIPWAY_POD_LOG, which the chart sets to /proc/1/fd/1 on the head of a RayJob. That is a pipe of the container
-runtime's, which belongs to the container's user, root or not: runc hands it over (fixStdioPermissions in
+Ray starts a RayJob's driver on the head and writes its output to a file there. A user who may read pod logs but
+has no token for Ray's dashboard cannot see it. So the driver's lines are copied to the output of the container's first
+process: SLIPWAY_POD_LOG, which the chart sets to /proc/1/fd/1 on the head of a RayJob. That is a pipe of the container
+runtime, which belongs to the container's user, root or not: runc changes its owner (fixStdioPermissions in
 libcontainer/init_linux.go), and the driver runs as that user.
 """
 
@@ -19,7 +19,7 @@ _LONGEST_LINE = 1 << 16
 
 
 class PodLog:
-    """Takes lines; says once, on stderr, where it cannot, and never fails."""
+    """Writes lines to the log. Reports once, on stderr, if it cannot, and never fails."""
 
     def __init__(self, path: str) -> None:
         """`path`: the file or pipe to write to; "" for none."""
@@ -28,24 +28,24 @@ class PodLog:
         self._left_out = 0
         if path:
             try:
-                # Not blocking, for training must not wait for a log that nobody takes.
+                # Non-blocking, because training must not wait for a log without a reader.
                 flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
                 self._descriptor = os.open(path, flags)
             except OSError as error:
                 self._give_up(path, error)
 
     def write(self, said: bytes) -> None:
-        """Pass on the lines that are whole by now, each in one piece, so that the container's own are not cut."""
+        """Write the complete lines so far, each in one write, so that the container's own lines are not split."""
         if self._descriptor < 0:
             return
         *whole, self._begun = (self._begun + said).split(b"\n")
-        if len(self._begun) > _LONGEST_LINE:  # a progress bar's, which never ends
+        if len(self._begun) > _LONGEST_LINE:  # a progress bar, whose line never ends
             whole, self._begun = [*whole, self._begun], b""
         for line in whole:
             self._line(line + b"\n")
 
     def close(self) -> None:
-        """Pass on a last line without an end, too."""
+        """Also write a last line that has no line ending."""
         if self._begun:
             self.write(b"\n")
         if self._descriptor >= 0:

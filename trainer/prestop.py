@@ -1,12 +1,12 @@
-"""What a pod of a Ray cluster does when it is told to end: `python -m trainer.prestop --seconds N`, its preStop hook.
+"""The preStop hook of the pods of a Ray cluster: `python -m trainer.prestop --seconds N`.
 
-A worker's pod tells Ray that its node goes, upon which Ray Train tells all workers of the run: they agree on a step,
-write a checkpoint at it, and end; nobody counts it as a failure. `--head`: the head's pod, where the whole run ends at
-once, tells each driver (SIGUSR1, to trainer/supervisor.py), which has the workers do the same. Either stays until what
-is to end has ended, for at most N seconds less those that Ray needs to end in; the checkpoint that cannot be written in
-that time is not missed: the last whole one counts.
+In a worker's pod it reports to Ray that the node is going away. Ray Train then notifies all workers of the run: they
+agree on a step, write a checkpoint at it, and end, which does not count as a failure. With `--head`, in the head's pod,
+where the whole run ends at once, it signals each driver (SIGUSR1, to trainer/supervisor.py), which stops the workers
+the same way. In both cases it waits until they have ended, for at most N seconds minus the time that Ray needs to end.
+If the checkpoint cannot be written in that time, the last complete one is used.
 
-Only the standard library is imported: a spot machine is gone 15 seconds after it was told.
+It imports only the standard library: a spot machine disappears 15 seconds after its notice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SECONDS_FOR_RAY = 3
-# Ray Train asks once a second who goes (trainer/ray_driver.py), and workers look a moment later.
+# Ray Train checks once a second for draining nodes (trainer/ray_driver.py), and workers check a moment later.
 _SECONDS_TO_BE_SEEN = 3
 _SECONDS_TO_DRAIN = 15
 _SECONDS_TO_ANSWER = 1
 _PAUSE = 0.1
-# Ray writes an actor's class into the title of its process.
+# Ray sets the title of an actor's process to the actor's class.
 _TRAINING, _COMMAND = "ray::RayTrainWorker", "ray::_Host"
 
 
@@ -40,7 +40,7 @@ class Process:
     command: tuple[str, ...]
 
     def above(self, those: dict[int, Process]) -> Iterator[Process]:
-        """The processes that it descends from."""
+        """Yield the ancestors of this process."""
         process = those.get(self.parent)
         while process is not None:
             yield process
@@ -57,7 +57,7 @@ def main() -> int:
     deadline = began + max(1.0, arguments.seconds - _SECONDS_FOR_RAY)
     node = arguments.node_id or _own_node()
     if not node:
-        return 0  # Ray has ended already, or never came up
+        return 0  # Ray has ended already, or never started
     if arguments.head:
         _signal_drivers(node)
         _wait(deadline, lambda: not _drivers(node))
@@ -70,8 +70,8 @@ def main() -> int:
         def drained() -> bool:
             return drain.poll() is not None or not (training() or _answers(head))
 
-        # Where the whole cluster goes, Ray may not be reached any more; the head's pod has told the workers then. At
-        # the end of a run there is nobody left to tell.
+        # If the whole cluster ends, Ray may be unreachable; the head's pod has then notified the workers. At
+        # the end of a run there is no process left to notify.
         head = _head_of(node)
         _wait(min(deadline, began + _SECONDS_TO_DRAIN), drained)
         _wait(min(deadline, time.monotonic() + _SECONDS_TO_BE_SEEN), lambda: not training())
@@ -90,7 +90,7 @@ def _wait(deadline: float, over: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def _drain(node: str, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
-    """Ray's command by which it is told that the node goes; ended at the end, should it not have."""
+    """Run Ray's command that drains the node. Kills the command on exit if it is still running."""
     command = [
         *("ray", "drain-node", "--node-id", node),
         *("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "The pod was told to end."),
@@ -104,7 +104,7 @@ def _drain(node: str, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _own_node() -> str:
-    """The id of the Ray node that this pod is, from the command line of its raylet; "" without one."""
+    """Return the id of this pod's Ray node, from the command line of its raylet, or "" if there is none."""
     return next((_node_of(process) for process in _processes().values() if _node_of(process)), "")
 
 
@@ -115,7 +115,7 @@ def _node_of(raylet: Process) -> str:
 
 
 def _head_of(node: str) -> tuple[str, int] | None:
-    """Where the node's raylet reaches Ray's control plane."""
+    """Return the address of Ray's control plane that the node's raylet uses."""
     option = "--gcs-address="
     for process in _processes().values():
         if _node_of(process) == node:
@@ -127,7 +127,7 @@ def _head_of(node: str) -> tuple[str, int] | None:
 
 
 def _answers(head: tuple[str, int] | None) -> bool:
-    """Whether something listens there; True where the address is not known."""
+    """Return whether the address accepts connections; True if the address is unknown."""
     if head is None:
         return True
     with contextlib.suppress(OSError), socket.create_connection(head, timeout=_SECONDS_TO_ANSWER):
@@ -136,19 +136,19 @@ def _answers(head: tuple[str, int] | None) -> bool:
 
 
 def _actors(node: str, *titles: str) -> list[Process]:
-    """The processes of the node's raylet that have one of these titles."""
+    """Return the processes of the node's raylet that have one of these titles."""
     return [process for process in _of_node(node, _processes()) if process.command[0].startswith(titles)]
 
 
 def _of_node(node: str, those: dict[int, Process]) -> Iterator[Process]:
-    """Those that the node's raylet has started, directly or not."""
+    """Yield the processes that the node's raylet started, directly or indirectly."""
     for process in those.values():
         if any(_node_of(above) == node for above in process.above(those)):
             yield process
 
 
 def _tell_programs(node: str) -> None:
-    """SIGTERM for the user's own programs (run.command), as in a pod without Ray."""
+    """Send SIGTERM to the user's own programs (run.command), as in a pod without Ray."""
     hosts = {process.pid for process in _actors(node, _COMMAND)}
     for process in _processes().values():
         if process.parent in hosts:
@@ -165,7 +165,7 @@ def _is_trainer(process: Process) -> bool:
 
 
 def _drivers(node: str) -> list[Process]:
-    """The drivers: each is a fork of its supervisor, and so has the same command line."""
+    """Return the drivers. Each is a fork of its supervisor, and so has the same command line."""
     those = _processes()
     return [
         process
@@ -182,7 +182,7 @@ def _signal_drivers(node: str) -> None:
 
 
 def _catches(pid: int, number: signal.Signals) -> bool:
-    """Whether the process has a handler for the signal, which would end it otherwise."""
+    """Return whether the process has a handler for the signal. Without one the signal would end it."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("SigCgt:"):
@@ -191,13 +191,14 @@ def _catches(pid: int, number: signal.Signals) -> bool:
 
 
 def _processes() -> dict[int, Process]:
-    """Every process of this pod (or machine), by its id; those that have ended and were not collected are none."""
+    """Return every process of this pod (or machine) by its id, without zombies."""
     found = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):
                 words = Path(entry.path, "cmdline").read_bytes().rstrip(b"\0").decode(errors="replace").split("\0")
-                # "pid (name) state ppid …"; the name may hold anything, brackets too.
+                # "pid (name) state ppid …"; the name may contain any character, including parentheses.
+
                 stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
                 if stat[0] not in "ZX":
                     found[int(entry.name)] = Process(int(entry.name), int(stat[1]), tuple(words))

@@ -1,7 +1,7 @@
-"""Trains under Ray Train's JaxTrainer: one worker a host, restarted together when one of them dies.
+"""Trains under Ray Train's JaxTrainer: one worker per host, all restarted together when one fails.
 
-Where a node of the run is told to go, or the driver is, all workers write a checkpoint after the same step and return
-(trainer/stop_signal.py). To Ray Train that is a run that is done; here it starts again on other nodes, or ends.
+If a node of the run or the driver must stop, all workers write a checkpoint after the same step and return
+(trainer/stop_signal.py). Ray Train sees a finished run. This module starts it again on other nodes, or ends.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _SECONDS_TO_ABORT = 30
-# Ray brings what workers print within a second, and what it has not brought when the driver leaves is lost.
+# Ray forwards worker output within a second; output not yet forwarded when the driver exits is lost.
 _LOG_DRAIN_SECONDS = 1.5
 _FAILURES_TOLD = 8
-# Of the time that a run has for its last checkpoint, what its end takes.
+# The part of the time for the last checkpoint that the end of the run needs.
 _SHUTDOWN_SECONDS = 2.0
 
 
 def prepare_environment() -> bool:
-    """Set what Ray reads when it is imported; True where this process starts its own Ray on this machine.
+    """Set the variables that Ray reads at import. Returns True if this process starts its own Ray on this machine.
 
-    A Ray cluster that is there already (RAY_ADDRESS, as in a RayJob's driver) is used as it is.
+    An existing Ray cluster (RAY_ADDRESS, as in a RayJob's driver) is used unchanged.
     """
     local = not os.environ.get("RAY_ADDRESS")
     defaults = {
-        # Lines of two hosts that differ in their numbers only are no doubles.
+        # Lines of two hosts that differ only in their numbers are not duplicates.
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
-        # Else each line that a worker prints appears twice, once as a log record.
+        # Otherwise each line of a worker appears twice, once as a log record.
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     if not local:
-        # A pod that is told to end is held back for a few seconds, in which Ray Train must have seen it.
+        # A pod that must end is delayed for a few seconds, in which Ray Train must detect it.
         defaults["RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S"] = "1"
     if local:
-        # Ray binds to the machine's own address, open to its network, unless it believes that clusters
-        # are not supported here; then it stays on loopback.
+        # Ray binds to the machine's own address, open to its network, unless it assumes that clusters
+        # are unsupported here; then it uses loopback.
         defaults["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         # Nodes of one machine are not preempted.
         defaults["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
-        # Ray waits a minute for its control plane to come back, which on one machine nobody restarts;
-        # the sooner this process ends, the sooner whoever supervises it starts it again.
+        # Ray waits a minute for its control plane to return, but on one machine nothing restarts it.
+        # The sooner this process ends, the sooner its supervisor restarts it.
         defaults["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
@@ -67,9 +67,9 @@ def prepare_environment() -> bool:
 
 
 def scaling_config(config: RunConfig, *, local: bool = False) -> ScalingConfig:
-    """The workers to ask Ray for: one a host; on TPU whole slices of the topology, on GPU all of a host's chips.
+    """Return the workers to request: one per host; on TPU whole slices of the topology, on GPU all of a host's chips.
 
-    `local`: Ray's only node is this machine, whatever number of hosts it plays.
+    `local`: Ray's only node is this machine, for any number of hosts.
     """
     from ray.train import ScalingConfig
 
@@ -83,39 +83,39 @@ def scaling_config(config: RunConfig, *, local: bool = False) -> ScalingConfig:
             resources_per_worker={"TPU": int(row["chipsPerHost"])},
         )
     if row["kind"] == "gpu":
-        # Without Ray's accelerator_type: its names are of chips, the table's of machines, and Kubernetes
-        # has placed the pods already.
+        # No accelerator_type: Ray's names are of chips, the table's of machines, and Kubernetes
+        # has already placed the pods.
         return ScalingConfig(
             use_gpu=True,
             num_workers=config.hosts,
             resources_per_worker={"GPU": int(row["chipsPerHost"])},
             placement_strategy="STRICT_SPREAD" if config.hosts > 1 else "PACK",
         )
-    # A node may well have the CPUs of several hosts.
+    # A node may have the CPUs of several hosts.
     strategy = "STRICT_SPREAD" if config.hosts > 1 and not local else "PACK"
     return ScalingConfig(num_workers=config.hosts, resources_per_worker={"CPU": 1}, placement_strategy=strategy)
 
 
 def run(config: RunConfig) -> loop.Outcome:
-    """Train to the end; restarts the workers up to run.maxRestarts times.
+    """Train to the end. Restarts the workers up to run.maxRestarts times.
 
-    Raises ConfigError, PreemptedError where this process was told to end, and what Ray raises.
+    Raises ConfigError, PreemptedError if this process received a stop signal, and Ray's own errors.
     """
     local = prepare_environment()
     import ray
 
-    # That tokens are on, said at every start.
+    # Ray logs at every start that tokens are enabled.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     if local:
-        # Inherited by all of Ray's processes. Given as a runtime environment it would keep the workers that
-        # Ray starts ahead from being used.
+        # Inherited by all of Ray's processes. A runtime environment would prevent the use of workers that
+        # Ray starts in advance.
         loop.set_environment(config)
         os.environ["PYTHONPATH"] = _import_path()
-        # While Ray's processes start there is time for an import that takes a second.
+        # An import that takes a second runs while Ray's processes start.
         importing = threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True)
         importing.start()
         ray.init(
-            # One for the controller, and one for each host: as many processes are started ahead.
+            # One for the controller and one per host: as many processes are started in advance.
             num_cpus=config.hosts + 1,
             include_dashboard=False,
             logging_level="WARNING",
@@ -123,11 +123,11 @@ def run(config: RunConfig) -> loop.Outcome:
         )
         importing.join()
         for name in [name for name in os.environ if name.startswith("RAY_TRAIN_")]:
-            del os.environ[name]  # inherited by now; here Ray Train would make a runtime environment of them
+            del os.environ[name]  # inherited by now; Ray Train would otherwise make a runtime environment of them
     else:
         ray.init(logging_level="WARNING")
     notice = StopSignal()
-    notice.listen()  # after Ray, which takes SIGTERM for itself
+    notice.listen()  # after Ray, which installs its own SIGTERM handler
     try:
         left = config.max_restarts
         while True:
@@ -142,9 +142,9 @@ def run(config: RunConfig) -> loop.Outcome:
 
 
 def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -> tuple[loop.Outcome | None, int]:
-    """One run of Ray Train's, which may restart the workers `restarts` times; how it ended, and how often it did.
+    """Run Ray Train once, with up to `restarts` restarts of the workers. Returns the outcome and the restarts used.
 
-    The outcome is None where all workers have stopped, with a checkpoint if they write any, for a node that goes.
+    The outcome is None if all workers stopped for a draining node, with a checkpoint if they write any.
     """
     from ray.train import FailureConfig
     from ray.train import RunConfig as RayRunConfig
@@ -152,15 +152,15 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
     verdict = _ControlChannel(config.name)
     trainer = _trainer_class(local=local)(
         _worker,
-        # Not the file's name: in a Ray cluster that stood before the run, the hosts have no such file.
+        # Not the file's name: in an existing Ray cluster the hosts have no such file.
         train_loop_config={"config": dict(config.tree), "path": str(config.path), "verdict": verdict.key},
         jax_config=_jax_config(config),
         scaling_config=scaling_config(config, local=local),
         run_config=RayRunConfig(
             name=config.name,
-            # Ray Train keeps a note of itself here; checkpoints are MaxText's.
+            # Ray Train stores its own state here; checkpoints are MaxText's.
             storage_path=str(config.folder / ".ray"),
-            # A node that was told to go is counted apart (trainer/prestop.py tells Ray).
+            # A draining node is counted separately (trainer/prestop.py notifies Ray).
             callbacks=[_failure_notes(config.folder, verdict.key)],
             failure_config=FailureConfig(max_failures=restarts, max_preemption_failures=-1),
             worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},
@@ -171,19 +171,19 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
     def fit() -> None:
         try:
             trainer.fit()
-        except BaseException as error:  # handed to the main thread, which raises it
+        except BaseException as error:  # passed to the main thread, which raises it
             failure.append(error)
 
-    # In a thread of its own, so that a verdict ends the run at once: the other hosts of one that found
-    # the config wrong wait for it in a collective and would be restarted.
+    # A separate thread, so that a verdict ends the run at once. If one host rejects the config, the others
+    # wait for it in a collective and would be restarted.
     fitting = threading.Thread(target=fit, name="fit", daemon=True)
     fitting.start()
     while fitting.is_alive():
         fitting.join(timeout=0.5)
         verdict.look()
         if verdict.refusal is not None:
-            # The worker that refused has the controller end the run. Ray, shut down while this thread still waits
-            # for it, now and then takes the process along ("free(): invalid pointer").
+            # The worker that rejected the config makes the controller end the run. If Ray shuts down while this thread
+            # still waits for it, the process sometimes crashes ("free(): invalid pointer").
             fitting.join(_SECONDS_TO_ABORT)
             break
         if notice.given and fitting.is_alive():
@@ -202,13 +202,13 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
     steps = verdict.stopped_after
     if notice.given:
         raise loop.PreemptedError(f"The run was told to end: training stopped after {steps} steps.", steps)
-    with contextlib.suppress(OSError):  # the run goes on without a word of it
+    with contextlib.suppress(OSError):  # the run continues without the note
         write_event(config.folder, "preempted", message=preemption_message(config, steps), step=steps)
     return None, verdict.failures
 
 
 def preemption_message(config: RunConfig, steps: int) -> str:
-    """What the event of it says: where all go on depends on whether there are checkpoints."""
+    """Return the message of the event. Whether there are checkpoints decides where all hosts continue."""
     if config.train.get("enable_checkpointing") is False:
         then = "without a checkpoint (train.enable_checkpointing is false), and start over"
     else:
@@ -217,7 +217,7 @@ def preemption_message(config: RunConfig, steps: int) -> str:
 
 
 def _save_and_stop(config: RunConfig, verdict: _ControlChannel, notice: StopSignal) -> None:
-    """Have the workers write their last checkpoint. Raises PreemptedError where there is nothing to write any more."""
+    """Make the workers write their last checkpoint. Raises PreemptedError if there is nothing left to write."""
     if not verdict.stepping:
         raise loop.PreemptedError("The run was told to end before it had done a step since its start.")
     if notice.elapsed() > max(1.0, config.grace_seconds - _SHUTDOWN_SECONDS):
@@ -229,24 +229,24 @@ def _save_and_stop(config: RunConfig, verdict: _ControlChannel, notice: StopSign
 
 
 def _worker(settings: Mapping[str, Any]) -> None:
-    """What every worker runs; the verdict travels through Ray's key-value store, which outlives the worker."""
+    """Run the training in a worker. The verdict goes through Ray's key-value store, which outlives the worker."""
     config = RunConfig(Path(settings["path"]), settings["config"])
     verdict = _ControlChannel(config.name, key=settings["verdict"])
     try:
         outcome = loop.train(config, _Watch(verdict))
     except loop.PreemptedError as stop:
         verdict.stop(stop.steps or 0)
-        return  # well: what a worker raises is a failure to Ray Train, whatever it is
+        return  # normally: Ray Train treats every error of a worker as a failure
     except ConfigError as error:
         verdict.refuse(str(error))
         _abort()
-        threading.Event().wait()  # until that ends this process; leaving would count as a failure and restart it
+        threading.Event().wait()  # until that ends this process; returning would count as a failure and restart it
         return
     verdict.finish(outcome)
 
 
 class _Watch:
-    """Where a worker hears that the run is to stop: the first of them, which JAX has tell the others."""
+    """Detects in the first worker that the run must stop. JAX notifies the other workers."""
 
     def __init__(self, verdict: _ControlChannel) -> None:
         from ray.train.v2._internal.execution.context import get_train_context
@@ -256,7 +256,7 @@ class _Watch:
         self._first = self._context.get_world_rank() == 0
 
     def stop_requested(self) -> bool:
-        # What Ray Train tells every worker. `ray.train.get_preemption_info` waits for all of them at each step.
+        # Ray Train's notice to every worker. `ray.train.get_preemption_info` waits for all of them at each step.
         goes = self._context.preemption_context.preemption_info is not None
         return self._first and (goes or self._verdict.asked_to_stop())
 
@@ -266,7 +266,7 @@ class _Watch:
 
 
 def _failure_notes(folder: Path, key: str) -> Any:
-    """Has Ray Train's controller note each worker that failed; one that was killed cannot do it itself."""
+    """Make Ray Train's controller record each failed worker, because a killed worker cannot do it itself."""
     from ray.train import UserCallback
 
     class Notes(UserCallback):  # type: ignore[misc]
@@ -275,7 +275,7 @@ def _failure_notes(folder: Path, key: str) -> Any:
             self.failures = 0
 
         def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-            # Of a node that goes the same is told again and again, until the other workers have ended too.
+            # A draining node is reported repeatedly, until the other workers have ended too.
             if not any(getattr(error, "preempted", False) for error in worker_exceptions.values()):
                 self.failures += 1
                 _ControlChannel("", key=key).count(self.failures)
@@ -288,21 +288,21 @@ def _failure_notes(folder: Path, key: str) -> Any:
                 if f"{self.failures} {message}" in self.told:
                     continue
                 self.told.add(f"{self.failures} {message}")
-                with contextlib.suppress(OSError):  # a full disk may be what failed
+                with contextlib.suppress(OSError):  # a full disk may be the failure
                     write_event(folder, "worker_failed", message=message)
 
     return Notes()
 
 
 def _abort() -> None:
-    """In a worker: have the controller end the run, as it does for Ctrl-C."""
+    """In a worker: make the controller end the run, as it does for Ctrl-C."""
     from ray.train.v2._internal.execution.context import get_train_context
 
     get_train_context().controller_actor.abort.remote()
 
 
 class _ControlChannel:
-    """How a run of Ray Train's ended, told by a worker to the driver, and what the driver asks of them."""
+    """Passes the result of a Ray Train run from a worker to the driver, and the driver's requests to the workers."""
 
     def __init__(self, name: str, *, key: str = "") -> None:
         import ray
@@ -314,7 +314,7 @@ class _ControlChannel:
         self.stepping = False
         self.failures = 0
 
-    # --- a worker's, and the controller's ---
+    # --- for workers and the controller ---
 
     def refuse(self, sentence: str) -> None:
         self._put("refused", sentence)
@@ -334,13 +334,13 @@ class _ControlChannel:
     def asked_to_stop(self) -> bool:
         return self._get("stop") is not None
 
-    # --- the driver's ---
+    # --- for the driver ---
 
     def ask_to_stop(self) -> None:
         self._put("stop", "1")
 
     def look(self) -> None:
-        """Read what was told."""
+        """Read the reported values."""
         self.refusal = self._get("refused")
         finished, stopped = self._get("finished"), self._get("stopped")
         if finished is not None:
@@ -363,7 +363,7 @@ class _ControlChannel:
 
 
 def _trainer_class(*, local: bool) -> Any:
-    """JaxTrainer; on one machine without the actors that nothing there needs, which cost seconds of a start."""
+    """Return JaxTrainer; on one machine without unneeded actors, which add seconds to a start."""
     from ray.train.v2._internal.execution.callback import WorkerGroupCallback
     from ray.train.v2.jax import JaxTrainer
 
@@ -371,15 +371,15 @@ def _trainer_class(*, local: bool) -> Any:
         return JaxTrainer
 
     class NoDatasets(WorkerGroupCallback):  # type: ignore[misc]
-        """In place of Ray Train's manager of Ray Datasets; text comes by MaxText's own pipeline."""
+        """Replaces Ray Train's manager of Ray Datasets; text comes through MaxText's own pipeline."""
 
         def before_init_train_context(self, workers: list[Any]) -> dict[str, list[Any]]:
             return {"dataset_shard_provider": [None] * len(workers)}
 
     class LocalJaxTrainer(JaxTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:
-            # The cleaner outlives a driver to give its resources back, and asks Ray's dashboard every second;
-            # here all of Ray ends with the driver, and there is no dashboard, nor anybody who reads metrics.
+            # The cleaner outlives a driver to release its resources, and polls Ray's dashboard every second.
+            # Here all of Ray ends with the driver, and there is no dashboard and no reader of metrics.
             unwanted = {
                 "DatasetsCallback",
                 "PlacementGroupCleanerCallback",
@@ -393,7 +393,7 @@ def _trainer_class(*, local: bool) -> Any:
 
 
 def _jax_config(config: RunConfig) -> Any:
-    """Ray's set-up of jax.distributed, with a coordinator that listens on its own address only."""
+    """Return Ray's setup of jax.distributed, with a coordinator that listens only on its own address."""
     from ray.train.v2.jax.config import JaxConfig, _JaxBackend
 
     class Backend(_JaxBackend):  # type: ignore[misc]
@@ -407,12 +407,12 @@ def _jax_config(config: RunConfig) -> Any:
             return Backend
 
     kind = config.accelerator["kind"]
-    # On CPU as on TPU Ray only sets up jax.distributed; the platform is JAX_PLATFORMS'.
+    # On CPU as on TPU, Ray only sets up jax.distributed; JAX_PLATFORMS selects the platform.
     return Config(use_tpu=kind in ("tpu", "cpu"), use_gpu=kind == "gpu")
 
 
 def _listen_narrowly() -> None:
-    """In a worker, before Ray sets up JAX there: JAX's coordinator listens on every interface by default."""
+    """In a worker, before Ray sets up JAX: restrict JAX's coordinator, which by default listens on every interface."""
     from trainer import startup
 
     startup.defer_unused_imports()
@@ -431,22 +431,22 @@ def _worker_environment(config: RunConfig) -> dict[str, str]:
 
 
 def _import_path() -> str:
-    """Ray starts workers with the driver's PYTHONPATH, not with its working directory's packages."""
+    """Return the import path: Ray starts workers with the driver's PYTHONPATH, without its working directory."""
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     return os.pathsep.join(dict.fromkeys([str(Path(__file__).parent.parent), *given]))
 
 
 def describe(error: BaseException) -> str:
-    """One sentence for what ended the training: which workers failed, and how."""
+    """Return one sentence for the error that ended the training: which workers failed, and how."""
     if isinstance(error, StorageError):
         return str(error)
     failures: dict[int, BaseException] = getattr(error, "worker_failures", None) or {}
     if not failures:
         return f"{type(error).__name__}: {_first_line(error)}"
-    # Ray wraps what a worker raised; a worker that was killed has nothing but Ray's word.
+    # Ray wraps a worker's error; for a killed worker there is only Ray's message.
     causes = {rank: getattr(failure, "cause", None) or failure for rank, failure in failures.items()}
     if storage := next((cause for cause in causes.values() if isinstance(cause, StorageError)), None):
-        return str(storage)  # which the others failed of, too
+        return str(storage)  # the cause of the other workers' failures too
     told = "; ".join(
         f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
         for rank, cause in sorted(causes.items())[:_FAILURES_TOLD]

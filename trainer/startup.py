@@ -1,8 +1,8 @@
-"""Imports MaxText without the parts of it that this run never uses.
+"""Imports MaxText without the parts that this run never uses.
 
 A third of a cold start is the import of libraries for other platforms and features: the Vertex AI
 client, Pathways, Hugging Face's model classes, goodput reporting. Each of them gets a stand-in that
-imports the real thing at its first use, so no feature is lost and nothing on disk is changed.
+imports the real module at its first use, so no feature is lost and nothing on disk is changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Never
 
 from trainer.errors import ConfigError
 
-# Imported by MaxText on every start, used by few runs. Seconds are of one warm import here (2 cores):
+# MaxText imports these on every start, but few runs use them. Seconds are of one warm import here (2 cores):
 # vertex_tensorboard 2.1, load_dynamic 1.6 (all of it transformers), pathwaysutils 1.0, goodput 0.7,
 # tokamax's autotuner 0.4, Google Cloud logging 0.2, sympy 0.2.
 _DEFERRED = (
@@ -36,7 +36,7 @@ _DEFERRED = (
 
 
 class _Later:
-    """A name in a deferred module; calling it, or looking inside an instance of it, imports the real one."""
+    """A name in a deferred module. Calling it, or accessing an attribute of its instance, imports the real one."""
 
     def __init__(self, module: str, path: tuple[str, ...]) -> None:
         self.__module = module
@@ -68,10 +68,10 @@ class _Later:
 
 
 class _DeferredModule(ModuleType):
-    """Stands in `sys.modules` for a module until something in it is used."""
+    """Replaces a module in `sys.modules` until something in it is used."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__version__":  # asked for at import by whoever supports several versions
+        if name == "__version__":  # read at import by code that supports several versions
             return importlib.metadata.version(self.__name__.partition(".")[0])
         if name.startswith("__"):
             raise AttributeError(name)
@@ -79,7 +79,7 @@ class _DeferredModule(ModuleType):
 
 
 def _real(module: str, path: tuple[str, ...]) -> Any:
-    """Import the module that a stand-in stands for, and look `path` up in it."""
+    """Import the real module of a stand-in, and look `path` up in it."""
     root = module.split(".")[0]
     for name in [n for n, m in sys.modules.items() if isinstance(m, _DeferredModule) and n.split(".")[0] == root]:
         del sys.modules[name]
@@ -102,7 +102,7 @@ def _real(module: str, path: tuple[str, ...]) -> Any:
 
 
 class _VertexTensorboardManager:
-    """MaxText makes one on every start and asks it to do something only with `use_vertex_tensorboard`."""
+    """MaxText creates one on every start and uses it only with `use_vertex_tensorboard`."""
 
     def configure_vertex_tensorboard(self, config: Any) -> Any:
         return _real("maxtext.common.vertex_tensorboard", ("VertexTensorboardManager",))().configure_vertex_tensorboard(
@@ -111,9 +111,9 @@ class _VertexTensorboardManager:
 
 
 def defer_unused_imports() -> None:
-    """Put the stand-ins in place; call it before the first import of MaxText.
+    """Install the stand-ins. Call it before the first import of MaxText.
 
-    Does nothing where Pathways is the platform: there they are all used.
+    Does nothing if the platform is Pathways, which uses them all.
     """
     if "proxy" in os.environ.get("JAX_PLATFORMS", "").split(","):
         return
@@ -122,7 +122,7 @@ def defer_unused_imports() -> None:
             sys.modules[name] = _DeferredModule(name)
     pathways: Any = sys.modules["pathwaysutils"]
     if type(pathways) is _DeferredModule:
-        # Asked on every start and every step; without the proxy platform these are the real answers.
+        # Called on every start and every step; without the proxy platform these are the real answers.
         vars(pathways).update(
             initialize=lambda: None,
             is_pathways_backend_used=lambda: False,
@@ -135,7 +135,7 @@ def defer_unused_imports() -> None:
 
 
 def main() -> None:
-    """Import all that training imports, so that its bytecode is on disk before the first run (`make setup`)."""
+    """Import everything that training imports, so that its bytecode is on disk before the first run (`make setup`)."""
     defer_unused_imports()
     for name in (
         "maxtext.trainers.pre_train.train",

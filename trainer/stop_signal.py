@@ -1,9 +1,9 @@
-"""The word that a training is to stop, on its way from whoever gives it to the training loop.
+"""Passes a stop request from its source to the training loop.
 
-It comes as a signal to the driver (SIGTERM, Ctrl-C, SIGUSR1 from the head's pod), or as Ray's that a node of the run
-goes. Several hosts stop as JAX has them stop: SIGTERM to the first host's process, after which all hosts agree on a
+The request is a signal to the driver (SIGTERM, Ctrl-C, SIGUSR1 from the head's pod), or Ray's notice that a node of
+the run is draining. Several hosts stop through JAX: after SIGTERM to the first host's process all hosts agree on a
 step, write a checkpoint at it, and end. A single host uses LocalStopSignal: JAX's agreement once failed there without
-a message, and the run trained on until it was killed.
+a message, and the run continued until it was killed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from types import FrameType
 from typing import Any, Protocol
 
 _LOOK_SECONDS = 0.25
-# Ray's Jobs API signals every process of a job, and the supervisor passes its signal on: both mean one word.
+# Ray's Jobs API signals every process of a job, and the supervisor forwards its signal: both are one request.
 _SAME_SIGNAL_SECONDS = 2.0
 TERMINATION_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 class Watch(Protocol):
-    """Where a training process hears that it is to stop, and tells that it has something to save."""
+    """Reports to a training process that it must stop, and records that there is something to save."""
 
     def stop_requested(self) -> bool: ...
 
@@ -32,14 +32,14 @@ class Watch(Protocol):
 
 
 class StopSignal:
-    """In a driver: whether it was told to end, and when."""
+    """In a driver: whether it received a stop signal, and when."""
 
     def __init__(self) -> None:
         self.given_at: float | None = None
         self._last = 0.0
 
     def listen(self) -> None:
-        """Take the signals of this process, in its main thread, from whoever had them."""
+        """Replace this process's signal handlers. Call it in the main thread."""
         for number in (*TERMINATION_SIGNALS, signal.SIGUSR1):
             signal.signal(number, self._signalled)
 
@@ -48,7 +48,7 @@ class StopSignal:
         return self.given_at is not None
 
     def elapsed(self) -> float:
-        """Seconds since it was given."""
+        """Return the seconds since the signal."""
         return time.monotonic() - self.given_at if self.given_at is not None else 0.0
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
@@ -56,14 +56,14 @@ class StopSignal:
         if self.given_at is None:
             self.given_at = self._last = now
         elif number in TERMINATION_SIGNALS and now - self._last > _SAME_SIGNAL_SECONDS:
-            raise SystemExit(128 + number)  # whoever asks twice does not want to wait
+            raise SystemExit(128 + number)  # a second signal ends the process at once
         else:
             self._last = now
 
 
 @contextlib.contextmanager
 def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[], bool]) -> Iterator[None]:
-    """While the loop runs, look now and then whether it is to stop, and call `stop` until it returns True.
+    """While the loop runs, check periodically whether it must stop, and call `stop` until it returns True.
 
     `stepped`: whether the loop has finished a step, so that there is something to save.
     """
@@ -75,7 +75,7 @@ def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[]
     def look() -> None:
         told = stepping = False
         while not over.wait(_LOOK_SECONDS) and not (told and stepping):
-            # Ray's control plane may be busy; this thread is the only one that hears of the end, and asks again.
+            # Ray's control plane may be busy. Only this thread detects the request, so it retries.
             with contextlib.suppress(Exception):
                 if not stepping and stepped():
                     watch.stepping()
@@ -102,7 +102,7 @@ def exit_on_sigterm_until_training(code: int) -> None:
         return
 
     def end(number: int, _: FrameType | None) -> None:
-        if os.getpid() == 1:  # and no fork of it
+        if os.getpid() == 1:  # not a fork of it
             os.write(2, b"Error: The run was told to end before it had done a step since its start.\n")
         os._exit(code if os.getpid() == 1 else 128 + number)
 
@@ -110,7 +110,7 @@ def exit_on_sigterm_until_training(code: int) -> None:
 
 
 def stop_all_hosts() -> bool:
-    """Have JAX stop all hosts after the same step; False while JAX does not yet listen."""
+    """Make JAX stop all hosts after the same step. Returns False if JAX does not listen yet."""
     if not _jax_listens():
         return False
     os.kill(os.getpid(), signal.SIGTERM)
@@ -118,14 +118,14 @@ def stop_all_hosts() -> bool:
 
 
 def _jax_listens() -> bool:
-    """Whether JAX has taken SIGTERM, which would end this process otherwise."""
+    """Return whether JAX handles SIGTERM, which would otherwise end this process."""
     from jax._src import distributed
 
     return distributed.global_state.preemption_sync_manager is not None
 
 
 class LocalStopSignal:
-    """The stop notice of a single host, in place of JAX's service for several."""
+    """The stop request of a single host. Replaces JAX's service for several hosts."""
 
     def __init__(self) -> None:
         self._given = False
@@ -133,7 +133,7 @@ class LocalStopSignal:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGTERM and Ctrl-C; a second one ends the process as ever."""
+        """Handle SIGTERM and Ctrl-C. A second signal ends the process as usual."""
         before = {number: signal.signal(number, self._signalled) for number in TERMINATION_SIGNALS}
         try:
             yield
@@ -147,7 +147,7 @@ class LocalStopSignal:
         return True
 
     def reached(self, _manager: Any, step: int) -> bool:
-        """In place of MaxText's question whether to stop after `step`, which it asks several times a step."""
+        """Replaces MaxText's check whether to stop after `step`, which it makes several times per step."""
         if step not in self._answers:
             self._answers = {step: self._given}
         return self._answers[step]

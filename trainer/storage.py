@@ -1,4 +1,4 @@
-"""What went wrong with the run's storage, in a sentence that names it and says what to do."""
+"""Turns an error of the run's storage into a sentence that names it and says what to do."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _READ_ONLY = {errno.EROFS}
 _REFUSED = {errno.EACCES, errno.EPERM}
 _AWAY = {errno.ENOTCONN, errno.ESTALE, errno.EIO, errno.ENODEV, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENXIO}
 _KNOWN = _FULL | _READ_ONLY | _REFUSED | _AWAY
-# Orbax and TensorStore tell of the system's errors in text: "[OS error 28: ENOSPC No space left on device]".
+# Orbax and TensorStore report system errors as text: "[OS error 28: ENOSPC No space left on device]".
 _NUMBER = re.compile(r"(?:OS error|\[?Errno) (\d+)\b")
 _TEXTS = {os.strerror(number): number for number in _KNOWN}
 
 
 def named(error: BaseException, config: RunConfig) -> StorageError | None:
-    """The error, where it is the storage's, as a sentence for the run's reason; None where it is not."""
+    """Return a storage error as a sentence for the run's reason, or None if the error is not the storage's."""
     for each in _chain(error):
         if isinstance(each, StorageError):
             return each
@@ -43,7 +43,7 @@ _devices: dict[Path, int] = {}
 
 
 def remember(config: RunConfig) -> None:
-    """Note, at the start, which file system the run's folder is on: one that is unmounted leaves a folder behind."""
+    """Record at the start which file system the run's folder is on. An unmounted file system leaves a folder behind."""
     with contextlib.suppress(OSError):
         _devices[config.folder.parent] = config.folder.parent.stat().st_dev
 
@@ -53,11 +53,11 @@ def _moved(config: RunConfig) -> bool:
     try:
         return root in _devices and root.stat().st_dev != _devices[root]
     except OSError:
-        return False  # which the error at hand tells better
+        return False  # the original error describes it better
 
 
 def _chain(error: BaseException | None, seen: frozenset[int] = frozenset()) -> Iterator[BaseException]:
-    """The error and what it came of; Ray keeps those of its workers in fields of its own."""
+    """Yield the error and its causes. Ray stores those of its workers in its own fields."""
     if error is None or id(error) in seen:
         return
     seen |= {id(error)}
@@ -85,8 +85,8 @@ def _number(error: BaseException) -> int | None:
 
 
 def _is_ours(error: BaseException, number: int, config: RunConfig) -> bool:
-    """Whether it is about the storage, and not about another disk: the path says so, or else a try."""
-    # A text beside the run that may not be read does not keep the run from writing.
+    """Return whether the error is about the storage, not another disk: decided by the path, or else by a test."""
+    # An unreadable text in the run's folder does not prevent the run from writing.
     root = str(config.folder if number in _REFUSED else config.folder.parent)
     path = getattr(error, "filename", None)
     if isinstance(path, str | os.PathLike):

@@ -1,14 +1,14 @@
-"""The process between a job of Ray's and its driver: copies what the driver prints, and starts it again.
+"""The process between a Ray job and its driver. Copies the driver's output and restarts the driver.
 
-Ray Train starts workers again; nobody starts a driver again that lost its storage for a moment, or Ray's controller.
+Ray Train restarts workers, but nothing restarts a driver that briefly lost its storage or Ray's controller.
 KubeRay could, with a new cluster, but that costs the chips of a whole start. So the driver is a child of this process,
-which imports next to nothing: it passes the driver's output on (to Ray, and to the pod's log), and forks again while
-run.maxRestarts allows it. What it says last, where the run failed, is a line "Error: …": KubeRay keeps the last 20,000
+which imports almost nothing: it copies the driver's output (to Ray, and to the pod's log), and forks again while
+run.maxRestarts allows it. If the run failed, its last line is "Error: …": KubeRay keeps the last 20,000
 characters of a failed job's output in the RayJob, and the launcher reads the reason there.
 
-SIGUSR1 (trainer/prestop.py) tells that the head's pod goes: the driver has the run write one more checkpoint, and this
-process stays until the pod is gone. A job that ended would be a failed one to KubeRay; one that is lost with its head
-is submitted again.
+SIGUSR1 (trainer/prestop.py) means that the head's pod is ending: the driver makes the run write one more checkpoint,
+and this process stays until the pod is gone. KubeRay would treat a job that ended as failed, but it submits a job again
+that is lost with its head.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def supervise(max_restarts: Callable[[], int]) -> int | None:
-    """Fork the driver. In it, returns None at once; in this process, the exit code for the job, once it is over.
+    """Fork the driver. Returns None in the driver at once; in this process, the job's exit code, once it is over.
 
-    `max_restarts` is asked for when a driver has failed; it may raise ConfigError.
+    `max_restarts` is called when a driver has failed; it may raise ConfigError.
     """
     supervisor = _Supervisor()
     pause, restarts = 1.0, 0
@@ -85,13 +85,13 @@ class _Supervisor:
             signal.signal(each, self._signalled)
 
     def one_life(self) -> int | None:
-        """Fork; None in the child, else its exit code, or minus the number of the signal that ended it."""
+        """Fork. Returns None in the child, else its exit code, or minus the number of the signal that ended it."""
         self._line = self._last = self._error = b""
         sys.stdout.flush()
         sys.stderr.flush()
         reading, writing = os.pipe()
         myself = os.getpid()
-        # A signal in between would find neither a child to tell nor the child's own handlers.
+        # A signal in between would find neither a child to forward to nor the child's own handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
         try:
             self._child = os.fork()
@@ -107,20 +107,20 @@ class _Supervisor:
         return os.waitstatus_to_exitcode(status)
 
     def stop_requested_within(self, seconds: float) -> bool:
-        """Wait, unless this process is told to end."""
+        """Wait. Returns early if this process receives a stop signal."""
         deadline = time.monotonic() + seconds
         while not self.stop_requested and time.monotonic() < deadline:
             time.sleep(0.1)
         return self.stop_requested
 
     def stay(self) -> None:
-        """Wait for the end of the pod; at most so long that a pod that stays after all is not held up for ever."""
+        """Wait for the end of the pod, for a limited time so that a pod that stays is not blocked indefinitely."""
         deadline = time.monotonic() + _SECONDS_TO_STAY
         while self.pod_goes and time.monotonic() < deadline:
             time.sleep(0.2)
 
     def sentence(self, code: int) -> str:
-        """What the driver said it ended of, or what can be said for it."""
+        """Return the driver's own error sentence, or a description of how it ended."""
         if self._error:
             return self._error.removeprefix(_ERROR).decode(errors="replace")
         if code < 0:
@@ -128,7 +128,7 @@ class _Supervisor:
         return f"The driver ended with exit code {code}."
 
     def exit_message(self, sentence: str) -> None:
-        """The sentence, where it is not what was printed last."""
+        """Print the sentence, unless it was the last line printed."""
         line = f"Error: {sentence}"
         if self._last != line.encode():
             self.say(line)
@@ -146,13 +146,13 @@ class _Supervisor:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
-        # What Ray stops, or the kernel when memory is short, is this pair; no half of it is of use.
+        # Ray, or the kernel when memory is short, stops this pair of processes; neither is of use alone.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:
             os._exit(1)
 
     def _pass_on(self, pipe: int) -> int:
-        """Pass on what the child prints, up to its own end: a child of its own may keep the pipe open for ever."""
+        """Copy the child's output until it exits. A child of its own may keep the pipe open indefinitely."""
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
         status: int | None = None
@@ -173,7 +173,7 @@ class _Supervisor:
 
     def _write(self, said: bytes) -> None:
         *whole, self._line = (self._line + said).split(b"\n")
-        self._line = self._line[-_LONGEST_LINE:]  # a progress bar's never ends
+        self._line = self._line[-_LONGEST_LINE:]  # a progress bar's line never ends
         for line in whole:
             if line.strip():
                 self._last = line
@@ -183,13 +183,13 @@ class _Supervisor:
         while said:
             try:
                 said = said[os.write(1, said) :]
-            except OSError:  # nobody reads it, or the disk is full; the driver is to go on
+            except OSError:  # the pipe has no reader, or the disk is full; the driver must continue
                 return
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
         self.stop_requested = True
         self.pod_goes = number == signal.SIGUSR1
-        # Ray signals every process of the job, a terminal those in front; `kill` and the pod's hook this one alone.
+        # Ray signals every process of the job, a terminal the foreground processes; `kill` and the hook only this.
         if number != signal.SIGINT and self._child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, number)

@@ -1,7 +1,7 @@
-"""What follows a run from outside while it trains: Prometheus, and Weights & Biases. MaxText writes TensorBoard.
+"""External monitoring of a run while it trains: Prometheus, and Weights & Biases. MaxText writes TensorBoard.
 
-None of it may stop the training or hold it up: what fails says so once in the log, and the run goes on without.
-metrics.jsonl stays the record; all that is told here comes from its lines.
+Monitoring never stops or delays the training. A failure is logged once, and the run continues without it.
+metrics.jsonl is the record; all reported values come from its lines.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from trainer.telemetry.weights_and_biases import Upload
 
 
 class Telemetry:
-    """One process's: every host serves its chips' metrics, the first the run's too."""
+    """The telemetry of one process. Every host serves its chips' metrics, the first host also the run's."""
 
     def __init__(self, config: RunConfig, *, host: int, devices: list[Any]) -> None:
-        """`host` is this process's number among all of the run's, `devices` JAX's devices of this process."""
+        """`host` is the index of this process in the run, `devices` JAX's devices of this process."""
         self._folder = config.folder
         self._upload: Upload | None = None
         self._config = config
         self._endpoint = Endpoint.serve(config, host=host, devices=devices)
 
     def loop_starts(self, *, step: int, steps: int, devices: int) -> None:
-        """On the first host, once metrics.jsonl holds what counts of earlier attempts and events.jsonl this start."""
+        """Call on the first host, once metrics.jsonl has the valid earlier lines and events.jsonl this start."""
         try:
             lines = list(metrics.read(self._folder / "metrics.jsonl"))
             if self._endpoint is not None:
@@ -41,14 +41,14 @@ class Telemetry:
             self._endpoint = self._upload = None
 
     def line(self, line: Mapping[str, Any]) -> None:
-        """A line of metrics.jsonl, when it has been written there."""
+        """Report a line of metrics.jsonl, after it has been written there."""
         if self._endpoint is not None:
             self._endpoint.line(line)
         if self._upload is not None:
             self._upload.line(line)
 
     def checkpoint_saved(self, seconds: float) -> None:
-        """The training has stood still this long for a checkpoint; it is written in the background from here on."""
+        """Report how long the training paused for a checkpoint, which is written in the background from here on."""
         if self._endpoint is not None:
             self._endpoint.checkpoint_saved(seconds)
 
@@ -56,7 +56,7 @@ class Telemetry:
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        """The loop has ended. What is on its way goes out, unless the process has to end soon, as one that is told to:
+        """End the loop's telemetry. Sends pending data, unless the process must end soon after a stop signal:
         then the next start sends it."""
         self._close(patient=failed is None)
 

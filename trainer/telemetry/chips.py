@@ -1,6 +1,6 @@
-"""What a host's chips say of themselves: memory by JAX, duty cycle and use of the TensorCores by libtpu.
+"""Metrics of a host's chips: memory from JAX, duty cycle and TensorCore utilization from libtpu.
 
-A chip that does not say is left out; a zero would be a lie. A CPU says nothing.
+A chip without a value is omitted, because a zero would be false. A CPU has no values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Sample = Mapping[str, Sequence[float]]
 
 
 class Chips(Collector):
-    """Collects at each scrape what the chips say then."""
+    """Collects the chips' current values at each scrape."""
 
     def __init__(self, devices: Iterable[Any], labels: Mapping[str, str], sampler: Sampler | None) -> None:
         self._devices = list(devices)
@@ -63,12 +63,12 @@ class Chips(Collector):
 def _memory(device: Any) -> Mapping[str, float]:
     try:
         return device.memory_stats() or {}
-    except Exception:  # a platform that has no such thing raises its own error
+    except Exception:  # a platform without this feature raises its own error
         return {}
 
 
 class Sampler:
-    """Asks libtpu now and then, in a thread: an answer may take seconds, which a scrape does not have."""
+    """Polls libtpu in a thread: an answer may take seconds, which is too long for a scrape."""
 
     def __init__(self, read: Callable[[], Sample]) -> None:
         self._read = read
@@ -85,14 +85,14 @@ class Sampler:
         self._over.set()
 
     def latest(self) -> Sample:
-        """In per cent, by libtpu's name; empty where nothing was said lately."""
+        """Return the values in percent, by libtpu's name; empty if there is no recent value."""
         return self._sample if time.monotonic() - self._at < _SECONDS_OF_A_SAMPLE else {}
 
     def _run(self) -> None:
         while True:
             try:
                 sample = self._read()
-            except Exception as error:  # libtpu raises errors of its own, and is not needed to train
+            except Exception as error:  # libtpu raises its own errors, and training does not need it
                 say(f"libtpu tells no metrics of the chips: {error}")
                 return
             self._sample, self._at = sample, time.monotonic()
@@ -101,10 +101,10 @@ class Sampler:
 
 
 def read_libtpu() -> Sample:
-    """What libtpu's monitoring says now; on a machine without TPUs it waits for Google's metadata for minutes."""
+    """Return libtpu's current monitoring values. On a machine without TPUs it waits minutes for Google's metadata."""
     flags = sys.getdlopenflags()
     try:
-        # The SDK has parts of libtpu in it, whose names must not be taken for those of the libtpu that trains.
+        # The SDK contains parts of libtpu, whose names must not be confused with those of the libtpu that trains.
         sys.setdlopenflags(flags | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
         tpumonitoring: Any = importlib.import_module("libtpu.sdk").tpumonitoring
     finally:

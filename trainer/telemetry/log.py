@@ -1,4 +1,4 @@
-"""How what follows a run says that something is amiss: in the run's log."""
+"""Reports telemetry problems in the run's log."""
 
 from __future__ import annotations
 

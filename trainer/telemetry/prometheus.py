@@ -1,7 +1,7 @@
 """The run's metrics for Prometheus, at /metrics of tracking.metricsPort on every host.
 
-All names begin with slipway_; every metric has the labels run, team and host (the process's number, from 0). The
-namespace is what whoever scrapes knows of a pod. Only the first host has the run's own metrics.
+All names begin with slipway_. Every metric has the labels run, team and host (the process's number, from 0). The
+scraper adds the namespace of a pod. Only the first host has the run's own metrics.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _OTHERS = {
 
 
 class Endpoint:
-    """What one process serves."""
+    """The metrics of one process."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary
@@ -96,7 +96,7 @@ class Endpoint:
 
     @classmethod
     def serve(cls, config: RunConfig, *, host: int, devices: list[Any]) -> Endpoint | None:
-        """Begin to serve; None where the run wants no metrics, or the port cannot be had, which is said."""
+        """Start to serve. Returns None if metrics are disabled or the port is unavailable, which is logged."""
         if not config.metrics_port:
             return None
         try:
@@ -107,7 +107,7 @@ class Endpoint:
         endpoint = cls({"run": config.name, "team": config.team, "host": str(host)})
         local = config.is_local
         try:
-            # Several runs, and several hosts of one, are on this machine: each has a free port.
+            # This machine has several runs, and several hosts of one: each gets a free port.
             port = endpoint.listen(0 if local else config.metrics_port, loopback=local)
         except OSError as error:
             reason = "is in use on this host" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
@@ -125,14 +125,14 @@ class Endpoint:
         return endpoint
 
     def listen(self, port: int, *, loopback: bool) -> int:
-        """Answer at `port`, or at a free one where it is 0; returns which. Raises OSError."""
+        """Listen on `port`, or on a free port if it is 0. Returns the port. Raises OSError."""
         from prometheus_client import start_http_server
 
         if loopback:
             self._server, _ = start_http_server(port, "127.0.0.1", self.registry)
         else:
             try:
-                # Of a pod with addresses of both kinds, or IPv6 alone, too.
+                # Also for a pod with addresses of both kinds, or only IPv6.
                 self._server, _ = start_http_server(port, "::", self.registry)
             except OSError as error:
                 if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
@@ -149,7 +149,7 @@ class Endpoint:
         steps: int,
         devices: int,
     ) -> None:
-        """`starts`: all loop_started events, this one included; `lines`: what counts of earlier attempts."""
+        """`starts`: all loop_started events, including this one; `lines`: the valid lines of earlier attempts."""
         lines = list(lines)
         self._devices = devices
         self._productive = productive_seconds(lines)
@@ -161,7 +161,7 @@ class Endpoint:
         self._gauges["productive"].labels(**self.labels).set_function(lambda: self._productive)
         self._gauges["elapsed"].labels(**self.labels).set_function(self._elapsed)
         self._gauges["goodput"].labels(**self.labels).set_function(lambda: goodput(self._productive, self._elapsed()))
-        # Until its first step is done, a restart shows where it goes on.
+        # Until its first step is done, a restart shows the step where it resumes.
         for key in ("loss", "eval_loss"):
             for line in [line for line in lines if key in line][-1:]:
                 self._show(line)
@@ -185,7 +185,7 @@ class Endpoint:
 
     def _show(self, line: Mapping[str, Any]) -> None:
         for key, (_, _, unit) in _FROM_LINE.items():
-            # An evaluation's step counts the updates before it, which is another thing.
+            # An evaluation's step counts the updates before it, which is a different number.
             if line.get(key) is not None and not (key == "step" and "eval_loss" in line):
                 self._set(key, float(line[key]) * unit)
         if line.get("tokens_per_second_per_device") is not None:
@@ -199,5 +199,5 @@ class Endpoint:
 
 
 def address_file(folder: Path, host: int) -> Path:
-    """Where a local run's process says on which address it serves its metrics."""
+    """Return the file in which a local run's process records the address of its metrics."""
     return folder / f"metrics-address-{host}.txt"

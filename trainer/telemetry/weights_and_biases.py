@@ -1,11 +1,11 @@
-"""Weights & Biases: the lines of metrics.jsonl as one run there, whatever was restarted meanwhile.
+"""Weights & Biases: the lines of metrics.jsonl as one run there, across restarts.
 
-MaxText's own (`enable_wandb`) ends the training where W&B does not answer, starts a new run at every restart, and hands
-over the numbers of unfinished evaluations at steps that W&B refuses. So this takes its place.
+MaxText's own integration (`enable_wandb`) ends the training if W&B does not answer, starts a new run at every restart,
+and sends the numbers of unfinished evaluations at steps that W&B rejects. This module replaces it.
 
-A restart goes on under the run's id, which is kept in the run's folder, at the step that W&B has come to: lines that it
-has are not sent again, lines that a kill kept from it are sent first. Offline nobody knows what has come to be written,
-so that each start writes a folder of its own with all that counts, and the one before is removed.
+A restart resumes under the run's id, which is stored in the run's folder, at the last step in W&B: lines that
+it has are not sent again, lines missing because of a kill are sent first. Offline the last written step is unknown,
+so each start writes its own folder with all lines that count, and removes the previous one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NOT_SENT = ("step", "time")
 
 
 class Upload:
-    """Takes lines of metrics.jsonl and sends them in a thread of its own, so that the network delays nothing."""
+    """Sends lines of metrics.jsonl in its own thread, so that the network delays nothing."""
 
     def __init__(self, config: RunConfig, lines: Iterable[Mapping[str, Any]]) -> None:
-        """`lines`: what metrics.jsonl holds at this start."""
+        """`lines`: the content of metrics.jsonl at this start."""
         self._config = config
         self._finished = False
         self._lines: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
@@ -50,7 +50,7 @@ class Upload:
             self._lines.put(line)
 
     def close(self, *, patient: bool) -> None:
-        """`patient`: wait until all is sent, for a minute at most; else for a moment."""
+        """`patient`: wait until all is sent, for at most a minute; else only for a moment."""
         self._lines.put(None)
         self._thread.join(_SECONDS_TO_FINISH + 5 if patient else 2)
         if patient and self._thread.is_alive():
@@ -61,7 +61,7 @@ class Upload:
     def _run(self) -> None:
         try:
             self._send()
-        except Exception as error:  # whatever W&B raises, it is not worth a training run
+        except Exception as error:  # no W&B error is worth a training run
             first = next(iter(str(error).strip().splitlines()), "")
             say(f"Weights & Biases: {first or type(error).__name__} Training goes on without it.")
 
@@ -81,7 +81,7 @@ class Upload:
             resume="allow",
             mode="offline" if offline else "online",
             dir=str(folder),
-            # What leaves the cluster is what describes the training; environment variables of the pods do not.
+            # Only the description of the training leaves the cluster; environment variables of the pods do not.
             config={key: self._config.tree.get(key) for key in ("run", "slice", "accelerator", "data", "train")},
             settings=wandb.Settings(
                 console="off",
@@ -96,7 +96,7 @@ class Upload:
         for each in former:
             shutil.rmtree(each, ignore_errors=True)
         while (line := self._lines.get()) is not None:
-            # Of a step that W&B has already it would say at every line that it drops it.
+            # For a step that W&B already has, it would log at every line that it drops the line.
             if row(line) >= run.starting_step:
                 sent = {key: value for key, value in line.items() if key not in _NOT_SENT and value is not None}
                 run.log(sent, step=row(line))
@@ -105,8 +105,8 @@ class Upload:
 
 
 def _end_service() -> None:
-    """End W&B's own process, which still asks a server that does not answer: this one would wait for it at its exit,
-    for longer than a pod may that is told to end."""
+    """End W&B's own process, which keeps retrying a server that does not answer. This process would wait for it at
+    exit, longer than the grace period of a pod."""
     ended = False
     for children in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -121,20 +121,22 @@ def _end_service() -> None:
 
 
 def _forget_service() -> None:
-    """Else W&B prints a traceback at the process's exit, after the sentence that the run ends with."""
+    """Prevent a W&B traceback at the process's exit, after the sentence that the run ends with."""
     wandb: Any = importlib.import_module("wandb")
-    with contextlib.suppress(Exception):  # there is nobody who answers
+    with contextlib.suppress(Exception):  # the server does not answer
         wandb.teardown()
 
 
 def row(line: Mapping[str, Any]) -> int:
-    """The step in W&B that a line of metrics.jsonl belongs to: an evaluation's is that of the update before it, for
-    a step with an evaluation alone would be taken for one that is done."""
+    """Return the step in W&B for a line of metrics.jsonl. An evaluation's is that of the update before it, because
+    a step with only an evaluation would be taken for a finished one."""
     return max(int(line["step"]) - 1, 0) if "eval_loss" in line else int(line["step"])
 
 
 def run_id(config: RunConfig) -> str:
-    """W&B's id of this run: kept in its folder, so that a run of the same name elsewhere, or later, has another."""
+    """Return W&B's id of this run. It is stored in its folder, so that a run of the same name elsewhere, or later, has
+    another."""
+
     path = config.folder / "wandb.json"
     if not path.exists():
         draft = path.with_suffix(f".{os.getpid()}.tmp")
