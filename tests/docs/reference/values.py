@@ -15,7 +15,7 @@ _RUN = """\
 The values of [charts/run](../../charts/run/README.md) and [charts/ray-cluster](../../charts/ray-cluster/README.md):
 one file serves both, and each chart ignores what it has no use for. A file says only what differs from the defaults.
 `launcher values -f FILE --all --origins` shows what a run gets, and where each value comes from. An unknown key is
-refused. How files are merged: [Fork the values](../how-to/fork-the-values.md)."""
+refused. How files are merged: [Override preset values](../how-to/fork-the-values.md)."""
 
 _QUEUES = """\
 The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. Maps are keyed
@@ -38,7 +38,7 @@ def _page(title: str, intro: str, chart: str) -> str:
             continue
         if key == "common":
             says = "The table of accelerators, `common.accelerators`: [Accelerators](accelerators.md); and what chips "
-            says += "cost, `common.prices`: [Forecast a run](../how-to/forecast.md#prices)."
+            says += "cost, `common.prices`: [Forecast memory, time and cost](../how-to/forecast.md#prices)."
             node = {"description": says}
         rows = list(_rows(key, node))
         about = node.get("description", "") if rows[0][0] != code(key) or len(rows) > 1 or key == "common" else ""
