@@ -191,7 +191,8 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     until_step(trained, "killed", 6)
     assert kill(trained, "killed", "ray::RayTrainWorker", count=1)
     until_loops(trained, "killed", 2)
-    assert trained("status", "killed", "-o", "json").json["restarts"] == 1
+    status = trained("status", "killed", "-o", "json").json
+    assert status["restarts"] == 1, (status, trained("logs", "killed").out[-8000:])
     assert kill(trained, "killed", *ALL_OF_RAY) >= 4
     since = time.monotonic()
     until(trained, "killed", lambda: trained.record("killed").restarts == 2)
