@@ -82,7 +82,7 @@ goldens: setup ## Write anew what was reviewed: the presets' renders, the comman
 forecast-proof: setup ## Forecast published runs, beside what was measured (an hour; ended and begun again at will)
 	@.venv/bin/python -m tests.forecast_proof $(RUNS)
 
-bench: setup ## Measure what the README promises, as ratios in one run
+bench: setup ## Measure the ratios of docs/explanation/benchmarks.md in one run
 	@.venv/bin/python -m tests.bench
 
 pins: setup ## Choose the versions in docker/constraints.txt and tests/charts/checkov.txt anew

@@ -55,7 +55,9 @@ def find_values_file(name: str) -> Path:
     if neither exists.
     """
     if not name.strip():
-        raise LauncherError('-f "" names no file; give a values file, or the name of a preset such as quickstart.')
+        raise LauncherError(
+            '-f "" is not a valid file name; give a values file, or the name of a preset such as quickstart.'
+        )
     path = Path(name).expanduser()
     try:
         if path.exists():
@@ -69,4 +71,4 @@ def find_values_file(name: str) -> Path:
         return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found
     near = get_close_matches(wanted, known, n=1)
     guess = f' Did you mean the preset "{near[0]}"?' if near else ""
-    raise LauncherError(f'There is no values file "{name}", neither here nor among the presets.{guess}')
+    raise LauncherError(f'The values file "{name}" was not found, neither here nor among the presets.{guess}')

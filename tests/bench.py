@@ -1,4 +1,4 @@
-"""make bench: what the README promises about speed, measured as ratios in one run on this machine.
+"""make bench: measure the ratios of docs/explanation/benchmarks.md in one run on this machine.
 
 Bare MaxText (its own command, the same config, the same text as Parquet) and the trainer take turns, in
 one environment that has all of MaxText's packages; the ratio is that of their medians. Every first start

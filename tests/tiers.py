@@ -89,11 +89,11 @@ SLOW = frozenset(
         "tests/charts/test_bad_values.py::test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config",
         "tests/charts/test_pod_security.py",
         "tests/charts/test_scan.py",
-        "tests/charts/test_values_helm.py::test_helm_reads_back_the_very_tree_that_dumps_wrote",
-        "tests/charts/test_values_helm.py::test_random_text_is_read_alike_or_refused_by_both",
+        "tests/charts/test_values_helm.py::test_helm_reads_back_the_tree_that_dumps_wrote",
+        "tests/charts/test_values_helm.py::test_random_text_is_read_alike_or_rejected_by_both",
         "tests/cli/test_report_bucket.py::test_a_bucket_that_does_not_answer",
         "tests/cli/test_sweep.py::test_a_terminal_shows_a_table_of_the_runs",
-        "tests/cli/test_sweep.py::test_supervisors_that_are_killed_hold_nobody_up",
+        "tests/cli/test_sweep.py::test_killed_supervisors_do_not_delay_the_other_runs",
         "tests/trainer/test_telemetry.py::test_a_real_prometheus_takes_every_metric",
     }
 )

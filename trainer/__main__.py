@@ -15,7 +15,7 @@ from trainer.config import RunConfig, check, keep, read, read_from_job, replace_
 from trainer.errors import PASSING, ConfigError, RestartsExhausted
 from trainer.metrics import event_line, now, print_event, write_event
 
-_TOLD_TO_END = 3
+_STOPPED = 3
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, help="the run config, JSON")
     source.add_argument("--job-config", metavar="KEY", help="the run config is in the Ray job's metadata, under KEY")
-    parser.add_argument("--check", action="store_true", help="check config and data, print a summary, train nothing")
+    parser.add_argument("--check", action="store_true", help="check config and data, print a summary, do not train")
     parser.add_argument("--no-ray", action="store_true", help="this process is one host of the run (as in a JobSet)")
     arguments = parser.parse_args()
     # In an existing Ray cluster nothing else restarts a driver.
@@ -43,7 +43,7 @@ def main() -> int:
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
         if arguments.no_ray and not arguments.check:
-            stop_signal.exit_on_sigterm_until_training(_TOLD_TO_END)
+            stop_signal.exit_on_sigterm_until_training(_STOPPED)
         summary = check(config)
         if arguments.check:
             print(json.dumps(summary))  # noqa: T201 - data for the caller
@@ -95,7 +95,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         keep(config)
         _same_data(config, summary)
         if loop.completed(config):
-            print(f"{config.name} is trained already: the last step's checkpoint is in {config.folder}.")  # noqa: T201
+            print(f"{config.name} is already trained: the last step's checkpoint is in {config.folder}.")  # noqa: T201
             return 0
         if ray:
             from trainer import ray_driver
@@ -111,7 +111,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         raise
     except loop.PreemptedError as error:
         _report(config, str(error))
-        return _TOLD_TO_END
+        return _STOPPED
     except Exception as error:
         traceback.print_exc()
         from trainer.ray_driver import describe
@@ -128,7 +128,7 @@ def _make_folder(config: RunConfig) -> None:
         if error.errno in PASSING:
             raise
         raise ConfigError(
-            f"Cannot make the run's folder {config.folder} (storage.mountPath): {error.strerror}."
+            f"Cannot create the run's folder {config.folder} (storage.mountPath): {error.strerror}."
         ) from error
 
 
@@ -144,8 +144,8 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
     seen = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     if seen and seen["config"] == config.digest and seen["fingerprint"] != summary["fingerprint"]:
         raise ConfigError(
-            f"The text files of {config.name} are not those it was started with (their names or sizes changed), so it "
-            f"cannot go on where it was; restore them, or submit under a new name."
+            f"The text files of {config.name} have changed since the run started (their names or sizes), so the run "
+            f"cannot resume; restore them, or submit under a new name."
         )
     replace_file(path, {**summary, "config": config.digest, "time": now()})
 

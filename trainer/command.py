@@ -29,7 +29,7 @@ from trainer.ray_driver import describe, prepare_environment
 _PR_SET_PDEATHSIG = 1
 # Ray sets these in its actors, for its own tasks.
 _RAYS_OWN = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT"}
-SECONDS_BETWEEN_WORDS = 60
+SECONDS_BETWEEN_MESSAGES = 60
 _LOG_DRAIN_SECONDS = 1
 
 
@@ -63,13 +63,13 @@ def run(config: RunConfig) -> None:
                 failure, counts = _once(config, drains, pod, local=local)
                 if failure is None:
                     return
-                if pod.goes:
-                    raise RestartsExhausted(f"{failure} The head's pod was told to end.")
+                if pod.stops:
+                    raise RestartsExhausted(f"{failure} The head's pod received a stop signal.")
                 if counts and left == 0:
                     raise RestartsExhausted(failure)
                 left -= counts
                 print_event(event_line("worker_failed", message=failure))
-                print(f"{failure} It starts again; {left} restarts are left.", flush=True)  # noqa: T201 - the run's log
+                print(f"{failure} The command restarts; {left} restarts are left.", flush=True)  # noqa: T201 - the log
     finally:
         ray.shutdown()
 
@@ -92,14 +92,14 @@ class _Drains:
 
     def among(self, nodes: dict[int, str]) -> list[int]:
         """Return the hosts whose nodes have started to drain so far."""
-        self._look()
+        self._poll()
         return sorted(index for index, node in nodes.items() if node in self._nodes)
 
     def _watch(self) -> None:
         while not self._over.wait(1):
-            self._look()
+            self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         from ray._private.state import state
 
         # Ray's control plane may be busy. The next poll is a second later.
@@ -114,11 +114,11 @@ class _Pod:
     """
 
     def __init__(self) -> None:
-        self.goes = self.busy = False
+        self.stops = self.busy = False
         signal.signal(signal.SIGUSR1, self._signalled)
 
     def _signalled(self, *_: object) -> None:
-        self.goes = True
+        self.stops = True
         if not self.busy:
             raise SystemExit(1)
 
@@ -159,7 +159,7 @@ def _once(config: RunConfig, drains: _Drains, pod: _Pod, *, local: bool) -> tupl
                 continue
             # The first host to fail may be one that lost its connection to the host that is going away.
             if going := drains.among(nodes.copy()):
-                return f"{failure} The node of host {going[0]} was told to go, so this is not counted.", 0
+                return f"{failure} The node of host {going[0]} is draining, so this failure does not count.", 0
             return failure, 0 if getattr(end, "preempted", False) else 1
         return None, 0
     finally:
@@ -173,10 +173,10 @@ def _wait_for(group: Any, hosts: int, bundle: dict[str, int]) -> None:
 
     ready = group.ready()
     ((name, amount),) = bundle.items()
-    while not ray.wait([ready], timeout=SECONDS_BETWEEN_WORDS)[0]:
+    while not ray.wait([ready], timeout=SECONDS_BETWEEN_MESSAGES)[0]:
         there = [int(node["Resources"].get(name, 0)) for node in ray.nodes() if node["Alive"]]
         print(  # noqa: T201 - the run's log
-            f"Waiting for {hosts} hosts with {amount} {name} each that nobody else has; "
+            f"Waiting for {hosts} hosts with {amount} free {name} each; "
             f"{name} of Ray's {len(there)} nodes now: {', '.join(map(str, there))}.",
             flush=True,
         )
@@ -218,11 +218,11 @@ def _follow(
         nodes[index] = ray.get(actor.node.remote())
         code = 1
         for reference in actor.run.options(num_returns="streaming").remote(config.command, _environment(config, index)):
-            said = ray.get(reference)
-            if isinstance(said, int):
-                code = said
+            item = ray.get(reference)
+            if isinstance(item, int):
+                code = item
             else:
-                print(f"(host {index}) {said}" if config.hosts > 1 else said, flush=True)  # noqa: T201 - the log
+                print(f"(host {index}) {item}" if config.hosts > 1 else item, flush=True)  # noqa: T201 - the log
         ended.put((index, code))
     except BaseException as error:  # passed to the main thread, which raises it
         ended.put((index, error))
@@ -267,10 +267,10 @@ def _lines(process: subprocess.Popen[bytes], pipe: int) -> Iterator[str]:
             deadline = time.monotonic() + _LOG_DRAIN_SECONDS
         if not poll.poll(200):
             continue
-        said = os.read(pipe, 1 << 16)
-        if not said:
+        output = os.read(pipe, 1 << 16)
+        if not output:
             break
-        *whole, begun = (begun + decoder.decode(said)).split("\n")
+        *whole, begun = (begun + decoder.decode(output)).split("\n")
         yield from whole
     begun += decoder.decode(b"", final=True)
     if begun:

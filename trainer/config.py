@@ -159,7 +159,7 @@ def read_from_job(key: str) -> RunConfig:
         # Ray passes the metadata to the driver in this variable (ray/dashboard/modules/job/job_supervisor.py).
         text = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")["metadata"][key]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"This is no Ray job with a run config in its metadata ({key}).") from error
+        raise ConfigError(f"This process is not in a Ray job with a run config in its metadata ({key}).") from error
     return _parsed(str(text), Path(f"the job's {key}"))
 
 
@@ -167,9 +167,9 @@ def _parsed(text: str, path: Path) -> RunConfig:
     try:
         tree = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON: {error}.") from error
+        raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path} holds no JSON object; it is written by `launcher submit --dry-run -o json`.")
+        raise ConfigError(f"{path} is not a JSON object; `launcher submit --dry-run -o json` writes a run config.")
     for key, names in {
         "run": ("name",),
         "storage": ("mountPath",),
@@ -179,13 +179,13 @@ def _parsed(text: str, path: Path) -> RunConfig:
         section = tree.get(key)
         if not isinstance(section, dict):
             raise ConfigError(
-                f"{path}: the key {key} is missing; `launcher submit --dry-run -o json` writes a whole one."
+                f"{path}: the key {key} is missing; `launcher submit --dry-run -o json` writes a complete run config."
             )
         for name in names:
             if not section.get(name):
                 raise ConfigError(f"{path}: the key {key}.{name} is missing or empty.")
     if tree["accelerator"]["kind"] not in _HARDWARE:
-        raise ConfigError(f"{path}: accelerator.kind is {tree['accelerator']['kind']!r}; it is cpu, gpu or tpu.")
+        raise ConfigError(f"{path}: accelerator.kind is {tree['accelerator']['kind']!r}; it must be cpu, gpu or tpu.")
     return RunConfig(path, tree)
 
 
@@ -223,7 +223,7 @@ def check(config: RunConfig) -> dict[str, Any]:
     if config.wandb is not None and importlib.util.find_spec("wandb") is None:
         raise ConfigError(
             "tracking.wandb.project is set, but the Python package wandb is not installed; install it "
-            '(pip install "slipway[train]" brings it), or leave tracking.wandb.project empty.'
+            '(pip install "slipway[train]" includes it), or leave tracking.wandb.project empty.'
         )
     derived = _derived(config)
     if config.corpus is None:
@@ -232,11 +232,13 @@ def check(config: RunConfig) -> dict[str, Any]:
         if units and len(units) < config.hosts:
             raise ConfigError(
                 f"data: the {part} part has {len(units)} pieces for {config.hosts} hosts; "
-                "give more text" + (" or a larger data.heldOut.fraction." if part == "held-out" else ".")
+                "add text" + (" or a larger data.heldOut.fraction." if part == "held-out" else ".")
             )
     tokenizer = str(derived["tokenizer_path"])
     if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
-        raise ConfigError(f"data.tokenizer.path: {tokenizer} is no file; name a tokenizer file, or leave it empty.")
+        raise ConfigError(
+            f"data.tokenizer.path: {tokenizer} is not a file; set the path of a tokenizer file, or leave it empty."
+        )
     if derived["tokenizer_type"] == "sentencepiece":
         _check_vocabulary(config, tokenizer)
     check_corpus(config.corpus)
@@ -353,13 +355,14 @@ def _check_vocabulary(config: RunConfig, tokenizer: str) -> None:
         pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer).vocab_size()
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"data.tokenizer.path: {tokenizer} is no sentencepiece model; name one, or set the kind."
+            f"data.tokenizer.path: {tokenizer} is not a sentencepiece model; set the path of one, or set "
+            "data.tokenizer.kind."
         ) from error
     rows = _vocabulary(config)
     if pieces > rows:
         raise ConfigError(
             f"data.tokenizer.path: {tokenizer} has {pieces:,} pieces, but the model has room for {rows:,}; "
-            f"set train.vocab_size: {pieces}, or name the model's own tokenizer."
+            f"set train.vocab_size: {pieces}, or set the path of the model's own tokenizer."
         )
 
 
@@ -375,7 +378,7 @@ def _vocabulary(config: RunConfig) -> int:
         )
         if found:
             return int(found[1])
-    raise ConfigError("MaxText's base.yml names no vocab_size; set train.vocab_size.")
+    raise ConfigError("MaxText's base.yml has no vocab_size; set train.vocab_size.")
 
 
 def _maxtext_folder() -> Path:

@@ -92,7 +92,8 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
         shared = sorted(set(files) & set(eval_files))
         if shared:
             raise ConfigError(
-                f"{shared[0]} is in both data.files and data.heldOut.files; what is held out must not be trained on."
+                f"{shared[0]} is in both data.files and data.heldOut.files; remove it from one of them: held-out text "
+                "must not be trained on."
             )
         train, evaluation = units, _cut(eval_files)
     else:
@@ -112,11 +113,11 @@ def check_corpus(corpus: Corpus) -> None:
     Raises ConfigError with the file and the place of the first input that is not text or lacks a
     field, and if there is no text at all.
     """
-    for part, units in (("to train on", corpus.train), ("to hold out", corpus.held_out)):
+    for part, units in (("training", corpus.train), ("held-out", corpus.held_out)):
         chosen = units if corpus.size <= _CHECK_WHOLE else _ends_of_files(units)
         characters = sum(len(text.strip()) for unit in chosen for text in documents(unit, corpus.field))
         if units and not characters:
-            raise ConfigError(f"{units[0].path}: the part of the data {part} holds no text at all; name files that do.")
+            raise ConfigError(f"{units[0].path}: the {part} part of the data contains no text; add files with text.")
 
 
 def _ends_of_files(units: Iterable[Unit]) -> list[Unit]:
@@ -195,7 +196,7 @@ def _documents_transform(field: str) -> Any:
 def _standard_library(name: str) -> list[str]:
     """List the Python standard library's own sources, with their docstrings: text that every machine has."""
     if name != "python":
-        raise ConfigError(f'data.corpus is "{name}"; the one corpus that comes with every machine is "python".')
+        raise ConfigError(f'data.corpus: unknown corpus "{name}"; the only corpus on every machine is "python".')
     root = Path(sysconfig.get_path("stdlib"))
     found = sorted(
         str(path)
@@ -237,7 +238,9 @@ def _expand(entries: Sequence[str], *, key: str) -> list[str]:
 def _is_dir(path: Path, key: str) -> bool:
     try:
         if not path.exists():
-            raise ConfigError(f"{key}: {path} does not exist; check the path (it is taken from where you submit).")
+            raise ConfigError(
+                f"{key}: {path} does not exist; check the path (a relative path starts at the folder where you submit)."
+            )
         return path.is_dir()
     except PermissionError as error:
         raise ConfigError(f"{key}: cannot read {path}: permission denied.") from error
@@ -254,13 +257,13 @@ def _files_below(folder: Path, key: str) -> list[str]:
         if name.endswith(SUFFIXES)
     ]
     if not found:
-        raise ConfigError(f"{key}: the folder {folder} holds no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
+        raise ConfigError(f"{key}: the folder {folder} has no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
     return sorted(found)
 
 
 def _require_known_file(name: str, key: str) -> None:
     if not name.endswith(SUFFIXES):
-        raise ConfigError(f"{key}: {name} is no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
+        raise ConfigError(f"{key}: {name} is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
     try:
         with Path(name).open("rb") as file:
             if not file.read(1):
@@ -291,7 +294,7 @@ def _split(units: Sequence[Unit], fraction: float) -> tuple[list[Unit], list[Uni
     if len(units) < 2:
         raise ConfigError(
             f"{units[0].path if units else 'data'} is too small to hold out a part of it for evaluation; "
-            "give more text, or set data.heldOut.fraction: 0."
+            "add text, or set data.heldOut.fraction: 0."
         )
     stride = max(2, min(round(1 / fraction), len(units)))
     held_out = [unit for index, unit in enumerate(units) if index % stride == stride - 1]
@@ -334,7 +337,7 @@ def _decode(raw: bytes, start: int, path: str) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path} is no UTF-8 text: byte {raw[error.start]:#04x} at offset {start + error.start}; convert the file."
+            f"{path} is not UTF-8 text: byte {raw[error.start]:#04x} at offset {start + error.start}; convert the file."
         ) from error
 
 
@@ -351,7 +354,7 @@ def _field_of(line: str, at: int, path: str, field: str) -> str:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}: the line at byte {at} is no JSON ({error.msg}).") from error
+        raise ConfigError(f"{path}: the line at byte {at} is not valid JSON ({error.msg}).") from error
     if not isinstance(row, dict) or not isinstance(row.get(field), str):
         have = ", ".join(sorted(row)) if isinstance(row, dict) else "no fields"
         raise ConfigError(f'{path}: the line at byte {at} has no text field "{field}" (it has {have}); set data.field.')
@@ -365,7 +368,7 @@ def _parquet_units(path: str, files: int) -> list[Unit]:
     try:
         metadata = pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"{path} is no Parquet file: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
     groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
     if not sum(groups):
         raise ConfigError(f"{path} has no rows; remove it from data.files or fill it.")
@@ -400,7 +403,7 @@ def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
                 raise ConfigError(f'{path} has no column "{field}" (it has {have}); set data.field.')
             kind = file.schema_arrow.field(field).type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-                raise ConfigError(f'{path}: the column "{field}" holds {kind}, not text; set data.field.')
+                raise ConfigError(f'{path}: the column "{field}" has the type {kind}, not text; set data.field.')
             return file.read_row_group(row_group, columns=[field]).column(field)
     except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error

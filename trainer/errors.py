@@ -8,7 +8,7 @@ PASSING = {
     *(errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ENOMEM, errno.ENOTCONN, errno.ESTALE),
     *(errno.ETIMEDOUT, errno.ETXTBSY),
 }
-"""What an OSError says where a restart may help: a mount is not up yet, a machine is short of memory."""
+"""The errno values for which a restart may help, for example if a mount is not up yet or memory is short."""
 
 
 class ConfigError(Exception):

@@ -123,7 +123,7 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
         return Outcome(hooks.steps_done, hooks.target_reached)
     if hooks.preempted:
         raise PreemptedError(
-            f"A host was told to end: training stopped after {hooks.steps_done} steps.", hooks.steps_done
+            f"A host received a stop signal: training stopped after {hooks.steps_done} steps.", hooks.steps_done
         )
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
 
@@ -183,8 +183,8 @@ def _sentence(error: BaseException) -> str:
             else str(problem["msg"])
             for problem in details()
         ]
-        return "MaxText refuses the config: " + "; ".join(problems)
-    return f"MaxText refuses the config: {' '.join(str(error).split()) or type(error).__name__}"
+        return "MaxText rejects the config: " + "; ".join(problems)
+    return f"MaxText rejects the config: {' '.join(str(error).split()) or type(error).__name__}"
 
 
 class _Hooks:
@@ -228,7 +228,7 @@ class _Hooks:
                 if distributed.global_state.client is None:  # else JAX handles SIGTERM
                     stack.enter_context(alone.listening())
                 replace(checkpointing, "reached_preemption", alone.reached)
-            self._told_to_stop = checkpointing.reached_preemption
+            self._stop_reached = checkpointing.reached_preemption
             self._wait = checkpointing.wait_until_finished
             yield
 
@@ -236,7 +236,7 @@ class _Hooks:
         """Replaces MaxText's file reader: Slipway's stream of documents, tokenized and packed by MaxText."""
         corpus = self.config.corpus
         if corpus is None:
-            raise TypeError("asked for documents, but the run names none")
+            raise TypeError("MaxText requested documents, but the run config sets none")
         held_out = options["split"] == "eval"
         return data.train_dataset(
             corpus,
@@ -324,14 +324,14 @@ class _Hooks:
             self.preempted = True
             raise
         # Without checkpoints MaxText does not check for the signal, and would continue until it is killed.
-        if args[0] is None and self.steps_done and self._told_to_stop(None, self.steps_done - 1):
+        if args[0] is None and self.steps_done and self._stop_reached(None, self.steps_done - 1):
             self.preempted = True
-            raise exceptions.StopTraining("told to end, and checkpoints are off")
+            raise exceptions.StopTraining("stop signal received, and checkpoints are disabled")
 
     def _save_after_metrics(self, manager: Any, step: int, *args: Any, **kwargs: Any) -> Any:
         self._logger.settle()
         started = time.perf_counter()
-        if self._told_to_stop(manager, step):
+        if self._stop_reached(manager, step):
             # Orbax skips a checkpoint while it still writes the previous one; this one has no second chance.
             self._wait(manager)
             args = args[:3]  # state, config, data iterator; the next is `force`
@@ -451,7 +451,7 @@ def _data_errors_are_errors(config: Any) -> Iterator[None]:
         yield
     except StopIteration as error:
         raise ConfigError(
-            "The data is used up before the last step; give more text, raise train.num_epoch, or lower train.steps."
+            "The data ends before the last step; add text, raise train.num_epoch, or lower train.steps."
         ) from error
 
 

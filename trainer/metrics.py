@@ -3,14 +3,7 @@
 For a run in a cluster, only the log may be available. There each line of metrics.jsonl follows PREFIX, and each
 event follows EVENT_PREFIX. Search for them anywhere in a line: Ray puts "(RayTrainWorker pid=…, ip=…) " before output
 of its workers, and "(TrainController pid=…) " before output of Ray Train's controller. A line that appears twice,
-with the same `time`, is one line. The events:
-
-loop_started    step, steps, devices: the training loop begins at `step` of `steps`; again after each restart
-worker_failed   message: a worker, or a host of run.command, failed; if restarts are left, all start again
-preempted       message, step: a host received a stop signal; all stopped after `step` steps, and start again
-command_started hosts: run.command begins on its hosts; again after each restart
-driver_failed   message, restarts_left: the driver of a job failed and starts again (trainer/supervisor.py)
-error           message: the sentence that this process ends with; the run's reason, if nothing restarts it
+with the same `time`, is one line. EVENTS lists the events.
 
 metrics.jsonl has exactly one line per step, even if processes are killed: a
 step's line is on disk before the checkpoint that makes the step final, and a start drops the lines of
@@ -32,6 +25,21 @@ from typing import Any
 
 PREFIX = "SLIPWAY_METRICS "
 EVENT_PREFIX = "SLIPWAY_EVENT "
+EVENTS: Mapping[str, tuple[str, ...]] = {
+    # The training loop starts at `step` of `steps`; again after each restart.
+    "loop_started": ("step", "steps", "devices"),
+    # run.command starts on its hosts; again after each restart.
+    "command_started": ("hosts",),
+    # A worker, or a host of run.command, failed. If restarts are left, all start again.
+    "worker_failed": ("message",),
+    # The driver of a job failed and starts again (trainer/supervisor.py).
+    "driver_failed": ("message", "restarts_left"),
+    # A host received a stop signal; all stopped after `step` steps, and start again.
+    "preempted": ("message", "step"),
+    # The sentence that this process ends with; the run's reason, if nothing restarts it.
+    "error": ("message",),
+}
+"""Each event with its fields. launcher/trainer_output.py reads them."""
 _PAUSES = (0.2, 1.0, 3.0)
 
 
@@ -91,7 +99,9 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def event_line(event: str, **fields: Any) -> str:
-    """Return {"event": …, "time": …, …}"""
+    """Return {"event": …, "time": …, …}. Raises ValueError if `fields` are not those of the event."""
+    if fields.keys() != set(EVENTS[event]):
+        raise ValueError(f"The fields of the event {event} are {EVENTS[event]}, not {tuple(fields)}.")
     return json.dumps({"event": event, "time": now(), **fields})
 
 

@@ -34,11 +34,11 @@ class PodLog:
             except OSError as error:
                 self._give_up(path, error)
 
-    def write(self, said: bytes) -> None:
+    def write(self, output: bytes) -> None:
         """Write the complete lines so far, each in one write, so that the container's own lines are not split."""
         if self._descriptor < 0:
             return
-        *whole, self._begun = (self._begun + said).split(b"\n")
+        *whole, self._begun = (self._begun + output).split(b"\n")
         if len(self._begun) > _LONGEST_LINE:  # a progress bar, whose line never ends
             whole, self._begun = [*whole, self._begun], b""
         for line in whole:
@@ -57,7 +57,7 @@ class PodLog:
             self._left_out += 1
             return
         if self._left_out:
-            line = f"({self._left_out} lines are left out here: the log took none.)\n".encode() + line
+            line = f"({self._left_out} lines are missing here: the log accepted none.)\n".encode() + line
             self._left_out = 0
         while line and self._descriptor >= 0:
             try:
@@ -76,7 +76,7 @@ class PodLog:
 
     def _give_up(self, path: str, error: OSError) -> None:
         print(  # noqa: T201 - the job's log
-            f"The pod's log ({path}) cannot be written ({error.strerror}); kubectl logs will not show what is printed.",
+            f"Cannot write to the pod's log ({path}): {error.strerror}. kubectl logs does not show the output.",
             file=sys.stderr,
             flush=True,
         )

@@ -48,10 +48,10 @@ class Process:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m trainer.prestop", description="Let what trains here end well.")
-    parser.add_argument("--seconds", type=float, required=True, help="how long the pod is left alone from now on")
-    parser.add_argument("--head", action="store_true", help="this is the head's pod: tell the drivers")
-    parser.add_argument("--node-id", default="", help="Ray's id of the node, where a machine has several")
+    parser = argparse.ArgumentParser(prog="python -m trainer.prestop", description="Stop this node's training cleanly.")
+    parser.add_argument("--seconds", type=float, required=True, help="seconds until the pod is killed")
+    parser.add_argument("--head", action="store_true", help="this is the head's pod: notify the drivers")
+    parser.add_argument("--node-id", default="", help="Ray's id of the node, if a machine has several")
     arguments = parser.parse_args()
     began = time.monotonic()
     deadline = began + max(1.0, arguments.seconds - _SECONDS_FOR_RAY)
@@ -75,7 +75,7 @@ def main() -> int:
         head = _head_of(node)
         _wait(min(deadline, began + _SECONDS_TO_DRAIN), drained)
         _wait(min(deadline, time.monotonic() + _SECONDS_TO_BE_SEEN), lambda: not training())
-        _tell_programs(node)
+        _signal_programs(node)
         _wait(deadline, lambda: not training())
         return drain.poll() or 0
 
@@ -93,7 +93,7 @@ def _drain(node: str, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
     """Run Ray's command that drains the node. Kills the command on exit if it is still running."""
     command = [
         *("ray", "drain-node", "--node-id", node),
-        *("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "The pod was told to end."),
+        *("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "The pod is being stopped."),
         *("--deadline-remaining-seconds", str(int(seconds))),
     ]
     with subprocess.Popen(command) as process:
@@ -147,7 +147,7 @@ def _of_node(node: str, those: dict[int, Process]) -> Iterator[Process]:
             yield process
 
 
-def _tell_programs(node: str) -> None:
+def _signal_programs(node: str) -> None:
     """Send SIGTERM to the user's own programs (run.command), as in a pod without Ray."""
     hosts = {process.pid for process in _actors(node, _COMMAND)}
     for process in _processes().values():

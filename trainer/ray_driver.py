@@ -30,7 +30,7 @@ _LOOPBACK = "127.0.0.1"
 _SECONDS_TO_ABORT = 30
 # Ray forwards worker output within a second; output not yet forwarded when the driver exits is lost.
 _LOG_DRAIN_SECONDS = 1.5
-_FAILURES_TOLD = 8
+_FAILURES_LISTED = 8
 # The part of the time for the last checkpoint that the end of the run needs.
 _SHUTDOWN_SECONDS = 2.0
 
@@ -180,7 +180,7 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
     fitting.start()
     while fitting.is_alive():
         fitting.join(timeout=0.5)
-        verdict.look()
+        verdict.refresh()
         if verdict.refusal is not None:
             # The worker that rejected the config makes the controller end the run. If Ray shuts down while this thread
             # still waits for it, the process sometimes crashes ("free(): invalid pointer").
@@ -188,7 +188,7 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
             break
         if notice.given and fitting.is_alive():
             _save_and_stop(config, verdict, notice)
-    verdict.look()
+    verdict.refresh()
     if verdict.refusal is not None:
         raise ConfigError(verdict.refusal)
     if failure:
@@ -198,10 +198,10 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
     if verdict.outcome is not None:
         return verdict.outcome, verdict.failures
     if verdict.stopped_after is None:
-        raise RuntimeError("Ray Train says that the run is done, but no worker finished its loop.")
+        raise RuntimeError("Ray Train reports that the run is finished, but no worker finished its loop.")
     steps = verdict.stopped_after
     if notice.given:
-        raise loop.PreemptedError(f"The run was told to end: training stopped after {steps} steps.", steps)
+        raise loop.PreemptedError(f"The run received a stop signal: training stopped after {steps} steps.", steps)
     with contextlib.suppress(OSError):  # the run continues without the note
         write_event(config.folder, "preempted", message=preemption_message(config, steps), step=steps)
     return None, verdict.failures
@@ -212,18 +212,18 @@ def preemption_message(config: RunConfig, steps: int) -> str:
     if config.train.get("enable_checkpointing") is False:
         then = "without a checkpoint (train.enable_checkpointing is false), and start over"
     else:
-        then = "with a checkpoint, and go on"
-    return f"A host was told to go: all stopped after {steps} steps, {then} on other machines."
+        then = "with a checkpoint, and resume"
+    return f"A host received a stop signal: all hosts stopped after {steps} steps, {then} on other machines."
 
 
 def _save_and_stop(config: RunConfig, verdict: _ControlChannel, notice: StopSignal) -> None:
     """Make the workers write their last checkpoint. Raises PreemptedError if there is nothing left to write."""
     if not verdict.stepping:
-        raise loop.PreemptedError("The run was told to end before it had done a step since its start.")
+        raise loop.PreemptedError("The run received a stop signal before it finished a step since its start.")
     if notice.elapsed() > max(1.0, config.grace_seconds - _SHUTDOWN_SECONDS):
         raise loop.PreemptedError(
-            f"The run was told to end, and no checkpoint was written within {config.grace_seconds:g} s "
-            "(run.graceSeconds); the last one before counts."
+            f"The run received a stop signal, but wrote no checkpoint within {config.grace_seconds:g} s "
+            "(run.graceSeconds); it resumes from the previous checkpoint."
         )
     verdict.ask_to_stop()
 
@@ -271,7 +271,7 @@ def _failure_notes(folder: Path, key: str) -> Any:
 
     class Notes(UserCallback):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.told: set[str] = set()
+            self.reported: set[str] = set()
             self.failures = 0
 
         def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
@@ -285,9 +285,9 @@ def _failure_notes(folder: Path, key: str) -> Any:
                     message = str(cause)
                 else:
                     message = f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
-                if f"{self.failures} {message}" in self.told:
+                if f"{self.failures} {message}" in self.reported:
                     continue
-                self.told.add(f"{self.failures} {message}")
+                self.reported.add(f"{self.failures} {message}")
                 with contextlib.suppress(OSError):  # a full disk may be the failure
                     write_event(folder, "worker_failed", message=message)
 
@@ -339,7 +339,7 @@ class _ControlChannel:
     def ask_to_stop(self) -> None:
         self._put("stop", "1")
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the reported values."""
         self.refusal = self._get("refused")
         finished, stopped = self._get("finished"), self._get("stopped")
@@ -447,13 +447,13 @@ def describe(error: BaseException) -> str:
     causes = {rank: getattr(failure, "cause", None) or failure for rank, failure in failures.items()}
     if storage := next((cause for cause in causes.values() if isinstance(cause, StorageError)), None):
         return str(storage)  # the cause of the other workers' failures too
-    told = "; ".join(
+    listed = "; ".join(
         f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
-        for rank, cause in sorted(causes.items())[:_FAILURES_TOLD]
+        for rank, cause in sorted(causes.items())[:_FAILURES_LISTED]
     )
-    if len(causes) > _FAILURES_TOLD:
-        told += f"; and {len(causes) - _FAILURES_TOLD} more"
-    return f"Workers failed and no restart was left ({told})."
+    if len(causes) > _FAILURES_LISTED:
+        listed += f"; and {len(causes) - _FAILURES_LISTED} more"
+    return f"Workers failed and no restart was left ({listed})."
 
 
 def _first_line(error: BaseException) -> str:

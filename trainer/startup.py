@@ -91,7 +91,7 @@ def _real(module: str, path: tuple[str, ...]) -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"This feature of MaxText needs the Python package {error.name}, which is not installed; "
-            'pip install "slipway[tpu]" brings all that MaxText can use.'
+            'pip install "slipway[tpu]" installs all packages that MaxText can use.'
         ) from error
     for index, name in enumerate(path):
         try:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 # Ray's Jobs API signals every process of a job, and the supervisor forwards its signal: both are one request.
 _SAME_SIGNAL_SECONDS = 2.0
 TERMINATION_SIGNALS = {signal.SIGTERM, signal.SIGINT}
@@ -72,18 +72,18 @@ def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[]
         return
     over = threading.Event()
 
-    def look() -> None:
-        told = stepping = False
-        while not over.wait(_LOOK_SECONDS) and not (told and stepping):
+    def check() -> None:
+        forwarded = stepping = False
+        while not over.wait(_POLL_SECONDS) and not (forwarded and stepping):
             # Ray's control plane may be busy. Only this thread detects the request, so it retries.
             with contextlib.suppress(Exception):
                 if not stepping and stepped():
                     watch.stepping()
                     stepping = True
-                if not told and watch.stop_requested():
-                    told = stop()
+                if not forwarded and watch.stop_requested():
+                    forwarded = stop()
 
-    thread = threading.Thread(target=look, name="notice", daemon=True)
+    thread = threading.Thread(target=check, name="notice", daemon=True)
     thread.start()
     try:
         yield
@@ -103,7 +103,7 @@ def exit_on_sigterm_until_training(code: int) -> None:
 
     def end(number: int, _: FrameType | None) -> None:
         if os.getpid() == 1:  # not a fork of it
-            os.write(2, b"Error: The run was told to end before it had done a step since its start.\n")
+            os.write(2, b"Error: The run received a stop signal before it finished a step since its start.\n")
         os._exit(code if os.getpid() == 1 else 128 + number)
 
     signal.signal(signal.SIGTERM, end)

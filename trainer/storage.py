@@ -1,4 +1,4 @@
-"""Turns an error of the run's storage into a sentence that names it and says what to do."""
+"""Converts an error of the run's storage to a sentence that names the storage and what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def named(error: BaseException, config: RunConfig) -> StorageError | None:
     lost = isinstance(error, OSError) or any("NOT_FOUND" in str(each) for each in _chain(error))
     if _moved(config) or (lost and not config.folder.is_dir()):
         return StorageError(
-            f"The run's folder {config.folder} is gone: {_what(config)} is no longer mounted, or somebody removed it. "
+            f"The run's folder {config.folder} is missing: {_what(config)} is not mounted, or the folder was removed. "
             f"{_find_cause(config)}"
         )
     return None
@@ -81,7 +81,7 @@ def _number(error: BaseException) -> int | None:
     for match in _NUMBER.finditer(text):
         if int(match[1]) in _KNOWN:
             return int(match[1])
-    return next((number for said, number in _TEXTS.items() if said in text), None)
+    return next((number for reason, number in _TEXTS.items() if reason in text), None)
 
 
 def _is_ours(error: BaseException, number: int, config: RunConfig) -> bool:
@@ -111,17 +111,17 @@ def _writable(folder: Path) -> bool:
 
 
 def _sentence(number: int, config: RunConfig) -> str:
-    said, what = os.strerror(number), _what(config)
+    reason, what = os.strerror(number), _what(config)
     if number in _FULL:
         return (
-            f"The run's storage is full ({said}): {what}. Make room there or enlarge it, and submit the run again: it "
-            "goes on from its last checkpoint."
+            f"The run's storage is full ({reason}): {what}. Free space there or enlarge it, and submit the run again: "
+            "it resumes from its last checkpoint."
         )
     if number in _READ_ONLY:
-        return f"The run's storage has become read-only ({said}): {what}. {_find_cause(config)}"
+        return f"The run's storage has become read-only ({reason}): {what}. {_find_cause(config)}"
     if number in _REFUSED:
-        return f"The run may not write to its storage ({said}): {what}. {_rights(config)}"
-    return f"The run's storage does not answer ({said}): {what}. {_find_cause(config)}"
+        return f"The run may not write to its storage ({reason}): {what}. {_rights(config)}"
+    return f"The run's storage does not respond ({reason}): {what}. {_find_cause(config)}"
 
 
 def _what(config: RunConfig) -> str:
@@ -139,18 +139,18 @@ def _what(config: RunConfig) -> str:
 def _find_cause(config: RunConfig) -> str:
     match config.tree["storage"].get("kind"):
         case "gcsfuse":
-            return "The log of the pod's container gke-gcsfuse-sidecar says more."
+            return "See the log of the pod's container gke-gcsfuse-sidecar."
         case "pvc":
-            return "See whether its volume and the server behind it are well (kubectl describe pvc)."
+            return "Check its volume (kubectl describe pvc) and the server that provides it."
         case _:
-            return "See that it is mounted and well."
+            return "Check that it is mounted and available."
 
 
 def _rights(config: RunConfig) -> str:
     match config.tree["storage"].get("kind"):
         case "gcsfuse":
-            return "Give the run's service account roles/storage.objectUser on it (by Workload Identity)."
+            return "Grant the run's service account roles/storage.objectUser on it (with Workload Identity)."
         case "pvc":
-            return "Its files have to belong to the user of the pods (security.runAsUser), or to its group."
+            return "Its files must belong to the user of the pods (security.runAsUser), or to its group."
         case _:
-            return f"See who may write to it; this is user {os.getuid()}."
+            return f"Check its permissions; the run's user is {os.getuid()}."

@@ -28,7 +28,7 @@ from trainer.metrics import EVENT_PREFIX, event_line
 from trainer.pod_log import VARIABLE, PodLog
 
 GAVE_UP = 4
-"""The exit code by which a driver tells this process that no restart helps; outside, it is 1."""
+"""The exit code by which a driver reports that no restart helps. This process then ends with 1."""
 
 _ERROR = b"Error: "
 _LONGEST_PAUSE = 30.0
@@ -59,12 +59,12 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
         if left <= 0:
             break
         restarts += 1
-        supervisor.say(EVENT_PREFIX + event_line("driver_failed", message=sentence, restarts_left=left - 1))
-        supervisor.say(f"{sentence} The driver starts again in {pause:g} s; {left - 1} restarts are left.")
+        supervisor.print_line(EVENT_PREFIX + event_line("driver_failed", message=sentence, restarts_left=left - 1))
+        supervisor.print_line(f"{sentence} The driver restarts in {pause:g} s; {left - 1} restarts are left.")
         if supervisor.stop_requested_within(pause):
             break
         pause = min(2 * pause, _LONGEST_PAUSE)
-    if code != 0 and supervisor.pod_goes:
+    if code != 0 and supervisor.pod_stops:
         supervisor.stay()
     if code != 0:
         supervisor.exit_message(sentence)
@@ -76,7 +76,7 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
 
 class _Supervisor:
     def __init__(self) -> None:
-        self.stop_requested = self.pod_goes = False
+        self.stop_requested = self.pod_stops = False
         self._pod_log = PodLog(os.environ.get(VARIABLE, ""))
         self._child = 0
         self._line = self._last = self._error = b""
@@ -116,7 +116,7 @@ class _Supervisor:
     def stay(self) -> None:
         """Wait for the end of the pod, for a limited time so that a pod that stays is not blocked indefinitely."""
         deadline = time.monotonic() + _SECONDS_TO_STAY
-        while self.pod_goes and time.monotonic() < deadline:
+        while self.pod_stops and time.monotonic() < deadline:
             time.sleep(0.2)
 
     def sentence(self, code: int) -> str:
@@ -131,9 +131,9 @@ class _Supervisor:
         """Print the sentence, unless it was the last line printed."""
         line = f"Error: {sentence}"
         if self._last != line.encode():
-            self.say(line)
+            self.print_line(line)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self._write((b"\n" if self._line else b"") + line.encode(errors="replace") + b"\n")
 
     def close(self) -> None:
@@ -159,10 +159,10 @@ class _Supervisor:
         deadline = 0.0
         while status is None or time.monotonic() < deadline:
             if poll.poll(100):
-                said = os.read(pipe, 1 << 16)
-                if not said:
+                output = os.read(pipe, 1 << 16)
+                if not output:
                     break
-                self._write(said)
+                self._write(output)
             elif status is not None:
                 break
             if status is None:
@@ -171,24 +171,24 @@ class _Supervisor:
                     status, deadline = waited, time.monotonic() + _LOG_DRAIN_SECONDS
         return os.waitpid(self._child, 0)[1] if status is None else status
 
-    def _write(self, said: bytes) -> None:
-        *whole, self._line = (self._line + said).split(b"\n")
+    def _write(self, output: bytes) -> None:
+        *whole, self._line = (self._line + output).split(b"\n")
         self._line = self._line[-_LONGEST_LINE:]  # a progress bar's line never ends
         for line in whole:
             if line.strip():
                 self._last = line
             if line.startswith(_ERROR):
                 self._error = line
-        self._pod_log.write(said)
-        while said:
+        self._pod_log.write(output)
+        while output:
             try:
-                said = said[os.write(1, said) :]
+                output = output[os.write(1, output) :]
             except OSError:  # the pipe has no reader, or the disk is full; the driver must continue
                 return
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
         self.stop_requested = True
-        self.pod_goes = number == signal.SIGUSR1
+        self.pod_stops = number == signal.SIGUSR1
         # Ray signals every process of the job, a terminal the foreground processes; `kill` and the hook only this.
         if number != signal.SIGINT and self._child:
             with contextlib.suppress(ProcessLookupError):

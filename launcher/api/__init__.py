@@ -1,4 +1,4 @@
-"""The verbs as Python functions; the command line is their first user.
+"""The verbs of the command line as Python functions.
 
     from launcher import api
 
@@ -10,16 +10,16 @@
     api.submit_sweep(sweep)
     print(api.wait_sweep("rates").best.name)
 
-`files` are values files, or presets by name; `sets` are texts as `--set` takes them. `plan` checks them and returns a
-LaunchPlan. A run is described by a launcher.backends.base.RunStatus, whose state is a launcher.backends.base.State.
-`place` is a launcher.k8s.target.Target(context, namespace, local): where to look. By default that is this machine, and
-then the current context of the kubeconfig.
+`files` are values files or names of presets; `sets` are assignments, as `--set` accepts them. `plan` checks them and
+returns a LaunchPlan. The status of a run is a launcher.backends.base.RunStatus, and its state a
+launcher.backends.base.State. `target` is a launcher.k8s.target.Target(context, namespace, local): where to look. The
+default is this machine, and then the current context of the kubeconfig.
 
 Every function raises launcher.errors.LauncherError if the caller can correct the cause: `message` is the sentence that
-the command prints, `hint` is what to do next, and `exit_code` is the command's exit code. The errors of a cluster are
-in launcher.k8s.errors. Each function imports what it needs when it is called, so importing this module is fast.
+the command prints, `hint` is what to do next, and `exit_code` is the exit code of the command. The errors of a cluster
+are in launcher.k8s.errors. Each function imports its dependencies when it is called, so importing this module is fast.
 
-docs/examples/sweep.ipynb is a notebook that submits a sweep, waits, and plots.
+docs/examples/sweep.ipynb is a notebook that submits a sweep, waits for it, and plots the results.
 """
 
 from launcher.api._backend import backend_for

@@ -1,4 +1,4 @@
-"""The backend for a plan, with the checks that only the cluster can make (launcher.diagnose.preflight)."""
+"""The backend of a plan: with the checks that need the cluster (launcher.diagnose.preflight)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def backend_for(plan: LaunchPlan, target: Target = DEFAULT_TARGET) -> Backend:
-    """The backend for a run of the plan's kind. Raises LauncherError if `target` and the plan name two places."""
+    """Return the backend for a run of the plan's kind. Raises LauncherError if `target` and the plan conflict."""
     return lookup.backend_for(plan, target, _preflight)
 
 
 def _preflight(plan: LaunchPlan, obj: Mapping[str, Any], snapshot: Snapshot) -> Sequence[Problem]:
-    from launcher.diagnose import preflight  # a local run does not pay for importing the rules of explain
+    from launcher.diagnose import preflight  # slow to import, and not needed by local runs
 
     return preflight.problems(plan, obj, snapshot)

@@ -1,4 +1,4 @@
-"""What will happen on the chips, before anything is submitted. Asks no cluster."""
+"""Forecast runs: memory, speed and cost on the chips, before a submit and without a cluster."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def forecast(
     fresh: bool = False,
     watch: Watch | None = None,
 ) -> Forecast:
-    """Does the run of these values fit, how fast is a step, what does it cost, what would make it fit, or faster.
+    """Forecast the run of these values: whether it fits, its speed and cost, and changes that make it fit or faster.
 
-    Only slice and train are needed in them. The TPU compiler is asked, once for each program (`fresh`: again), in a
-    process of its own that may take `timeout_seconds`, up to where memory and schedule are settled (`finish`: up to the
-    chip's code); where the run does not fit, changes are compiled for
-    `search_seconds` (None: 600) until one does, and where it fits, those that make it faster (None: none). `tokens` is
-    what the cost is for, instead of train.steps.
+    The values need to set only slice and train. The TPU compiler compiles each program once and caches the result
+    (`fresh` compiles it again). It runs in a separate process for at most `timeout_seconds`, up to the point where
+    memory and schedule are settled, or with `finish` down to the chip's code. If the run does not fit, changes are
+    compiled for `search_seconds` (None: 600) until one fits. If it fits, changes that make it faster are compiled for
+    `search_seconds` (None: none). The cost is for `tokens` if given, otherwise for train.steps.
 
-    Raises launcher.config.plan.CheckFailed if a rule is broken, and LauncherError if the compiler is not installed or
-    refuses the run.
+    Raises launcher.config.plan.CheckFailed if a rule is violated, and LauncherError if the compiler is not installed or
+    rejects the run.
     """
     from launcher.config.checks.rules import FORECAST_RULES
     from launcher.config.plan import plan_launch
@@ -52,7 +52,8 @@ def forecast(
 def refuse_misfits(*plans: LaunchPlan) -> None:
     """Raise launcher.config.plan.CheckFailed if an earlier forecast found that a plan does not fit.
 
-    The error names the change that makes the plan fit, if one is known. Compiles nothing. A forced plan passes."""
+    The error names the change that makes the plan fit, if one is known. Compiles nothing, and accepts a forced plan.
+    """
     from launcher.forecast.cached import refuse
 
     refuse(*plans)

@@ -1,4 +1,4 @@
-"""The image that every pod starts from."""
+"""Build the image that all pods run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def plan_image(
     tool: str | None = None,
     more: Sequence[str] = (),
 ) -> ImagePlan:
-    """The image for "cpu", "tpu" or "gpu", to be called `repository`:tag, with a tag that follows from its content.
+    """Return the plan of the image for "cpu", "tpu" or "gpu". Its name is `repository`:tag; the content sets the tag.
 
-    `write` is a values file to write its name to, `tool` one of launcher.image.tools.NAMES, `more` further arguments
-    of the tool's build. Raises LauncherError for what cannot work; nothing is built yet.
+    `write` is a values file to write the name to, `tool` is one of launcher.image.tools.NAMES, and `more` are further
+    arguments for the tool's build command. Builds nothing. Raises LauncherError if the build cannot work.
     """
     from launcher.image.build import plan
 
@@ -31,17 +31,17 @@ def plan_image(
 
 
 def image_commands(plan: ImagePlan) -> list[str]:
-    """The commands that `build_image` would run. Raises LauncherError where no tool for it works here."""
+    """Return the commands that `build_image` would run. Raises LauncherError if no build tool works here."""
     from launcher.image.build import dry_run
 
     return dry_run(plan)
 
 
 def build_image(plan: ImagePlan, say: Callable[..., None] = lambda *_: None) -> BuiltImage:
-    """Build the image and push it, unless the registry has it; then write its name down. `say` gets the tool's lines.
+    """Build and push the image unless the registry has it, and write its name to the plan's values file.
 
-    Raises LauncherError where there is no tool, the base image or the packages cannot be had, the disk is full, or the
-    registry refuses; nothing is left of the attempt then.
+    `say` is called with the tool's output, line by line. Raises LauncherError if no tool works, the base image or a
+    package is not available, the disk is full, or the registry denies access; a failed attempt leaves nothing behind.
     """
     from launcher.image.build import build
 

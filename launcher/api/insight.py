@@ -1,4 +1,4 @@
-"""What can be told of a run, a standing Ray cluster, this machine and the cluster. Changes nothing."""
+"""Explain and report: runs, long-lived Ray clusters, this machine and the cluster. Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
-    """Why the run is where it is: a sentence, what shows it, and what would help. Changes nothing."""
+    """Return why the run is in its state: a sentence, the evidence, and suggestions. Changes nothing."""
     from launcher.diagnose.explain import explain_run
 
     found = find_run(name, target, summary=True)
@@ -29,10 +29,10 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
 
 
 def clusters(name: str | None = None, *, target: Target = DEFAULT_TARGET) -> list[RayClusterStatus]:
-    """The namespace's standing Ray clusters, each with its pods and the runs in it; [] where there is no cluster.
+    """Return the long-lived Ray clusters of the namespace, with their pods and runs; [] if no cluster is configured.
 
-    With `name`, that one alone. Raises LauncherError where the API server does not answer, or KUBECONFIG names no file
-    that is there.
+    With `name`, return only the Ray cluster with that name. Raises LauncherError if the API server does not answer, or
+    if KUBECONFIG names only files that do not exist.
     """
     if not target.cluster_requested:
         return []
@@ -44,12 +44,12 @@ def clusters(name: str | None = None, *, target: Target = DEFAULT_TARGET) -> lis
 def dashboard(
     name: str, *, port: int = 0, target: Target = DEFAULT_TARGET
 ) -> contextlib.AbstractContextManager[tuple[str, ThreadingHTTPServer]]:
-    """Ray's dashboard of a standing Ray cluster, or of a run that has one, on a port of this machine (0: a free one).
+    """Serve Ray's dashboard of a long-lived Ray cluster, or of a run with one, on a local port (0: a free port).
 
         with api.dashboard("notebooks") as (url, server):
             server.serve_forever()
 
-    Raises LauncherError where there is no such Ray cluster, or its token cannot be read.
+    Raises LauncherError if the Ray cluster does not exist, or its token cannot be read.
     """
     from launcher.backends.ray_cluster.dashboard import opened
 
@@ -57,11 +57,11 @@ def dashboard(
 
 
 def metrics(name: str, *, target: Target = DEFAULT_TARGET) -> list[dict[str, Any]]:
-    """What the run has measured, in the order of its steps: an entry for each step (step, loss, step_seconds,
-    tokens_per_second_per_device, …, time), and for each held-out evaluation (step, eval_loss, time).
+    """Return the run's metrics, ordered by step.
 
-    Of a step that was done twice, after a restart, the later entry. On a cluster they are read from the run's log:
-    raises LauncherError where that has gone with its pods.
+    There is an entry for each step (step, loss, step_seconds, tokens_per_second_per_device, …, time), and for each
+    held-out evaluation (step, eval_loss, time). For a step that was repeated after a restart, the later entry is used.
+    On a cluster, the metrics are read from the run's log: raises LauncherError if the log was deleted with its pods.
     """
     backend, found = find(name, target)
     entries = backend.metrics(found.name)
@@ -76,11 +76,11 @@ def report(
     skip: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """The report of runs, side by side: its HTML page, and what the page's first table says of each, as data.
+    """Return a report that compares runs: an HTML page, and the first table of the page as data.
 
-    A name is a run's or a sweep's, a run's folder (with a slash in it), or the URL of one in a bucket. Raises
-    LauncherError where one of them cannot be read; with `skip` it is left out, and told in `left_out`. `say` gets a
-    sentence where a run was read in another way than from its folder.
+    A name is that of a run or a sweep, a run's folder (with a slash in it), or the URL of such a folder in a bucket.
+    Raises LauncherError if one of them cannot be read; with `skip`, it is listed in `left_out` instead. `say` is called
+    with a sentence if a run was not read from its folder.
     """
     from launcher.report import build
 
@@ -88,9 +88,9 @@ def report(
 
 
 def doctor(target: Target = DEFAULT_TARGET) -> list[Finding]:
-    """Whether this machine, and the cluster of the place, are fit to run: what is well, what is not, what to do.
+    """Check this machine and the cluster of `target`: return what works, what does not, and how to fix it.
 
-    Changes nothing. What this user may not look at is a finding of level `unknown`.
+    Changes nothing. A check for which this user lacks the rights is a finding of level `unknown`.
     """
     from launcher.diagnose.doctor import examine
 

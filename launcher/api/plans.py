@@ -1,4 +1,4 @@
-"""What would run: values merged, planned, checked and rendered. Asks no cluster, but for `check` with `live`."""
+"""Plan, check and render runs: from values, without a cluster, except for `check` with `live`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHART = "run"
 
 
 def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = False) -> Values:
-    """The values files and `--set`s merged by Helm's rule, not validated; with `defaults`, over the chart's."""
+    """Return the values files and `sets` merged as Helm does, not validated; with `defaults`, over the chart's."""
     from launcher.config.values.files import chart_defaults, load
     from launcher.config.values.tree import with_defaults
 
@@ -29,9 +29,10 @@ def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = F
 
 
 def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
-    """What a submit of these values would run. Raises launcher.config.plan.CheckFailed where a rule is broken.
+    """Return the plan that a submit of these values starts from.
 
-    With `force` the plan is submitted even where the cluster says that it could never start.
+    Raises launcher.config.plan.CheckFailed if a rule is violated. With `force`, the plan can be submitted even if it
+    can never start in the cluster, or does not fit.
     """
     from launcher.config.plan import plan_launch
     from launcher.config.values.files import chart_defaults, load
@@ -47,10 +48,9 @@ def check(
     live: bool = False,
     target: Target = DEFAULT_TARGET,
 ) -> Sequence[Problem]:
-    """Every rule that can be told without chips: what is broken, and the warnings; and what an earlier forecast of the
-    same program found not to fit.
+    """Return the errors and warnings of all rules that need no chips, and the misfit that an earlier forecast found.
 
-    With `live`, those too that only the cluster can tell, once none of the others is broken.
+    With `live`, also return the problems that only the cluster can detect, if there are no other errors.
     """
     from launcher.config.checks.problems import has_errors
     from launcher.config.plan import check_launch
@@ -70,7 +70,7 @@ def check(
 
 
 def render(plan: LaunchPlan) -> Rendering:
-    """The manifest that a submit would create, by Helm and without a cluster; see launcher.helm.render.Rendering."""
+    """Return the manifest that a submit would create. Requires Helm, but no cluster."""
     from launcher.helm.render import render
 
     return render(plan)

@@ -1,4 +1,4 @@
-"""The Helm releases of a platform or a team, and how a cluster differs from what is wanted."""
+"""Install and remove Helm releases: of a platform or a team, and compare a run with the cluster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def plan_release(
     target: Target = DEFAULT_TARGET,
     recover: bool = False,
 ) -> ReleasePlan:
-    """What `install` of a chart (queues, ray-cluster) with these values would change. Changes nothing.
+    """Return what `install` of a chart (queues, ray-cluster) with these values would change. Changes nothing.
 
-    `recover` takes an operation that another helm has begun and not ended for dead, however young it is.
+    `recover` treats an unfinished operation of another helm command as failed, even if it began a moment ago.
     """
     from launcher.releases import install as releases
 
@@ -35,10 +35,10 @@ def plan_release(
 def install(
     plan: ReleasePlan, say: Callable[[str], None] = lambda _: None, *, seconds: float | None = None
 ) -> list[str]:
-    """Install or upgrade the release, and wait until it works, at most `seconds` (0: do not wait).
+    """Install or upgrade the release, and wait at most `seconds` until it is ready (0: do not wait).
 
-    Returns what does not work yet, a sentence each; that stays. What Kubernetes refuses is taken back as a whole, and
-    raised.
+    Returns a sentence for each part that is not ready yet; these parts are kept. If Kubernetes rejects an object, rolls
+    back all changes and raises the error.
     """
     from launcher.releases import install as releases
 
@@ -46,7 +46,7 @@ def install(
 
 
 def plan_removal(name: str, *, target: Target = DEFAULT_TARGET) -> Removal:
-    """What `uninstall` of a release would remove, and which runs need that. Changes nothing."""
+    """Return what `uninstall` of a release would remove, and the runs that need it. Changes nothing."""
     from launcher.releases import removal
 
     return removal.plan_removal(name, target)
@@ -55,9 +55,9 @@ def plan_removal(name: str, *, target: Target = DEFAULT_TARGET) -> Removal:
 def uninstall(
     removal: Removal, say: Callable[[str], None] = lambda _: None, *, force: bool = False, seconds: float = 60
 ) -> list[str]:
-    """Remove the release; what is still there after `seconds`, a sentence each.
+    """Remove the release. Return a sentence for each object that still exists after `seconds`.
 
-    Raises LauncherError where runs need it, unless `force`.
+    Raises LauncherError if runs need the release, unless `force` is set.
     """
     from launcher.releases.removal import uninstall
 
@@ -65,7 +65,7 @@ def uninstall(
 
 
 def diff_run(plan: LaunchPlan, *, target: Target = DEFAULT_TARGET) -> list[ObjectChange]:
-    """What `submit` would make in the cluster, or how the run of that name there differs; [] for other kinds."""
+    """Return what `submit` would create, or how the existing run differs; [] for kinds without an object."""
     from launcher.helm import diff
 
     return diff.run(plan, target)

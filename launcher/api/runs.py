@@ -1,4 +1,4 @@
-"""A run's life: submit, status, logs, wait, cancel, delete."""
+"""Submit, read and end runs."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ if TYPE_CHECKING:
 
 
 class WaitTimeout(LauncherError):
-    """`wait` ran out of time; the run goes on."""
+    """`wait` timed out; the run continues."""
 
     exit_code = ExitCode.TIMEOUT
 
 
 def preview(plan: LaunchPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> Preview:
-    """What `submit` would do now. Creates nothing; raises what `submit` would raise.
+    """Return what `submit` would do now. Creates nothing; raises what `submit` would raise.
 
-    Where there is a cluster, the API server is asked too; without one, the values have been checked, and no more.
+    With a kubeconfig, the API server checks the run in a dry run. Without one, only the values are checked.
     """
     if plan.kind is not RunKind.LOCAL and not target.includes_cluster:
         from launcher.backends.base import Preview
 
-        return Preview(plan.config, "The values hold up. There is no kubeconfig, so no cluster was asked.")
+        return Preview(plan.config, "The values are valid. No kubeconfig was found, so no cluster checked them.")
     return backend_for(plan, target).preview(plan, accept_changes=accept_changes)
 
 
 def submit(plan: LaunchPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> Submission:
-    """Start the run, or find or resume the one that has its name; returns at once.
+    """Start the run, or find or resume the run with its name. Returns immediately.
 
-    `accept_changes` goes on from the last checkpoint with a config that differs from the run's. Raises CheckFailed
-    where an earlier forecast found that it does not fit.
+    With `accept_changes`, continue from the last checkpoint with a config that differs from the run's. Raises
+    CheckFailed if an earlier forecast found that the run does not fit.
     """
     refuse_misfits(plan)
     return backend_for(plan, target).submit(plan, accept_changes=accept_changes)
 
 
 def status(name: str, *, target: Target = DEFAULT_TARGET) -> RunStatus:
-    """The run's status now; of a cluster's run with the steps and losses that its log tells."""
+    """Return the run's current status. For a run on a cluster, steps and losses come from its log."""
     return find(name, target)[1]
 
 
 def logs(
     name: str, *, follow: bool = False, worker: int | None = None, target: Target = DEFAULT_TARGET
 ) -> Iterator[str]:
-    """The run's output line by line, without newlines; with `follow`, until the run ends.
+    """Yield the run's output by line, without newlines; with `follow`, until the run ends.
 
-    `worker` is that host's output alone, counted from 0. Raises LauncherError where there is none, or its log has gone
-    with its pods.
+    `worker` selects the output of one host, counted from 0. Raises LauncherError if there is no such host, or if the
+    log was deleted with its pods.
     """
     return find(name, target)[0].logs(name, follow=follow, worker=worker)
 
 
 def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> RunStatus:
-    """The run's status once it has ended; raises WaitTimeout after `timeout` seconds.
+    """Wait until the run ends, and return its status. Raises WaitTimeout after `timeout` seconds.
 
-    An API server that does not answer meanwhile is asked again until it does.
+    If the API server does not answer, the request is repeated.
     """
     backend, now = find(name, target)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -77,7 +77,7 @@ def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TA
         if deadline is not None:
             pause = min(pause, deadline - time.monotonic())
             if pause <= 0:
-                raise WaitTimeout(f'The run "{name}" is still {now.state} after {timeout:g} s; it goes on.')
+                raise WaitTimeout(f'Timed out after {timeout:g} s: the run "{name}" is {now.state}. It continues.')
         time.sleep(pause)
         with contextlib.suppress(Unreachable):
             now = found_or_deleted(backend.status(name), name)
@@ -85,16 +85,16 @@ def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TA
 
 
 def cancel(name: str, *, target: Target = DEFAULT_TARGET) -> RunStatus:
-    """Stop the run and free all that it holds; its record and checkpoints stay. Idempotent.
+    """Stop the run and release its resources, but keep its record and checkpoints. Idempotent.
 
-    Returns once nothing is held; raises LauncherError where that lasts minutes, and calling it again goes on waiting.
+    Returns when all resources are released. Raises LauncherError if that takes minutes; call it again to keep waiting.
     """
     return find(name, target)[0].cancel(name)
 
 
 def delete(name: str, *, target: Target = DEFAULT_TARGET) -> None:
-    """Remove a run that has ended: on this machine with its folder and checkpoints, in a cluster its record.
+    """Delete a run that has ended: on this machine with its folder and checkpoints, in a cluster only its record.
 
-    Raises LauncherError where it goes on, and for a run that is a Helm release.
+    Raises LauncherError if the run is active, or if it is a Helm release.
     """
     find(name, target)[0].delete(name)

@@ -1,4 +1,4 @@
-"""Runs that differ in a few values, planned, submitted and looked at together."""
+"""Submit, read and end sweeps: runs that differ in a few values."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def plan_sweep(
     name: str | None = None,
     force: bool = False,
 ) -> SweepPlan:
-    """What a sweep of these values would run: a plan for each combination of `sweeps`, the last changing fastest.
+    """Return the plan of a sweep, with a run for each combination of `sweeps`; the last one changes fastest.
 
-    Each of `sweeps` is a key and its values, "train.learning_rate=1e-4,3e-4", read as those of `--set`. The runs are
-    called NAME-1, NAME-2, … Raises launcher.config.plan.CheckFailed with all that is wrong with any of them.
+    Each of `sweeps` is a key with its values, "train.learning_rate=1e-4,3e-4", in the syntax of `--set`. The runs are
+    named NAME-1, NAME-2, … Raises launcher.config.plan.CheckFailed with the problems of all runs.
     """
     from launcher.backends.sweeps import plan as sweep_plan
     from launcher.config.values.files import chart_defaults, load
@@ -43,7 +43,7 @@ def plan_sweep(
 
 
 def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> list[Preview]:
-    """What `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
+    """Return what `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
     from launcher.backends.sweeps import sweep as sweeps
 
     if plan.kind is not RunKind.LOCAL and not target.includes_cluster:
@@ -52,9 +52,9 @@ def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Targ
 
 
 def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> SweepSubmission:
-    """Start the sweep's runs, or find or resume those that are there, each by its own name; returns at once.
+    """Start the runs of the sweep, or find or resume the existing ones by name. Returns immediately.
 
-    Nothing is made where one of them would be refused. A submit that was killed halfway is completed by another.
+    Creates nothing if one of the runs would be rejected. Submit again to complete a submit that was killed.
     """
     from launcher.backends.sweeps import sweep as sweeps
 
@@ -63,13 +63,13 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Targe
 
 
 def find_sweep(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, Sweep]:
-    """The sweep called `name` and the backend that answers for it; of a cluster's runs without steps and losses."""
+    """Return the sweep called `name`, without the steps and losses of runs on a cluster, and its backend."""
     backend, found = resolve(f"sweep/{name}", target)
     return backend, cast("Sweep", found)
 
 
 def sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
-    """The sweep now: its runs with their steps and losses, and which of them is the best."""
+    """Return the current sweep: its runs with their steps and losses, and the best of them."""
     from launcher.backends.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, target)
@@ -77,7 +77,7 @@ def sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
 
 
 def wait_sweep(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> Sweep:
-    """The sweep once all its runs have ended; raises WaitTimeout after `timeout` seconds."""
+    """Wait until all runs of the sweep have ended, and return it. Raises WaitTimeout after `timeout` seconds."""
     from launcher.backends.sweeps import sweep as sweeps
 
     backend, now = find_sweep(name, target)
@@ -86,12 +86,12 @@ def wait_sweep(name: str, *, timeout: float | None = None, target: Target = DEFA
         now = now if isinstance(seen, Unreachable) else seen
     if not now.ended:
         states = ", ".join(f"{count} {state}" for state, count in now.counts.items())
-        raise WaitTimeout(f'Of the sweep "{name}" {states} after {timeout:g} s; they go on.')
+        raise WaitTimeout(f'Timed out after {timeout:g} s: the sweep "{name}" has {states}. Its runs continue.')
     return sweeps.with_progress(now, backend)
 
 
 def cancel_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
-    """Cancel all runs of the sweep that have not ended, those that wait first. Idempotent."""
+    """Cancel all runs of the sweep that have not ended, waiting runs first. Idempotent."""
     from launcher.backends.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, target)
@@ -99,7 +99,7 @@ def cancel_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
 
 
 def delete_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> None:
-    """Remove all runs of a sweep that has ended, as `delete` does; none where one of them goes on."""
+    """Delete all runs of a sweep that has ended, as `delete` does. Deletes nothing if one of them is active."""
     from launcher.backends.sweeps import sweep as sweeps
 
     backend, found = find_sweep(name, target)

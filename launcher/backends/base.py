@@ -135,7 +135,7 @@ class Preview:
 def found_or_deleted(status: RunStatus | None, name: str) -> RunStatus:
     """Return the status. Raises LauncherError if it is None, because the run was deleted in the meantime."""
     if status is None:
-        raise LauncherError(f'The run "{name}" was deleted meanwhile.')
+        raise LauncherError(f'The run "{name}" was deleted in the meantime.')
     return status
 
 

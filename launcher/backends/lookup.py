@@ -97,13 +97,13 @@ def backend_for(plan: LaunchPlan, target: Target, preflight: Preflight) -> Backe
     named = team["namespace"] or team["name"]
     if named and target.namespace not in (None, named):
         raise LauncherError(
-            f"The values put the run into the namespace {named} (team), and --namespace says {target.namespace}.",
+            f"The values set the namespace {named} (team), but --namespace is {target.namespace}.",
             "Leave out --namespace, or change team.namespace.",
         )
     try:
         cluster = replace(target, namespace=named or target.namespace).cluster()
     except NoCluster as error:
-        raise NoCluster(error.message, f"{error.hint} For this machine: --set run.kind=local.") from error
+        raise NoCluster(error.message, f"{error.hint} To run on this machine: --set run.kind=local.") from error
     if plan.kind is RunKind.RAY_CLUSTER:
         from launcher.backends.ray_cluster.backend import RayClusterBackend
 
@@ -149,10 +149,12 @@ def find_run(
         places = " and ".join(f"{status.kind} ({status.folder})" for _, status in found)
         raise LauncherError(
             f'There are several runs "{name}": {places}.',
-            "--local means this machine's, --namespace or --context a cluster's.",
+            "Use --local for this machine, or --namespace or --context for a cluster.",
         )
     if refusal is not None and target.includes_local and len(refusals) == 1:
-        raise LauncherError(f'There is no run "{name}" on this machine. {refusal.message}', refusal.hint) from refusal
+        raise LauncherError(
+            f'The run "{name}" was not found on this machine. {refusal.message}', refusal.hint
+        ) from refusal
     if refusals:
         raise refusals[0]
     return None
@@ -169,7 +171,9 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
     if slash and kind == "sweep":
         found = _sweeps_called(bare, target, strict=True)
         if not found:
-            raise LauncherError(f'There is no sweep "{bare}"{_searched(target)}.', "launcher list shows all runs.")
+            raise LauncherError(
+                f'The sweep "{bare}" was not found{_searched(target)}.', "To list all runs: launcher list"
+            )
         return _only(bare, found)
 
     from concurrent.futures import ThreadPoolExecutor
@@ -193,7 +197,7 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
 
         raise LauncherError(
             f'There are a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}).',
-            f"run/{name} means the run, sweep/{name} the sweep.",
+            f"Use run/{name} for the run, or sweep/{name} for the sweep.",
         )
     return run
 
@@ -222,7 +226,7 @@ def list_runs(
         raise refusals[0]
     nowhere_else = not any(backend.where for backend, _ in answered)
     for refused in refusals:
-        once(f"{refused.message} Only this machine was looked at." if nowhere_else else refused.message)
+        once(f"{refused.message} Only this machine was searched." if nowhere_else else refused.message)
     runs = [run for _, found in answered for run in found]
     return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
 
@@ -253,7 +257,7 @@ def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, S
         places = " and ".join(f"{sweep.runs[0].kind} ({backend.where or 'this machine'})" for backend, sweep in found)
         raise LauncherError(
             f'There are several sweeps "{name}": {places}.',
-            "--local means this machine's, --namespace or --context a cluster's.",
+            "Use --local for this machine, or --namespace or --context for a cluster.",
         )
     return found[0]
 
@@ -271,14 +275,12 @@ def no_run(name: str, target: Target) -> NoSuchRun:
 
     for _, sweep in _sweeps_called(name, target):
         return NoSuchRun(
-            f'"{name}" is a sweep; this takes one of its runs: {sweeps.range_of(sweep)}.',
-            f"launcher status {name} shows them.",
+            f'"{name}" is a sweep; this command needs one of its runs: {sweeps.range_of(sweep)}.',
+            f"To show them: launcher status {name}",
         )
     names = [status.name for status in list_runs(target=target)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""
     looked = _searched(target)
-    elsewhere = " -n NAMESPACE looks in another namespace." if target.includes_cluster else ""
-    return NoSuchRun(
-        f'There is no run "{name}"{looked}.{guess}', f"launcher list shows the runs that there are.{elsewhere}"
-    )
+    elsewhere = ". To search another namespace, use -n NAMESPACE." if target.includes_cluster else ""
+    return NoSuchRun(f'The run "{name}" was not found{looked}.{guess}', f"To list all runs: launcher list{elsewhere}")

@@ -1,21 +1,20 @@
 """The progress of a run, from the lines of its log if nothing else is available, or from its metrics.jsonl.
 
-The trainer prints each line of metrics.jsonl after METRICS and each event after EVENT. Ray may add its own prefix
-("(RayTrainWorker pid=…, ip=…) "), so both markers are searched for anywhere in a line.
+The trainer prints each line of metrics.jsonl after METRICS_PREFIX, and each event after EVENT_PREFIX. Ray may add its
+own prefix ("(RayTrainWorker pid=…, ip=…) "), so both are searched for anywhere in a line.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.backends.base import RunStatus
 from launcher.json_object import json_object
+from launcher.trainer_output import EVENT_PREFIX, METRICS_PREFIX, TrainerState, event_of
 
-METRICS = "SLIPWAY_METRICS "
-EVENT = "SLIPWAY_EVENT "
 _ERROR = "Error: "
 _RECENT_STEPS = 20
 # The number of lines to remember: reading a log again from shortly before its end returns some lines twice.
@@ -55,24 +54,6 @@ def read(lines: Iterable[str], *, steps: int | None, devices: int) -> Progress:
     reader = Reader(steps=steps, devices=devices)
     reader.feed(lines)
     return reader.progress()
-
-
-def metrics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of metrics.jsonl that a log contains."""
-    return _after(METRICS, lines)
-
-
-def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the trainer's events that a log contains."""
-    return _after(EVENT, lines)
-
-
-def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        _, found, text = line.partition(prefix)
-        entry = json_object(text) if found else None
-        if entry is not None:
-            yield entry
 
 
 def of_metrics(entries: Iterable[Mapping[str, Any]], *, devices: int) -> Progress:
@@ -117,6 +98,7 @@ class Reader:
 
     def __init__(self, *, steps: int | None, devices: int) -> None:
         self._progress = Progress(steps=steps)
+        self._state = TrainerState()
         self._devices = devices
         self._recent: deque[tuple[float | None, float | None]] = deque(maxlen=_RECENT_STEPS)  # seconds, tokens/s/device
         self._rates, self._inverse_rates = 0, 0.0
@@ -124,7 +106,7 @@ class Reader:
 
     def feed(self, lines: Iterable[str]) -> None:
         for line in lines:
-            for prefix, add in ((METRICS, self.add_metrics), (EVENT, self.add_event)):
+            for prefix, add in ((METRICS_PREFIX, self.add_metrics), (EVENT_PREFIX, self.add_event)):
                 at = line.find(prefix)
                 if at < 0:
                     continue
@@ -154,25 +136,22 @@ class Reader:
                 self._rates, self._inverse_rates = self._rates + 1, self._inverse_rates + 1 / rate
 
     def add_event(self, entry: Mapping[str, Any]) -> None:
-        """Add one event (trainer/metrics.py lists the events)."""
-        now, message = self._progress, str(entry.get("message") or "")
-        match entry.get("event"):
-            case "loop_started" | "command_started":
-                loops = now.loops + 1
-                steps = entry.get("steps")
-                steps = steps if isinstance(steps, int) and steps > 0 else now.steps
-                devices = entry.get("devices")
-                self._devices = devices if isinstance(devices, int) and devices > 0 else self._devices
-                restarts = max(now.restarts, loops - 1 - now.preemptions)
-                self._progress = replace(
-                    now, loops=loops, restarts=restarts, steps=steps, failing=False, failure="", reason=""
-                )
-            case "preempted":
-                self._progress = replace(now, preemptions=now.preemptions + 1, failing=True, failure=message)
-            case "worker_failed" | "driver_failed":
-                self._progress = replace(now, failing=True, failure=message)
-            case "error":
-                self._progress = replace(now, reason=message)
+        """Add one line of events.jsonl."""
+        event = event_of(entry)
+        if event is None:
+            return
+        state = self._state = self._state.after(event)
+        self._devices = state.devices or self._devices
+        self._progress = replace(
+            self._progress,
+            loops=state.loops,
+            restarts=state.restarts,
+            preemptions=state.preemptions,
+            failing=state.failing,
+            failure=state.failure,
+            reason=state.error,
+            steps=state.steps or self._progress.steps,
+        )
 
     def progress(self) -> Progress:
         seconds = [second for second, _ in self._recent if second]

@@ -22,17 +22,18 @@ def decide(name: str, state: State, difference: Sequence[str], *, accept_changes
     if not state.ended:
         if difference:
             raise LauncherError(
-                f'The run "{name}" is {state} with another config:' + _lines(difference),
+                f'The run "{name}" is {state} with a different config:' + _lines(difference),
                 f"Cancel it first (launcher cancel {name}{where}), or submit under another name (--name).",
             )
-        return f'The run "{name}" is {state} already, with the same config.'
+        return f'The run "{name}" is already {state}, with the same config.'
     if difference and not accept_changes:
         raise LauncherError(
-            f'There is a run "{name}" ({state}) with another config:' + _lines(difference),
-            "--continue goes on from its last checkpoint with the new values; --name starts another run.",
+            f'The run "{name}" already exists ({state}), with a different config:' + _lines(difference),
+            "To continue from its last checkpoint with the new values, use --continue. To start another run, use "
+            "--name.",
         )
     if state is State.SUCCEEDED and not difference:
-        return f'The run "{name}" has succeeded already, with the same config; there is nothing left to do.'
+        return f'The run "{name}" has already succeeded, with the same config; there is nothing to do.'
     return None
 
 
@@ -42,9 +43,9 @@ def check_sweep(plan: LaunchPlan, found: str, *, where: str = "") -> None:
     `found` is the sweep of the existing run, or "". `where` is as in `decide`.
     """
     if plan.member is not None and plan.member.sweep != found:
-        of = f"is one of the sweep {found}" if found else "is none of a sweep's"
+        of = f"it belongs to the sweep {found}" if found else "it does not belong to a sweep"
         raise LauncherError(
-            f'There is a run "{plan.name}" already, and it {of}.',
+            f'The run "{plan.name}" already exists; {of}.',
             f"Give the sweep another name (--name), or delete the run: launcher delete {plan.name}{where}",
         )
 
@@ -67,9 +68,9 @@ def resumed(
     if deleted:
         ended = "was deleted"
     resumes = {
-        True: "goes on from its last checkpoint",
+        True: "continues from its last checkpoint",
         False: "starts again",
-        None: "goes on from its last checkpoint, if it wrote one,",
+        None: "continues from its last checkpoint, if it wrote one,",
     }[checkpoint]
     return f'The run "{name}" {ended}; it {resumes} as attempt {attempt}.'
 

@@ -49,7 +49,8 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
             while True:
                 if not silent and stuck.is_over(status):  # do not end a run because of an outdated status
                     view.say(
-                        f'{status.reason} No waiting helps, so the run "{name}" is cancelled, and its chips are free.'
+                        f'{status.reason} Waiting does not fix this, so the run "{name}" is cancelled and its chips '
+                        "are released."
                     )
                     return stuck.cancel_stuck(status)
                 if status.restarts > restarts and status.attempt == attempt:
@@ -64,14 +65,14 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
                 except Unreachable as error:
                     # The run does not depend on this process. Retry: API servers and networks recover.
                     if not silent:
-                        view.say(f"{error.message} The run goes on; trying again.")
+                        view.say(f"{error.message} The run continues; retrying.")
                     silent = True
                     continue
                 if silent:
                     view.say("The API server answers again.")
                 silent = False
     except KeyboardInterrupt:
-        raise Detached(f'The run "{name}" goes on.\n{come_back(status, target)}') from None
+        raise Detached(f'The run "{name}" continues.\n{come_back(status, target)}') from None
 
 
 class StuckTimer:
@@ -99,12 +100,12 @@ def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
     """Return the commands for a run that continues in the background."""
     run = run_argument(status, target)
     rows = [
-        (f"launcher logs -f {run}", "its output"),
-        (f"launcher wait {run}", "until it ends"),
-        (f"launcher cancel {run}", "to stop it"),
+        (f"launcher logs -f {run}", "follow its output"),
+        (f"launcher wait {run}", "wait until it ends"),
+        (f"launcher cancel {run}", "stop it"),
     ]
     if status.in_cluster:
-        rows.insert(0, (f"launcher explain {run}", "why it waits"))
+        rows.insert(0, (f"launcher explain {run}", "explain why it waits"))
     return formatting.table([("", *row) for row in rows])
 
 
@@ -155,14 +156,14 @@ def _next(status: RunStatus, target: Target) -> list[tuple[str, str]]:
     submit = f"launcher submit -f FILE --name {status.name}"
     if status.state is State.SUCCEEDED:
         if status.step is None:
-            return [(logs, "its output")]
+            return [(logs, "show its output")]
         more = f"{submit} --set train.steps={2 * (status.steps or status.step)} --continue"
-        return [(logs, "its output"), (more, "trains on")]
+        return [(logs, "show its output"), (more, "continue training")]
     if status.state is State.CANCELLED:
-        return [(submit, "resumes it")]
+        return [(submit, "resume it")]
     if status.step is None:
-        return [(logs, "says more"), (submit, "starts it again; add --continue if the values have changed")]
-    return [(logs, "says more"), (submit, "resumes it")]
+        return [(logs, "show its output"), (submit, "start it again; add --continue if the values have changed")]
+    return [(logs, "show its output"), (submit, "resume it")]
 
 
 def _took(status: RunStatus) -> str:

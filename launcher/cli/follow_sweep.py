@@ -42,7 +42,7 @@ def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> S
             for now in sweeps.watch(sweep, backend):
                 if isinstance(now, Unreachable):
                     if not silent:
-                        view.say(f"{now.message} The runs go on; trying again.")
+                        view.say(f"{now.message} The runs continue; retrying.")
                     silent = True
                     continue
                 if silent:
@@ -50,10 +50,13 @@ def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> S
                 sweep, silent = now, False
                 view.show(sweep)
                 for run in filter(stuck.is_over, sweep.runs):
-                    view.say(f"{run.name}: {run.reason} No waiting helps, so it is cancelled, and its chips are free.")
+                    view.say(
+                        f"{run.name}: {run.reason} Waiting does not fix this, so the run is cancelled and its chips "
+                        "are released."
+                    )
                     stuck.cancel_stuck(run)  # the next poll finds it cancelled
     except KeyboardInterrupt:
-        raise Detached(f'The runs of the sweep "{sweep.name}" go on.\n{come_back(sweep, target)}') from None
+        raise Detached(f'The runs of the sweep "{sweep.name}" continue.\n{come_back(sweep, target)}') from None
     return sweep
 
 
@@ -61,9 +64,9 @@ def come_back(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
     """Return the commands for a sweep that continues in the background."""
     name = run_argument(sweep.runs[0], target, sweep=sweep.name)
     rows = [
-        (f"launcher status {name}", "its runs"),
-        (f"launcher wait {name}", "until all have ended"),
-        (f"launcher cancel {name}", "to stop them"),
+        (f"launcher status {name}", "show its runs"),
+        (f"launcher wait {name}", "wait until all have ended"),
+        (f"launcher cancel {name}", "stop them"),
     ]
     return formatting.table([("", *row) for row in rows])
 

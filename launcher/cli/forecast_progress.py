@@ -18,8 +18,8 @@ _PHASES = {
     "importing": "starting the compiler",
     "shaping": "laying out the model",
     "compiling": "compiling",
-    "reading": "reading what was compiled",
-    "waiting": "waiting for another forecast, which compiles the same",
+    "reading": "reading the compiled program",
+    "waiting": "waiting for another forecast, which compiles the same program",
 }
 
 
@@ -63,7 +63,7 @@ class _Lines:
 
     def begin(self, what: str) -> None:
         self._what = what
-        self.say(f"Compiling {what}: half a minute or more, once.")
+        self.say(f"Compiling {what}: this takes half a minute or more; the result is cached.")
 
     def phase(self, name: str) -> None:
         if name in ("compiling", "waiting"):

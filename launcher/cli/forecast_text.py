@@ -14,7 +14,7 @@ _BUFFERS = 5
 def text(forecast: Forecast) -> str:
     """Return the whole forecast, one subject per row; unknown subjects are omitted."""
     rows = [(forecast.what, f"{forecast.chips} chip{'' if forecast.chips == 1 else 's'}")]
-    rows.append(("fits", {True: "yes", False: "no", None: "not known"}[forecast.fits]))
+    rows.append(("fits", {True: "yes", False: "no", None: "unknown"}[forecast.fits]))
     rows += _memory(forecast)
     rows += _speed(forecast)
     rows += _cost(forecast)

@@ -60,7 +60,7 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     try:
         text = version("slipway")
     except PackageNotFoundError:
-        text = "of a checkout that is not installed"
+        text = "(a checkout that is not installed)"
     click.echo(f"launcher, Slipway {text}")
     ctx.exit()
 

@@ -32,7 +32,7 @@ def values_options(command: _Command) -> _Command:
 def any_values_options(command: _Command) -> _Command:
     """Add the options of values_options, but require none of them."""
     command = click.option(
-        "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value over the files; may be repeated."
+        "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value, over the files; may be repeated."
     )(command)
     return click.option(
         "-f",
@@ -40,12 +40,12 @@ def any_values_options(command: _Command) -> _Command:
         "files",
         multiple=True,
         metavar="FILE",
-        help="A values file, or a preset's name; may be repeated, the later one wins.",
+        help="A values file, or the name of a preset; may be repeated, a later one overrides.",
     )(command)
 
 
 def name_option(command: _Command) -> _Command:
-    return click.option("--name", metavar="NAME", help="The run's name, instead of run.name.")(command)
+    return click.option("--name", metavar="NAME", help="The run's name; overrides run.name.")(command)
 
 
 def format_option(command: _Command) -> _Command:
@@ -55,7 +55,7 @@ def format_option(command: _Command) -> _Command:
         "form",
         type=click.Choice(["text", "json", "yaml"]),
         default="text",
-        help="How to print the result (default: text).",
+        help="The output format (default: text).",
     )(command)
 
 
@@ -66,15 +66,15 @@ def target_options(command: _Command) -> _Command:
 
 def run_target_options(command: _Command) -> _Command:
     """Add the options of target_options and `--local`, for verbs that also find runs on this machine."""
-    return _with_target(command, local_help="Look among this machine's runs only.")
+    return _with_target(command, local_help="Search only the runs of this machine.")
 
 
 def submit_target_options(command: _Command) -> _Command:
     """Add the same options for submit. They must agree with the values, which determine where the run goes."""
     return _with_target(
         command,
-        local_help="Refuse what would go to a cluster: run.kind must be local.",
-        namespace_help="The namespace, where the values name no team (default: the team's, else the context's).",
+        local_help="Reject a run that goes to a cluster: run.kind must be local.",
+        namespace_help="The namespace, if the values set no team (default: the team's, else the context's).",
     )
 
 
@@ -82,7 +82,7 @@ def _with_target(
     command: _Command,
     *,
     local_help: str = "",
-    namespace_help: str = "A namespace of the cluster (default: the context's).",
+    namespace_help: str = "The namespace in the cluster (default: the context's).",
 ) -> _Command:
     """Add the target options. Without `local_help`, `--local` is not added."""
 
@@ -91,21 +91,21 @@ def _with_target(
         from launcher.k8s.target import Target
 
         if local and (context is not None or namespace is not None):
-            raise click.UsageError("--local means this machine; leave out --context and --namespace.")
+            raise click.UsageError("--local cannot be used with --context or --namespace.")
         return command(*args, target=Target(context, namespace, local), **options)
 
     if local_help:
         with_target = click.option("--local", is_flag=True, help=local_help)(with_target)
     with_target = click.option("-n", "--namespace", metavar="NAMESPACE", help=namespace_help)(with_target)
-    return click.option("--context", metavar="NAME", help="A context of the kubeconfig (default: the current one).")(
+    return click.option("--context", metavar="NAME", help="The context of the kubeconfig (default: the current one).")(
         with_target
     )
 
 
-def need_terminal(does: str = "deletes") -> None:
+def need_terminal(does: str = "delete") -> None:
     """Check that a question can be answered. Raises UsageError if there is no terminal."""
     if not sys.stdin.isatty():
-        raise UsageError(f"There is no terminal to ask on; --yes {does} without asking.")
+        raise UsageError(f"Confirmation needs a terminal; to {does} without confirmation, use --yes.")
 
 
 def run_argument(command: _Command) -> _Command:
@@ -158,5 +158,5 @@ class Seconds(click.ParamType[float]):
         except ValueError:
             seconds = -1
         if not 0 <= seconds < float("inf"):
-            self.fail(f'"{text}" is no span of time; write 90, 90s, 5m or 1.5h.', param, ctx)
+            self.fail(f'"{text}" is not a valid duration; use 90, 90s, 5m or 1.5h.', param, ctx)
         return seconds

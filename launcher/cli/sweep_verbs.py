@@ -45,13 +45,13 @@ def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: boo
     if backend.where:
         output.narrate(f"Submitting to {backend.where}.")
     if len(plan.plans) > _MANY:
-        output.narrate(f"Checking {len(plan.plans)} runs before the first is made…")
+        output.narrate(f"Checking {len(plan.plans)} runs before the first is created…")
     try:
         submission = sweeps.submit(plan, backend, accept_changes=accept_changes)
     except KeyboardInterrupt:
         raise Detached(
-            f'Interrupted: some of its runs may not be there yet; those that are go on. Submitting "{plan.name}" '
-            f"again makes the others; launcher status {plan.name}{backend.option} shows what there is."
+            f'Interrupted: some runs may be missing; the created runs continue. Submit "{plan.name}" again '
+            f"to create the others. To show the created runs: launcher status {plan.name}{backend.option}"
         ) from None
     output.narrate(submission.said)
     sweep = submission.sweep
@@ -82,7 +82,7 @@ def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
     going = sum(not run.state.ended for run in sweep.runs)
     of = f" ({backend.where})" if backend.where else ""
     if going:
-        output.narrate(f'Ending {going} of the {len(sweep.runs)} runs of the sweep "{sweep.name}"{of}…')
+        output.narrate(f'Cancelling {going} of the {len(sweep.runs)} runs of the sweep "{sweep.name}"{of}…')
     sweep = sweeps.cancel(sweep, backend)
     output.narrate(sweep_follow.line(sweep))
     output.emit(sweep.as_json(), form, "")
@@ -94,7 +94,7 @@ def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
     from launcher.cli.options import need_terminal
 
     sweeps.check_ended(sweep, backend)
-    where = f" ({backend.where})" if backend.where else ", with their folders"
+    where = f" ({backend.where})" if backend.where else " and their folders"
     if confirm:
         need_terminal()
     if confirm and not click.confirm(

@@ -179,7 +179,8 @@ def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
             return f"a topology is a shape; the one with {wanted} chip{'s' if wanted != 1 else ''} is {best[wanted]}."
         return _no_count(name, row, wanted)
     if not _SHAPE.fullmatch(topology.lower()):
-        return f'"{topology}" is no topology; {name} has shapes such as {next(reversed(list(best.values())[:5]))}.'
+        example = list(best.values())[:5][-1]
+        return f'"{topology}" is not a valid topology; {name} has shapes such as {example}.'
     wanted = chips(topology.lower())
     if wanted in best:
         return f"{name} has no topology {topology}; {wanted} chips are {best[wanted]}."

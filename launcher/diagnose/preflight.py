@@ -18,9 +18,8 @@ from launcher.config.values.tree import Origin, Values
 from launcher.diagnose.explain import rules_never, rules_queue
 from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Forbidden, Kind
-from launcher.k8s.kueue import workloads as kueue
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -45,10 +44,13 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
     found = [*_missing(plan, objects.namespace(obj), cluster)]
     if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
         text = (
-            f"Kueue is not installed in {cluster.cluster.name}, so {situation.name} would not wait in the queue "
-            f'"{situation.queue}" and be given chips there: it would start at once, or its pods would wait for nodes.'
+            f"Kueue is not installed in {cluster.cluster.name}, so {situation.name} would not wait for its chips in "
+            f'the queue "{situation.queue}": it would start at once, or its pods would wait for nodes.'
         )
-        return [*found, _problem(plan.values, "no_kueue", WARNING, "queue.name", text, ("launcher doctor says more.",))]
+        return [
+            *found,
+            _problem(plan.values, "no_kueue", WARNING, "queue.name", text, ("launcher doctor shows more.",)),
+        ]
     for rule, key, severity in _RULES:
         finding = rule(situation) if situation.queue else None
         if finding is not None:
@@ -57,11 +59,15 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
             pointed = finding.key if exactly else key
             found.append(_problem(plan.values, rule.__name__, severity, pointed, text, finding.suggestions))
             break  # later findings would follow from this one
-    priority = objects.label(obj, kueue.PRIORITY_LABEL)
+    priority = objects.label(obj, keys.KUEUE_PRIORITY_CLASS)
     if situation.queue and priority and _lacks_priority(situation, priority):
         there = ", ".join(sorted(situation.priorities))
         text = f'There is no WorkloadPriorityClass "{priority}".'
-        hint = f"There are: {there}." if there else 'There are none at all: charts/queues makes them; "" asks for none.'
+        hint = (
+            f"The cluster has: {there}."
+            if there
+            else 'The cluster has none: charts/queues creates them; set "" to use none.'
+        )
         found.append(_problem(plan.values, "no_priority", ERROR, "queue.priority", text, (hint,)))
     return found
 
@@ -82,7 +88,7 @@ def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
     situation = Situation(run, cluster, submitted=False)
     situation.__dict__["workload"] = {
         "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
-        "spec": {"queueName": objects.label(run, kueue.QUEUE_LABEL), "podSets": list(_pod_sets(run))},
+        "spec": {"queueName": objects.label(run, keys.KUEUE_QUEUE), "podSets": list(_pod_sets(run))},
     }
     return situation
 
@@ -113,8 +119,8 @@ def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Pr
             "no_service_account",
             ERROR,
             "team.serviceAccount",
-            f'The namespace {namespace} has no service account "{account}", so no pod could be made.',
-            ("charts/queues makes one for each team; team.serviceAccount names another.",),
+            f'The namespace {namespace} has no service account "{account}", so no pod could be created.',
+            ("charts/queues creates one for each team; team.serviceAccount selects another.",),
         )
     if storage["kind"] == "pvc" and not _there(cluster, PVC, storage["claim"], namespace):
         yield _problem(
@@ -123,8 +129,8 @@ def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Pr
             ERROR,
             "storage.claim",
             f'The namespace {namespace} has no PersistentVolumeClaim "{storage["claim"]}", so its pods would '
-            "wait for ever.",
-            (f"kubectl get pvc -n {namespace} shows those that there are.",),
+            "wait indefinitely.",
+            (f"kubectl get pvc -n {namespace} lists those that exist.",),
         )
 
 

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.config import versions
 from launcher.helm.errors import HelmError, InProgress, NoHelm, NoRelease, RulesBroken, from_stderr
 from launcher.paths import charts_dir
 
@@ -42,10 +43,7 @@ __all__ = [
 Object = dict[str, Any]
 _MAJOR_OF: dict[str, int] = {}  # cached per executable
 MAJORS = (3, 4)
-# The Kubernetes version for rendering without a cluster. The charts reject older versions, and Helm defaults to the
-# version that it was built with. The rendered objects do not depend on it.
-KUBE_VERSION = "1.36.0"
-_INSTALL = "Install Helm 4 or 3 (https://helm.sh/docs/intro/install), or name one in SLIPWAY_HELM."
+_INSTALL = "Install Helm 4 or 3 (https://helm.sh/docs/intro/install), or set SLIPWAY_HELM to its path."
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class Helm:
         namespace: str,
         values: Object,
         *,
-        kube_version: str = KUBE_VERSION,
+        kube_version: str = "",
         live: bool = False,
         upgrade: bool = False,
         api_versions: Sequence[str] = (),
@@ -114,7 +112,9 @@ class Helm:
             # In Helm 3, --validate queries the cluster's kinds and version, and --dry-run=server its objects.
             command += ["--validate"] * (self.major < 4) + ["--dry-run=server"]
         else:
-            command += ["--kube-version", kube_version]
+            # The charts reject older versions, and Helm defaults to the version that it was built with. The rendered
+            # objects do not depend on it.
+            command += ["--kube-version", kube_version or versions.kubernetes_without_cluster()]
         for kind in api_versions:
             command += ["--api-versions", kind]
         command += ["--is-upgrade"] * upgrade
@@ -243,12 +243,12 @@ class Helm:
         try:
             said = await command.run(["version", "--template", "{{.Version}}"])
         except pyhelm3.errors.Error as error:
-            why = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+            why = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1]
             raise NoHelm(f"Helm ({self.executable}) cannot be run: {why}", _INSTALL) from error
         text = bytes(said).decode("utf-8", "replace").strip()
         match = re.match(r"v?(\d+)\.", text)
         if match is None:
-            raise NoHelm(f"{self.executable} is no Helm: asked for its version it says {text[:60]!r}.", _INSTALL)
+            raise NoHelm(f"{self.executable} is not Helm: its command version prints {text[:60]!r}.", _INSTALL)
         if int(match[1]) not in MAJORS:
             raise NoHelm(f"Helm {text.removeprefix('v')} ({self.executable}) is not supported.", _INSTALL)
         _MAJOR_OF[self.executable] = int(match[1])
@@ -272,7 +272,7 @@ def find_helm() -> str:
     given = os.environ.get("SLIPWAY_HELM")
     found = shutil.which(given or "helm")
     if found is None:
-        missing = f"SLIPWAY_HELM names {given}, which is no program" if given else "There is no helm on the PATH"
+        missing = f"SLIPWAY_HELM is {given}, which is not an executable" if given else "There is no helm on the PATH"
         raise NoHelm(f"{missing}; the charts cannot be rendered without it.", _INSTALL)
     return found
 

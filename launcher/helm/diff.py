@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher.config.values.tree import dotted
 from launcher.k8s import objects
+from launcher.k8s.keys import RUN_CONFIG
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -23,7 +24,6 @@ CREATE, CHANGE, REMOVE, SAME = "create", "change", "remove", "same"
 _SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
 # Metadata that the API server and the controllers write.
 _THEIRS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
-_JSON_INSIDE = "slipway.dev/run-config"  # an annotation with JSON, which is compared key by key
 _ABSENT = object()
 _LONG = 120  # maximum characters of a value on a line
 
@@ -128,10 +128,10 @@ def lines(changes: Sequence[ObjectChange]) -> list[str]:
 
 
 def summary(changes: Sequence[ObjectChange]) -> str:
-    """Return the counts of the changes, such as "3 to create, 1 to change, 12 as they are"."""
-    words = {CREATE: "to create", CHANGE: "to change", REMOVE: "to remove", SAME: "as they are"}
+    """Return the counts of the changes, such as "3 to create, 1 to change, 12 unchanged"."""
+    words = {CREATE: "to create", CHANGE: "to change", REMOVE: "to remove", SAME: "unchanged"}
     counts = {action: sum(change.action == action for change in changes) for action in words}
-    return ", ".join(f"{number} {words[action]}" for action, number in counts.items() if number) or "nothing at all"
+    return ", ".join(f"{number} {words[action]}" for action, number in counts.items() if number) or "no changes"
 
 
 def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str], owner: Owner | None) -> ObjectChange:
@@ -214,7 +214,7 @@ def _ours(obj: Object) -> Object:
 def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     if _same(old, new) or (_empty(old) and _empty(new)):
         return
-    if path and path[-1] == _JSON_INSIDE:
+    if path and path[-1] == RUN_CONFIG:
         old, new = _parsed(old), _parsed(new)
     if isinstance(old, list) and isinstance(new, list) and (keyed := _keyed(old, new)):
         old, new = keyed
@@ -305,14 +305,14 @@ def run(plan: LaunchPlan, target: Target) -> list[ObjectChange]:
 def sentence(plan: LaunchPlan, changes: Sequence[ObjectChange]) -> str:
     """Return a sentence that describes the changes of a run."""
     if not changes:
-        return f"A {plan.kind} run makes nothing in Kubernetes; launcher submit --dry-run says what it would do."
+        return f"A {plan.kind} run creates no Kubernetes object; launcher submit --dry-run shows what it would do."
     if changes[0].action == CREATE:
-        return f'There is no run "{plan.name}" in the namespace {plan.namespace}; submit would make it.'
+        return f'There is no run "{plan.name}" in the namespace {plan.namespace}; submit would create it.'
     if changes[0].action == SAME:
-        return f'The run "{plan.name}" is there, with the same config.'
+        return f'The run "{plan.name}" already exists with the same config.'
     return (
-        f'The run "{plan.name}" is there with another config, and a run does not change once it is made; when it has '
-        "ended, submit --continue goes on from its last checkpoint with this one."
+        f'The run "{plan.name}" already exists with another config. A run cannot be changed after it is created; when '
+        "it has ended, submit --continue resumes from its last checkpoint with this config."
     )
 
 
@@ -323,7 +323,7 @@ def _or_none(value: Any) -> Any:
 def _run_config(obj: Any) -> Object:
     """Return the run config from the annotations of a run's pods, or {} if there is none."""
     if isinstance(obj, Mapping):
-        if isinstance(obj.get(_JSON_INSIDE), str):
-            return dict(_parsed(obj[_JSON_INSIDE]))
+        if isinstance(obj.get(RUN_CONFIG), str):
+            return dict(_parsed(obj[RUN_CONFIG]))
         obj = list(obj.values())
     return next(filter(None, map(_run_config, obj)), {}) if isinstance(obj, list) else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from launcher.errors import LauncherError
-from launcher.k8s.errors import role_for
+from launcher.k8s.rbac import Permission, role_for
 
 
 class HelmError(LauncherError):
@@ -60,9 +60,14 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
     if "release: not found" in lower or "release not loaded" in lower:
         return NoRelease(f"There is no release {release} in {where}.")
     if "release name is invalid" in lower:
-        return HelmError(f'"{release}" is no name for a release; use at most 53 small letters, digits and hyphens.')
+        return HelmError(
+            f'"{release}" is not a valid release name; use at most 53 lowercase letters, digits and hyphens.'
+        )
     if "another operation" in lower and "is in progress" in lower:
-        return InProgress(f"The release {release} is locked: another helm works on it, or one was killed while it did.")
+        return InProgress(
+            f"The release {release} is locked: another Helm process is changing it, or one was killed while it changed "
+            "it."
+        )
     if match := _EXISTS.search(flat):
         return _unowned(match, where, release)
     if "cluster unreachable" in lower:
@@ -74,7 +79,8 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
         operator = _OPERATORS.get(group)
         missing = f"{operator} is not installed there" if operator else f"nothing there serves {match[2]}"
         return HelmError(
-            f"{_first(where)} knows no kind {match[1]} of {match[2]}: {missing}, or in a version that does not fit.",
+            f"{_first(where)} does not serve the kind {match[1]} of {match[2]}: {missing}, or its version is not "
+            "supported.",
             "launcher doctor shows what the cluster has.",
         )
     if match := re.search(r'namespaces? "([^"]+)" not found', flat):
@@ -84,11 +90,11 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
         )
     if "conflict occurred while applying" in lower or re.search(r"conflicts? with \"", lower):
         return HelmError(
-            f"{_first(where)} refuses: somebody changed by hand what the release holds. {_trimmed(flat)}",
-            "Put that change into the values too, or take it back, and try again.",
+            f"{_first(where)} rejects the change: objects of the release were changed by hand. {_trimmed(flat)}",
+            "Add that change to the values, or undo it, and try again.",
         )
     if "timed out" in lower or "deadline exceeded" in lower:
-        return HelmError(f"Helm ran out of time: {_trimmed(flat)}", "Give more with --timeout.")
+        return HelmError(f"Helm timed out: {_trimmed(flat)}", "Allow more time with --timeout.")
     return HelmError(f"Helm failed: {_trimmed(flat)}")
 
 
@@ -96,7 +102,9 @@ def _message(text: str) -> str:
     """Return the error text from the last "Error: " on, without Helm's log lines."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_NOISE)]
     starts = [index for index, line in enumerate(lines) if line.startswith("Error: ")]
-    return "\n".join(lines[starts[-1] :] if starts else lines).removeprefix("Error: ").strip() or "it did not say why."
+    return (
+        "\n".join(lines[starts[-1] :] if starts else lines).removeprefix("Error: ").strip() or "it printed no reason."
+    )
 
 
 def _chart_rules(said: str) -> list[str]:
@@ -121,16 +129,16 @@ def _unowned(match: re.Match[str], where: str, release: str) -> OwnedByAnother:
 
 def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space: str, release: str) -> OwnedByAnother:
     """Return the error for an existing object that belongs to the release `owner` in `space`, or to none."""
-    whose = "was not made by a release"
+    whose = "was not created by a Helm release"
     if owner:
         whose = f"belongs to the release {owner}" + (f" in the namespace {space}" if space else "")
-    hint = "What somebody else made is not taken over: choose another name for it in the values"
+    hint = "install does not take over existing objects: choose another name in the values"
     if owner and owner == release:
-        hint = f"If that is the release you mean, add -n {space}; else choose another name for it in the values"
+        hint = f"If you mean that release, add -n {space}; otherwise choose another name in the values"
     elif kind in ("ClusterQueue", "Cohort", "ResourceFlavor", "Topology", "WorkloadPriorityClass"):
-        hint += ", or set create: false in its entry to use what is there"
+        hint += ", or set create: false in its entry to use the existing object"
     called = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-    return OwnedByAnother(f"{called} is in {where} already and {whose}; nothing was changed.", f"{hint}.")
+    return OwnedByAnother(f"{called} already exists in {where} and {whose}; nothing was changed.", f"{hint}.")
 
 
 def _unreachable(flat: str, where: str) -> tuple[str, str]:
@@ -139,8 +147,8 @@ def _unreachable(flat: str, where: str) -> tuple[str, str]:
     cause = flat.partition("nreachable: ")[2].rpartition(": ")[2] or flat
     if "the server has asked for the client to provide credentials" in flat or "Unauthorized" in flat:
         return (
-            f"The API server of {where} does not know who you are: the token or certificate is missing or expired.",
-            "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works.",
+            f"The API server of {where} rejects your credentials: the token or certificate is missing or expired.",
+            "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works.",
         )
     return (
         f"The API server of {where} does not answer: {cause}.",
@@ -156,7 +164,7 @@ def _forbidden(match: re.Match[str], where: str) -> HelmError:
     return HelmError(
         f"You ({match['user']}) may not {verb} {resource}{of} in {place} of {where}.{why}",
         "A platform engineer can apply this, and bind it to you:\n"
-        + "\n".join("  " + line for line in role_for(verb, resource, group, namespace).splitlines()),
+        + "\n".join("  " + line for line in role_for(Permission(verb, resource, group), namespace).splitlines()),
     )
 
 
@@ -176,11 +184,11 @@ def _trimmed(flat: str) -> str:
     while match := _WRAPPED.match(cause):
         cause = cause[match.end() :]
     if match := re.search(r'admission webhook "([^"]+)" denied the request: (.*)', cause):
-        cause = f"{match[2].rstrip('.')} (said by the admission webhook {match[1]})"
+        cause = f"{match[2].rstrip('.')} (from the admission webhook {match[1]})"
     elif match := re.search(
         r"(\S+ \"[^\"]+\") is forbidden: ValidatingAdmissionPolicy '([^']+)'.*?request: (.*)", cause
     ):
-        cause = f"{match[1]}: {match[3].rstrip('.')} (said by the policy {match[2]})"
+        cause = f"{match[1]}: {match[3].rstrip('.')} (from the policy {match[2]})"
     cause = cause[:600]
     return cause if cause.endswith((".", "!", "?")) else cause + "."
 

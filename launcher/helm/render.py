@@ -31,9 +31,12 @@ def render(plan: LaunchPlan) -> Rendering:
     if plan.kind is RunKind.RAY_CLUSTER:
         cluster = plan.config["run"]["cluster"]
         said = (
-            f"A ray-cluster run makes nothing in Kubernetes. launcher submit hands this run config to the Ray cluster "
-            f"{cluster} (namespace {plan.namespace}) as a job of Ray."
+            "A ray-cluster run creates no Kubernetes object. launcher submit sends this run config to the Ray cluster "
+            f"{cluster} (namespace {plan.namespace}) as a Ray job."
         )
     else:
-        said = "A local run makes nothing in a cluster. launcher submit starts the trainer here, with this run config."
+        said = (
+            "A local run creates no Kubernetes object. launcher submit starts the trainer on this machine with this "
+            "run config."
+        )
     return Rendering(dumps(plan.config), plan.config, said)

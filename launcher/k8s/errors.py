@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
-from launcher.k8s.rbac import Permission, role_around
+from launcher.k8s.rbac import Permission, role_around, role_for
 
 
 class ClusterError(LauncherError):
@@ -106,14 +106,14 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
     server = f"The API server of {where}"
     if status == 401:
         return Unauthorized(
-            f"{server} does not know who you are: the token or certificate is missing or expired.",
-            "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works.",
+            f"{server} rejects your credentials: the token or certificate is missing or expired.",
+            "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works.",
             **known,
         )
     if status == 403 and 'User "system:anonymous"' in message:
         return Unauthorized(
-            f"{server} does not know who you are: the kubeconfig has no credentials for it.",
-            "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works.",
+            f"{server} rejects your credentials: the kubeconfig has no credentials for it.",
+            "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works.",
             **known,
         )
     if status == 403 and (match := _CANNOT.search(message)):
@@ -123,7 +123,7 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         return WebhookFailed(
             f"The admission webhook {name[1] if name else '(unnamed)'} of {where} does not answer, so nothing was "
             f"changed: {_webhook_cause(message)}",
-            "The controller behind it is down or starting; launcher doctor shows which. Try again then.",
+            "Its controller is down or starting; launcher doctor shows which one. Try again when it is running.",
             **known,
         )
     if status == 404:
@@ -136,36 +136,19 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         return Conflict(f"{server}: {_sentence(message)}", "Try again.", **known)
     if status == 403 and (match := _EXCEEDED.search(message)):
         return QuotaExceeded(
-            f"The namespace's quota {match['quota']} in {where} leaves no room: {_more_than(match)}.",
+            f"The ResourceQuota {match['quota']} in {where} is used up: {_more_than(match)}.",
             "Delete what is no longer needed, or ask the platform team for more.",
             **known,
         )
     if status in (400, 403, 422) and "denied" in message:
-        return AdmissionDenied(f"{server} refuses it: {_denied(message)}", **known)
+        return AdmissionDenied(f"{server} rejects the request: {_denied(message)}", **known)
     if status == 403:
-        return AdmissionDenied(f"{server} refuses it: {_sentence(message)}", **known)
+        return AdmissionDenied(f"{server} rejects the request: {_sentence(message)}", **known)
     if status in (400, 422) and body:  # without a body it is not an answer of Kubernetes
-        return Invalid(f"{server} does not accept the object: {_sentence(message)}", **known)
+        return Invalid(f"{server} rejects the object: {_sentence(message)}", **known)
     if status in (429, 500, 502, 503, 504):
         return Unreachable(f"{server} cannot answer now ({status}): {_sentence(message)}", **known)
     return ClusterError(f"{server} answers {status} to {method} {path}: {_sentence(message)}", **known)
-
-
-def role_for(verb: str, resource: str, group: str, namespace: str) -> str:
-    """Return a Role (without a namespace: a ClusterRole) that grants one permission, as YAML for kubectl."""
-    kind = "Role" if namespace else "ClusterRole"
-    lines = [
-        "apiVersion: rbac.authorization.k8s.io/v1",
-        f"kind: {kind}",
-        "metadata:",
-        f"  name: slipway-{verb}-{resource.replace('/', '-')}",
-        *([f"  namespace: {namespace}"] if namespace else []),
-        "rules:",
-        f'  - apiGroups: ["{group}"]',
-        f"    resources: [{resource}]",
-        f"    verbs: [{verb}]",
-    ]
-    return "\n".join(lines)
 
 
 def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
@@ -174,12 +157,12 @@ def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
     place = f"the namespace {namespace}" if namespace else "the whole cluster"
     given = "charts/queues (teams.NAME.members)"
     if namespace:
-        advice = f"If you belong to that team, {given} gives you all you need; or a platform engineer applies this, and"
+        advice = f"Members of that team get all permissions from {given}. Or a platform engineer can apply this, and"
     else:
-        advice = f"A team's members get it from {given}; or a platform engineer applies this, and"
+        advice = f"Members of a team get this permission from {given}. Or a platform engineer can apply this, and"
     return Forbidden(
         f"You ({match['user']}) may not {verb} {resource}{of} in {place} of {where}.",
-        f"{advice} binds it to you:\n"
+        f"{advice} bind it to you:\n"
         + "\n".join("  " + line for line in _role(verb, resource, group, namespace).splitlines()),
         verb=verb,
         resource=resource,
@@ -190,15 +173,15 @@ def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
 
 def _role(verb: str, resource: str, group: str, namespace: str) -> str:
     """Return the Role for a permission. If it is a permission on runs, include those that it is useless without."""
-    whole = role_around(Permission(verb, resource, group), namespace) if namespace else ""
-    return whole or role_for(verb, resource, group, namespace)
+    right = Permission(verb, resource, group)
+    return (role_around(right, namespace) if namespace else "") or role_for(right, namespace)
 
 
 def _not_found(where: str, path: str, message: str, details: dict[str, Any], known: dict[str, Any]) -> ClusterError:
     if details.get("kind") == "namespaces" and "/namespaces/" in path:
         return NoNamespace(
             f"There is no namespace {details.get('name')} in {where}.",
-            "team.namespace names the team's own; -n or --context choose another.",
+            "Set team.namespace to the namespace of the team, or choose another with -n or --context.",
             **known,
         )
     if details.get("name"):
@@ -207,8 +190,8 @@ def _not_found(where: str, path: str, message: str, details: dict[str, Any], kno
     name = _OPERATORS.get(group[1], group[1]) if group else path
     what = f"{group[3] or 'the API'} of {group[1]}/{group[2]}" if group else path
     return KindNotServed(
-        f"The API server of {where} does not serve {what}: {name} is not installed there, or in a version that does "
-        "not fit.",
+        f"The API server of {where} does not serve {what}: {name} is not installed there, or its version is not "
+        "supported.",
         "launcher doctor shows what the cluster has.",
         **known,
     )
@@ -230,10 +213,10 @@ def _more_than(match: re.Match[str]) -> str:
 def _denied(message: str) -> str:
     match = re.search(r'admission webhook "([^"]+)" denied the request: (.*)', message, re.DOTALL)
     if match:
-        return f"{_sentence(match[2])} (said by the admission webhook {match[1]})"
+        return f"{_sentence(match[2])} (from the admission webhook {match[1]})"
     match = re.search(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", message, re.DOTALL)
     if match:
-        return f"{_sentence(match[2])} (said by the policy {match[1]})"
+        return f"{_sentence(match[2])} (from the policy {match[1]})"
     return _sentence(message)
 
 

@@ -152,9 +152,10 @@ class Connection:
         known = re.search(r"certificate verify failed: ([^(]+)", str(error))
         if known:
             return Unreachable(
-                f"{name[:1].upper()}{name[1:]} ({server}) shows a certificate that the kubeconfig does "
-                f"not vouch for: {known[1].strip()}.",
-                "The cluster may have been made anew: get its credentials again. Else somebody is in between.",
+                f"{name[:1].upper()}{name[1:]} ({server}) presents a certificate that the kubeconfig does not trust: "
+                f"{known[1].strip()}.",
+                "The cluster may have been created again: get its credentials again. Otherwise another server may "
+                "intercept the connection.",
             )
         return Unreachable(
             f"The API server of {name} ({server}) does not answer: {_cause(error)}.",

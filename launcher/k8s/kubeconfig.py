@@ -73,7 +73,9 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     from launcher.k8s import lazy_imports
 
     if namespace is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
-        raise LauncherError(f'"{namespace}" cannot be a namespace: names are like team-a (a-z, 0-9 and -, at most 63).')
+        raise LauncherError(
+            f'"{namespace}" is not a valid namespace: use a name like team-a (a-z, 0-9 and -, at most 63 characters).'
+        )
     lazy_imports.prepare()
     from kubernetes.client.configuration import Configuration
     from kubernetes.config.config_exception import ConfigException
@@ -106,18 +108,18 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
         raise LauncherError(f"The kubeconfig {where} cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LauncherError(
-            f"{where} has not the form of a kubeconfig ({type(error).__name__}: {error}).",
-            "kubectl config view says more.",
+            f"{where} is not a valid kubeconfig ({type(error).__name__}: {error}).",
+            "kubectl config view shows more.",
         ) from error
     except Exception as error:
         if type(error).__module__.startswith("yaml"):
-            raise LauncherError(f"The kubeconfig {where} is no YAML: {' '.join(str(error).split())}.") from error
+            raise LauncherError(f"The kubeconfig {where} is not valid YAML: {' '.join(str(error).split())}.") from error
         raise
     inside = chosen["context"]
     if not str(configuration.host).startswith(("https://", "http://")):
         raise LauncherError(
             f'The kubeconfig {where} gives "{configuration.host}" as the server of the cluster {inside["cluster"]}; '
-            "it has to be a URL that begins with https://."
+            "it must be a URL that begins with https://."
         )
     return Access(
         configuration,
@@ -142,7 +144,7 @@ def configured() -> bool:
 
 def nowhere() -> str:
     """Return the start of an error message if KUBECONFIG names only missing files, else ""."""
-    return f"KUBECONFIG names {os.environ['KUBECONFIG']}, which is not there" if _given() and not files() else ""
+    return f"KUBECONFIG names {os.environ['KUBECONFIG']}, which does not exist" if _given() and not files() else ""
 
 
 def _given() -> list[Path]:
@@ -155,7 +157,7 @@ def _in_cluster(configuration: Any, context: str | None, namespace: str | None) 
     if context is not None or "KUBERNETES_SERVICE_HOST" not in os.environ:
         unnamed = "KUBECONFIG names no file" if os.environ.get("KUBECONFIG") else "There is no ~/.kube/config"
         missing = nowhere() or unnamed
-        raise NoCluster(f"{missing}, so there is no cluster to speak to.", _NO_KUBECONFIG)
+        raise NoCluster(f"{missing}, so there is no cluster to connect to.", _NO_KUBECONFIG)
     from kubernetes.config.config_exception import ConfigException
     from kubernetes.config.incluster_config import load_incluster_config
 
@@ -174,7 +176,7 @@ def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: st
     names = [str(entry["name"]) for entry in kubeconfig.get("contexts") or []]
     if context is None and not kubeconfig.get("current-context"):
         raise LauncherError(
-            f"{where} names no current context.",
+            f"{where} has no current context.",
             "Choose one with --context, or set it: kubectl config use-context NAME.",
         )
     context = context or str(kubeconfig["current-context"])

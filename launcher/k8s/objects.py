@@ -89,4 +89,4 @@ def quantity(text: object) -> Decimal:
         # "1e3" and "1E3" are numbers; "1E" has the suffix for exa.
         return Decimal(spelled) if spelled[-1:].isdigit() else Decimal(number) * _FACTORS[spelled[len(number) :]]
     except (InvalidOperation, KeyError) as error:
-        raise ValueError(f'"{text}" is no amount') from error
+        raise ValueError(f'"{text}" is not a valid quantity') from error

@@ -43,7 +43,7 @@ PERMISSIONS_BY_VERB = (
     VerbPermissions(
         "submit",
         (*_each("get list create patch", "rayjobs", _RAY), *_each("get list create patch", "jobsets", _JOB_SET)),
-        "no run can be made here",
+        "runs cannot be created",
     ),
     VerbPermissions(
         "list, status, wait",
@@ -53,9 +53,9 @@ PERMISSIONS_BY_VERB = (
             *_each("get list", "workloads", _KUEUE),
             *_each("get list", "pods"),
         ),
-        "runs cannot be seen or followed",
+        "runs cannot be listed or followed",
     ),
-    VerbPermissions("logs", (*_each("list", "pods"), *_each("get", "pods/log")), "what runs print cannot be read"),
+    VerbPermissions("logs", (*_each("list", "pods"), *_each("get", "pods/log")), "the output of runs cannot be read"),
     VerbPermissions(
         "explain",
         (
@@ -63,7 +63,7 @@ PERMISSIONS_BY_VERB = (
             *_each("list", "events pods resourcequotas"),
             *_each("get", "localqueues/pendingworkloads", _VISIBILITY),
         ),
-        "why a run waits is told in part only",
+        "explain shows only part of why a run waits",
         everyday=False,
     ),
     VerbPermissions(
@@ -73,12 +73,12 @@ PERMISSIONS_BY_VERB = (
             *_each("patch", "jobsets", _JOB_SET),
             *_each("patch", "workloads", _KUEUE),
         ),
-        "a run cannot be stopped",
+        "runs cannot be cancelled",
     ),
     VerbPermissions(
         "delete",
         (*_each("delete", "rayjobs", _RAY), *_each("delete", "jobsets", _JOB_SET)),
-        "a run's record cannot be removed",
+        "runs cannot be deleted",
     ),
 )
 # Optional: a user without these permissions is not an error.
@@ -88,7 +88,7 @@ INSTALL_PERMISSIONS = VerbPermissions(
         *_each("get list create update delete", "secrets"),
         *_each("create patch delete", "rayclusters", _RAY),
     ),
-    "a standing Ray cluster is for others to install",
+    "long-lived Ray clusters cannot be installed",
     everyday=False,
 )
 
@@ -122,7 +122,12 @@ def role_around(right: Permission, namespace: str) -> str:
     return role(all_of, namespace) if right in all_of else ""
 
 
-def role(rights: Iterable[Permission], namespace: str, called: str = "") -> str:
+def role_for(right: Permission, namespace: str, object_name: str = "") -> str:
+    """Return a Role with one permission, restricted to the object of that name if there is one."""
+    return role([right], namespace, f"slipway-{right.verb}-{right.resource.replace('/', '-')}", object_name)
+
+
+def role(rights: Iterable[Permission], namespace: str, called: str = "", object_name: str = "") -> str:
     """Return a Role (without a namespace: a ClusterRole) with these permissions, as YAML for kubectl."""
     verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for right in dict.fromkeys(rights):
@@ -143,5 +148,6 @@ def role(rights: Iterable[Permission], namespace: str, called: str = "") -> str:
             f'  - apiGroups: ["{group}"]',
             f"    resources: [{', '.join(resources)}]",
             f"    verbs: [{', '.join(some_verbs)}]",
+            *([f"    resourceNames: [{object_name}]"] if object_name else []),
         ]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from launcher.config import versions
 from launcher.errors import Detached, LauncherError
 from launcher.helm import diff
 from launcher.helm.client import Helm, HelmError, Release, RulesBroken
@@ -131,7 +132,9 @@ def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> lis
     try:
         return readiness.wait(plan.cluster, plan.rendered, say, limit) if limit > 0 else []
     except KeyboardInterrupt:
-        raise Detached(f"The release {plan.name} is in place; install it again to see whether it works.") from None
+        raise Detached(
+            f"The release {plan.name} is installed; run the same command again to see whether it is ready."
+        ) from None
 
 
 def helm_for(cluster: Cluster) -> Helm:
@@ -139,8 +142,8 @@ def helm_for(cluster: Cluster) -> Helm:
     for name in ("HELM_KUBEAPISERVER", "HELM_KUBETOKEN", "HELM_KUBEASUSER", "HELM_KUBEASGROUPS"):
         if os.environ.get(name):
             raise LauncherError(
-                f"{name} is set, so Helm would speak to another API server, or as another user, than {cluster.context} "
-                "says.",
+                f"{name} is set, so Helm would use another API server or another user than the context "
+                f"{cluster.context}.",
                 f"unset {name}; --context chooses the cluster.",
             )
     return Helm(None if cluster.context == "in-cluster" else cluster.context, where=cluster.name)
@@ -153,10 +156,10 @@ def alive(release: Release) -> bool:
 
 def busy(release: Release) -> LauncherError:
     return LauncherError(
-        f"The release {release.name} is {release.status} since {release.age:.0f} s: another helm is at work on it, or "
-        "died; nothing was changed.",
+        f"The release {release.name} has been {release.status} for {release.age:.0f} s: another Helm process is "
+        "changing it or has died; nothing was changed.",
         f"Wait until it is done: helm status {release.name} -n {release.namespace}. After {_DEAD_SECONDS // 60} "
-        "minutes install takes it for dead and mends it; if you know that it is, add --recover.",
+        "minutes, install treats it as dead and repairs the release; if you know that it died, add --recover.",
     )
 
 
@@ -170,7 +173,7 @@ def _default_name(chart: str, tree: Object) -> str:
     if not name:
         raise LauncherError(
             "The Ray cluster has no name: launcher install ray-cluster NAME …",
-            "run.cluster in the values names it, too, and is what runs of kind ray-cluster need.",
+            "Or set run.cluster in the values; runs of kind ray-cluster need it.",
         )
     return name
 
@@ -185,7 +188,7 @@ def _cluster_for(chart: str, tree: Object, target: Target) -> Cluster:
         return target.cluster()
     if target.namespace not in (None, namespace):
         raise LauncherError(
-            f"The values put the Ray cluster into the namespace {namespace} (team), and --namespace says "
+            f"The values put the Ray cluster into the namespace {namespace} (team), but --namespace is "
             f"{target.namespace}.",
             "Leave out --namespace, or change team.namespace.",
         )
@@ -193,14 +196,14 @@ def _cluster_for(chart: str, tree: Object, target: Target) -> Cluster:
 
 
 def _served(chart: str, cluster: Cluster) -> None:
-    group, version, operator = {
-        "queues": ("kueue.x-k8s.io", "v1beta2", "Kueue 0.16 to 0.19"),
-        "ray-cluster": ("ray.io", "v1", "KubeRay 1.5 to 1.7"),
+    group, version, operator, component = {
+        "queues": ("kueue.x-k8s.io", "v1beta2", "Kueue", "kueue"),
+        "ray-cluster": ("ray.io", "v1", "KubeRay", "kuberay"),
     }[chart]
     if version not in cluster.served(group):
         raise LauncherError(
             f"{cluster.name[:1].upper()}{cluster.name[1:]} does not serve {group}/{version}; charts/{chart} needs "
-            f"{operator}; nothing was changed.",
+            f"{operator} {versions.supported(component)}; nothing was changed.",
             "launcher doctor shows what the cluster has.",
         )
 
@@ -209,8 +212,8 @@ def _is_ours(history: Sequence[Release], chart: str, cluster: Cluster) -> None:
     if history and history[-1].chart_name != chart:
         release = history[-1]
         raise LauncherError(
-            f"The release {release.name} in the namespace {release.namespace} of {cluster.name} is of the chart "
-            f"{release.chart}, not of {chart}; nothing was changed.",
+            f"The release {release.name} in the namespace {release.namespace} of {cluster.name} was installed from the "
+            f"chart {release.chart}, not from {chart}; nothing was changed.",
             "Choose another name for the release, or another namespace with -n.",
         )
 
@@ -236,13 +239,13 @@ def _recovery(history: Sequence[Release], recover: bool) -> str:
     last = history[-1]
     if not recover and alive(last):
         raise busy(last)
-    what = f"An earlier helm died at this release ({last.status} since {last.updated[:19]})"
+    what = f"An earlier Helm process died while it changed this release ({last.status} since {last.updated[:19]})"
     deployed = [release for release in history if release.status == "deployed"]
     if last.status == "uninstalling":
-        return f"{what}; what it left is removed first."
+        return f"{what}; the remaining objects are removed first."
     if deployed:
-        return f"{what}; revision {deployed[-1].revision}, the last that was deployed, is brought back first."
-    return f"{what}; what it began is completed first, so that nothing that it made is lost."
+        return f"{what}; revision {deployed[-1].revision}, the last deployed one, is restored first."
+    return f"{what}; its objects are completed first, so nothing that it created is lost."
 
 
 def _recover(plan: ReleasePlan) -> None:
@@ -285,11 +288,11 @@ def _left(plan: ReleasePlan) -> str:
     try:
         now = plan.helm.history(plan.name, plan.namespace)
     except LauncherError:
-        return f"What became of the release {plan.name} cannot be told."
+        return f"The state of the release {plan.name} is unknown."
     if now == plan.history:
         return "Nothing was changed."
     if not now:
-        return "What had been made was removed again."
+        return "The objects that it created were removed again."
     if now[-1].status == "deployed":
-        return f"The release {plan.name} is as it was before (revision {now[-1].revision})."
-    return f"The release {plan.name} is left {now[-1].status}; the same command tries again."
+        return f"The release {plan.name} has its previous state (revision {now[-1].revision})."
+    return f"The release {plan.name} has the status {now[-1].status}; run the same command to try again."

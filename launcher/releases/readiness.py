@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster, Kind
@@ -52,13 +52,13 @@ def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
 
 def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
     if live is None:
-        return f"A {kind.kind} of the release is gone."
+        return f"A {kind.kind} of the release no longer exists."
     called = objects.title({"kind": kind.kind, **live})
     if live["spec"].get("stopPolicy", "None") != "None":  # stopped by its values
         return ""
     active = objects.condition(live, "Active")
     if active is None:
-        return f"{called}: Kueue has not looked at it yet."
+        return f"{called}: Kueue has not processed it yet."
     return "" if active["status"] == "True" else f"{called} is not active: {str(active.get('message')).rstrip('.')}."
 
 
@@ -66,25 +66,25 @@ def _ray_cluster(cluster: Cluster, kind: Kind, live: Object | None) -> str:
     from launcher.k8s.client import POD
 
     if live is None:
-        return f"The {kind.kind} of the release is gone."
+        return f"The {kind.kind} of the release no longer exists."
     name = objects.name(live)
     called = f"RayCluster {name}"
     if objects.is_true(live, "HeadPodReady") and objects.is_true(live, "RayClusterProvisioned"):
         return ""
     if live["spec"].get("suspend"):
-        queue = objects.label(live, "kueue.x-k8s.io/queue-name")
+        queue = objects.label(live, keys.KUEUE_QUEUE)
         return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
     if not objects.status(live):
-        return f"{called}: KubeRay has not looked at it yet."
+        return f"{called}: KubeRay has not processed it yet."
     if objects.is_true(live, "ReplicaFailure"):
         failure = objects.condition(live, "ReplicaFailure") or {}
-        return f"{called}: its pods cannot be made: {str(failure.get('message')).rstrip('.')}."
-    pods = cluster.list(POD, objects.namespace(live), labels=f"ray.io/cluster={name}")
+        return f"{called}: its pods cannot be created: {str(failure.get('message')).rstrip('.')}."
+    pods = cluster.list(POD, objects.namespace(live), labels=f"{keys.RAY_CLUSTER}={name}")
     waiting = [pod for pod in pods if not objects.is_true(pod, "Ready")]
     if waiting:
         why = _why(waiting[0])
         return f"{called}: {len(pods) - len(waiting)} of {len(pods)} pods are ready; {objects.name(waiting[0])}: {why}."
-    return f"{called}: KubeRay has {len(pods)} pods, and does not call it provisioned yet."
+    return f"{called}: it has {len(pods)} pods, but KubeRay does not report it as provisioned yet."
 
 
 def _why(pod: Object) -> str:

@@ -12,7 +12,7 @@ from launcher.errors import LauncherError
 from launcher.helm import diff
 from launcher.helm.client import Helm, Release
 from launcher.helm.errors import NoRelease
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 from launcher.releases import users
 from launcher.releases.install import CHARTS, alive, busy, helm_for
 
@@ -25,8 +25,8 @@ Say = Callable[[str], None]
 
 # How runs use a release, and what happens to them if it is removed.
 _MEANS = {
-    "queues": ("wait or run in the queues of", "they then lose their queue, and those that wait never start"),
-    "ray-cluster": ("go on in the Ray cluster of", "they then end with it"),
+    "queues": ("use the queues of", "these runs then lose their queue, and those that wait never start"),
+    "ray-cluster": ("are active in the Ray cluster of", "these runs then end with the Ray cluster"),
 }
 
 
@@ -76,8 +76,8 @@ def plan_removal(name: str, target: Target) -> Removal:
     found = helm.objects(release)
     if release.chart_name not in (*CHARTS, "run") or not _made_by_slipway(found):
         raise LauncherError(
-            f"The release {name} in the namespace {release.namespace} was made from the chart {release.chart}, which "
-            "is none of Slipway's; nothing was changed.",
+            f"The release {name} in the namespace {release.namespace} was installed from the chart {release.chart}, "
+            "which is not a chart of Slipway; nothing was changed.",
             f"helm uninstall {name} -n {release.namespace} removes it.",
         )
     kept = [obj for obj in found if diff.is_kept(obj)]
@@ -108,7 +108,7 @@ def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float
             say(f"Waiting: {objects.title(left[0])} is being deleted …")
             told = True
         time.sleep(0.5)
-    return [f"{objects.title(obj)} is being deleted, and held until nothing uses it any more." for obj in left]
+    return [f"{objects.title(obj)} is being deleted, and remains until nothing uses it any more." for obj in left]
 
 
 def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
@@ -116,9 +116,11 @@ def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
     names = [release.name for release in ours]
     near = closest(name, names)
     guess = f' Did you mean "{near[0]}"?' if near else ""
-    there = f"Slipway's releases there: {join_or(names, 'and')}." if names else "None there is Slipway's."
-    return NoRelease(f'There is no release "{name}" in the {cluster.where}.{guess}', f"{there} -n looks elsewhere.")
+    there = f"Slipway's releases there: {join_or(names, 'and')}." if names else "There is no Slipway release there."
+    return NoRelease(
+        f'There is no release "{name}" in the {cluster.where}.{guess}', f"{there} Use -n for another namespace."
+    )
 
 
 def _made_by_slipway(found: Sequence[Object]) -> bool:
-    return all(objects.label(obj, "app.kubernetes.io/part-of") == "slipway" for obj in found)
+    return all(objects.label(obj, keys.PART_OF) == "slipway" for obj in found)

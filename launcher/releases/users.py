@@ -48,16 +48,14 @@ def in_ray_clusters(cluster: Cluster, made: Sequence[Object]) -> tuple[list[str]
         try:
             found += _jobs_in(cluster, obj)
         except LauncherError as error:
-            unseen.append(
-                f"Whether jobs go on in the Ray cluster {objects.name(obj)} could not be seen: {error.message}"
-            )
+            unseen.append(f"The jobs in the Ray cluster {objects.name(obj)} cannot be listed: {error.message}")
     return sorted(found), unseen
 
 
 def _jobs_in(cluster: Cluster, obj: Object) -> list[str]:
-    from launcher.backends.ray_cluster.attempts import RUN
     from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
     from launcher.k8s.client import RAY_CLUSTER
+    from launcher.k8s.keys import RUN
 
     namespace = objects.namespace(obj) or cluster.namespace
     there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)

@@ -28,7 +28,7 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
 
     user = values.load(files, sets)
     if not user.tree:
-        raise LauncherError("There are no values: give a values file with -f, or --set.")
+        raise LauncherError("No values are given: use -f FILE or --set.")
     effective = with_defaults(user, values.chart_defaults(chart))
     problems = list(_problems(chart, CheckContext(user, effective)))
     if problems:

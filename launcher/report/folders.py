@@ -14,7 +14,7 @@ from typing import Any
 
 from launcher.backends.base import RunStatus
 from launcher.backends.local import folder as local_folder
-from launcher.backends.local.record import CONFIG, EVENTS, METRICS, ORIGINS, RECORD
+from launcher.backends.local.record import CONFIG, ORIGINS, RECORD
 from launcher.errors import LauncherError
 from launcher.report import metrics as report_metrics
 from launcher.report import timeline
@@ -22,8 +22,9 @@ from launcher.report.metrics import time_of
 from launcher.report.model import EVAL_LOSS, Metrics, Phase, RunData
 from launcher.report.storage import read_bucket, read_folder
 from launcher.report.timeline import ChipsHeld
+from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, Event, EventKind, events_of, state_after
 
-FILES = (RECORD, CONFIG, METRICS, EVENTS, ORIGINS)
+FILES = (RECORD, CONFIG, METRICS_FILE, EVENTS_FILE, ORIGINS)
 _NO_EVENTS = "There is no events.jsonl: when it started and restarted is read off its steps."
 _NO_ORIGINS = "Where its values were written was not kept: it was submitted by a Slipway that did not."
 _NO_METRICS = "It has no metrics.jsonl: no step is done yet."
@@ -49,7 +50,7 @@ def of_url(url: str) -> RunData:
     files = read_bucket(url, FILES)
     if not files:
         raise LauncherError(
-            f"{url} holds no run: there is no such bucket, or no folder in it with a {METRICS}, {EVENTS} or {CONFIG}.",
+            f"{url} holds no run: there is no such bucket, or no folder in it with a {METRICS_FILE}, {EVENTS_FILE} or {CONFIG}.",
             "The folder of a cluster's run is gs://BUCKET/NAME, as `launcher status NAME -o json` says.",
         )
     return of_files(name, url, files, f"The bucket's folder {url.rstrip('/')}/.")
@@ -62,8 +63,8 @@ def of_local(status: RunStatus) -> RunData:
         raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
     now = time.time()
     files = read_folder(found.path, FILES)
-    entries, damaged = report_metrics.lines(files.get(METRICS, b""))
-    events, _ = report_metrics.lines(files.get(EVENTS, b""))
+    entries, damaged = report_metrics.lines(files.get(METRICS_FILE, b""))
+    events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     config = found.config()
     missing = [] if ORIGINS in files else [_NO_ORIGINS]
@@ -117,19 +118,19 @@ def _attempts(
 
 def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> RunData:
     """Read a folder without a record: the trainer's files, and the run config if there is one."""
-    if not {CONFIG, METRICS, EVENTS, RECORD} & set(files):
+    if not {CONFIG, METRICS_FILE, EVENTS_FILE, RECORD} & set(files):
         raise LauncherError(
-            f"{where} is no run's folder: it has no {METRICS}, no {EVENTS} and no {CONFIG}.",
+            f"{where} is no run's folder: it has no {METRICS_FILE}, no {EVENTS_FILE} and no {CONFIG}.",
             "A run's folder is one of those in ~/.slipway/runs, or BUCKET/NAME of a cluster's run.",
         )
     now = time.time()
-    entries, damaged = report_metrics.lines(files.get(METRICS, b""))
-    events, _ = report_metrics.lines(files.get(EVENTS, b""))
+    entries, damaged = report_metrics.lines(files.get(METRICS_FILE, b""))
+    events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     config = _json(files.get(CONFIG), f"{where.rstrip('/')}/{CONFIG}")
     missing = ["When it waited for chips is not known from its folder: all time since its first start counts as held."]
-    missing += [] if METRICS in files else [_NO_METRICS]
-    missing += [] if EVENTS in files else [_NO_EVENTS]
+    missing += [] if METRICS_FILE in files else [_NO_METRICS]
+    missing += [] if EVENTS_FILE in files else [_NO_EVENTS]
     if not config:
         missing.append("Its config is not in the folder; only the cluster, or whoever submitted it, has it.")
     elif ORIGINS not in files:
@@ -160,7 +161,7 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
     )
 
 
-def training(events: Sequence[Mapping[str, Any]], metrics: Metrics, begin: float | None) -> list[timeline.PhaseChange]:
+def training(events: Sequence[Event], metrics: Metrics, begin: float | None) -> list[timeline.PhaseChange]:
     """Return the training phases of the run, from its steps alone if it has no events."""
     changes = timeline.changes_of(events, metrics.times)
     if not changes and metrics.times and begin is not None:
@@ -168,9 +169,9 @@ def training(events: Sequence[Mapping[str, Any]], metrics: Metrics, begin: float
     return changes
 
 
-def _signs(metrics: Metrics, events: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+def _signs(metrics: Metrics, events: Sequence[Event]) -> tuple[float | None, float | None]:
     """Return the times of the first and the last entry."""
-    times = [*metrics.times, *(at for event in events if (at := _time(event.get("time"))) is not None)]
+    times = [*metrics.times, *(at for event in events if (at := _time(event.time)) is not None)]
     if not times:
         return None, None
     first = min(times)
@@ -180,20 +181,18 @@ def _signs(metrics: Metrics, events: Sequence[Mapping[str, Any]]) -> tuple[float
     return first, max(times)
 
 
-def _state(metrics: Metrics, events: Sequence[Mapping[str, Any]], wanted: int | None) -> tuple[str, str]:
+def _state(metrics: Metrics, events: Sequence[Event], wanted: int | None) -> tuple[str, str]:
     """Return succeeded or failed if the files show it, or "unknown" if the run may continue or was stopped."""
     if wanted and (metrics.steps_done or 0) >= wanted:
         return "succeeded", ""
-    last = events[-1] if events else {}
-    if last.get("event") == "error":
-        return "failed", str(last.get("message") or "")
+    if events and events[-1].kind is EventKind.ERROR:
+        return "failed", events[-1].message
     return "unknown", "Its folder does not say whether it goes on."
 
 
-def _restarts(events: Sequence[Mapping[str, Any]], known: int) -> int:
+def _restarts(events: Sequence[Event], known: int) -> int:
     """Return the number of restarts of training, over all attempts."""
-    loops = sum(event.get("event") in ("loop_started", "command_started") for event in events)
-    return max(known, loops - 1)
+    return max(known, state_after(events).loops - 1)
 
 
 def _steps(config: Mapping[str, Any]) -> int | None:

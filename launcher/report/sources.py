@@ -18,6 +18,15 @@ from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
 from launcher.report.model import Phase, RunData
 from launcher.report.timeline import ChipsHeld, PhaseChange
+from launcher.trainer_output import (
+    EVENTS_FILE,
+    METRICS_FILE,
+    Event,
+    events_in_log,
+    events_of,
+    metrics_in_log,
+    state_after,
+)
 
 _TOGETHER = 8
 _NO_ORIGINS = "Where its values were written is known to whoever submitted it, not to the cluster."
@@ -120,7 +129,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         submitted=submitted,
         ended=time_of(status.ended),
         steps_wanted=status.steps,
-        restarts=max(status.restarts, sum(event.get("event") == "loop_started" for event in events) - 1),
+        restarts=max(status.restarts, state_after(events).loops - 1),
         attempt=status.attempt,
         chips=timeline.devices_of(events) or folders.chips_of(config),
         accelerator=folders.accelerator_of(config),
@@ -140,24 +149,22 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
 
 def _trainers(
     backend: Backend, status: RunStatus, say: Callable[[str], None]
-) -> tuple[str, list[str], list[dict[str, Any]], list[dict[str, Any]], int]:
+) -> tuple[str, list[str], list[dict[str, Any]], list[Event], int]:
     """Return the trainer's data: its source, what is missing, lines of metrics and events, number of invalid lines."""
-    from launcher.backends import progress
-    from launcher.backends.local.record import EVENTS, METRICS
     from launcher.report.storage import is_url, read_bucket
 
     missing: list[str] = []
     if is_url(status.folder) and not status.folder.startswith("pvc://"):
         try:
-            files = read_bucket(status.folder, (METRICS, EVENTS))
+            files = read_bucket(status.folder, (METRICS_FILE, EVENTS_FILE))
         except LauncherError as error:
             missing.append(f"{error.message} Read from its log instead. {error.hint}".strip())
             say(f"{status.name}: {missing[-1]}")
         else:
-            entries, damaged = report_metrics.lines(files.get(METRICS, b""))
-            events, _ = report_metrics.lines(files.get(EVENTS, b""))
+            entries, damaged = report_metrics.lines(files.get(METRICS_FILE, b""))
+            events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
             if not files:
-                missing.append(f"{status.folder} has no {METRICS} yet.")
+                missing.append(f"{status.folder} has no {METRICS_FILE} yet.")
             return f"Its folder {status.folder}.", missing, entries, events, damaged
     elif status.folder.startswith("pvc://"):
         missing.append(f"Its folder {status.folder} is a claim that only pods can mount, so its log is read.")
@@ -165,8 +172,8 @@ def _trainers(
     if status.state not in (State.QUEUED, State.ADMITTED):
         try:
             for line in backend.logs(status.name, follow=False, worker=None):
-                entries += progress.metrics([line])
-                events += progress.events([line])
+                entries += metrics_in_log([line])
+                events += events_in_log([line])
         except LauncherError as error:
             missing.append(f"Its log cannot be read, so that its steps are not known: {error.message}")
     if entries and min((entry["step"] for entry in entries if "step" in entry), default=0) > 0:

@@ -6,21 +6,20 @@ trainer's events report what it did meanwhile. Neither source refers to the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from launcher.report.metrics import time_of
 from launcher.report.model import Mark, Phase, Span
+from launcher.trainer_output import Event, EventKind, state_after
 
-_LOOPS = ("loop_started", "command_started")
-_FAILURES = ("worker_failed", "driver_failed", "error")
 _WORDS = {
-    "loop_started": "training begins",
-    "command_started": "command begins",
-    "worker_failed": "worker failed",
-    "driver_failed": "driver failed",
-    "error": "error",
+    EventKind.LOOP_STARTED: "training begins",
+    EventKind.COMMAND_STARTED: "command begins",
+    EventKind.WORKER_FAILED: "worker failed",
+    EventKind.DRIVER_FAILED: "driver failed",
+    EventKind.PREEMPTED: "preempted",
+    EventKind.ERROR: "error",
 }
 
 
@@ -94,7 +93,7 @@ def _joined(found: Iterable[Span]) -> list[Span]:
     return joined
 
 
-def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> list[PhaseChange]:
+def changes_of(events: Sequence[Event], times: Sequence[float]) -> list[PhaseChange]:
     """Return the phases by the trainer's events: training after a loop starts, restarting after a failure.
 
     A trainer that is killed writes no event for it. Its training then ends at the time of the last step before the next
@@ -103,47 +102,45 @@ def changes_of(events: Sequence[Mapping[str, Any]], times: Sequence[float]) -> l
     found: list[PhaseChange] = []
     training_since: float | None = None
     for event in events:
-        at = time_of(event.get("time"))
+        at = time_of(event.time)
         if at is None:
             continue
-        if event.get("event") in _LOOPS:
+        if event.kind.is_start:
             if training_since is not None:
                 last = max((time for time in times if training_since < time < at), default=training_since)
                 found.append(PhaseChange(last, Phase.RESTARTING))
             found.append(PhaseChange(at, Phase.TRAINING))
             training_since = at
-        elif event.get("event") in _FAILURES:
+        elif event.kind.is_failure:
             found.append(PhaseChange(at, Phase.RESTARTING))
             training_since = None
     return found
 
 
-def marks_of(events: Iterable[Mapping[str, Any]]) -> list[Mark]:
+def marks_of(events: Iterable[Event]) -> list[Mark]:
     """Return the trainer's events as marks."""
     found = []
     for event in events:
-        at, what = time_of(event.get("time")), str(event.get("event"))
+        at = time_of(event.time)
         if at is None:
             continue
-        says = str(event.get("message") or "")
-        if what == "loop_started":
-            says = f"at step {event.get('step')} of {event.get('steps')}, on {event.get('devices')} devices"
-        found.append(Mark(at, _WORDS.get(what, what), says, bad=what in _FAILURES))
+        text = event.message
+        if event.kind is EventKind.LOOP_STARTED:
+            text = f"at step {event.step} of {event.steps}, on {event.devices} devices"
+        found.append(Mark(at, _WORDS[event.kind], text, bad=event.kind.is_failure))
     return found
 
 
-def begins_of(events: Iterable[Mapping[str, Any]]) -> list[int]:
+def begins_of(events: Iterable[Event]) -> list[int]:
     """Return the steps at which training started: the first, and those after each restart."""
-    return [
-        event["step"] for event in events if event.get("event") == "loop_started" and isinstance(event.get("step"), int)
-    ]
+    return [event.step for event in events if event.kind is EventKind.LOOP_STARTED and event.step is not None]
 
 
-def devices_of(events: Iterable[Mapping[str, Any]]) -> int | None:
-    found = [event["devices"] for event in events if isinstance(event.get("devices"), int)]
-    return found[-1] if found else None
+def devices_of(events: Iterable[Event]) -> int | None:
+    """Return the number of devices that the last start reported."""
+    return state_after(events).devices
 
 
-def steps_of(events: Iterable[Mapping[str, Any]]) -> int | None:
-    found = [event["steps"] for event in events if isinstance(event.get("steps"), int) and event["steps"] > 0]
-    return found[-1] if found else None
+def steps_of(events: Iterable[Event]) -> int | None:
+    """Return the number of steps of the run that the last start reported."""
+    return state_after(events).steps

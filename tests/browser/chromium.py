@@ -1,4 +1,4 @@
-"""The Chromium of this machine, for Playwright: none is downloaded."""
+"""Starts the Chromium of this machine with Playwright. No browser is downloaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import shutil
 
 from playwright.sync_api import Browser, Playwright
 
-# Other work may fill the machine.
-SECONDS = 120_000
-# Nothing of its own accord goes to the network.
-_QUIET = (
+# Generous, because other tests may use all processors.
+TIMEOUT_MS = 120_000
+# Without these options, Chromium itself sends requests to the network.
+_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -24,4 +24,4 @@ _QUIET = (
 def launch(playwright: Playwright) -> Browser:
     found = os.environ.get("SLIPWAY_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     assert found, "this needs Chromium (Debian: apt-get install chromium), or SLIPWAY_CHROMIUM with its path"
-    return playwright.chromium.launch(executable_path=found, args=list(_QUIET), timeout=SECONDS)
+    return playwright.chromium.launch(executable_path=found, args=list(_OPTIONS), timeout=TIMEOUT_MS)

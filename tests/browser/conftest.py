@@ -1,4 +1,4 @@
-"""Chromium, driven by Playwright; and reports of runs that are as different as runs get."""
+"""Fixtures for Chromium under Playwright, and for reports of very different runs."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from launcher.report import build
 from tests import report_runs as runs
-from tests.browser.chromium import SECONDS, launch
+from tests.browser.chromium import TIMEOUT_MS, launch
 
 ODD = "<img src=x onerror=window.pwned=1>"
 SPIKE = 77.5
 
 
 @dataclass
-class Seen:
-    """A page as a browser shows it, and what it complained of or asked for meanwhile."""
+class OpenPage:
+    """A page in the browser, with the console messages and the requests since it was opened."""
 
     page: Page
     console: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def drawn(self) -> Seen:
-        self.page.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=SECONDS)
-        self.page.wait_for_timeout(500)  # canvases are painted a frame later
+    def drawn(self) -> OpenPage:
+        self.page.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=TIMEOUT_MS)
+        self.page.wait_for_timeout(500)  # canvases are painted in the next frame
         return self
 
     def js(self, code: str) -> Any:
         return self.page.evaluate(code)
 
 
-@pytest.fixture(scope="module")  # Playwright's event loop runs in this thread until then, and permits no other one
+# Playwright's event loop runs in this thread until the fixture ends, and no other event loop can run there.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         chromium = launch(playwright)
@@ -45,19 +46,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def show(browser: Browser) -> Iterator[Any]:
-    """Opens a file in a window of its own, without a network."""
+    """A function that opens a file in a new window without network access."""
     contexts = []
 
-    def opened(path: Path, width: int = 1280, height: int = 900, scheme: Any = "light") -> Seen:
+    def opened(path: Path, width: int = 1280, height: int = 900, scheme: Any = "light") -> OpenPage:
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, offline=True, reduced_motion="reduce"
         )
         contexts.append(context)
-        seen = Seen(context.new_page())
+        seen = OpenPage(context.new_page())
         seen.page.on("console", lambda message: seen.console.append(f"{message.type}: {message.text}"))
         seen.page.on("pageerror", lambda error: seen.console.append(f"error: {error}"))
         seen.page.on("request", lambda request: seen.requests.append(request.url))
-        seen.page.goto(path.as_uri(), timeout=SECONDS)
+        seen.page.goto(path.as_uri(), timeout=TIMEOUT_MS)
         return seen
 
     yield opened
@@ -67,7 +68,8 @@ def show(browser: Browser) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of runs: long (with a spike, a restart), diverged, one step, none, still going, an odd name."""
+    """Folders of runs: long (with a spike and a restart), diverged, one step, no steps, and one that failed after 50 of
+    its 100 steps and has HTML in its name."""
     home = tmp_path_factory.mktemp("runs")
     long = runs.long_run(home / "long", 3000)
     lines = long.joinpath("metrics.jsonl").read_text().splitlines()
@@ -106,7 +108,7 @@ def report_of(folders: list[Path], target: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def mixed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of all of them."""
+    """The report of all runs in `folder`."""
     found = [folder / name for name in ("long", "diverged", "one", "none", ODD)]
     return report_of(found, tmp_path_factory.mktemp("pages") / "mixed.html")
 

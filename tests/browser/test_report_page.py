@@ -1,4 +1,4 @@
-"""The page of `launcher report` in a real Chromium: from a file, with no network, narrow and wide, light and dark."""
+"""The page of `launcher report` in Chromium: opened from a file, without a network, narrow and wide, light and dark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import ODD, SPIKE, Seen
+from tests.browser.conftest import ODD, SPIKE, OpenPage
 
 pytestmark = pytest.mark.browser
 
-Show = Callable[..., Seen]
+Show = Callable[..., OpenPage]
 
-# Bokeh draws into canvases inside shadow roots.
+# Bokeh draws on canvases inside shadow roots, which querySelectorAll does not enter.
 DEEP = """
 const deep = (root, wanted) => [...root.querySelectorAll("*")].flatMap((each) =>
   [...(each.matches(wanted) ? [each] : []), ...(each.shadowRoot ? deep(each.shadowRoot, wanted) : [])]);
@@ -71,7 +71,7 @@ def test_one_run_and_twenty_fit(show: Show, single: Path, twenty: Path, width: i
     dashes = seen.js(
         "[...new Set([...document.querySelectorAll('.legend line')].map((each) => each.className.baseVal))]"
     )
-    assert len(dashes) == 20  # no two runs look the same
+    assert len(dashes) == 20  # each run has its own line style
 
 
 def test_long_names_leave_the_timeline_its_width(show: Show, twenty: Path) -> None:
@@ -84,7 +84,7 @@ def test_long_names_leave_the_timeline_its_width(show: Show, twenty: Path) -> No
     assert seen.js("Bokeh.documents[0].roots().flatMap((plot) => plot.left).every((axis) => axis.visible)")
 
 
-def test_the_table_says_what_the_data_says(show: Show, mixed: Path, folder: Path) -> None:
+def test_the_table_matches_the_data(show: Show, mixed: Path, folder: Path) -> None:
     seen = show(mixed)
     lines = [json.loads(line) for line in (folder / "long" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
@@ -116,9 +116,9 @@ def test_the_lines_are_the_data_and_spikes_are_kept(show: Show, mixed: Path, fol
         assert value == pytest.approx(written[step], rel=1e-6)
 
 
-def test_what_is_in_a_run_is_no_code(show: Show, mixed: Path) -> None:
+def test_text_in_a_run_is_never_executed(show: Show, mixed: Path) -> None:
     seen = show(mixed).drawn()
-    # Its tooltip too, which the browser writes: over its bar in the timeline.
+    # The browser builds the tooltips, so they are checked, too: first over the run's bar in the timeline.
     hover(seen, "timeline", "training", ODD)
     assert ODD in tooltips(seen)
     hover_line(seen, ODD)
@@ -129,8 +129,8 @@ def test_what_is_in_a_run_is_no_code(show: Show, mixed: Path) -> None:
     assert "</script><script>window.pwned=2</script>" in seen.js("document.querySelector('#run-4').textContent")
 
 
-def hover(seen: Seen, chart: str, phase: str, run: str) -> None:
-    """Point at the middle of a run's span in the timeline."""
+def hover(seen: OpenPage, chart: str, phase: str, run: str) -> None:
+    """Move the mouse to the middle of a run's bar in the timeline."""
     seen.js(f"document.querySelector('#chart-{chart}').scrollIntoView()")
     where = seen.js(
         f"""(() => {{
@@ -146,8 +146,8 @@ def hover(seen: Seen, chart: str, phase: str, run: str) -> None:
     point(seen, where)
 
 
-def hover_line(seen: Seen, run: str) -> None:
-    """Point at the last step of a run's loss, which is nobody else's."""
+def hover_line(seen: OpenPage, run: str) -> None:
+    """Move the mouse to the last step of a run's loss. No other run has a point there."""
     seen.js("document.querySelector('#chart-loss').scrollIntoView({block: 'center'})")
     where = seen.js(
         f"""(() => {{
@@ -162,18 +162,18 @@ def hover_line(seen: Seen, run: str) -> None:
     point(seen, where)
 
 
-def point(seen: Seen, where: list[float]) -> None:
+def point(seen: OpenPage, where: list[float]) -> None:
     seen.page.mouse.move(where[0] - 1, where[1])
     seen.page.mouse.move(*where)
     seen.page.wait_for_timeout(400)
 
 
-def tooltips(seen: Seen) -> str:
+def tooltips(seen: OpenPage) -> str:
     texts = "deep(document, '.bk-Tooltip').map((each) => each.shadowRoot.textContent).join(' | ')"
     return str(seen.js(f"(() => {{ {DEEP} return {texts}; }})()"))
 
 
-def test_pointing_at_a_bar_tells_of_it(show: Show, mixed: Path) -> None:
+def test_a_tooltip_describes_the_bar_below_the_mouse(show: Show, mixed: Path) -> None:
     seen = show(mixed).drawn()
     hover(seen, "timeline", "restarting", "long")
     assert "restarting" in tooltips(seen)
@@ -214,14 +214,14 @@ def test_a_page_that_is_open_follows_the_scheme(show: Show, mixed: Path) -> None
     assert rgb("#56b4e9") in seen.js(INKS)["chart-loss"]
 
 
-def test_it_is_read_before_the_charts_are_drawn(show: Show, mixed: Path) -> None:
+def test_text_is_painted_before_the_charts(show: Show, mixed: Path) -> None:
     seen = show(mixed).drawn()
     first = seen.js("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     assert first < seen.js("performance.getEntriesByName('charts-drawn')[0].startTime")
 
 
-def test_every_chart_says_what_it_shows(show: Show, mixed: Path) -> None:
-    said = show(mixed).js("[...document.querySelectorAll('figure .unseen')].map((each) => each.textContent)")
-    assert len(said) == 9
-    assert "long from" in said[0]
-    assert all(text.strip() for text in said)
+def test_every_chart_has_a_description(show: Show, mixed: Path) -> None:
+    texts = show(mixed).js("[...document.querySelectorAll('figure .unseen')].map((each) => each.textContent)")
+    assert len(texts) == 9
+    assert "long from" in texts[0]
+    assert all(text.strip() for text in texts)

@@ -1,4 +1,4 @@
-"""`make docs`: every chart's README.md from its values.yaml, Chart.yaml and README.md.gotmpl, by helm-docs."""
+"""`make docs`: helm-docs writes each chart's README.md from its values.yaml, Chart.yaml and README.md.gotmpl."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def parents(charts: Path) -> list[Path]:
-    """The charts that can be installed: all but the libraries."""
+    """Return the charts that can be installed: all except the libraries."""
     found = sorted(file.parent for file in charts.glob("*/Chart.yaml"))
     return [chart for chart in found if yaml.safe_load((chart / "Chart.yaml").read_text()).get("type") != "library"]
 
 
 def write(charts: Path) -> None:
-    """README.md of every chart in the folder `charts` that has a README.md.gotmpl. Raises RuntimeError."""
+    """Write README.md of every chart in the folder `charts` that has a README.md.gotmpl. Raises RuntimeError."""
     for chart in parents(charts):
         if (chart / "README.md.gotmpl").exists():
             command = [str(tool("helm-docs")), f"--chart-search-root={chart}", "--sort-values-order=file"]

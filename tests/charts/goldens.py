@@ -1,9 +1,9 @@
-"""`make goldens`: what the presets render, written down small enough to be reviewed as code.
+"""`make goldens`: write what the presets render to files that are small enough to be reviewed as code.
 
-Tutorials and queues in full, and a run that no preset changes; of clusters, models and slices what differs from that
-run. The run config, which travels in an annotation as one line of JSON, is shown once, as YAML, below the object that
-carries it. Chart versions are v0.0.0, so that releases do not churn the files. A golden proves sameness, not
-correctness: test_presets.py asks the schemas.
+The base run, which no preset changes, tutorials and queues are written in full. Clusters, models and slices are
+written as differences from the base run. The run config is one line of JSON in an annotation; a golden shows it once,
+as YAML, below the object that has it. Chart versions are v0.0.0, so that a release does not change the files. A golden
+proves that a render did not change, not that it is correct: test_presets.py checks it against the schemas.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from tests.tools import tool
 FOLDER = Path(__file__).with_name("goldens")
 FULL = ("base", "tutorials", "queues")
 DIFFERENCES = {"clusters": ("ray-job", "job-set", "ray-cluster"), "models": ("ray-job",), "slices": ("ray-job",)}
-"""Groups that are told as differences, and in which variants; models and slices change the same fields in each."""
+"""Groups that are written as differences, with their variants. Models and slices change the same fields in each."""
 CONFIG = "slipway.dev/run-config"
 
 
 def goldens(found: Iterable[Render]) -> dict[str, str]:
-    """The text of each golden file, by its name."""
-    shown = {(render.preset, render.variant): (render, readable(render)) for render in found}
+    """Return the text of each golden file by its name."""
+    renders_by_variant = {(render.preset, render.variant): (render, readable(render)) for render in found}
     files: dict[str, str] = {}
-    for (preset, variant), (render, text) in shown.items():
+    for (preset, variant), (render, text) in renders_by_variant.items():
         if render.group in FULL:
             name = "base" if render.group == "base" else preset.replace("/", "-")
             files[f"{name}.yaml" if render.group == "queues" else f"{name}.{variant}.yaml"] = text
         elif variant in DIFFERENCES.get(render.group, ()):
-            _, base = shown["base", variant]
+            _, base = renders_by_variant["base", variant]
             lines = difflib.unified_diff(base.splitlines(), text.splitlines(), n=0, lineterm="")
-            told = [line if not line.startswith("@@") else "@@" for line in list(lines)[2:]]
-            # Slices are many: a file for each accelerator.
+            changed_lines = [line if not line.startswith("@@") else "@@" for line in list(lines)[2:]]
+            # There are many slices, so each accelerator has its own file.
             name = preset.partition("-")[0].replace("/", "-") if render.group == "slices" else render.group
             files.setdefault(f"{name}.diff", "")
-            files[f"{name}.diff"] += "\n".join([f"=== {preset} as {variant}", *told, ""])
+            files[f"{name}.diff"] += "\n".join([f"=== {preset} as {variant}", *changed_lines, ""])
     return files
 
 
 def readable(render: Render) -> str:
-    """A render as YAML that people can read and compare."""
+    """Return a render as YAML that people can read and compare."""
     documents: list[Any] = []
     for obj in render.objects():
         configs: list[Any] = []
@@ -63,16 +63,16 @@ def _tidy(node: Any, configs: list[Any]) -> Any:
         return [_tidy(item, configs) for item in node]
     if not isinstance(node, dict):
         return node
-    made = {}
+    tidied = {}
     for key, value in node.items():
         if key == CONFIG:
             configs.append(json.loads(value))
-            made[key] = "(below)"
+            tidied[key] = "(below)"
         elif key == "helm.sh/chart":
-            made[key] = re.sub(r"-\d+\.\d+\.\d+.*$", "-0.0.0", value)
+            tidied[key] = re.sub(r"-\d+\.\d+\.\d+.*$", "-0.0.0", value)
         else:
-            made[key] = _tidy(value, configs)
-    return made
+            tidied[key] = _tidy(value, configs)
+    return tidied
 
 
 def main() -> None:

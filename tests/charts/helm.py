@@ -1,4 +1,4 @@
-"""Real Helm for tests: a chart that dumps its values, and what Helm makes of values files."""
+"""Real Helm for tests: a chart that dumps its values, and the trees that Helm reads from values files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-KUBE_VERSION = "1.35.0"  # offline, an unstamped Helm believes in 1.20
+from launcher.config import versions
+
+# A Helm that was built without a version stamp assumes Kubernetes 1.20 if there is no cluster.
+KUBE_VERSION = versions.kubernetes_without_cluster()
 
 
 class HelmError(Exception):
-    """Helm ended with an error; the text is what it printed."""
+    """Helm failed; the text is what it printed."""
 
 
 def template(helm: Path, chart: Path, files: Sequence[Path | str] = (), *options: str) -> str:
-    """The manifests that `helm template` prints. Raises HelmError."""
+    """Return the manifests that `helm template` prints. Raises HelmError."""
     command = [str(helm), "template", "x", str(chart), "--kube-version", KUBE_VERSION]
     for file in files:
         command += ["-f", str(file)]
@@ -28,7 +31,7 @@ def template(helm: Path, chart: Path, files: Sequence[Path | str] = (), *options
 
 
 def dump_chart(folder: Path, values: str = "") -> Path:
-    """A chart that renders nothing but its own effective values, as JSON (in base64: quoting has rules of its own)."""
+    """Write a chart that renders only its effective values, as JSON in base64, which needs no quoting in YAML."""
     (folder / "templates").mkdir(parents=True, exist_ok=True)
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: dump\nversion: 0.1.0\n")
     (folder / "values.yaml").write_text(values)
@@ -37,14 +40,14 @@ def dump_chart(folder: Path, values: str = "") -> Path:
 
 
 def dumped(rendered: str) -> dict[str, Any]:
-    """The values that a `dump_chart` rendered."""
+    """Return the values that a chart of `dump_chart` rendered."""
     line = next(line for line in rendered.splitlines() if line.startswith("json: "))
     tree: dict[str, Any] = json.loads(base64.b64decode(line.removeprefix("json: ")))
     return tree
 
 
 def files_chart(folder: Path, texts: Sequence[str]) -> Path:
-    """A chart that reads each of `texts` with `fromYaml`, the reader of values files, in one call of Helm."""
+    """Write a chart that reads each of `texts` with `fromYaml`, Helm's reader of values files, in one call of Helm."""
     (folder / "templates").mkdir(parents=True, exist_ok=True)
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: files\nversion: 0.1.0\n")
     (folder / "values.yaml").write_text("")
@@ -60,7 +63,7 @@ def files_chart(folder: Path, texts: Sequence[str]) -> Path:
 
 
 def read_texts(helm: Path, folder: Path, texts: Sequence[str]) -> list[Any]:
-    """What Helm reads from each of `texts`; None for a text that it refuses."""
+    """Return the tree that Helm reads from each of `texts`; None for a text that it rejects."""
     rendered = template(helm, files_chart(folder, texts))
     trees = [
         json.loads(base64.b64decode(line.removeprefix("text: ")))

@@ -1,9 +1,13 @@
-"""`python -m tests.charts.lint`: what `ct lint` checks, without ct, and a little more.
+"""`python -m tests.charts.lint`: check what `ct lint` checks, and a little more, without ct.
 
-For every chart: Chart.yaml by chart_schema.yaml (Yamale), Chart.yaml and values files by lintconf.yaml (yamllint),
-`helm lint --strict` and `helm template` with every ci/*-values.yaml by both Helms, and a higher version than at the
-base when a file of the chart has changed. A file that a chart has by a link counts for it, so a change to the library
-counts for every chart. Prints one line a chart; faults are sentences on stderr, and the exit code is 1.
+For every chart it checks:
+
+- Chart.yaml against chart_schema.yaml (Yamale), Chart.yaml and the values files against lintconf.yaml (yamllint);
+- `helm lint --strict` and `helm template` with every ci/*-values.yaml, with both Helms;
+- that the version is higher than at the base commit if a file of the chart has changed.
+
+A file that a chart includes by a link is a file of that chart, so a change to the library changes every chart. Prints
+one line for each chart. Faults are sentences on stderr, and the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in one chart: a line for people, and its faults, each a sentence."""
+    """The result for one chart: a line for people, and its faults, each a sentence."""
 
     line: str
     faults: list[str]
@@ -43,7 +47,7 @@ def main() -> int:
 
 
 def check(root: Path, *, helms: tuple[str, ...] = ("helm", "helm3")) -> list[Report]:
-    """A report for every chart that ct.yaml in `root` names, the excluded ones (libraries) first."""
+    """Return a report for every chart in the folders of ct.yaml in `root`, the excluded ones (libraries) first."""
     config = yaml.safe_load((root / "ct.yaml").read_text())
     charts = sorted(
         (file.parent for folder in config["chart-dirs"] for file in (root / folder).glob("*/Chart.yaml")),
@@ -56,18 +60,22 @@ def check(root: Path, *, helms: tuple[str, ...] = ("helm", "helm3")) -> list[Rep
 def _report(root: Path, config: dict[str, Any], chart: Path, base: _Base, helms: tuple[str, ...]) -> Report:
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
     library = chart.name in config["excluded-charts"]
-    given = sorted((chart / "ci").glob("*.yaml")) if (chart / "ci").is_dir() else []
+    values_files = sorted((chart / "ci").glob("*.yaml")) if (chart / "ci").is_dir() else []
     faults = [
         *_schema(root, config, chart / "Chart.yaml"),
-        *(said for file in (chart / "Chart.yaml", chart / "values.yaml", *given) for said in _yaml(root, config, file)),
-        *_names(root, given),
+        *(
+            message
+            for file in (chart / "Chart.yaml", chart / "values.yaml", *values_files)
+            for message in _yaml(root, config, file)
+        ),
+        *_names(root, values_files),
     ]
     if not library:
-        faults += [said for helm in helms for said in _helm(tool(helm), root, chart, given)]
+        faults += [message for helm in helms for message in _helm(tool(helm), root, chart, values_files)]
     bump, note = _version(root, chart, about, base)
     faults += bump
     state = "fine" if not faults else f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
-    files = "a library" if library else f"{len(given)} ci values file{'' if len(given) == 1 else 's'}"
+    files = "a library" if library else f"{len(values_files)} ci values file{'' if len(values_files) == 1 else 's'}"
     return Report(f"{chart.relative_to(root)} {about.get('version')}: {state} ({files}; {note})", faults)
 
 
@@ -92,23 +100,23 @@ def _yaml(root: Path, config: dict[str, Any], file: Path) -> Iterator[str]:
         yield f"{file.relative_to(root)}:{problem.line}: {problem.desc} ({problem.rule or 'syntax'})."
 
 
-def _names(root: Path, given: list[Path]) -> Iterator[str]:
-    for file in given:
+def _names(root: Path, values_files: list[Path]) -> Iterator[str]:
+    for file in values_files:
         if not fnmatch.fnmatch(file.name, "*-values.yaml"):
             yield f"{file.relative_to(root)} is not seen by ct; call it {file.stem}-values.yaml."
 
 
-def _helm(helm: Path, root: Path, chart: Path, given: list[Path]) -> Iterator[str]:
-    for file in given or (None,):
+def _helm(helm: Path, root: Path, chart: Path, values_files: list[Path]) -> Iterator[str]:
+    for file in values_files or (None,):
         values = [file] if file else []
         command = [str(helm), "lint", "--strict", "--quiet", "--kube-version", KUBE_VERSION, str(chart)]
         done = subprocess.run([*command, *(f"-f={one}" for one in values)], capture_output=True, text=True, check=False)
         what = f"{chart.relative_to(root)} with {file.relative_to(root) if file else 'its defaults'}"
         if done.returncode != 0:
-            said = [line for line in done.stdout.splitlines() if line.startswith(("[ERROR]", "[WARNING]"))]
-            yield f"helm lint of {what}: {'; '.join(said) or done.stderr.strip()}"
+            messages = [line for line in done.stdout.splitlines() if line.startswith(("[ERROR]", "[WARNING]"))]
+            yield f"helm lint of {what}: {'; '.join(messages) or done.stderr.strip()}"
         if file:
-            # `helm lint` passes over `fail`, and so over every rule across keys.
+            # `helm lint` ignores `fail`, which is how the charts report every rule across keys.
             try:
                 template(helm, chart, values)
             except HelmError as error:
@@ -117,7 +125,7 @@ def _helm(helm: Path, root: Path, chart: Path, given: list[Path]) -> Iterator[st
 
 @dataclass(frozen=True)
 class _Base:
-    """The commit that versions are compared with; without one, `note` says why."""
+    """The commit that versions are compared with. If it is "", `note` gives the reason."""
 
     commit: str
     note: str
@@ -131,7 +139,7 @@ def _base(root: Path, config: dict[str, Any]) -> _Base:
     found = _git(root, "merge-base", branch, "HEAD")
     if found and (found != head or _git(root, "status", "--porcelain")):
         return _Base(found, f"compared with {branch}")
-    # On the branch itself, what counts is what people have: the last release.
+    # On the branch itself, users have the last release, so that is the base.
     if tag := _git(root, "describe", "--tags", "--abbrev=0"):
         return _Base(tag, f"compared with {tag}")
     return _Base("", f"no {branch} and no release to compare with" if not found else "no release to compare with")
@@ -149,12 +157,12 @@ def _version(root: Path, chart: Path, about: dict[str, Any], base: _Base) -> tup
     if not changed or _order(new) > _order(old):
         return [], base.note
     others = f" and {len(changed) - 1} other files" if len(changed) > 1 else ""
-    says = f"{path}: {changed[0]}{others} changed since {old}; version {new} must be higher."
-    return [says], base.note
+    message = f"{path}: {changed[0]}{others} changed since {old}; version {new} must be higher."
+    return [message], base.note
 
 
 def _changed(root: Path, chart: Path, base: str) -> list[str]:
-    """Files of the chart, by links too, that are not as they were at `base`."""
+    """Return the files of the chart, linked files included, that have changed since `base`."""
     linked = {entry.resolve() for entry in chart.rglob("*") if entry.is_symlink()}
     paths = [str(path.relative_to(root.resolve())) for path in sorted({chart.resolve(), *linked})]
     tracked = _git(root, "diff", "--name-only", base, "--", *paths) or ""
@@ -163,7 +171,7 @@ def _changed(root: Path, chart: Path, base: str) -> list[str]:
 
 
 def _order(version: str) -> tuple[list[int], bool, str]:
-    """Versions in their order; 1.0.0-rc.1 is before 1.0.0."""
+    """Return a sort key for versions; 1.0.0-rc.1 is before 1.0.0."""
     numbers, _, pre = version.partition("-")
     return [int(part) for part in re.findall(r"\d+", numbers)], not pre, pre
 

@@ -1,4 +1,4 @@
-"""The schemas of the objects that have pods scraped: PodMonitor and PodMonitoring."""
+"""The schemas of the objects that make Prometheus scrape pods: PodMonitor and PodMonitoring."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _OPERATOR = Module(
 )
 _POD_MONITOR = "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml"
 
-# The module of Google's operator (github.com/GoogleCloudPlatform/prometheus-engine) is not to be had from every Go
-# proxy, and its CRDs are published nowhere else that a test could read. So this is what its v1 has of the fields that
-# we use: selector and endpoints are required, and of an endpoint port and interval; what is not here is unknown.
+# The module of Google's operator (github.com/GoogleCloudPlatform/prometheus-engine) is not available from every Go
+# proxy, and its CRDs are not published anywhere else that a test could read. So this is the part of its v1 that the
+# charts use: selector and endpoints are required, and port and interval of each endpoint. A test reports any other
+# field as unknown.
 _POD_MONITORING: dict[str, Any] = {
     "type": "object",
     "required": ["spec"],
@@ -64,7 +65,7 @@ GROUPS = ("monitoring.coreos.com", "monitoring.googleapis.com")
 
 @functools.cache
 def schema(api_version: str, kind: str) -> dict[str, Any] | None:
-    """The schema, as a CRD has it; None where that is no kind of either."""
+    """Return the schema of a kind, in the form of a CRD. Returns None if neither operator defines the kind."""
     if (api_version, kind) == ("monitoring.googleapis.com/v1", "PodMonitoring"):
         return _POD_MONITORING
     if (api_version, kind) != ("monitoring.coreos.com/v1", "PodMonitor"):

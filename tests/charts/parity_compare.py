@@ -1,4 +1,4 @@
-"""Two trees, field by field, against a table of the differences that there should be."""
+"""Compare two trees field by field with a table of the expected differences."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class _Word:
-    def __init__(self, word: str) -> None:
-        self.word = word
+class _Marker:
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __repr__(self) -> str:
-        return self.word
+        return self.text
 
 
-ABSENT = _Word("(absent)")
-"""In a row: the field is not there."""
+ABSENT = _Marker("(absent)")
+"""In a row: the field does not exist."""
 
-ANYTHING = _Word("(anything)")
-"""In a row: the field is there, and what it holds is tested elsewhere."""
+ANYTHING = _Marker("(anything)")
+"""In a row: the field exists, and its value is tested elsewhere."""
 
 
 class Row(NamedTuple):
-    """A difference that there should be. Fields of lists are found by name: containers[trainer].image."""
+    """An expected difference. A path names the items of a list: containers[trainer].image."""
 
     path: str
     theirs: Any
@@ -33,32 +33,34 @@ class Row(NamedTuple):
 
 
 def under(prefixes: Sequence[str], rows: Iterable[Row]) -> list[Row]:
-    """The rows below each of the prefixes."""
+    """Return the rows with each of the prefixes in front of their paths."""
     rows = list(rows)
     return [row._replace(path=f"{prefix}.{row.path}") for prefix in prefixes for row in rows]
 
 
 def faults(theirs: Any, ours: Any, rows: Sequence[Row]) -> list[str]:
-    """Differences that no row tells, and rows that tell of none; in sentences."""
+    """Return a sentence for each difference without a row, and for each row without a difference."""
     found = {path: (a, b) for path, a, b in differences(theirs, ours)}
     listed = {row.path: row for row in rows}
-    said = [f"{path} is in the table twice" for path, count in Counter(row.path for row in rows).items() if count > 1]
+    sentences = [
+        f"{path} is in the table twice" for path, count in Counter(row.path for row in rows).items() if count > 1
+    ]
     for path, (a, b) in found.items():
         row = listed.get(path)
         if row is None:
-            said.append(f"{path}: theirs {_spell(a)}, ours {_spell(b)}; the table does not know it")
-        elif not (_fits(row.theirs, a) and _fits(row.ours, b)):
-            said.append(
-                f"{path}: theirs {_spell(a)}, ours {_spell(b)}; "
-                f"the table says {_spell(row.theirs)} and {_spell(row.ours)}"
+            sentences.append(f"{path}: theirs {_format(a)}, ours {_format(b)}; the table does not know it")
+        elif not (_matches(row.theirs, a) and _matches(row.ours, b)):
+            sentences.append(
+                f"{path}: theirs {_format(a)}, ours {_format(b)}; "
+                f"the table says {_format(row.theirs)} and {_format(row.ours)}"
             )
-    said += [f"{path}: the same in both; the table says it differs" for path in listed if path not in found]
-    said += [f"{row.path}: the table gives no reason" for row in rows if not row.reason.strip()]
-    return said
+    sentences += [f"{path}: the same in both; the table says it differs" for path in listed if path not in found]
+    sentences += [f"{row.path}: the table gives no reason" for row in rows if not row.reason.strip()]
+    return sentences
 
 
 def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each difference at the lowest field that both have above it: its path, theirs and ours."""
+    """Yield each difference as its path, their value and ours. The path ends at the first field that only one has."""
     theirs, ours = _named(theirs), _named(ours)
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
         for key in [*theirs, *(key for key in ours if key not in theirs)]:
@@ -69,7 +71,7 @@ def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, A
 
 
 def _named(value: Any) -> Any:
-    """A list as a map: of named things by their names, else by number."""
+    """Return a list as a map: by the name of its items, or by number if they have none."""
     if not isinstance(value, list):
         return value
     for key in ("mountPath", "containerPort", "groupName", "name"):
@@ -80,10 +82,10 @@ def _named(value: Any) -> Any:
     return {f"[{number}]": item for number, item in enumerate(value)}
 
 
-def _fits(said: Any, value: Any) -> bool:
-    if said is ANYTHING:
+def _matches(expected: Any, value: Any) -> bool:
+    if expected is ANYTHING:
         return value is not ABSENT
-    return bool(_plain(said) == _plain(value)) and isinstance(said, bool) is isinstance(value, bool)
+    return bool(_plain(expected) == _plain(value)) and isinstance(expected, bool) is isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:
@@ -91,5 +93,5 @@ def _plain(value: Any) -> Any:
     return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
-def _spell(value: Any) -> str:
-    return repr(value) if isinstance(value, _Word) else json.dumps(value, default=str, ensure_ascii=False)
+def _format(value: Any) -> str:
+    return repr(value) if isinstance(value, _Marker) else json.dumps(value, default=str, ensure_ascii=False)

@@ -1,5 +1,6 @@
-"""What two of GKE's tutorials say, read out of their text: ../shared/seeds/000… (a RayCluster, a Ray Train script and
-the command that submits it) and 003… (JobSets).
+"""Read the objects and commands of two of GKE's tutorials from their text.
+
+../shared/seeds/000… has a RayCluster, a Ray Train script and the command that submits it; 003… has JobSets.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.charts import schemas
 
 
 def text(number: str) -> str:
-    """The text of the seed whose file begins with `number`."""
+    """Return the text of the seed whose file name starts with `number`."""
     found = sorted((schemas.shared() / "seeds").glob(f"{number}_*.txt"))
     assert len(found) == 1, f"there is no one seeds/{number}_*.txt"
     return found[0].read_text(encoding="utf-8")
@@ -28,21 +29,21 @@ def text(number: str) -> str:
 
 
 def ray_cluster(variables: Mapping[str, str]) -> dict[str, Any]:
-    """The RayCluster, with envsubst's variables filled in."""
+    """Return the RayCluster, with the variables of envsubst replaced."""
     manifest = _block("apiVersion: ray.io/v1").partition("\n\n")[0]
     obj: dict[str, Any] = yaml.safe_load(string.Template(manifest).substitute(variables))
     return obj
 
 
 def image_template() -> string.Template:
-    """What the tutorial's image is called, with the variables REGION, PROJECT_ID and ARTIFACT_REGISTRY."""
+    """Return the name of the tutorial's image, with the variables REGION, PROJECT_ID and ARTIFACT_REGISTRY."""
     found = re.search(r"export DOCKER_IMAGE=(\S+)", text("000"))
     assert found
     return string.Template(found[1])
 
 
 def script_call(name: str) -> dict[str, Any]:
-    """The keyword arguments of the script's one call of `name`, those that are literals."""
+    """Return the keyword arguments of the script's only call of `name`; all of them must be literals."""
     calls = [
         node
         for node in ast.walk(ast.parse(_block("import os")))
@@ -53,7 +54,7 @@ def script_call(name: str) -> dict[str, Any]:
 
 
 def maxtext_arguments() -> list[str]:
-    """What `ray job submit` runs after python: the script, the base config and MaxText's key=value."""
+    """Return what `ray job submit` runs after python: the script, the base config and MaxText's key=value."""
     command = shlex.split(_block("ray job submit").partition("\n\n")[0].replace("\\\n", " "))
     assert command[:3] == ["ray", "job", "submit"]
     program = command[command.index("--") + 1 :]
@@ -62,27 +63,27 @@ def maxtext_arguments() -> list[str]:
 
 
 def _block(first: str) -> str:
-    """The indented lines that begin with the line `first`, up to one that is indented less."""
+    """Return the indented lines from the line `first` up to a line that is indented less."""
     lines = text("000").splitlines()
     starts = [number for number, line in enumerate(lines) if line.strip().rstrip("\\").strip() == first]
     assert len(starts) == 1, f"{first!r} is on {len(starts)} lines"
     indent = len(lines[starts[0]]) - len(lines[starts[0]].lstrip())
-    taken = []
+    block = []
     for line in lines[starts[0] :]:
         if line.strip() and len(line) - len(line.lstrip()) < indent:
             break
-        taken.append(line)
-    return textwrap.dedent("\n".join(taken))
+        block.append(line)
+    return textwrap.dedent("\n".join(block))
 
 
 # --- 003: multislice with JobSet ----------------------------------------------------------------------------------
 
 
 class Shape:
-    """What may stand in a manifest whose line breaks are lost; without them only this tells where a map ends."""
+    """The type of a field in a manifest whose line breaks are lost: only the types show where a map ends."""
 
     SCALAR = "scalar"
-    MAP = "map"  # of keys that users name, such as labels; they all have a slash
+    MAP = "map"  # its keys are names that users choose, such as labels; all of them contain a slash
 
 
 _POD: dict[str, Any] = {
@@ -119,12 +120,12 @@ _JOB_SET: dict[str, Any] = {
 
 
 def job_sets(variant: str) -> dict[str, dict[str, Any]]:
-    """The JobSets of a variant, Autopilot or Standard, by name. In their text each file is one line."""
+    """Return the JobSets of a variant, Autopilot or Standard, by name. In the seed's text each file is one line."""
     lines = text("003").splitlines()
     found: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(lines):
         match = re.search(r"(?:^|\s)(apiVersion: jobset\.x-k8s\.io.*)$", line)
-        # The variant's name stands on the line before, or at the end of the sentence before.
+        # The variant's name is on the line before, or at the end of the sentence before.
         before = lines[number - 1] + " " + line[: match.start(1)] if match else ""
         if match and before.rstrip().endswith(variant):
             for document in match[1].split(" --- "):
@@ -135,7 +136,7 @@ def job_sets(variant: str) -> dict[str, dict[str, Any]]:
 
 
 class _Flat:
-    """A manifest on one line, word by word."""
+    """A parser of a manifest on one line; it reads word by word."""
 
     def __init__(self, document: str) -> None:
         document = re.sub(r"( # Number of TPU chips per worker)?( ```)?\s*$", "", document)
@@ -173,7 +174,7 @@ class _Flat:
         return mapping
 
     def block(self) -> str:
-        """A block of text, here the last item of a container's command."""
+        """Read a block of text; here it is the last item of a container's command."""
         self.take()
         words = []
         while self.peek() and self.peek() != "resources:":

@@ -1,4 +1,4 @@
-"""Every preset rendered with every chart that takes it, for the tests that look at all of them."""
+"""Every preset, rendered with every chart that accepts it, for the tests that read all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.charts.schemas import objects
 CHARTS = CHECKOUT / "charts"
 VALUES = CHECKOUT / "values"
 LOCAL = {"quickstart"}
-"""Presets of runs on one's own machine, which no chart renders."""
+"""Presets of runs on the user's machine, which no chart renders."""
 
 RUN: dict[str, Any] = {
     "run": {"name": "demo"},
@@ -30,19 +30,19 @@ RUN: dict[str, Any] = {
     "storage": {"bucket": "research"},
     "data": {"corpus": "python"},
 }
-"""What a run needs before the preset of a model, a slice or a cluster says the rest."""
+"""The values that a run needs in addition to the preset of a model, a slice or a cluster."""
 
 VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ray-job": ("run", ("--set", "run.kind=ray-job")),
     "job-set": ("run", ("--set", "run.kind=job-set")),
     "ray-cluster": ("ray-cluster", ()),
 }
-"""What a run's values can become: the chart and its options."""
+"""The objects that a run's values can be rendered as: for each, the chart and its options."""
 
 
 @dataclass(frozen=True)
 class Render:
-    """What a preset ("slices/v6e-4x4", or "charts/run/ci/small-values") became in one variant."""
+    """The render of a preset ("slices/v6e-4x4", or "charts/run/ci/small-values") in one variant."""
 
     preset: str
     variant: str
@@ -62,7 +62,7 @@ class Render:
 
 @functools.cache
 def renders(helm: Path) -> tuple[Render, ...]:
-    """All of them, by this Helm, once a session. Raises HelmError."""
+    """Return the renders of all presets with this Helm; they are cached for the process. Raises HelmError."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as threads:
         base = Path(folder) / "base.yaml"
         base.write_text(yaml.safe_dump(RUN))
@@ -90,7 +90,7 @@ def _jobs(base: Path) -> Iterator[_Job]:
         if group == "queues":
             yield _Job(preset, "queues", "queues", [file])
         elif preset not in LOCAL:
-            # A tutorial is whole; another preset says one thing.
+            # A tutorial has all values of a run; another preset has a part of them.
             yield from _run(preset, [file] if group == "tutorials" else [base, file])
 
 

@@ -1,4 +1,4 @@
-"""charts/queues for its tests: values as trees, and what Helm makes of them."""
+"""charts/queues for its tests: values as trees, and the objects or errors that Helm returns for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tree = dict[str, Any]
 
 
 def tree(text: str) -> Tree:
-    """Values from YAML."""
+    """Return the values in a YAML text."""
     read: Tree = yaml.safe_load(text) or {}
     return read
 
@@ -44,23 +44,23 @@ teams:
 
 
 def merged(base: Tree, over: Tree) -> Tree:
-    """`base` with `over` on top; None takes a key out, wherever it came from."""
-    made = {key: value for key, value in base.items() if over.get(key, value) is not None}
+    """Return `base` with `over` merged into it. None in `over` removes the key."""
+    result = {key: value for key, value in base.items() if over.get(key, value) is not None}
     for key, value in over.items():
         if value is not None:
-            made[key] = merged(made.get(key) or {}, value) if isinstance(value, dict) else value
-    return made
+            result[key] = merged(result.get(key) or {}, value) if isinstance(value, dict) else value
+    return result
 
 
 def render(helm: Path, values: Tree, folder: Path, *options: str) -> list[Tree]:
-    """The objects that the chart makes of `values`. Raises HelmError."""
+    """Return the objects that the chart renders from `values`. Raises HelmError."""
     file = folder / "values.json"
     file.write_text(json.dumps(values))
     return schemas.objects(template(helm, CHART, [file], *options))
 
 
-def wrong(helm: Path, values: Tree, folder: Path, *options: str) -> list[str]:
-    """The sentences that refuse `values`, sorted; empty where they are taken."""
+def rejections(helm: Path, values: Tree, folder: Path, *options: str) -> list[str]:
+    """Return the sorted sentences that reject `values`; empty if the chart accepts them."""
     try:
         render(helm, values, folder, *options)
     except HelmError as error:
@@ -69,18 +69,18 @@ def wrong(helm: Path, values: Tree, folder: Path, *options: str) -> list[str]:
 
 
 def sentences_of(error: HelmError) -> list[str]:
-    """The sentences of a refusal, without what Helm says around them; the rest has to be Helm's own."""
+    """Return the sorted sentences of the chart in an error, without the lines that Helm prints around them."""
     sentences = []
     for line in str(error).splitlines():
-        ours = line.removeprefix("- ").strip()
+        sentence = line.removeprefix("- ").strip()
         around = ("level=INFO", "walk.go", "Error: ", "queues:", "Use --debug")
-        if ours and not ours.startswith(around):
-            sentences.append(ours)
+        if sentence and not sentence.startswith(around):
+            sentences.append(sentence)
     return sorted(sentences)
 
 
 def one(objects: list[Tree], kind: str, name: str) -> Tree:
-    """The object of that kind and name, of which there is exactly one."""
+    """Return the object of that kind and name; fail if there is not exactly one."""
     found = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
     assert len(found) == 1, f"{len(found)} objects {kind} {name}"
     return found[0]
@@ -91,7 +91,7 @@ def names(objects: list[Tree]) -> set[tuple[str, str]]:
 
 
 def quotas(spec: Tree) -> dict[str, dict[str, Tree]]:
-    """A spec's quotas by flavor and resource, the groups in one."""
+    """Return the quotas of all resource groups of a spec, by flavor and resource."""
     return {
         flavor["name"]: {resource["name"]: _limits(resource) for resource in flavor["resources"]}
         for group in spec["resourceGroups"]

@@ -1,6 +1,7 @@
-"""As much of an API server as `helm install --dry-run=server` asks: what kinds there are, and objects by name.
+"""The part of an API server that `helm install --dry-run=server` reads: discovery, and objects by name.
 
-It stands in for a cluster where only reading matters; nothing can be created. Tests with a real one are elsewhere.
+It replaces a cluster in tests that only read, because it starts at once; it cannot create anything. tests/cluster has
+the tests against a real API server.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ KINDS = {
         ("WorkloadPriorityClass", "workloadpriorityclasses", False),
     ],
 }
-"""Kind, plural, and whether it is in namespaces, by apiVersion."""
+"""(kind, plural, whether it is namespaced) of each kind, by apiVersion."""
 
 
 @contextlib.contextmanager
 def cluster(objects: list[Tree], folder: Path, *, kueue: bool = True) -> Iterator[Path]:
-    """A kubeconfig for a cluster with these objects; without Kueue it does not know its kinds."""
+    """Yield a kubeconfig for a cluster with these objects; without `kueue` the cluster does not serve Kueue's kinds."""
     kinds = {version: found for version, found in KINDS.items() if kueue or not version.startswith("kueue")}
     paths = {path(obj): obj for obj in objects}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = self.path.partition("?")[0]
-            answer = _discovery(asked, kinds) or paths.get(asked)
+            url_path = self.path.partition("?")[0]
+            answer = _discovery(url_path, kinds) or paths.get(url_path)
             status = 200 if answer else 404
             if answer is None:
                 answer = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
@@ -83,7 +84,7 @@ def cluster(objects: list[Tree], folder: Path, *, kueue: bool = True) -> Iterato
 
 
 def path(obj: Tree) -> str:
-    """Where an API server has the object."""
+    """Return the URL path of the object on an API server."""
     version = obj["apiVersion"]
     plural, spaced = next((plural, spaced) for kind, plural, spaced in KINDS[version] if kind == obj["kind"])
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -91,19 +92,19 @@ def path(obj: Tree) -> str:
     return f"{base}{space}/{plural}/{obj['metadata']['name']}"
 
 
-def _discovery(asked: str, kinds: dict[str, list[tuple[str, str, bool]]]) -> Tree | None:
-    if asked == "/version":
+def _discovery(url_path: str, kinds: dict[str, list[tuple[str, str, bool]]]) -> Tree | None:
+    if url_path == "/version":
         return {"major": "1", "minor": "35", "gitVersion": "v1.35.0"}
-    if asked == "/api":
+    if url_path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
-    if asked == "/apis":
+    if url_path == "/apis":
         groups = []
         for version in kinds:
             group, _, short = version.rpartition("/")
             entry = {"groupVersion": version, "version": short}
             groups += [{"name": group, "versions": [entry], "preferredVersion": entry}] * bool(group)
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-    version = asked.removeprefix("/apis/").removeprefix("/api/")
+    version = url_path.removeprefix("/apis/").removeprefix("/api/")
     if version not in kinds:
         return None
     resources = [

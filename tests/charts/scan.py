@@ -1,8 +1,8 @@
-"""Two scanners that know nothing of Slipway look at what the charts render: checkov and kube-score.
+"""Run two independent scanners, checkov and kube-score, over what the charts render.
 
-Neither understands RayCluster, RayJob or JobSet, so the pod templates inside are shown to them as plain Pods, beside
-the NetworkPolicy that charts/queues renders for their team. checkov tells no severities without its platform, so every
-failed check counts as high; of kube-score's, those that it calls critical.
+Neither supports RayCluster, RayJob or JobSet, so the scanners get the pod templates as plain Pods, next to the
+NetworkPolicy that charts/queues renders for their team. checkov reports no severities without its platform, so every
+failed check is a finding. The findings of kube-score are its critical ones.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ CRITICAL = 1
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """What a scanner has against an object, which is "Kind/name"."""
+    """A check of a scanner that an object, "Kind/name", fails."""
 
     scanner: str
     check: str
     object: str
-    says: str
+    message: str
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """A finding that stays, and why. `objects` is a pattern for "Kind/name"."""
+    """A finding that is accepted, and the reason. `objects` is a pattern for "Kind/name"."""
 
     scanner: str
     check: str
@@ -59,15 +59,18 @@ class Accepted:
 
 
 def scan(objects: Iterable[dict[str, Any]], folder: Path) -> list[Finding]:
-    """What both scanners have against these objects; they are written into `folder` for them."""
+    """Return the findings of both scanners for these objects, which are written to `folder`."""
     file = folder / "objects.yaml"
     file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     return sorted({*_checkov(folder), *_kube_score(file)})
 
 
 def scannable(sources: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """Objects by what they come from, as scanners understand them: Kubernetes' own as they are, pod templates as Pods
-    named after source, kind and first container (Pod/kind-rayjob-ray-head). Of alike ones the first stands for all.
+    """Return the objects of all sources in a form that the scanners support.
+
+    Objects of Kubernetes' own kinds stay unchanged. A pod template becomes a Pod that is named after its source, kind
+    and first container (Pod/kind-rayjob-ray-head). Of several that the scanners cannot distinguish, only the first is
+    returned.
     """
     everything = [(source, obj) for source, objects in sources for obj in objects]
     namespace = next((_namespace(obj) for _, obj in everything if obj["kind"] == "NetworkPolicy"), "default")
@@ -90,12 +93,11 @@ def scannable(sources: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[
 
 
 def _namespace(obj: dict[str, Any]) -> str:
-    """The namespace of an object."""
     return str(obj["metadata"].get("namespace", "default"))
 
 
 def _shape(pod: dict[str, Any]) -> Any:
-    """A pod without what no scanner judges: how much of a resource, which node, which arguments and values."""
+    """Return a pod without the fields that no scanner checks: amounts of resources, node labels, arguments, values."""
     shape = copy.deepcopy(pod)
     shape["metadata"].pop("annotations", None)
     shape["metadata"].pop("labels", None)
@@ -111,15 +113,15 @@ def _shape(pod: dict[str, Any]) -> Any:
 def _checkov(folder: Path) -> Iterator[Finding]:
     command = [str(checkov()), "--directory", str(folder), "--framework", "kubernetes", "--output", "json"]
     options = ["--quiet", "--compact", "--skip-download", "--soft-fail"]
-    # Nothing of the user's own settings, and no calls to its platform.
+    # checkov must not read the user's settings or call its platform.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("BC_", "PRISMA_", "CKV_"))}
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"checkov failed:\n{done.stderr.strip()}")
-    said = json.loads(done.stdout)
-    if said["summary"]["parsing_errors"]:
+    report = json.loads(done.stdout)
+    if report["summary"]["parsing_errors"]:
         raise RuntimeError("checkov cannot read what it is to scan.")
-    for failed in said["results"]["failed_checks"]:
+    for failed in report["results"]["failed_checks"]:
         kind, *_, name = failed["resource"].split(".")
         yield Finding("checkov", failed["check_id"], f"{kind}/{name}", failed["check_name"])
 
@@ -138,11 +140,11 @@ def _kube_score(file: Path) -> Iterator[Finding]:
 
 
 def checkov() -> Path:
-    """checkov in an environment of its own outside the checkout, made once (a quarter of a minute)."""
+    """Return the path of checkov. The first call installs it outside the checkout, which takes 15 seconds."""
     folder = cache_dir() / f"checkov-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be installing it
         if not (folder / ".done").exists():
             print(f"Installing checkov once, into {folder} …", file=sys.stderr, flush=True)
             shutil.rmtree(folder, ignore_errors=True)

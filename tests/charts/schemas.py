@@ -1,9 +1,9 @@
-"""What an API server would say to a rendered object, without one.
+"""Check rendered objects as an API server would, without an API server.
 
-`validate` asks the CRDs of every supported version of KubeRay, Kueue and JobSet (../shared/crds, or the folder in
-SLIPWAY_SHARED) and Kubernetes' own schemas of every supported minor version. As an API server that is told to be
-strict, it refuses unknown fields, fills in defaults before it evaluates CEL rules, and checks metadata and pod
-templates against ObjectMeta and PodTemplateSpec. Rules about changes (oldSelf) need a change and are left out.
+`validate` checks an object against the CRDs of every supported version of KubeRay, Kueue and JobSet (../shared/crds, or
+the folder in SLIPWAY_SHARED) and against Kubernetes' schemas of every supported minor version. Like an API server with
+strict field validation, it rejects unknown fields, sets defaults before it evaluates CEL rules, and checks metadata and
+pod templates against ObjectMeta and PodTemplateSpec. It ignores rules about changes (oldSelf), which need an update.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tests.tools import openapi
 
 CHECKOUT = Path(__file__).parents[2]
 PROJECTS = {"ray.io": "KubeRay", "kueue.x-k8s.io": "Kueue", "jobset.x-k8s.io": "JobSet"}
-"""Whose CRDs these are, by API group."""
+"""The project that publishes the CRDs, by API group."""
 
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-# Kubernetes' published schemas name these sets of values in prose only.
+# Kubernetes' published schemas list these values only in their descriptions.
 ENUMS: dict[tuple[str, str], set[str]] = {
     ("Container", "imagePullPolicy"): {"Always", "IfNotPresent", "Never"},
     ("Container", "terminationMessagePolicy"): {"File", "FallbackToLogsOnError"},
@@ -66,40 +66,43 @@ Schema = dict[str, Any]
 
 
 def validate(obj: Any) -> list[str]:
-    """What the supported versions have against one rendered object, in sentences; empty where all accept it."""
+    """Return a sentence for each fault that a supported version finds in a rendered object; empty if all accept it."""
     if not isinstance(obj, dict) or not all(isinstance(obj.get(key), str) for key in ("apiVersion", "kind")):
         return ["An object has no apiVersion and kind."]
     kind = obj["kind"]
     group = obj["apiVersion"].rpartition("/")[0]
     name = obj.get("metadata", {}).get("name") if isinstance(obj.get("metadata"), dict) else None
-    who: dict[str, list[str]] = {}
+    reported_by: dict[str, list[str]] = {}
     if group in PROJECTS:
         for version in sorted(crd_folders()[group]):
             schema = _crd(group, version, kind, obj["apiVersion"].rpartition("/")[2])
-            said = [f"is no kind that it serves as {obj['apiVersion']}."] if schema is None else _against(schema, obj)
-            for sentence in said:
-                who.setdefault(sentence, []).append(f"{PROJECTS[group]} {version}")
+            sentences = (
+                [f"is no kind that it serves as {obj['apiVersion']}."] if schema is None else _against(schema, obj)
+            )
+            for sentence in sentences:
+                reported_by.setdefault(sentence, []).append(f"{PROJECTS[group]} {version}")
     if group in monitors.GROUPS:
         monitor = _monitor(obj["apiVersion"], kind)
-        said = [f"is no kind of {group}."] if monitor is None else _against(monitor, obj)
-        who |= {sentence: [group] for sentence in said}
+        sentences = [f"is no kind of {group}."] if monitor is None else _against(monitor, obj)
+        reported_by |= {sentence: [group] for sentence in sentences}
     for minor in openapi.VERSIONS:
         for sentence in _kubernetes(minor, obj, embedded=group in (*PROJECTS, *monitors.GROUPS)):
-            who.setdefault(sentence, []).append(f"Kubernetes {minor}")
-    for fault in _sense(obj):
-        who.setdefault(str(fault), []).append("Kubernetes")
-    return [f"{kind} {name or '(no name)'}: {sentence} ({', '.join(by)})" for sentence, by in who.items()]
+            reported_by.setdefault(sentence, []).append(f"Kubernetes {minor}")
+    for fault in _semantic_faults(obj):
+        reported_by.setdefault(str(fault), []).append("Kubernetes")
+    return [f"{kind} {name or '(no name)'}: {sentence} ({', '.join(by)})" for sentence, by in reported_by.items()]
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """The objects in rendered manifests, read as Kubernetes reads them. Raises yaml.YAMLError, for a key given twice
-    too.
+    """Return the objects in rendered manifests, read as Kubernetes reads them.
+
+    Raises yaml.YAMLError, also for a duplicate key.
     """
     return [obj for obj in yaml.load_all(text, _Loader) if obj is not None]
 
 
 def supported() -> dict[str, tuple[str, str]]:
-    """The lowest and the highest version that everything is checked against, by project: KubeRay, Kueue …"""
+    """Return the lowest and the highest version that objects are checked against, by project: KubeRay, Kueue …"""
     ranges = {}
     for group, project in PROJECTS.items():
         versions = sorted(crd_folders()[group], key=lambda version: [int(part) for part in version.split(".")])
@@ -109,21 +112,24 @@ def supported() -> dict[str, tuple[str, str]]:
 
 
 def shared() -> Path:
-    """The folder ../shared, or the one that SLIPWAY_SHARED names. Without it CI fails, and a user's test is skipped."""
-    given = os.environ.get("SLIPWAY_SHARED")
-    folder = Path(given).expanduser() if given else CHECKOUT.parent / "shared"
+    """Return the folder ../shared, or the one in SLIPWAY_SHARED.
+
+    Without it, the test fails in CI and is skipped elsewhere.
+    """
+    named = os.environ.get("SLIPWAY_SHARED")
+    folder = Path(named).expanduser() if named else CHECKOUT.parent / "shared"
     if (folder / "crds").is_dir():
         return folder
-    says = f"There is no {folder}/crds, the CRDs of every supported version; SLIPWAY_SHARED may name another folder."
-    if given:
-        pytest.fail(says)
-    require(False, says)
+    message = f"There is no {folder}/crds, the CRDs of every supported version; SLIPWAY_SHARED may name another folder."
+    if named:
+        pytest.fail(message)
+    require(False, message)
     raise AssertionError("unreachable")
 
 
 @functools.cache
 def crd_folders() -> dict[str, dict[str, Path]]:
-    """The folder of each version's CRDs, by API group and version: {"ray.io": {"1.5.2": …}}."""
+    """Return the folder of each version's CRDs, by API group and version: {"ray.io": {"1.5.2": …}}."""
     folders: dict[str, dict[str, Path]] = {}
     for group, project in PROJECTS.items():
         found = sorted((shared() / "crds").glob(f"{project.lower()}-v*"))
@@ -133,7 +139,7 @@ def crd_folders() -> dict[str, dict[str, Path]]:
 
 
 def pod_templates(obj: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every pod template inside `obj`, with its path: a map whose spec has containers."""
+    """Yield the path and the tree of every pod template inside `obj`: every map whose spec has containers."""
     if isinstance(obj, dict):
         spec = obj.get("spec")
         if path and isinstance(spec, dict) and isinstance(spec.get("containers"), list):
@@ -147,7 +153,7 @@ def pod_templates(obj: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML as Kubernetes reads it: dates stay strings, and a key given twice is an error."""
+    """Loads YAML as Kubernetes does: dates stay strings, and a duplicate key is an error."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - yaml declares it on the instance, so ClassVar would contradict it
         letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -155,23 +161,23 @@ class _Loader(yaml.CSafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        made = super().construct_mapping(node, deep)
-        if len(made) != len(node.value):
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) != len(node.value):
             raise yaml.constructor.ConstructorError(None, None, "a key is given twice", node.start_mark)
-        return made
+        return mapping
 
 
 class _Fault(NamedTuple):
     path: str
-    says: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.path or 'it'} {self.says}"
+        return f"{self.path or 'it'} {self.message}"
 
 
 @functools.cache
 def _crd(group: str, version: str, kind: str, served: str) -> Schema | None:
-    """The schema of a kind in one version of its project, with all of ObjectMeta in it; None where it is not served."""
+    """Return the schema of a kind in one version of its project, with ObjectMeta included; None if it is not served."""
     for file in sorted(crd_folders()[group][version].glob(f"{group}_*.yaml")):
         text = file.read_text()
         if f"\n    kind: {kind}\n" not in text:
@@ -207,7 +213,7 @@ def _kubernetes(minor: str, obj: dict[str, Any], *, embedded: bool) -> list[str]
             return [f"is no kind that it serves as {obj['apiVersion']}."]
         return _against(_definition(minor, name), obj)
     template = _definition(minor, POD_TEMPLATE)
-    return [said for path, found in pod_templates(obj) for said in _against(template, found, path)]
+    return [sentence for path, found in pod_templates(obj) for sentence in _against(template, found, path)]
 
 
 @functools.cache
@@ -226,89 +232,89 @@ def _kinds(minor: str) -> dict[tuple[str, str, str], str]:
 
 @functools.cache
 def _definition(minor: str, name: str) -> Schema:
-    """A schema with the ones that it refers to in place; only CRDs' own refer to themselves, and we render none."""
+    """Return a schema with its references resolved. Only schemas of CRDs are recursive, and no chart renders a CRD."""
     return _expanded(minor, name, _definitions(minor)[name])
 
 
 def _expanded(minor: str, name: str, schema: Schema) -> Schema:
     if "$ref" in schema:
         return _definition(minor, schema["$ref"].removeprefix("#/definitions/"))
-    made = {key: value for key, value in schema.items() if key not in ("description", "format")}
+    expanded = {key: value for key, value in schema.items() if key not in ("description", "format")}
     short = name.rpartition(".")[2]
     if short == "Quantity":
         return {"anyOf": [{"type": "number"}, {"type": "string", "pattern": QUANTITY}]}
     if schema.get("format") == "int-or-string":
         return {"x-kubernetes-int-or-string": True, "type": ["integer", "string"]}
     if "properties" in schema:
-        made["properties"] = {key: _expanded(minor, name, child) for key, child in schema["properties"].items()}
-        for key, child in made["properties"].items():
+        expanded["properties"] = {key: _expanded(minor, name, child) for key, child in schema["properties"].items()}
+        for key, child in expanded["properties"].items():
             if (short, key) in ENUMS:
-                made["properties"][key] = {**child, "enum": sorted(ENUMS[short, key])}
+                expanded["properties"][key] = {**child, "enum": sorted(ENUMS[short, key])}
     elif schema.get("type") == "object" and "additionalProperties" not in schema:
-        made["x-kubernetes-preserve-unknown-fields"] = True
+        expanded["x-kubernetes-preserve-unknown-fields"] = True
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            made[key] = _expanded(minor, name, schema[key])
+            expanded[key] = _expanded(minor, name, schema[key])
     if schema.get("format") in ("int32", "int64"):
         bits = int(schema["format"][3:])
-        made |= {"minimum": -(2 ** (bits - 1)), "maximum": 2 ** (bits - 1) - 1}
-    return made
+        expanded |= {"minimum": -(2 ** (bits - 1)), "maximum": 2 ** (bits - 1) - 1}
+    return expanded
 
 
 def _readable(node: Any) -> Any:
-    """A CRD's schema as jsonschema reads it: nullable and int-or-string as lists of types, no prose."""
+    """Return a CRD's schema for jsonschema: nullable and int-or-string become lists of types, without descriptions."""
     if not isinstance(node, dict):
         return [_readable(item) for item in node] if isinstance(node, list) else node
-    made: dict[str, Any] = {}
+    readable: dict[str, Any] = {}
     for key, value in node.items():
         if key in ("properties", "patternProperties"):
-            made[key] = {name: _readable(child) for name, child in value.items()}
+            readable[key] = {name: _readable(child) for name, child in value.items()}
         elif key in ("default", "enum", "x-kubernetes-validations"):
-            made[key] = value
+            readable[key] = value
         elif key != "description":
-            made[key] = _readable(value)
-    if "pattern" in made:
-        # Go takes flags anywhere, Python at the start only.
-        made["pattern"] = re.sub(r"^\^\(\?i\)", "(?i)^", made["pattern"])
-    if made.get("x-kubernetes-int-or-string"):
-        made["type"] = ["integer", "string"]
-    if made.pop("nullable", False):
-        made["type"] = [*([made["type"]] if isinstance(made["type"], str) else made["type"]), "null"]
-        if "enum" in made:
-            made["enum"] = [*made["enum"], None]
-    if made.get("format") in ("int32", "int64"):
-        bits = int(made["format"][3:])
-        made["minimum"] = max(made.get("minimum", -(2 ** (bits - 1))), -(2 ** (bits - 1)))
-        made["maximum"] = min(made.get("maximum", 2 ** (bits - 1) - 1), 2 ** (bits - 1) - 1)
-    return made
+            readable[key] = _readable(value)
+    if "pattern" in readable:
+        # Go accepts flags anywhere in a pattern, Python only at the start.
+        readable["pattern"] = re.sub(r"^\^\(\?i\)", "(?i)^", readable["pattern"])
+    if readable.get("x-kubernetes-int-or-string"):
+        readable["type"] = ["integer", "string"]
+    if readable.pop("nullable", False):
+        readable["type"] = [*([readable["type"]] if isinstance(readable["type"], str) else readable["type"]), "null"]
+        if "enum" in readable:
+            readable["enum"] = [*readable["enum"], None]
+    if readable.get("format") in ("int32", "int64"):
+        bits = int(readable["format"][3:])
+        readable["minimum"] = max(readable.get("minimum", -(2 ** (bits - 1))), -(2 ** (bits - 1)))
+        readable["maximum"] = min(readable.get("maximum", 2 ** (bits - 1) - 1), 2 ** (bits - 1) - 1)
+    return readable
 
 
 def _against(schema: Schema, value: Any, path: str = "") -> list[str]:
     faults = [
-        _Fault(_join(path, *error.absolute_path), _says(error))
+        _Fault(_join(path, *error.absolute_path), _message(error))
         for error in jsonschema.Draft4Validator(schema).iter_errors(value)
     ]
-    # CEL and the rest look into the value, so its types come first.
+    # The types are checked first, because the CEL rules and defaults read the value.
     faults += _unknown(schema, value, path)
     if not faults:
         faults += _rules(schema, _defaulted(schema, value), path)
     return [str(fault) for fault in faults]
 
 
-def _says(error: jsonschema.ValidationError) -> str:
+def _message(error: jsonschema.ValidationError) -> str:
     instance: Any = error.instance
     wanted: Any = error.validator_value
-    shown = repr(instance) if len(repr(instance)) <= 60 else f"{repr(instance)[:57]}..."
+    text = repr(instance) if len(repr(instance)) <= 60 else f"{repr(instance)[:57]}..."
     match error.validator:
         case "required":
             return f"lacks {', '.join(key for key in wanted if key not in instance)}."
         case "type":
-            return f"is {shown}, not of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}."
+            return f"is {text}, not of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}."
         case "enum":
-            return f"is {shown}, not one of {', '.join(map(str, wanted))}."
-        case "anyOf" if any("pattern" in way for way in wanted):
-            return f"is {shown}, no quantity."
-    return f"is {shown}; its {error.validator} is {wanted}."
+            return f"is {text}, not one of {', '.join(map(str, wanted))}."
+        case "anyOf" if any("pattern" in alternative for alternative in wanted):
+            return f"is {text}, no quantity."
+    return f"is {text}; its {error.validator} is {wanted}."
 
 
 def _join(path: str, *parts: str | int) -> str:
@@ -318,7 +324,7 @@ def _join(path: str, *parts: str | int) -> str:
 
 
 def _unknown(schema: Schema, value: Any, path: str) -> Iterator[_Fault]:
-    """Fields that an API server would drop, and lists that hold the same key twice."""
+    """Yield fields that an API server would drop, and duplicate items of lists."""
     if isinstance(value, dict) and not schema.get("x-kubernetes-int-or-string"):
         properties = schema.get("properties", {})
         others = schema.get("additionalProperties", schema.get("x-kubernetes-preserve-unknown-fields", False))
@@ -339,7 +345,7 @@ def _unknown(schema: Schema, value: Any, path: str) -> Iterator[_Fault]:
 
 
 def _identity(schema: Schema, item: Any) -> Any:
-    """What may occur only once in this list, where there is such a thing."""
+    """Return the part of an item that must be unique in its list; None if nothing must be."""
     kind = schema.get("x-kubernetes-list-type")
     if kind == "map" and isinstance(item, dict):
         return {key: item.get(key) for key in schema["x-kubernetes-list-map-keys"]}
@@ -347,33 +353,33 @@ def _identity(schema: Schema, item: Any) -> Any:
 
 
 def _defaulted(schema: Schema, value: Any) -> Any:
-    """A copy of `value` with the schema's defaults filled in."""
+    """Return a copy of `value` with the defaults of the schema."""
     if isinstance(value, list):
         return [_defaulted(schema.get("items", {}), item) for item in value]
     if not isinstance(value, dict):
         return value
     properties = schema.get("properties", {})
     others = schema.get("additionalProperties")
-    made = {}
+    result = {}
     for key, child in value.items():
         below = properties.get(key, others)
-        made[key] = _defaulted(below, child) if isinstance(below, dict) else child
+        result[key] = _defaulted(below, child) if isinstance(below, dict) else child
     for key, below in properties.items():
-        if key not in made and "default" in below:
-            made[key] = _defaulted(below, copy.deepcopy(below["default"]))
-    return made
+        if key not in result and "default" in below:
+            result[key] = _defaulted(below, copy.deepcopy(below["default"]))
+    return result
 
 
 def _rules(schema: Schema, value: Any, path: str) -> Iterator[_Fault]:
-    """CEL rules that `value`, defaults included, does not meet."""
+    """Yield the CEL rules that `value`, which includes the defaults, breaks."""
     for rule in schema.get("x-kubernetes-validations", ()):
         if not re.search(r"\boldSelf\b", rule["rule"]):
             try:
-                held = _program(rule["rule"]).execute({"self": value})
+                fulfilled = _program(rule["rule"]).execute({"self": value})
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                held = None  # the API server refuses what it cannot evaluate
+                fulfilled = None  # the API server rejects an object if it cannot evaluate a rule
                 yield _Fault(path, f"breaks the rule {rule['rule']} ({error}).")
-            if held is False:
+            if fulfilled is False:
                 yield _Fault(path, f"breaks a rule: {rule.get('message', rule['rule']).strip().rstrip('.')}.")
     if isinstance(value, dict):
         properties, others = schema.get("properties", {}), schema.get("additionalProperties")
@@ -391,8 +397,8 @@ def _program(rule: str) -> Any:
     return cel.compile(rule)
 
 
-def _sense(obj: dict[str, Any]) -> Iterator[_Fault]:
-    """What an API server checks in code: names, labels, and that a pod's volumes are there and of one kind."""
+def _semantic_faults(obj: dict[str, Any]) -> Iterator[_Fault]:
+    """Yield faults that an API server finds in code, not by schema: names, labels, a pod's volumes and their mounts."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         yield _Fault("metadata", "is missing.")

@@ -1,4 +1,4 @@
-"""values.yaml, values.schema.json, Chart.yaml and README.md of every chart say the same."""
+"""values.yaml, values.schema.json, Chart.yaml and README.md of every chart agree."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def load_schema(chart: str) -> dict[str, Any]:
     return found
 
 
-def form(chart: str) -> Values:
+def default_values(chart: str) -> Values:
     return values.read_file(str(CHARTS / chart / "values.yaml"))
 
 
 def leaves(chart: str) -> Iterator[tuple[Path_, dict[str, Any]]]:
-    """Every key that has a line of its own in the form, with its schema: those without keys of their own to stand
-    there, and those whose few keys stand on one line."""
-    origins = form(chart).origins
+    """Yield every documented key of values.yaml with its schema: the keys without keys below them, and the maps that
+    are written on one line."""
+    origins = default_values(chart).origins
 
     def walk(node: dict[str, Any], path: Path_) -> Iterator[tuple[Path_, dict[str, Any]]]:
         for key, child in node["properties"].items():
@@ -53,15 +53,18 @@ def leaves(chart: str) -> Iterator[tuple[Path_, dict[str, Any]]]:
     return walk(load_schema(chart), ())
 
 
-def maps(node: Any, path: Path_ = (), *, form: bool = True) -> Iterator[tuple[Path_, dict[str, Any], bool]]:
-    """Every map with named keys, and whether it stands in the form or in what users add (an item, an entry)."""
+def maps(node: Any, path: Path_ = (), *, default_values: bool = True) -> Iterator[tuple[Path_, dict[str, Any], bool]]:
+    """Yield the path and schema of every map with named keys, and whether values.yaml has it.
+
+    Other maps are in what users add: the item of a list, or the entry of a map.
+    """
     if "properties" in node:
-        yield path, node, form
+        yield path, node, default_values
         for key, child in node["properties"].items():
-            yield from maps(child, (*path, key), form=form)
+            yield from maps(child, (*path, key), default_values=default_values)
     for key in ("items", "additionalProperties"):
         if isinstance(node.get(key), dict):
-            yield from maps(node[key], (*path, key), form=False)
+            yield from maps(node[key], (*path, key), default_values=False)
 
 
 def at(tree: Any, path: Path_) -> Any:
@@ -71,26 +74,28 @@ def at(tree: Any, path: Path_) -> Any:
 
 
 @pytest.mark.parametrize("chart", PARENTS)
-def test_the_schema_is_sound_and_takes_the_defaults(chart: str) -> None:
+def test_the_schema_is_valid_and_accepts_the_defaults(chart: str) -> None:
     jsonschema.Draft202012Validator.check_schema(load_schema(chart))
-    jsonschema.Draft202012Validator(load_schema(chart)).validate(form(chart).tree)
-    assert list(schema.violations(load_schema(chart), form(chart).tree)) == []
+    jsonschema.Draft202012Validator(load_schema(chart)).validate(default_values(chart).tree)
+    assert list(schema.violations(load_schema(chart), default_values(chart).tree)) == []
 
 
 @pytest.mark.parametrize("chart", PARENTS)
-def test_form_and_schema_have_the_same_keys_in_the_same_order(chart: str) -> None:
+def test_values_yaml_and_schema_have_the_same_keys_in_the_same_order(chart: str) -> None:
     keys = [path for path, _ in leaves(chart)]
     named = {path[:length] for path in keys for length in range(1, len(path) + 1)}
-    below = [path for path in form(chart).origins if any(path[:length] in keys for length in range(1, len(path)))]
-    in_form = [path for path in form(chart).origins if path not in below]
-    assert set(in_form) == named
-    assert [path for path in in_form if path in keys] == keys
+    below = [
+        path for path in default_values(chart).origins if any(path[:length] in keys for length in range(1, len(path)))
+    ]
+    in_values_yaml = [path for path in default_values(chart).origins if path not in below]
+    assert set(in_values_yaml) == named
+    assert [path for path in in_values_yaml if path in keys] == keys
 
 
 @pytest.mark.parametrize("chart", PARENTS)
-def test_the_form_describes_every_key_in_the_schemas_words(chart: str) -> None:
+def test_values_yaml_describes_every_key_as_the_schema_does(chart: str) -> None:
     lines = (CHARTS / chart / "values.yaml").read_text().splitlines()
-    origins = form(chart).origins
+    origins = default_values(chart).origins
     for path, node in leaves(chart):
         assert lines[origins[path].line - 2].strip() == f"# -- {node['description']}", ".".join(path)
     described = [line for line in lines if line.strip().startswith("# --")]
@@ -98,8 +103,8 @@ def test_the_form_describes_every_key_in_the_schemas_words(chart: str) -> None:
 
 
 @pytest.mark.parametrize("chart", PARENTS)
-def test_the_schemas_defaults_are_the_forms(chart: str) -> None:
-    tree = form(chart).tree
+def test_the_schemas_defaults_are_those_of_values_yaml(chart: str) -> None:
+    tree = default_values(chart).tree
     for path, node in leaves(chart):
         value = at(tree, path)
         assert value is not None, f"{'.'.join(path)} is null: Helm 3 keeps it, Helm 4 drops it"
@@ -107,16 +112,16 @@ def test_the_schemas_defaults_are_the_forms(chart: str) -> None:
             defaults = {key: child["default"] for key, child in node["properties"].items()}
             assert json.dumps(defaults) == json.dumps(value), ".".join(path)
         elif "default" in node or not isinstance(value, dict):
-            # As JSON: 1 is not true, and 1.0 is not 1.
+            # Compared as JSON, 1 is not true, and 1.0 is not 1.
             assert json.dumps(node.get("default", "none")) == json.dumps(value), ".".join(path)
 
 
 @pytest.mark.parametrize("chart", PARENTS)
-def test_every_level_is_closed_described_and_there(chart: str) -> None:
-    for path, node, in_form in maps(load_schema(chart)):
+def test_every_level_is_closed_described_and_required(chart: str) -> None:
+    for path, node, in_values_yaml in maps(load_schema(chart)):
         assert node["additionalProperties"] is False, path
         assert all("description" in child for key, child in node["properties"].items()), path
-        if in_form:  # or else `slice: null` ends in a nil pointer
+        if in_values_yaml:  # otherwise `slice: null` ends in a nil pointer
             assert {*node["required"], *LIBRARY_KEYS} >= set(node["properties"]), path
 
 
@@ -130,19 +135,19 @@ def test_the_readme_is_what_helm_docs_writes(chart: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("chart", PARENTS)
-def test_the_readme_has_every_key_in_the_forms_order(chart: str) -> None:
+def test_the_readme_has_every_key_in_the_order_of_values_yaml(chart: str) -> None:
     rows = re.findall(r"^\| (\S+) \| \w+ \| (.*) \| (.*) \|$", (CHARTS / chart / "README.md").read_text(), re.M)
-    rows = rows[1:]  # the first is the table's head
-    told = [key for key, _, description in rows if description]
-    assert told == [".".join(path) for path, _ in leaves(chart)]
-    assert len(rows) == len(told), "a key has no description"
+    rows = rows[1:]  # without the head of the table
+    documented = [key for key, _, description in rows if description]
+    assert documented == [".".join(path) for path, _ in leaves(chart)]
+    assert len(rows) == len(documented), "a key has no description"
 
 
 @pytest.mark.parametrize("chart", PARENTS)
 def test_the_supported_versions_are_those_that_are_checked(chart: str, helm4: Path) -> None:
     about = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text())
     readme = (CHARTS / chart / "README.md").read_text()
-    stated = {key.removeprefix("slipway.dev/"): said for key, said in about["annotations"].items()}
+    stated = {key.removeprefix("slipway.dev/"): versions_text for key, versions_text in about["annotations"].items()}
     ranges = {}
     for project, versions in schemas.supported().items():
         low, high = (".".join(version.split(".")[:2]) for version in versions)
@@ -167,7 +172,7 @@ def test_files_are_short_enough_to_read(chart: str) -> None:
 
 @pytest.mark.parametrize("chart", PARENTS)
 def test_the_readmes_examples_render(chart: str, helm: Path, tmp_path: Path) -> None:
-    """Every YAML block in a chart's README is a values file by itself."""
+    """Every YAML block in a chart's README is a complete values file."""
     blocks = re.findall(r"^```yaml\n(.*?)^```", (CHARTS / chart / "README.md").read_text(), re.M | re.S)
     assert blocks
     for block in blocks:

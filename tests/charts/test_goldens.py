@@ -1,4 +1,4 @@
-"""What the presets render is what was last reviewed; `make goldens` writes it anew."""
+"""The presets render what was last reviewed; `make goldens` writes the golden files again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lint of charts: it passes a sound chart, and each of its checks fails on a broken copy."""
+"""The lint of charts passes a valid chart, and each of its checks fails on a broken copy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ metadata:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout with a library, a chart that has it by a link, and our own rules; its base is origin/main."""
+    """A checkout with a library, a chart that links to it, and the rules of this checkout; its base is origin/main."""
     write(tmp_path / "charts/common/Chart.yaml", LIBRARY)
     write(tmp_path / "charts/common/values.yaml", "table: 1\n")
     write(tmp_path / "charts/common/templates/_names.tpl", '{{ define "common.name" }}x{{ end }}\n')
@@ -73,7 +73,7 @@ def replace(file: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
-def test_a_sound_chart_passes(root: Path) -> None:
+def test_a_valid_chart_passes(root: Path) -> None:
     reports = lint.check(root)
     assert [report.faults for report in reports] == [[], []]
     assert [report.line for report in reports] == [
@@ -86,7 +86,7 @@ DEMO = "charts/demo/"
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (replace(f"{DEMO}Chart.yaml", "apiVersion: v2", "apiVersion: v1"), "Chart.yaml: apiVersion: 'v1' not in ('v2'"),
         (replace(f"{DEMO}Chart.yaml", "object.", "object"), "Chart.yaml: description: 'One object' is not a sentence."),
@@ -107,15 +107,15 @@ DEMO = "charts/demo/"
         ),
     ],
 )
-def test_a_fault_in_a_file_is_told(root: Path, change: Callable[[Path], None], words: str) -> None:
+def test_a_fault_in_a_file_is_reported(root: Path, change: Callable[[Path], None], message: str) -> None:
     change(root)
     found = [fault for fault in faults(root) if "must be higher" not in fault]
-    assert any(words in fault for fault in found), found
+    assert any(message in fault for fault in found), found
 
 
 @pytest.mark.parametrize("name", ["helm", "helm3"])
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (replace(f"{DEMO}templates/object.yaml", "metadata:", "metadata: ["), "helm lint of charts/demo with charts"),
         (
@@ -125,14 +125,14 @@ def test_a_fault_in_a_file_is_told(root: Path, change: Callable[[Path], None], w
         (replace(f"{DEMO}ci/small-values.yaml", "a", '""'), "name is empty; give the object a name."),
     ],
 )
-def test_what_helm_refuses_is_told(root: Path, name: str, change: Callable[[Path], None], words: str) -> None:
+def test_what_helm_rejects_is_reported(root: Path, name: str, change: Callable[[Path], None], message: str) -> None:
     change(root)
     found = [fault for fault in faults(root, name) if "must be higher" not in fault]
-    assert any(words in fault for fault in found), found
+    assert any(message in fault for fault in found), found
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "changed_charts"),
     [
         (replace(f"{DEMO}templates/object.yaml", "v1", "v2"), ["charts/demo"]),
         (replace("charts/common/templates/_names.tpl", "x", "y"), ["charts/common", "charts/demo"]),
@@ -143,23 +143,23 @@ def test_what_helm_refuses_is_told(root: Path, name: str, change: Callable[[Path
 )
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_changed_chart_needs_a_higher_version(
-    root: Path, change: Callable[[Path], None], told: list[str], committed: bool
+    root: Path, change: Callable[[Path], None], changed_charts: list[str], committed: bool
 ) -> None:
     change(root)
     if committed:
         commit(root)
     found = faults(root)
-    assert [fault.partition("/Chart.yaml: ")[0] for fault in found] == told
+    assert [fault.partition("/Chart.yaml: ")[0] for fault in found] == changed_charts
     assert all(fault.endswith("changed since 0.1.0; version 0.1.0 must be higher.") for fault in found)
-    for chart in told:
+    for chart in changed_charts:
         replace(f"{chart}/Chart.yaml", "version: 0.1.0", "version: 0.1.1")(root)
     assert faults(root) == []
 
 
-@pytest.mark.parametrize(("version", "fine"), [("0.0.9", False), ("0.1.0-rc.1", False), ("0.1.10", True)])
-def test_versions_have_an_order(root: Path, version: str, fine: bool) -> None:
+@pytest.mark.parametrize(("version", "higher"), [("0.0.9", False), ("0.1.0-rc.1", False), ("0.1.10", True)])
+def test_versions_have_an_order(root: Path, version: str, higher: bool) -> None:
     replace(f"{DEMO}Chart.yaml", "version: 0.1.0\n", f"version: {version}\n")(root)
-    assert (faults(root) == []) is fine
+    assert (faults(root) == []) is higher
 
 
 def test_on_the_branch_itself_the_last_release_counts(root: Path) -> None:
@@ -172,7 +172,7 @@ def test_on_the_branch_itself_the_last_release_counts(root: Path) -> None:
     ]
 
 
-def test_a_new_chart_and_a_folder_without_history_pass_and_say_so(root: Path) -> None:
+def test_a_new_chart_and_a_folder_without_history_pass_with_a_note(root: Path) -> None:
     shutil.copytree(root / "charts/demo", root / "charts/another", symlinks=True)
     replace("charts/another/Chart.yaml", "name: demo", "name: another")(root)
     lines = [report.line for report in lint.check(root, helms=())]
@@ -183,7 +183,7 @@ def test_a_new_chart_and_a_folder_without_history_pass_and_say_so(root: Path) ->
 
 
 def test_ct_finds_the_same_rules() -> None:
-    """ct reads these two names in the folder that it runs in; ct.yaml says them all the same."""
+    """ct reads these two files from the folder that it runs in, but the lint here reads their names from ct.yaml."""
     import yaml
 
     config = yaml.safe_load((lint.CHECKOUT / "ct.yaml").read_text())

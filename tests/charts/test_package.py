@@ -1,4 +1,4 @@
-"""A packaged chart is whole: from its .tgz it renders what it renders from its folder, the library inside."""
+"""A packaged chart is complete: it contains the library, and the .tgz renders the same as the folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_package_renders_as_its_folder(chart: str, helm: Path, tmp_path: Path)
     for file in [library / "values.yaml", library / "values.schema.json", *(library / "templates").iterdir()]:
         assert texts[f"{chart}/charts/common/{file.relative_to(library)}"] == file.read_bytes()
     assert [name for name in names if name.endswith("common/Chart.yaml")] == [f"{chart}/charts/common/Chart.yaml"]
-    given = sorted((CHARTS / chart / "ci").glob("*-values.yaml"))
-    assert given, f"charts/{chart} has no ci/*-values.yaml"
-    for file in given:
+    values_files = sorted((CHARTS / chart / "ci").glob("*-values.yaml"))
+    assert values_files, f"charts/{chart} has no ci/*-values.yaml"
+    for file in values_files:
         assert template(helm, package, [file]) == template(helm, CHARTS / chart, [file])

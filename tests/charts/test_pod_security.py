@@ -1,4 +1,4 @@
-"""Pod Security Standards by the API server's own code: `restricted` for every head, `baseline` for every host."""
+"""Pod Security Standards, checked by the API server's code: heads are `restricted`, hosts are `baseline`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.charts.presets import CHARTS, VALUES, renders
 from tests.tools import tool
 
 ROOT = {"multislice-v5e"}
-"""Tutorials that install packages into a stock image when they start, as root."""
+"""Tutorials whose pods run as root, because they install packages into a stock image when they start."""
 
 
 def levels(templates: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
-    """What keeps each pod template from the levels baseline and restricted; empty where nothing does."""
+    """Return the reasons why each pod template does not meet the levels baseline and restricted; "" if it does."""
     lines = [json.dumps({"metadata": one.get("metadata", {}), "spec": one["spec"]}) for one in templates]
     command = [str(tool("pod-security"))]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
@@ -28,7 +28,7 @@ def levels(templates: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def pods(text: str) -> dict[str, dict[str, Any]]:
-    """The pod templates of rendered manifests, by the name of their container."""
+    """Return the pod templates of rendered manifests by the name of their container."""
     found = [pod for obj in schemas.objects(text) for _, pod in schemas.pod_templates(obj)]
     return {pod["spec"]["containers"][0]["name"]: pod for pod in found}
 
@@ -43,9 +43,9 @@ def test_heads_are_restricted_and_hosts_are_baseline(helm4: Path) -> None:
     assert {name for _, name, _ in named} == {"ray-head", "ray-worker", "trainer"}
 
 
-def test_what_is_asked_for_by_name_is_told(helm4: Path) -> None:
+def test_what_is_requested_by_name_is_reported(helm4: Path) -> None:
     file = VALUES / "tutorials" / "llama3-8b-v6e-16.yaml"
-    for option, words in (("hostNetwork", "hostNetwork=true"), ("privileged", "privileged=true")):
+    for option, reason in (("hostNetwork", "hostNetwork=true"), ("privileged", "privileged=true")):
         text = template(helm4, CHARTS / "run", [file], "--set", f"security.{option}=true")
         (level,) = levels([pods(text)["ray-worker"]])
-        assert words in level["baseline"]
+        assert reason in level["baseline"]

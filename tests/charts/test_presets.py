@@ -1,4 +1,4 @@
-"""Every preset with every chart that takes it: all supported versions accept every object, and both Helms agree."""
+"""Every preset with every chart that accepts it: all supported versions accept every object, and both Helms agree."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tests.tools import tool
 
 
 def test_every_supported_version_accepts_every_object(helm4: Path) -> None:
-    said: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     for render in renders(helm4):
         for obj in render.objects():
             kinds[obj["kind"]] += 1
-            said.update(f"{render.preset} as {render.variant}: {fault}" for fault in schemas.validate(obj))
-    assert list(said) == []
+            faults.update(f"{render.preset} as {render.variant}: {fault}" for fault in schemas.validate(obj))
+    assert list(faults) == []
     assert set(kinds) >= {"RayJob", "JobSet", "RayCluster", "ResourceFlavor", "ClusterQueue", "LocalQueue", "Namespace"}
 
 
 def test_a_run_is_one_object(helm4: Path) -> None:
-    """Creating it is atomic, deleting it deletes all of it."""
+    """So creating a run is atomic, and deleting the object deletes all of the run."""
     found = [render for render in renders(helm4) if render.variant in VARIANTS]
     assert {len(render.objects()) for render in found} == {1}
 
@@ -36,7 +36,7 @@ def test_both_helms_render_the_same(helm4: Path) -> None:
 
 
 def lines(render: Render) -> list[str]:
-    """The rendered lines; the two Helms leave different empty ones between objects."""
+    """Return the rendered lines without empty ones, which differ between the two Helms."""
     return [line for line in render.text.splitlines() if line]
 
 

@@ -1,4 +1,4 @@
-"""Presets of tutorials and clusters: each renders with its charts, is valid, and is one run on either cluster."""
+"""Presets of tutorials and clusters: each renders with its charts to one valid object, on every kind of cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AUTOPILOT = PRESETS / "clusters" / "gke-autopilot.yaml"
 KIND = PRESETS / "clusters" / "kind.yaml"
 CLUSTERS = (STANDARD, AUTOPILOT, KIND)
 
-# Every tutorial as it is used: which chart, which options.
+# The chart and the options of every use of a tutorial.
 USES: list[tuple[str, Path, list[str]]] = [
     ("ray-cluster", LLAMA, []),
     ("run", LLAMA, []),
@@ -39,7 +39,7 @@ USE_IDS = [" ".join((chart, file.stem, *options)) for chart, file, options in US
 
 
 def render(helm: Path, chart: str, files: Sequence[Path], sets: Iterable[str] = ()) -> list[dict[str, Any]]:
-    options = [word for option in sets for word in ("--set", option)]
+    options = [argument for option in sets for argument in ("--set", option)]
     return objects(template(helm, charts_dir() / chart, files, *options))
 
 
@@ -56,7 +56,9 @@ def test_a_tutorial_is_one_valid_object(helm: Path, chart: str, file: Path, sets
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda path: path.stem)
 @pytest.mark.parametrize(("chart", "file", "sets"), USES, ids=USE_IDS)
-def test_and_so_it_is_on_every_cluster(helm4: Path, chart: str, file: Path, sets: list[str], cluster: Path) -> None:
+def test_a_tutorial_is_one_valid_object_on_every_cluster(
+    helm4: Path, chart: str, file: Path, sets: list[str], cluster: Path
+) -> None:
     (obj,) = render(helm4, chart, [file, cluster], sets)
     assert validate(obj) == []
 
@@ -70,8 +72,8 @@ def test_and_so_it_is_on_every_cluster(helm4: Path, chart: str, file: Path, sets
     ],
     ids=lambda value: value.stem if isinstance(value, Path) else " ".join(value),
 )
-def test_launcher_check_has_nothing_against_it(file: Path, sets: list[str], cluster: Path | None) -> None:
-    """But that a mesh of 4 x 4 is not for the one CPU of a cluster of kind."""
+def test_launcher_check_accepts_it(file: Path, sets: list[str], cluster: Path | None) -> None:
+    """One problem is expected: a mesh of 4 x 4 does not fit the one CPU of a cluster of kind."""
     files = [str(path) for path in (file, cluster) if path]
     expected = ["mesh"] if file == LLAMA and cluster and cluster.stem == "kind" else []
     assert [problem.rule for problem in check_launch(load(files, sets), chart_defaults("run"))] == expected
@@ -79,33 +81,33 @@ def test_launcher_check_has_nothing_against_it(file: Path, sets: list[str], clus
 
 @pytest.mark.parametrize("file", [LLAMA, MULTISLICE], ids=lambda path: path.stem)
 def test_the_commands_above_a_tutorial_are_right(helm4: Path, file: Path) -> None:
-    told = [line.removeprefix("#   ") for line in file.read_text().splitlines() if line.startswith("#   ")]
-    assert told
-    for line in told:
-        program, *words = shlex.split(line)
-        if words[0] == "install":
-            chart, release, flag, values = words[1:]
+    commands = [line.removeprefix("#   ") for line in file.read_text().splitlines() if line.startswith("#   ")]
+    assert commands
+    for line in commands:
+        program, *arguments = shlex.split(line)
+        if arguments[0] == "install":
+            chart, release, flag, values = arguments[1:]
             assert (program, flag, find_values_file(values).resolve()) == ("launcher", "-f", file)
             (obj,) = objects(template(helm4, CHECKOUT / "charts" / chart, [file]))
-            assert f"run.cluster={release}" in "".join(told)
+            assert f"run.cluster={release}" in "".join(commands)
             assert obj["kind"] == "RayCluster"
             continue
         if program == "launcher":
-            assert words.pop(0) == "submit"
-            assert find_values_file(words[words.index("-f") + 1]).resolve() == file
+            assert arguments.pop(0) == "submit"
+            assert find_values_file(arguments[arguments.index("-f") + 1]).resolve() == file
         else:  # options for the command above
-            words = [program, *words]
-        sets = [word for before, word in itertools.pairwise(words) if before == "--set"]
-        name = words[words.index("--name") + 1] if "--name" in words else None
-        assert set(words[::2]) <= {"-f", "--set", "--name"}
+            arguments = [program, *arguments]
+        sets = [argument for before, argument in itertools.pairwise(arguments) if before == "--set"]
+        name = arguments[arguments.index("--name") + 1] if "--name" in arguments else None
+        assert set(arguments[::2]) <= {"-f", "--set", "--name"}
         assert check_launch(load([str(file)], sets), chart_defaults("run"), name=name) == []
 
 
-def test_what_is_to_be_filled_in_is_marked() -> None:
+def test_values_to_fill_in_are_marked() -> None:
     lines = LLAMA.read_text().splitlines()
     marked = [after.split(":")[0].strip() for line, after in itertools.pairwise(lines) if "# HERE:" in line]
     assert marked == ["serviceAccount", "repository", "tag", "bucket"]
-    # And nothing else is an example.
+    # No other value is an example.
     assert sum("my-" in line for line in lines) == 3
 
 
@@ -118,7 +120,7 @@ SIDECAR = {
 
 
 def pods(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The pod templates by their path; the run config, which repeats the values, is left out."""
+    """Return the pod templates by their path, without the run config, which repeats the values."""
     found = dict(pod_templates(obj))
     for pod in found.values():
         pod["metadata"].get("annotations", {}).pop("slipway.dev/run-config", None)
@@ -131,14 +133,14 @@ def test_autopilot_and_standard_differ_by_the_sidecars_limits(
 ) -> None:
     (standard,) = render(helm4, chart, [file, STANDARD], sets)
     (autopilot,) = render(helm4, chart, [file, AUTOPILOT], sets)
-    ours, others = pods(standard), pods(autopilot)
-    assert set(ours) == set(others)
-    for path, pod in ours.items():
-        found = {where: (a, b) for where, a, b in differences(pod, others[path])}
-        # A run whose storage is no bucket has no sidecar.
+    standard_pods, autopilot_pods = pods(standard), pods(autopilot)
+    assert set(standard_pods) == set(autopilot_pods)
+    for path, pod in standard_pods.items():
+        found = {where: (a, b) for where, a, b in differences(pod, autopilot_pods[path])}
+        # A run without a bucket has no sidecar.
         assert found == (SIDECAR if file == LLAMA else {})
     # Nothing differs outside of the pods.
-    for pod in [*ours.values(), *others.values()]:
+    for pod in [*standard_pods.values(), *autopilot_pods.values()]:
         pod.clear()
     assert standard == autopilot
 
@@ -147,29 +149,31 @@ def test_the_charts_defaults_are_of_a_standard_cluster(helm4: Path) -> None:
     assert render(helm4, "run", [LLAMA, STANDARD]) == render(helm4, "run", [LLAMA])
 
 
-def test_autopilot_takes_back_what_it_would_refuse(helm4: Path, tmp_path: Path) -> None:
-    asking = tmp_path / "asking.yaml"
-    asking.write_text("security: {hostNetwork: true, privileged: true}\n")
-    plain, asked, taken = (render(helm4, "run", [MULTISLICE, *files]) for files in ([], [asking], [asking, AUTOPILOT]))
-    assert [pods(obj) for obj in taken] == [pods(obj) for obj in plain]
-    assert [pods(obj) for obj in asked] != [pods(obj) for obj in plain]
+def test_the_autopilot_preset_resets_what_autopilot_rejects(helm4: Path, tmp_path: Path) -> None:
+    request = tmp_path / "request.yaml"
+    request.write_text("security: {hostNetwork: true, privileged: true}\n")
+    plain, privileged, on_autopilot = (
+        render(helm4, "run", [MULTISLICE, *files]) for files in ([], [request], [request, AUTOPILOT])
+    )
+    assert [pods(obj) for obj in on_autopilot] == [pods(obj) for obj in plain]
+    assert [pods(obj) for obj in privileged] != [pods(obj) for obj in plain]
 
 
-def test_kind_needs_nothing_of_gkes(helm4: Path) -> None:
+def test_kind_needs_nothing_from_gke(helm4: Path) -> None:
     for chart, file, sets in USES:
         (obj,) = render(helm4, chart, [file, KIND], sets)
         for pod in pods(obj).values():
             for container in pod["spec"]["containers"]:
-                # These name what they like.
+                # An image and a command may contain any name.
                 container["image"], container["command"] = "", []
-            assert not [word for word in ("google", "gke") if word in json.dumps(pod)]
+            assert not [argument for argument in ("google", "gke") if argument in json.dumps(pod)]
         assert "annotations" not in obj["metadata"]
 
 
-# --- The slices' story --------------------------------------------------------------------------------------------
+# --- The tutorial on slices ---------------------------------------------------------------------------------------
 
 
-def test_the_queue_covers_all_that_the_job_sets_ask_for_and_no_more_than_three_slices(helm4: Path) -> None:
+def test_the_queue_covers_all_that_the_job_sets_request_and_no_more_than_three_slices(helm4: Path) -> None:
     queues = render(helm4, "queues", [PRESETS / "queues" / "multislice-v5e.yaml"])
     (flavor,) = (obj for obj in queues if obj["kind"] == "ResourceFlavor")
     (cluster_queue,) = (obj for obj in queues if obj["kind"] == "ClusterQueue")
@@ -180,7 +184,7 @@ def test_the_queue_covers_all_that_the_job_sets_ask_for_and_no_more_than_three_s
     assert offered["name"] == flavor["metadata"]["name"]
     assert local_queue["spec"]["clusterQueue"] == cluster_queue["metadata"]["name"]
 
-    asked = {}
+    chips = {}
     for count in (1, 2, 3):
         (job_set,) = render(helm4, "run", [MULTISLICE], [f"slice.count={count}"])
         labels, (job,) = job_set["metadata"]["labels"], job_set["spec"]["replicatedJobs"]
@@ -189,12 +193,12 @@ def test_the_queue_covers_all_that_the_job_sets_ask_for_and_no_more_than_three_s
         ((_, pod),) = pods(job_set).items()
         (container,) = pod["spec"]["containers"]
         requests = container["resources"]["requests"]
-        # Chips alone: what is asked for beside them, no queue without quota for it would ever admit.
+        # The pods request only chips: the queue has no quota for another resource, so it would never admit them.
         assert set(requests) == set(container["resources"]["limits"]) == set(quota) == {"google.com/tpu"}
         assert flavor["spec"]["nodeLabels"].items() <= pod["spec"]["nodeSelector"].items()
         hosts = job["replicas"] * job["template"]["spec"]["parallelism"]
         assert hosts == job["replicas"] * job["template"]["spec"]["completions"]
-        asked[count] = hosts * int(requests["google.com/tpu"])
-    # One and two slices run together, three alone, as the tutorial's text has it.
-    assert asked == {1: 8, 2: 16, 3: 24}
-    assert quota["google.com/tpu"] == asked[3] == asked[1] + asked[2]
+        chips[count] = hosts * int(requests["google.com/tpu"])
+    # The tutorial's text: runs of one and two slices run at the same time, a run of three slices runs alone.
+    assert chips == {1: 8, 2: 16, 3: 24}
+    assert quota["google.com/tpu"] == chips[3] == chips[1] + chips[2]

@@ -1,4 +1,4 @@
-"""Slices: the presets in values/slices, and the charts' own reading of every shape, which is the launcher's."""
+"""Slices: the presets in values/slices; and the charts and the launcher read every shape alike."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ PRESETS = sorted((presets_dir() / "slices").glob("*.yaml"))
 
 # --- The presets ------------------------------------------------------------------------------------------------
 
-# What Cloud TPU writes before the dash of a product's name, where that is not our name of the generation.
+# The part before the dash of Cloud TPU's product name, if it differs from Slipway's name of the generation.
 PRODUCTS = {"v5e": "v5litepod"}
-# Two generations that people know by another name too.
+# Two generations have a second well-known name.
 ALIASES = {"v6e": "v6e (Trillium)", "tpu7x": "tpu7x (Ironwood)"}
 
 
 def preset(path: Path) -> tuple[str, dict[str, Any]]:
-    """The comment above a preset's keys, as one line, and its tree."""
+    """Return the comment above a preset's keys, as one line, and its tree."""
     text = path.read_text(encoding="utf-8")
     comment = " ".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
     return comment, values.read_file(str(path)).tree
 
 
 def one_slice(tree: Mapping[str, Any]) -> accelerators.Slice:
-    """What a preset's `slice` asks for, over the chart's defaults."""
+    """Return the slice that a preset requests, with the chart's defaults."""
     return accelerators.resolve({"topology": "", "machineType": "", "hosts": 0} | tree["slice"], TABLE)
 
 
@@ -51,7 +51,7 @@ def test_a_preset_is_what_its_name_and_its_comment_say(path: Path) -> None:
     found = one_slice(tree)
     row = TABLE[found.accelerator]
     if found.kind == "tpu":
-        # Nothing else: the machine type is the table's default, and the hosts follow.
+        # No other key is needed: the machine type is the table's default, and the hosts follow from the topology.
         assert set(tree["slice"]) == {"accelerator", "topology"}
         assert path.stem == f"{found.accelerator}-{found.topology}"
         product = f"{PRODUCTS.get(found.accelerator, found.accelerator)}-{found.chips * row['coresPerChip']}"
@@ -61,7 +61,7 @@ def test_a_preset_is_what_its_name_and_its_comment_say(path: Path) -> None:
             f" on {many(found.hosts, 'host')}; Cloud TPU calls it {product}."
         )
     else:
-        # The topology of a file below it, a TPU slice's, would be refused.
+        # The empty topology replaces that of a TPU slice in an earlier values file, which would be rejected.
         assert set(tree["slice"]) == {"accelerator", "topology", "machineType"}
         assert tree["slice"]["topology"] == ""
     if found.kind == "gpu":
@@ -74,16 +74,17 @@ def test_a_preset_is_what_its_name_and_its_comment_say(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_what_a_comment_offers_with_set_can_be_had(path: Path) -> None:
+def test_options_in_a_comment_change_the_slice(path: Path) -> None:
     comment, tree = preset(path)
     for key, value in re.findall(r"--set slice\.(\w+)=([\w-]+)", comment):
         changed = {"slice": tree["slice"] | {key: 3 if value == "N" else value}}
         assert one_slice(changed) != one_slice(tree)
 
 
-def test_every_accelerator_that_people_ask_for_has_presets() -> None:
+def test_every_common_accelerator_has_presets() -> None:
     have = {path.stem for path in PRESETS}
-    # Two-dimensional generations have few shapes: all of them; the others from one host to 256 chips.
+    # Two-dimensional generations have few shapes, so all have a preset; the others have those from one host to 256
+    # chips.
     wanted = {f"{name}-{shape}" for name in ("v5e", "v6e") for shape in accelerators.topologies(TABLE[name])}
     for name in ("v4", "v5p", "tpu7x"):
         wanted |= {f"{name}-{shape}" for shape in ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8")}
@@ -91,7 +92,7 @@ def test_every_accelerator_that_people_ask_for_has_presets() -> None:
     assert wanted - have == set()
 
 
-# --- The charts' reading and the launcher's -----------------------------------------------------------------------
+# --- The charts and the launcher agree ----------------------------------------------------------------------------
 
 Case = dict[str, Any]
 
@@ -101,7 +102,7 @@ def case(accelerator: str, topology: str = "", machine: str = "", hosts: int = 0
 
 
 def every_shape() -> list[Case]:
-    """All shapes of the table: as they are, and on each machine type that has them."""
+    """Return all shapes of the table, on the default machine type and on each one that has the shape."""
     cases = []
     for name, row in TABLE.items():
         for shape in accelerators.topologies(row) if row["kind"] == "tpu" else ():
@@ -113,7 +114,7 @@ def every_shape() -> list[Case]:
     return cases
 
 
-WRONG = [
+INVALID = [
     *(
         case("v6e", shape)
         for shape in ("", "3x3", "4x", "x4", "0x4", "4x0", "4X4", "16", "4", "v6e-16", "8x4", "4x4x4")
@@ -142,8 +143,8 @@ WRONG = [
 ]
 
 
-def by_the_charts(helm: Path, folder: Path, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """What `common.slice` makes of each case, in one call of Helm."""
+def read_by_the_charts(helm: Path, folder: Path, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Return what `common.slice` renders for each case, with one call of Helm."""
     (folder / "templates").mkdir()
     (folder / "charts").mkdir()
     (folder / "charts" / "common").symlink_to(charts_dir() / "common")
@@ -165,7 +166,7 @@ def by_the_charts(helm: Path, folder: Path, cases: Sequence[Case]) -> list[dict[
     return found
 
 
-def by_the_launcher(slice_: Case) -> dict[str, Any]:
+def read_by_the_launcher(slice_: Case) -> dict[str, Any]:
     config: dict[str, Any] = run_config({"slice": slice_}, TABLE)["accelerator"]
     return config
 
@@ -174,14 +175,15 @@ def test_charts_and_launcher_read_every_shape_alike(helm: Path, tmp_path: Path) 
     cases = every_shape()
     # xpk 1.16.0 has 1,661, and lacks GKE's 1x1 and 2x2 of v5e (tests/unit/test_accelerators.py).
     assert len({(c["accelerator"], c["topology"]) for c in cases if c["topology"]}) == 1_663
-    for slice_, charts in zip(cases, by_the_charts(helm, tmp_path, cases), strict=True):
-        assert charts == by_the_launcher(slice_), slice_
+    for slice_, charts in zip(cases, read_by_the_charts(helm, tmp_path, cases), strict=True):
+        assert charts == read_by_the_launcher(slice_), slice_
 
 
-def test_charts_and_launcher_refuse_what_cannot_be_had(helm: Path, tmp_path: Path) -> None:
-    for slice_, charts in zip(WRONG, by_the_charts(helm, tmp_path, WRONG), strict=True):
+def test_charts_and_launcher_reject_invalid_slices(helm: Path, tmp_path: Path) -> None:
+    for slice_, charts in zip(INVALID, read_by_the_charts(helm, tmp_path, INVALID), strict=True):
         with pytest.raises(SliceError) as raised:
             accelerators.resolve(slice_, TABLE)
-        # The words differ, the key to mend does not; the charts name it, since nobody else does.
+        # The messages differ, the key to fix does not. The charts put the key into the message, because plain Helm
+        # does not print it.
         assert (charts["chips"], charts["hosts"]) == (0, 0), (slice_, charts)
         assert re.match(rf"slice\.{raised.value.key}: \S.*\.$", charts["error"], re.S), (slice_, charts, raised.value)

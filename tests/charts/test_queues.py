@@ -1,4 +1,4 @@
-"""What charts/queues makes: quota, flavors, sharing, teams, field by field."""
+"""What charts/queues renders, field by field: quota, flavors, sharing, teams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def amount(quantity: str) -> float:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_supported_version_takes_what_is_rendered(helm: Path, file: Path) -> None:
+def test_every_supported_version_accepts_what_is_rendered(helm: Path, file: Path) -> None:
     objects = schemas.objects(template(helm, CHART, [file]))
     assert objects
     for obj in objects:
@@ -41,8 +41,8 @@ def test_every_supported_version_takes_what_is_rendered(helm: Path, file: Path) 
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_groups_are_as_kueue_asks(helm4: Path, file: Path) -> None:
-    """What Kueue's webhook asks beyond the CRD: a resource and a flavor in one group, quotas in the groups' order."""
+def test_resource_groups_meet_the_rules_of_kueues_webhook(helm4: Path, file: Path) -> None:
+    """Kueue's webhook requires that each resource and flavor is in one group, and quotas in the group's order."""
     for obj in schemas.objects(template(helm4, CHART, [file])):
         groups = obj.get("spec", {}).get("resourceGroups", [])
         resources = [name for group in groups for name in group["coveredResources"]]
@@ -55,32 +55,32 @@ def test_groups_are_as_kueue_asks(helm4: Path, file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_nothing_is_named_that_is_not_there(helm4: Path, file: Path) -> None:
+def test_every_name_refers_to_an_existing_object(helm4: Path, file: Path) -> None:
     objects = schemas.objects(template(helm4, CHART, [file]))
-    made = names(objects)
+    rendered = names(objects)
     values = tree(file.read_text())
-    there = {name for key in ("flavors", "cohorts", "clusterQueues") for name, entry in values.get(key, {}).items()}
+    named = {name for key in ("flavors", "cohorts", "clusterQueues") for name, entry in values.get(key, {}).items()}
     for obj in objects:
         spec = obj.get("spec", {})
         for field, kind in (("cohortName", "Cohort"), ("parentName", "Cohort"), ("clusterQueue", "ClusterQueue")):
-            assert field not in spec or (kind, spec[field]) in made or spec[field] in there
+            assert field not in spec or (kind, spec[field]) in rendered or spec[field] in named
         for group in spec.get("resourceGroups", []):
             assert all(
-                ("ResourceFlavor", flavor["name"]) in made | {("ResourceFlavor", "elsewhere")}
+                ("ResourceFlavor", flavor["name"]) in rendered | {("ResourceFlavor", "elsewhere")}
                 for flavor in group["flavors"]
             )
         flavors = quotas(spec) if "resourceGroups" in spec else {}
         for check in spec.get("admissionChecksStrategy", {}).get("admissionChecks", []):
-            assert ("AdmissionCheck", check["name"]) in made | {("AdmissionCheck", "audit")}
+            assert ("AdmissionCheck", check["name"]) in rendered | {("AdmissionCheck", "audit")}
             assert set(check.get("onFlavors", [])) <= set(flavors)
 
 
-def test_defaults_make_priorities_alone(helm: Path, tmp_path: Path) -> None:
+def test_defaults_create_only_priorities(helm: Path, tmp_path: Path) -> None:
     assert names(render(helm, {}, tmp_path)) == {("WorkloadPriorityClass", name) for name in ("low", "normal", "high")}
 
 
 def test_every_key_of_an_entry_is_tried(tmp_path: Path) -> None:
-    """ci/everything-values.yaml has every key that the schema knows."""
+    """ci/everything-values.yaml has every key of the schema."""
     schema = json.loads((CHART / "values.schema.json").read_text())
 
     def missing(node: Any, given: list[Any], path: str) -> list[str]:
@@ -139,7 +139,7 @@ def test_large_quotas_are_whole_numbers(helm: Path, tmp_path: Path) -> None:
 
 
 def test_chips_with_their_hosts_are_one_group(helm4: Path, tmp_path: Path) -> None:
-    """For topology-aware scheduling: 4 slices are 16 hosts of 180 cores; heads stay off them."""
+    """Topology-aware scheduling needs this: 4 slices are 16 hosts of 180 cores, and heads do not run on them."""
     over = tree("flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}, cpu: {nodeLabels: {pool: heads}}}")
     objects = render(helm4, merged(BASE, over), tmp_path)
     spec = one(objects, "ClusterQueue", "research")["spec"]
@@ -181,7 +181,7 @@ def test_flavors_are_tried_in_order_then_by_name(helm4: Path, tmp_path: Path) ->
 
 
 def test_presets_have_room_for_heads_and_what_the_operator_adds() -> None:
-    """As many cores and as much memory as their comments count, with the heads of charts/run as they are now."""
+    """The cores and the memory are those that the comments count, with the current size of the heads of charts/run."""
     cpu = amount(RUN["head"]["cpu"]) + amount("500m") + amount("500m")
     memory = amount(RUN["head"]["memory"]) + amount("512Mi") + amount("200Mi")
     for preset in (ONE_TEAM, THREE_TEAMS):
@@ -240,11 +240,13 @@ def test_a_flavor_is_what_its_machines_are(helm4: Path, tmp_path: Path, keys: st
 
 
 @pytest.mark.parametrize("kind", ["job-set", "ray-job"])
-@pytest.mark.parametrize("way", ["on-demand", "spot", "reservation", "flex-start"])
-def test_a_run_that_asks_for_such_machines_fits_the_flavor(helm4: Path, tmp_path: Path, kind: str, way: str) -> None:
-    """charts/run and this chart agree: the run selects all of the flavor's labels and tolerates all of its taints."""
-    keys = {"accelerator": "v6e", "topology": "4x4", "provisioning": way}
-    keys |= {"reservation": "spring"} if way == "reservation" else {}
+@pytest.mark.parametrize("provisioning", ["on-demand", "spot", "reservation", "flex-start"])
+def test_a_run_with_the_same_provisioning_fits_the_flavor(
+    helm4: Path, tmp_path: Path, kind: str, provisioning: str
+) -> None:
+    """charts/run and this chart agree: a run selects all labels of the flavor and tolerates all of its taints."""
+    keys = {"accelerator": "v6e", "topology": "4x4", "provisioning": provisioning}
+    keys |= {"reservation": "spring"} if provisioning == "reservation" else {}
     flavor = one(render(helm4, merged(BASE, {"flavors": {"v6e-4x4": keys}}), tmp_path), "ResourceFlavor", "v6e-4x4")
     run = {
         "run": {"kind": kind, "name": "a", "command": ["true"]},
@@ -277,7 +279,7 @@ def test_a_versioned_flavor_has_a_new_name_for_new_machines(helm: Path, tmp_path
 
     first = flavor("{}")
     assert re.fullmatch(r"v6e-4x4-[0-9a-f]{8}", first)
-    assert flavor("{provisioning: on-demand}") == first  # the default, said
+    assert flavor("{provisioning: on-demand}") == first  # the default, written out
     other = ["{topology: 8x8}", "{provisioning: spot}", "{nodeLabels: {a: b}}", "{machineType: ct6e-standard-4t}"]
     assert len({first, *map(flavor, other)}) == 5
 
@@ -319,7 +321,7 @@ def test_without_flex_start_there_is_no_check(helm4: Path, tmp_path: Path) -> No
 # --- Queues, cohorts, priorities ----------------------------------------------------------------------------------
 
 
-def test_a_queue_says_no_more_than_it_was_told(helm4: Path, tmp_path: Path) -> None:
+def test_a_queue_has_no_fields_that_are_not_set(helm4: Path, tmp_path: Path) -> None:
     spec = one(render(helm4, BASE, tmp_path), "ClusterQueue", "product")["spec"]
     assert {key: value for key, value in spec.items() if key != "resourceGroups"} == {
         "namespaceSelector": {},
@@ -405,7 +407,7 @@ def test_cohorts_nest(helm4: Path, tmp_path: Path) -> None:
     objects = render(helm4, merged(BASE, over), tmp_path)
     spec = one(objects, "Cohort", "all")["spec"]
     assert (spec["parentName"], spec["fairSharing"]) == ("company", {"weight": "2"})
-    # A cohort may lend on what its queues lend to it.
+    # A cohort may lend what its queues lend to it.
     assert quotas(spec) == {"v6e-4x4": {"google.com/tpu": {"nominalQuota": 16, "lendingLimit": 48}}}
     assert one(objects, "Cohort", "company")["spec"] == {}
 
@@ -456,35 +458,35 @@ def test_a_team_has_all_it_needs(helm: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "made"),
+    ("keys", "created"),
     [
         ("{}", True),
         ("{namespace: ml}", True),
         ("{namespace: default, networkPolicy: false}", False),
-        ("{namespace: platform}", False),  # the release's own
+        ("{namespace: platform}", False),  # the namespace of the release
         ("{createNamespace: false}", False),
     ],
 )
-def test_namespaces_that_are_there_are_not_made(helm: Path, tmp_path: Path, keys: str, made: bool) -> None:
+def test_existing_namespaces_are_not_created(helm: Path, tmp_path: Path, keys: str, created: bool) -> None:
     over = {"teams": {"product": None, "research": tree(keys)}}
     objects = render(helm, merged(BASE, over), tmp_path, "--namespace", "platform")
-    assert any(obj["kind"] == "Namespace" for obj in objects) is made
+    assert any(obj["kind"] == "Namespace" for obj in objects) is created
     queue = one(objects, "LocalQueue", "research")
     assert queue["metadata"]["namespace"] == tree(keys).get("namespace", "research")
 
 
-def test_without_members_nobody_has_rights(helm4: Path, tmp_path: Path) -> None:
+def test_without_members_no_rights_are_granted(helm4: Path, tmp_path: Path) -> None:
     assert not {kind for kind, _ in names(render(helm4, BASE, tmp_path))} & {"Role", "RoleBinding", "ClusterRole"}
 
 
 def allowed(role: Tree) -> dict[str, set[str]]:
-    """The verbs that a role allows, by resource; of a rule with names, by resource/NAME."""
-    made: dict[str, set[str]] = {}
+    """Return the verbs that a role allows by resource; for a rule with resource names, by RESOURCE:NAME."""
+    verbs: dict[str, set[str]] = {}
     for rule in role["rules"]:
         for resource in rule["resources"]:
             for name in rule.get("resourceNames", [""]):
-                made.setdefault(f"{resource}:{name}".rstrip(":"), set()).update(rule["verbs"])
-    return made
+                verbs.setdefault(f"{resource}:{name}".rstrip(":"), set()).update(rule["verbs"])
+    return verbs
 
 
 def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
@@ -495,10 +497,11 @@ def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
     assert may["rayjobs"] == may["jobsets"] == everything
     for resource in ("rayclusters", "localqueues", "pods"):
         assert may[resource] == {"get", "list", "watch"}
-    # To cancel; the policy sees to it that it is nothing else. Never update: by that the policy knows administrators.
+    # patch is for `cancel`; the admission policy allows no other change. update would be wrong: the policy recognizes
+    # administrators by that verb.
     assert may["workloads"] == {"get", "list", "watch", "patch"}
     assert {"workloads/status", "rayjobs/status", "jobsets/status"}.isdisjoint(may)
-    # Secrets and dashboards: those of standing clusters, by name, and no others; and nothing that hands out rights.
+    # Members may use only the Secrets and dashboards of their long-lived clusters, by name, and may not grant rights.
     assert may["secrets:notebooks"] == {"get"}
     assert {name for name in may if name.startswith("services/proxy")} == {
         "services/proxy:notebooks-head-svc:8265",
@@ -514,7 +517,7 @@ def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
 
 
 def test_a_policy_guards_what_members_may_patch(helm4: Path, tmp_path: Path) -> None:
-    """Where there are members; tests/cluster has a real API server hold to it."""
+    """The policy is rendered if there are members. In tests/cluster a real API server enforces it."""
     over = tree("teams: {research: {members: {ml: Group}, namespace: space}}")
     objects = render(helm4, merged(BASE, over), tmp_path)
     spec = one(objects, "ValidatingAdmissionPolicy", "x-workloads")["spec"]
@@ -540,7 +543,7 @@ def test_with_kubernetes_tokens_members_read_no_secret(helm4: Path, tmp_path: Pa
     assert not [name for name in may if name.startswith("secrets")]
     assert may["rayclusters:notebooks"] == {"ray:write"}
     assert "services/proxy:notebooks-head-svc:8265" in may
-    # The cluster's own processes, and what they ask of Kubernetes.
+    # The Ray cluster's processes have the permissions for their requests to the API server.
     pods = {"kind": "ServiceAccount", "name": "pods", "namespace": "space"}
     assert allowed(one(objects, "Role", "research-ray")) == {"rayclusters:notebooks": {"ray:write"}}
     assert one(objects, "RoleBinding", "research-ray")["subjects"] == [pods]
@@ -583,13 +586,13 @@ def test_helm_needs_the_secrets_of_the_namespace(helm4: Path, tmp_path: Path) ->
 
 
 def peers(rules: list[Tree], side: str) -> list[tuple[str, list[int]]]:
-    """Who is on the other side, in a word, with the ports; [] for all."""
+    """Return each peer of the rules as a string, with its ports; [] means all ports."""
     found = []
     for rule in rules:
         ports = sorted({port["port"] for port in rule.get("ports", [])})
         for peer in rule[side]:
-            word = json.dumps(peer.get("namespaceSelector", {})) + json.dumps(peer.get("podSelector", {}))
-            found.append((peer["ipBlock"]["cidr"] if "ipBlock" in peer else word, ports))
+            selectors = json.dumps(peer.get("namespaceSelector", {})) + json.dumps(peer.get("podSelector", {}))
+            found.append((peer["ipBlock"]["cidr"] if "ipBlock" in peer else selectors, ports))
     return found
 
 
@@ -602,15 +605,15 @@ KONNECTIVITY = json.dumps({"matchLabels": {"kubernetes.io/metadata.name": "kube-
 )
 
 
-def spaces(*found: str) -> str:
+def namespaces(*found: str) -> str:
     key = "kubernetes.io/metadata.name"
     return json.dumps({"matchExpressions": [{"key": key, "operator": "In", "values": list(found)}]}) + "{}"
 
 
-def test_a_team_is_reached_by_nobody_else_and_reaches_what_training_needs(helm: Path, tmp_path: Path) -> None:
+def test_network_policy_of_a_team(helm: Path, tmp_path: Path) -> None:
     spec = one(render(helm, BASE, tmp_path), "NetworkPolicy", "research")["spec"]
     assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
-    operators = spaces("gke-managed-ray-operator", "kuberay-operator", "kuberay-system", "ray-system")
+    operators = namespaces("gke-managed-ray-operator", "kuberay-operator", "kuberay-system", "ray-system")
     assert peers(spec["ingress"], "from") == [(OWN, []), (operators, [8265]), (KONNECTIVITY, [8265])]
     assert peers(spec["egress"], "to") == [
         (OWN, []),
@@ -621,7 +624,7 @@ def test_a_team_is_reached_by_nobody_else_and_reaches_what_training_needs(helm: 
         ("169.254.169.252/32", [80, 988]),
         ("0.0.0.0/0", [443]),
     ]
-    # A peer with both selectors empty is the team's own namespace only as a podSelector.
+    # An empty selector selects only the team's namespace if it is a podSelector.
     assert spec["ingress"][0]["from"] == spec["egress"][0]["to"] == [{"podSelector": {}}]
 
 
@@ -636,13 +639,13 @@ def test_the_network_by_values(helm4: Path, tmp_path: Path) -> None:
       egress: {tracking: {cidr: 10.0.0.8/32, ports: [5000, 5001]}, files: {cidr: 10.1.0.0/16}}
     """)
     spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
-    assert peers(spec["ingress"], "from") == [(OWN, []), (spaces("monitoring"), []), ("10.128.0.0/20", [8265])]
+    assert peers(spec["ingress"], "from") == [(OWN, []), (namespaces("monitoring"), []), ("10.128.0.0/20", [8265])]
     assert peers(spec["egress"], "to")[-2:] == [("10.1.0.0/16", []), ("10.0.0.8/32", [5000, 5001])]
     assert not any(443 in ports for _, ports in peers(spec["egress"], "to"))
 
 
 def test_nodes_reach_all_ports_and_are_reached(helm4: Path, tmp_path: Path) -> None:
-    """For pods on the nodes' own network, which no selector matches; the head dials their ports, too."""
+    """Pods on the network of their nodes need this: no selector matches them, and the head connects to their ports."""
     over = tree("network: {hostCidrs: [10.128.0.0/20, 'fd00::/64']}")
     spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
     nodes: list[tuple[str, list[int]]] = [(OWN, []), ("10.128.0.0/20", []), ("fd00::/64", [])]
@@ -658,7 +661,7 @@ def test_further_addresses_answer_dns(helm4: Path, tmp_path: Path) -> None:
 
 
 def test_a_network_closed_to_all_others_has_no_empty_rule(helm4: Path, tmp_path: Path) -> None:
-    """A rule with ports and nobody in `from` would let everybody in."""
+    """A rule with ports and an empty `from` would allow all peers."""
     over = tree("network: {operatorNamespaces: [], konnectivity: false, httpsCidrs: []}")
     spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
     assert spec["ingress"] == [{"from": [{"podSelector": {}}]}]
@@ -686,7 +689,7 @@ def test_workload_identity(helm4: Path, tmp_path: Path) -> None:
 
 
 def notes(helm: Path, *files: Path) -> list[str]:
-    """The lines that `helm install` says at the end; Helm 4 alone tells them without a cluster."""
+    """Return the notes that `helm install` prints at the end. Only Helm 4 prints them without a cluster."""
     command = [str(helm), "install", "x", str(CHART), "--dry-run=client", *(f"-f{file}" for file in files)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -695,10 +698,10 @@ def notes(helm: Path, *files: Path) -> list[str]:
 
 def test_notes_say_the_next_command(helm4: Path) -> None:
     for file, team in ((PRESETS / "one-team.yaml", True), (None, False)):
-        said = notes(helm4, *([file] if file else []))
-        assert "  kubectl get clusterqueues -o wide" in said
-        assert ("  kubectl get localqueue research -n research" in said) is team
-        assert len(said) == 2 + team
+        lines = notes(helm4, *([file] if file else []))
+        assert "  kubectl get clusterqueues -o wide" in lines
+        assert ("  kubectl get localqueue research -n research" in lines) is team
+        assert len(lines) == 2 + team
 
 
 @pytest.mark.parametrize(
@@ -715,9 +718,9 @@ def test_notes_name_namespaces_without_pod_security(helm4: Path, tmp_path: Path,
     over = tree("teams: {product: null, research: {members: {ml: Group}}}")
     values = merged(merged(BASE, over), {"teams": {"research": tree(keys)}})
     (tmp_path / "values.json").write_text(json.dumps(values))
-    said = [line for line in notes(helm4, tmp_path / "values.json") if "label" in line]
+    lines = [line for line in notes(helm4, tmp_path / "values.json") if "label" in line]
     label = f"  kubectl label namespace research pod-security.kubernetes.io/enforce={level}"
-    assert said == [label] * bool(level)
+    assert lines == [label] * bool(level)
 
 
 def test_a_packaged_chart_renders_the_same(helm: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What charts/queues looks up in a cluster: namespaces that are there, and what cannot be changed in place."""
+"""What charts/queues looks up in a cluster: existing namespaces, and fields that cannot be changed in place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BEFORE = merged(
 
 
 def installed(helm: Path, values: Tree, folder: Path) -> list[Tree]:
-    """The objects of `values` as a cluster has them after `helm install x`, as far as the chart looks."""
+    """Return the objects as a cluster has them after `helm install x`, with the fields that the chart reads."""
     objects = copy.deepcopy(render(helm, values, folder))
     for obj in objects:
         owner = {"meta.helm.sh/release-name": "x", "meta.helm.sh/release-namespace": "platform"}
@@ -43,12 +43,12 @@ def installed(helm: Path, values: Tree, folder: Path) -> list[Tree]:
 
 
 def install(helm: Path, values: Tree, folder: Path, kubeconfig: Path) -> list[Tree]:
-    """What `helm install --dry-run=server` would apply. Raises HelmError."""
+    """Return the objects that `helm install --dry-run=server` would apply. Raises HelmError."""
     return schemas.objects(printed(helm, values, folder, kubeconfig).partition("MANIFEST:")[2].partition("NOTES:")[0])
 
 
 def printed(helm: Path, values: Tree, folder: Path, kubeconfig: Path) -> str:
-    """What `helm install --dry-run=server` says. Raises HelmError."""
+    """Return what `helm install --dry-run=server` prints. Raises HelmError."""
     (folder / "values.json").write_text(json.dumps(values))
     command = [str(helm), "install", "x", str(CHART), "--namespace=platform", "--dry-run=server"]
     command += ["--disable-openapi-validation", "-f", str(folder / "values.json")]
@@ -60,62 +60,63 @@ def printed(helm: Path, values: Tree, folder: Path, kubeconfig: Path) -> str:
 
 
 class Change(NamedTuple):
-    """Values on top of BEFORE, and the sentence that refuses them where BEFORE is installed."""
+    """Values on top of BEFORE, and the sentence that rejects them if BEFORE is installed."""
 
     values: str
-    says: str
+    message: str
 
 
 LABELS = '"cloud.google.com/gke-tpu-accelerator":"tpu-v6e-slice","cloud.google.com/gke-tpu-topology"'
-HELD = "Runs that were admitted there hold the machines of before, and with a topology Kueue refuses the change."
+ADMITTED = "Admitted runs hold the previous machines, and Kueue rejects the change if the flavor has a topology."
 CHANGES = [
     Change(
         "flavors: {v6e-4x4: {topology: 8x8}}",
         f'flavors.v6e-4x4: nodeLabels of the ResourceFlavor v6e-4x4 would change from {{{LABELS}:"4x4"}} to '
-        f'{{{LABELS}:"8x8"}}. {HELD} Give the flavor a new key, or set flavors.v6e-4x4.versioned: true.',
+        f'{{{LABELS}:"8x8"}}. {ADMITTED} Use a new key for the flavor, or set flavors.v6e-4x4.versioned: true.',
     ),
     Change(
         "flavors: {v6e-4x4: {tolerations: null}}",
         "flavors.v6e-4x4: tolerations of the ResourceFlavor v6e-4x4 would change from "
-        f'[{{"key":"slow","operator":"Exists"}}] to "none". {HELD} Give the flavor a new key, or set '
+        f'[{{"key":"slow","operator":"Exists"}}] to "none". {ADMITTED} Use a new key for the flavor, or set '
         "flavors.v6e-4x4.versioned: true.",
     ),
     Change(
         "flavors: {v6e-4x4: {topologyName: ''}}",
         'flavors.v6e-4x4: topologyName of the ResourceFlavor v6e-4x4 would change from "racks" to "none". '
-        f"{HELD} Give the flavor a new key, or set flavors.v6e-4x4.versioned: true.",
+        f"{ADMITTED} Use a new key for the flavor, or set flavors.v6e-4x4.versioned: true.",
     ),
     Change(
         "flavors: {v6e-4x4: {taints: {team: {key: team, effect: NoExecute}}}}",
         'flavors.v6e-4x4: nodeTaints of the ResourceFlavor v6e-4x4 would change from "none" to '
-        f'[{{"effect":"NoExecute","key":"team"}}]. {HELD} Give the flavor a new key, or set '
+        f'[{{"effect":"NoExecute","key":"team"}}]. {ADMITTED} Use a new key for the flavor, or set '
         "flavors.v6e-4x4.versioned: true.",
     ),
     Change(
         "topologies: {racks: {levels: [kubernetes.io/hostname]}}",
-        'topologies.racks: levels of the Topology racks would change from [{"nodeLabel":"example.com/rack"},'
-        '{"nodeLabel":"kubernetes.io/hostname"}] to [{"nodeLabel":"kubernetes.io/hostname"}]. Kueue refuses that. Give '
-        "the topology a new key.",
+        "topologies.racks: levels of the Topology racks would change from "
+        '[{"nodeLabel":"example.com/rack"},{"nodeLabel":"kubernetes.io/hostname"}] to '
+        '[{"nodeLabel":"kubernetes.io/hostname"}]. Kueue rejects this change. Use a new key for the topology.',
     ),
     Change(
         "admissionChecks: {budget: {controllerName: example.com/new}}",
-        "admissionChecks.budget: controllerName of the AdmissionCheck budget would change from "
-        '"example.com/budget" to "example.com/new". Kueue refuses that. Give the check a new key.',
+        'admissionChecks.budget: controllerName of the AdmissionCheck budget would change from "example.com/budget" '
+        'to "example.com/new". Kueue rejects this change. Use a new key for the check.',
     ),
     Change(
         "priorities: {high: {value: 999}}",
-        "priorities.high: value of the PriorityClass high would change from 1000 to 999. Kubernetes refuses that. Give "
-        "the priority a new key.",
+        "priorities.high: value of the PriorityClass high would change from 1000 to 999. Kubernetes rejects this "
+        "change. Use a new key for the priority.",
     ),
     Change(
         "teams: {product: {clusterQueue: research}}",
         'teams.product: clusterQueue of the LocalQueue product would change from "product" to "research". Kueue '
-        "refuses that. Set teams.product.queue to a new name, or delete the LocalQueue first when no run waits in it.",
+        "rejects this change. Set teams.product.queue to a new name, or delete the LocalQueue first when no run "
+        "waits in it.",
     ),
 ]
 
-# What may change in place, or comes under a new name.
-HARMLESS = [
+# Changes that are possible in place, or that create objects with a new name.
+ACCEPTED = [
     "{}",
     "flavors: {v6e-4x4: {topology: 8x8, versioned: true}}",
     "{flavors: {v6e-8x8: {accelerator: v6e, topology: 8x8}}, "
@@ -128,14 +129,14 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.values[:50])
-def test_an_upgrade_that_would_fail_says_so(helm: Path, tmp_path: Path, change: Change) -> None:
+def test_an_upgrade_that_would_fail_is_rejected(helm: Path, tmp_path: Path, change: Change) -> None:
     with cluster(installed(helm, BEFORE, tmp_path), tmp_path) as kubeconfig:
         with pytest.raises(HelmError) as raised:
             install(helm, merged(BEFORE, tree(change.values)), tmp_path, kubeconfig)
-        assert sentences_of(raised.value) == [change.says]
+        assert sentences_of(raised.value) == [change.message]
 
 
-@pytest.mark.parametrize("values", HARMLESS)
+@pytest.mark.parametrize("values", ACCEPTED)
 def test_other_changes_pass(helm4: Path, tmp_path: Path, values: str) -> None:
     with cluster(installed(helm4, BEFORE, tmp_path), tmp_path) as kubeconfig:
         assert install(helm4, merged(BEFORE, tree(values)), tmp_path, kubeconfig)
@@ -146,18 +147,18 @@ def test_a_versioned_flavor_changes_its_name_and_passes(helm4: Path, tmp_path: P
     after = merged(before, tree("flavors: {v6e-4x4: {topology: 8x8}}"))
     with cluster(installed(helm4, before, tmp_path), tmp_path) as kubeconfig:
         objects = install(helm4, after, tmp_path, kubeconfig)
-    there = {name for kind, name in names(objects) if kind == "ResourceFlavor"}
-    assert set(quotas(one(objects, "ClusterQueue", "research")["spec"])) <= there
-    assert not any(obj["metadata"]["name"] in there - {"cpu", "spot"} for obj in installed(helm4, before, tmp_path))
+    flavors = {name for kind, name in names(objects) if kind == "ResourceFlavor"}
+    assert set(quotas(one(objects, "ClusterQueue", "research")["spec"])) <= flavors
+    assert not any(obj["metadata"]["name"] in flavors - {"cpu", "spot"} for obj in installed(helm4, before, tmp_path))
 
 
-def test_all_changes_are_told_at_once(helm4: Path, tmp_path: Path) -> None:
+def test_all_changes_are_reported_at_once(helm4: Path, tmp_path: Path) -> None:
     values = BEFORE
     for change in (CHANGES[0], *CHANGES[5:]):
         values = merged(values, tree(change.values))
     with cluster(installed(helm4, BEFORE, tmp_path), tmp_path) as kubeconfig, pytest.raises(HelmError) as raised:
         install(helm4, values, tmp_path, kubeconfig)
-    assert sentences_of(raised.value) == sorted(change.says for change in (CHANGES[0], *CHANGES[5:]))
+    assert sentences_of(raised.value) == sorted(change.message for change in (CHANGES[0], *CHANGES[5:]))
 
 
 def namespace(name: str, owner: str) -> Tree:
@@ -168,37 +169,37 @@ def namespace(name: str, owner: str) -> Tree:
 
 
 @pytest.mark.parametrize(
-    ("there", "made"),
+    ("owners", "created"),
     [([], True), (["x"], True), ([""], False), (["other"], False)],
     ids=["none", "this release's", "nobody's", "another release's"],
 )
-def test_a_namespace_that_somebody_else_made_stays_theirs(
-    helm: Path, tmp_path: Path, there: list[str], made: bool
+def test_a_namespace_of_another_owner_is_not_managed(
+    helm: Path, tmp_path: Path, owners: list[str], created: bool
 ) -> None:
-    with cluster([namespace("research", owner) for owner in there], tmp_path) as kubeconfig:
+    with cluster([namespace("research", owner) for owner in owners], tmp_path) as kubeconfig:
         objects = install(helm, BASE, tmp_path, kubeconfig)
-    assert (("Namespace", "research") in names(objects)) is made
+    assert (("Namespace", "research") in names(objects)) is created
     assert ("Namespace", "product") in names(objects)
 
 
 @pytest.mark.parametrize(
-    ("owner", "labels", "told"),
+    ("owner", "labels", "noted"),
     [("", {}, True), ("", {"pod-security.kubernetes.io/enforce": "restricted"}, False), ("x", {}, False)],
     ids=["without a level", "with one", "this release's"],
 )
-def test_notes_look_for_the_level_of_pod_security(
-    helm: Path, tmp_path: Path, owner: str, labels: dict[str, str], told: bool
+def test_notes_depend_on_the_namespaces_level_of_pod_security(
+    helm: Path, tmp_path: Path, owner: str, labels: dict[str, str], noted: bool
 ) -> None:
-    there = namespace("research", owner)
-    there["metadata"].setdefault("labels", {}).update(labels)
+    existing = namespace("research", owner)
+    existing["metadata"].setdefault("labels", {}).update(labels)
     values = merged(BASE, tree("teams: {research: {members: {ml: Group}}}"))
-    with cluster([there], tmp_path) as kubeconfig:
+    with cluster([existing], tmp_path) as kubeconfig:
         notes = printed(helm, values, tmp_path, kubeconfig).partition("NOTES:")[2]
-    assert ("kubectl label namespace research pod-security.kubernetes.io/enforce=baseline" in notes) is told
+    assert ("kubectl label namespace research pod-security.kubernetes.io/enforce=baseline" in notes) is noted
 
 
-def test_without_kueue_nothing_is_looked_up_of_it(helm: Path, tmp_path: Path) -> None:
-    """Helm's own sentence then says that Kueue's kinds are missing; a lookup of one would end in a trace."""
+def test_without_kueue_no_object_of_kueue_is_looked_up(helm: Path, tmp_path: Path) -> None:
+    """Helm then reports that Kueue's kinds are missing; a lookup of such a kind would end in a template trace."""
     with cluster([], tmp_path, kueue=False) as kubeconfig, pytest.raises(HelmError) as raised:
         install(helm, BASE, tmp_path, kubeconfig)
     assert 'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"' in str(raised.value)

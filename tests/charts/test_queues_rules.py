@@ -1,4 +1,4 @@
-"""Everything that charts/queues refuses, each beside what it takes instead; the sentence names the key."""
+"""Every rule of charts/queues: values that it rejects, in a sentence that names the key, and values that it accepts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 
 from tests.charts import schemas
 from tests.charts.helm import KUBE_VERSION
-from tests.charts.queues_chart import BASE, CHART, merged, render, tree, wrong
+from tests.charts.queues_chart import BASE, CHART, merged, rejections, render, tree
 
 
 class Case(NamedTuple):
-    """Values on top of BASE that are refused, in these words, and what would be right."""
+    """Values on top of BASE that the chart rejects with this sentence, and similar values that it accepts."""
 
-    wrong: str
-    says: str
-    right: str
+    invalid: str
+    message: str
+    valid: str
 
 
 def many_flavors(count: int) -> str:
-    """Values with so many more flavors of cpu, all in one queue's quota."""
+    """Return values with `count` more cpu flavors, all in the quota of one queue."""
     flavors = ", ".join(f"f{number}: {{accelerator: cpu}}" for number in range(count))
     quota = ", ".join(f"f{number}: {{cpu: '1', memory: 1Gi}}" for number in range(count))
     return f"{{flavors: {{{flavors}}}, clusterQueues: {{product: {{quota: {{{quota}}}}}}}}}"
@@ -58,17 +58,17 @@ FLAVORS = [
     ),
     Case(
         "flavors: {cpu: {topology: 2x2}}",
-        "flavors.cpu.topology: a flavor of cpu is counted in cpu and memory, not in slices; remove it.",
+        "flavors.cpu.topology: a cpu flavor is counted in cpu and memory, not in slices; remove this key.",
         "flavors: {cpu: {topology: ''}}",
     ),
     Case(
         "flavors: {cpu: {hosts: 3}}",
-        "flavors.cpu.hosts: a flavor of cpu is counted in cpu and memory, not in slices; remove it.",
+        "flavors.cpu.hosts: a cpu flavor is counted in cpu and memory, not in slices; remove this key.",
         "flavors: {cpu: {hosts: 0}}",
     ),
     Case(
         "flavors: {cpu: {machineType: n2-standard-8}}",
-        "flavors.cpu.machineType: a flavor of cpu is counted in cpu and memory, not in slices; remove it.",
+        "flavors.cpu.machineType: a cpu flavor is counted in cpu and memory, not in slices; remove this key.",
         "flavors: {cpu: {machineType: ''}}",
     ),
     Case(
@@ -78,81 +78,85 @@ FLAVORS = [
     ),
     Case(
         "flavors: {v6e-4x4: {reservation: spring}}",
-        "flavors.v6e-4x4.reservation needs flavors.v6e-4x4.provisioning: reservation, which is on-demand.",
+        "flavors.v6e-4x4.reservation requires flavors.v6e-4x4.provisioning: reservation; it is on-demand.",
         "flavors: {v6e-4x4: {provisioning: reservation, reservation: spring}}",
     ),
     Case(
         "flavors: {v6e-4x4: {provisioning: reservation, reservation: My Spring}}",
-        'flavors.v6e-4x4.reservation: "My Spring" is no name in Kubernetes; use small letters, digits and hyphens, no '
-        "hyphen first or last.",
+        'flavors.v6e-4x4.reservation: "My Spring" is not a valid Kubernetes name; use lowercase letters, digits and '
+        "hyphens, with no hyphen at either end.",
         "flavors: {v6e-4x4: {provisioning: reservation, reservation: my-spring}}",
     ),
     Case(
         "flavors: {v6e-4x4: {anyRun: true}}",
-        "flavors.v6e-4x4.anyRun is for spot and flex-start, which runs have to ask for; on-demand is open to any run.",
+        "flavors.v6e-4x4.anyRun applies only to spot and flex-start, which runs must request; any run can use "
+        "on-demand.",
         "flavors: {v6e-4x4: {anyRun: true, provisioning: spot}}",
     ),
     Case(
         "flavors: {V6E: {accelerator: v6e, topology: 4x4}}",
-        'flavors.V6E: "V6E" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen first or last.',
+        'flavors.V6E: "V6E" is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with no '
+        "hyphen at either end.",
         "flavors: {v6e: {accelerator: v6e, topology: 4x4}}",
     ),
     Case(
         f"flavors: {{{'f' * 64}: {{accelerator: cpu}}}}",
-        f'flavors.{"f" * 64}: "{"f" * 64}" has 64 characters; this name may have 63.',
+        f'flavors.{"f" * 64}: "{"f" * 64}" has 64 characters; the name can have at most 63.',
         f"flavors: {{{'f' * 63}: {{accelerator: cpu}}}}",
     ),
     Case(
         f"flavors: {{{'f' * 55}: {{accelerator: cpu, versioned: true}}}}",
-        f'flavors.{"f" * 55}: "{"f" * 55}" has 55 characters; this name may have 54.',
+        f'flavors.{"f" * 55}: "{"f" * 55}" has 55 characters; the name can have at most 54.',
         f"flavors: {{{'f' * 54}: {{accelerator: cpu, versioned: true}}}}",
     ),
     Case(
         "flavors: {v6e-4x4: {hostCpu: '180'}}",
-        "flavors.v6e-4x4.hostCpu needs flavors.v6e-4x4.hostMemory beside it.",
+        "flavors.v6e-4x4.hostCpu requires flavors.v6e-4x4.hostMemory.",
         "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}}",
     ),
     Case(
         "flavors: {v6e-4x4: {hostMemory: 700Gi}}",
-        "flavors.v6e-4x4.hostMemory needs flavors.v6e-4x4.hostCpu beside it.",
+        "flavors.v6e-4x4.hostMemory requires flavors.v6e-4x4.hostCpu.",
         "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}}",
     ),
     Case(
         "flavors: {v6e-4x4: {hostCpu: many, hostMemory: 700Gi}}",
-        'flavors.v6e-4x4.hostCpu: "many" is no amount of cpu; write it like 64 or 500m.',
+        'flavors.v6e-4x4.hostCpu: "many" is not a valid amount of cpu; write it like 64 or 500m.',
         "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}}",
     ),
     Case(
         "flavors: {cpu: {hostCpu: '8', hostMemory: 32Gi}}",
-        "flavors.cpu.hostCpu: a flavor of cpu has its quota in clusterQueues.NAME.quota.NAME.cpu and .memory; "
-        "remove it.",
+        "flavors.cpu.hostCpu: the quota of a cpu flavor is in clusterQueues.NAME.quota.NAME.cpu and .memory; remove "
+        "this key.",
         "flavors: {cpu: {hostCpu: ''}}",
     ),
     Case(
         "flavors: {v6e-4x4: {topologyName: racks}}",
-        "flavors.v6e-4x4.topologyName: there is no topology racks; topologies has none.",
+        'flavors.v6e-4x4.topologyName: unknown topology "racks" (available in topologies: none).',
         "{flavors: {v6e-4x4: {topologyName: racks}}, topologies: {racks: {levels: [kubernetes.io/hostname]}}}",
     ),
     Case(
         "{flavors: {spare: {accelerator: cpu, topologyName: racks}}, topologies: {racks: {levels: [x/rack]}}}",
-        "flavors.spare.topologyName needs at least one label in flavors.spare.nodeLabels, by which Kueue finds "
-        "the nodes.",
+        "flavors.spare.topologyName requires at least one label in flavors.spare.nodeLabels; Kueue finds the nodes "
+        "by these labels.",
         "{flavors: {spare: {accelerator: cpu, topologyName: racks, nodeLabels: {a: b}}}, "
         "topologies: {racks: {levels: [x/rack]}}}",
     ),
     Case(
         "flavors: {v6e-4x4: {nodeLabels: {a b: c}}}",
-        "flavors.v6e-4x4.nodeLabels: a b=c is no label of a node; one is like cloud.google.com/gke-nodepool=pool-1.",
+        "flavors.v6e-4x4.nodeLabels: a b=c is not a valid node label; write it like "
+        "cloud.google.com/gke-nodepool=pool-1.",
         "flavors: {v6e-4x4: {nodeLabels: {a: c}}}",
     ),
     Case(
         "flavors: {v6e-4x4: {nodeLabels: {a: '', b: '', c: '', d: '', e: '', f: '', g: ''}}}",
-        "flavors.v6e-4x4.nodeLabels: with those of the machines there are 9; Kueue takes 8.",
+        "flavors.v6e-4x4.nodeLabels: the flavor has 9, with those that follow from its machines; Kueue accepts at "
+        "most 8.",
         "flavors: {v6e-4x4: {nodeLabels: {a: '', b: '', c: '', d: '', e: '', f: ''}}}",
     ),
     Case(
         "flavors: {v6e-4x4: {tolerations: {a: {key: a, operator: Exists, value: b}}}}",
-        "flavors.v6e-4x4.tolerations.a: operator Exists takes no value; remove one of the two.",
+        "flavors.v6e-4x4.tolerations.a: operator Exists takes no value; remove one of them.",
         "flavors: {v6e-4x4: {tolerations: {a: {key: a, operator: Equal, value: b}}}}",
     ),
 ]
@@ -160,116 +164,119 @@ FLAVORS = [
 QUOTAS = [
     Case(
         "clusterQueues: {product: {quota: null}}",
-        "clusterQueues.product.quota is empty; name a flavor and its slices, such as {v6e-4x4: {slices: 4}}.",
+        "clusterQueues.product.quota is empty; add a flavor and its slices, such as {v6e-4x4: {slices: 4}}.",
         "clusterQueues: {product: {quota: {v6e-4x4: {slices: 1}}}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {v5e: {slices: 1}}}}",
-        "clusterQueues.product.quota.v5e: there is no flavor v5e; flavors has cpu, v6e-4x4.",
+        'clusterQueues.product.quota.v5e: unknown flavor "v5e" (available in flavors: cpu, v6e-4x4).',
         "{flavors: {v5e: {accelerator: v5e, topology: 2x4}}, clusterQueues: {product: {quota: {v5e: {slices: 1}}}}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {v6e-4x4: {slices: null}}}}",
-        "clusterQueues.product.quota.v6e-4x4.slices is missing; it says how many slices of 16 chips there are.",
+        "clusterQueues.product.quota.v6e-4x4.slices is missing; set it to the number of slices of 16 chips.",
         "clusterQueues: {product: {quota: {v6e-4x4: {slices: 1}}}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {v6e-4x4: {slices: 0}}}}",
-        "clusterQueues.product.quota.v6e-4x4.slices is 0, and nothing can be borrowed: no run would ever start; give "
-        "at least 1.",
+        "clusterQueues.product.quota.v6e-4x4.slices is 0 and the queue cannot borrow, so no run would ever start; "
+        "set it to at least 1.",
         "clusterQueues: {product: {cohort: all, quota: {v6e-4x4: {slices: 0}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {v6e-4x4: {slices: 0, borrowing: 0}}}}",
-        "clusterQueues.research.quota.v6e-4x4.slices is 0, and nothing can be borrowed: no run would ever start; give "
-        "at least 1.",
+        "clusterQueues.research.quota.v6e-4x4.slices is 0 and the queue cannot borrow, so no run would ever start; "
+        "set it to at least 1.",
         "clusterQueues: {research: {quota: {v6e-4x4: {slices: 0, borrowing: 1}}}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {v6e-4x4: {borrowing: 1}}}}",
-        "clusterQueues.product.quota.v6e-4x4.borrowing needs clusterQueues.product.cohort, to borrow from.",
+        "clusterQueues.product.quota.v6e-4x4.borrowing requires clusterQueues.product.cohort, the cohort to borrow "
+        "from.",
         "clusterQueues: {product: {cohort: all, quota: {v6e-4x4: {borrowing: 1}}}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {v6e-4x4: {lending: 1}}}}",
-        "clusterQueues.product.quota.v6e-4x4.lending needs clusterQueues.product.cohort, to lend to.",
+        "clusterQueues.product.quota.v6e-4x4.lending requires clusterQueues.product.cohort, the cohort to lend to.",
         "clusterQueues: {product: {cohort: all, quota: {v6e-4x4: {lending: 1}}}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {cpu: {cpuBorrowing: '1'}}}}",
-        "clusterQueues.product.quota.cpu.cpuBorrowing needs clusterQueues.product.cohort, to borrow from.",
+        "clusterQueues.product.quota.cpu.cpuBorrowing requires clusterQueues.product.cohort, the cohort to borrow "
+        "from.",
         "clusterQueues: {product: {cohort: all, quota: {cpu: {cpuBorrowing: '1'}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {v6e-4x4: {lending: 5}}}}",
-        "clusterQueues.research.quota.v6e-4x4.lending is 5; it must be at most slices, 4.",
+        "clusterQueues.research.quota.v6e-4x4.lending is 5; it must be at most slices, which is 4.",
         "clusterQueues: {research: {quota: {v6e-4x4: {lending: 4}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {cpu: {cpuLending: 41000m}}}}",
-        "clusterQueues.research.quota.cpu.cpuLending is 41000m; it must be at most cpu, 40.",
+        "clusterQueues.research.quota.cpu.cpuLending is 41000m; it must be at most cpu, which is 40.",
         "clusterQueues: {research: {quota: {cpu: {cpuLending: 40000m}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {cpu: {memoryLending: 1Ti}}}}",
-        "clusterQueues.research.quota.cpu.memoryLending is 1Ti; it must be at most memory, 80Gi.",
+        "clusterQueues.research.quota.cpu.memoryLending is 1Ti; it must be at most memory, which is 80Gi.",
         "clusterQueues: {research: {quota: {cpu: {memoryLending: 81920Mi}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {cpu: {cpu: '-1'}}}}",
-        "clusterQueues.research.quota.cpu.cpu is -1; a quota is never negative.",
+        "clusterQueues.research.quota.cpu.cpu is -1; a quota cannot be negative.",
         "clusterQueues: {research: {quota: {cpu: {cpu: '1'}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {cpu: {memory: 80GB}}}}",
-        'clusterQueues.research.quota.cpu.memory: "80GB" is no amount of memory; write it like 256Gi.',
+        'clusterQueues.research.quota.cpu.memory: "80GB" is not a valid amount of memory; write it like 256Gi.',
         "clusterQueues: {research: {quota: {cpu: {memory: 80G}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {cpu: {memory: null}}}}",
-        "clusterQueues.research.quota.cpu.memory is missing; heads and hosts take memory from it, such as 256Gi.",
+        "clusterQueues.research.quota.cpu.memory is missing; heads and hosts take memory from it; write it like 256Gi.",
         "clusterQueues: {research: {quota: {cpu: {memory: 1Gi}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {cpu: {slices: 1}}}}",
-        "clusterQueues.research.quota.cpu.slices: a flavor of cpu is counted in cpu and memory, not in slices.",
+        "clusterQueues.research.quota.cpu.slices: a cpu flavor is counted in cpu and memory, not in slices; remove "
+        "this key.",
         "clusterQueues: {research: {quota: {cpu: {cpu: '1'}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {v6e-4x4: {cpu: '8'}}}}",
-        "clusterQueues.research.quota.v6e-4x4.cpu: a flavor with chips is counted in slices; for the hosts' own cpu "
-        "and memory, set hostCpu and hostMemory of the flavor.",
+        "clusterQueues.research.quota.v6e-4x4.cpu: a flavor with chips is counted in slices; for the cpu and memory "
+        "of its hosts, set hostCpu and hostMemory of the flavor.",
         "flavors: {v6e-4x4: {hostCpu: '8', hostMemory: 1Gi}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {cpu: null}}}",
-        "clusterQueues.product.quota has chips alone, so a run that asks for cpu or memory, as every Ray head does, "
-        "would never start; add a flavor with accelerator: cpu, or set clusterQueues.product.chipsAlone: true.",
+        "clusterQueues.product.quota contains only chips, so a run that requests cpu or memory, as every Ray head "
+        "does, would never start; add a flavor with accelerator: cpu, or set clusterQueues.product.chipsAlone: true.",
         "clusterQueues: {product: {chipsAlone: true, quota: {cpu: null}}}",
     ),
     Case(
         "clusterQueues: {product: {chipsAlone: true}}",
-        "clusterQueues.product.chipsAlone is true, but clusterQueues.product.quota has the cpu flavor cpu; remove one "
-        "of the two.",
+        "clusterQueues.product.chipsAlone is true, but clusterQueues.product.quota has the cpu flavor cpu; remove "
+        "one of them.",
         "clusterQueues: {product: {chipsAlone: false}}",
     ),
     Case(
         "{flavors: {cpu: {nodeLabels: {pool: heads}}}, clusterQueues: {product: null}, teams: {product: null}}",
-        "clusterQueues.research.quota.cpu: hosts with chips take cpu and memory from this flavor too, and its node "
-        "labels or taints would keep them off their nodes; remove those from flavors.cpu, or give the flavors with "
-        "chips hostCpu and hostMemory.",
+        "clusterQueues.research.quota.cpu: hosts with chips also take cpu and memory from this flavor, and its node "
+        "labels or taints would keep them off their nodes; remove the labels and taints of flavors.cpu, or set "
+        "hostCpu and hostMemory of the flavors with chips.",
         "flavors: {cpu: {nodeLabels: {pool: heads}}, v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}}",
     ),
     Case(
         "{flavors: {v5e: {accelerator: v5e, topology: 2x4, hostCpu: '1', hostMemory: 1Gi}}, "
         "clusterQueues: {product: {quota: {v5e: {slices: 1}}}}}",
-        "clusterQueues.product.quota: of its flavors only v5e has hostCpu and hostMemory; in one quota all flavors "
-        "with chips have them, or none.",
+        "clusterQueues.product.quota: only v5e has hostCpu and hostMemory; in one quota, all flavors with chips or "
+        "none must have them.",
         "{flavors: {v5e: {accelerator: v5e, topology: 2x4}}, clusterQueues: {product: {quota: {v5e: {slices: 1}}}}}",
     ),
     Case(
         many_flavors(63),
-        "clusterQueues.product.quota has 65 flavors; Kueue takes 64.",
+        "clusterQueues.product.quota has 65 flavors; Kueue accepts at most 64.",
         many_flavors(62),
     ),
 ]
@@ -277,113 +284,117 @@ QUOTAS = [
 SHARING = [
     Case(
         "clusterQueues: {product: {cohort: some}}",
-        "clusterQueues.product.cohort: there is no cohort some; cohorts has all.",
+        'clusterQueues.product.cohort: unknown cohort "some" (available in cohorts: all).',
         "clusterQueues: {product: {cohort: all}}",
     ),
     Case(
         "clusterQueues: {product: {fairWeight: 2}}",
-        "clusterQueues.product.fairWeight is its share of a cohort; it needs clusterQueues.product.cohort.",
+        "clusterQueues.product.fairWeight is the queue's share of a cohort; it requires clusterQueues.product.cohort.",
         "clusterQueues: {product: {cohort: all, fairWeight: 2}}",
     ),
     Case(
         "cohorts: {all: {parent: company}}",
-        "cohorts.all.parent: there is no cohort company; cohorts has all.",
+        'cohorts.all.parent: unknown cohort "company" (available in cohorts: all).',
         "cohorts: {all: {parent: company}, company: {}}",
     ),
     Case(
         "cohorts: {all: {parent: all}}",
-        "cohorts.all.parent: the cohorts are each other's parents (all, all); one of them must have none.",
+        "cohorts.all.parent: the parents of the cohorts form a cycle (all, all); remove one parent.",
         "cohorts: {all: {parent: ''}}",
     ),
     Case(
         "cohorts: {all: {parent: b}, b: {parent: c}, c: {parent: all}, d: {parent: c}}",
-        "cohorts.all.parent: the cohorts are each other's parents (all, b, c, all); one of them must have none.",
+        "cohorts.all.parent: the parents of the cohorts form a cycle (all, b, c, all); remove one parent.",
         "cohorts: {all: {parent: b}, b: {parent: c}, c: {}, d: {parent: c}}",
     ),
     Case(
         "cohorts: {all: {fairWeight: 2}}",
-        "cohorts.all.fairWeight is its share of a parent cohort; it needs cohorts.all.parent.",
+        "cohorts.all.fairWeight is the cohort's share of its parent; it requires cohorts.all.parent.",
         "cohorts: {all: {fairWeight: 2, parent: b}, b: {}}",
     ),
     Case(
         "cohorts: {all: {quota: {v6e-4x4: {slices: 1, borrowing: 1}}}}",
-        "cohorts.all.quota.v6e-4x4.borrowing needs cohorts.all.parent, to borrow from.",
+        "cohorts.all.quota.v6e-4x4.borrowing requires cohorts.all.parent, the cohort to borrow from.",
         "cohorts: {all: {parent: b, quota: {v6e-4x4: {slices: 1, borrowing: 1}}}, b: {}}",
     ),
     Case(
         "cohorts: {all: {quota: {v5p: {slices: 1}}}}",
-        "cohorts.all.quota.v5p: there is no flavor v5p; flavors has cpu, v6e-4x4.",
+        'cohorts.all.quota.v5p: unknown flavor "v5p" (available in flavors: cpu, v6e-4x4).',
         "cohorts: {all: {quota: {v6e-4x4: {slices: 1}}}}",
     ),
     Case(
         "cohorts: {All: {}}",
-        'cohorts.All: "All" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen first or last.',
+        'cohorts.All: "All" is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with no '
+        "hyphen at either end.",
         "cohorts: {al: {}}",
     ),
     Case(
         "clusterQueues: {-product: {create: false}}",
-        'clusterQueues.-product: "-product" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen '
-        "first or last.",
+        'clusterQueues.-product: "-product" is not a valid Kubernetes name; use lowercase letters, digits and '
+        "hyphens, with no hyphen at either end.",
         "clusterQueues: {pro-duct: {create: false}}",
     ),
     Case(
         "{priorities: {low: {value: 0}, normal: {value: 0}, high: {value: 0}}, "
         "clusterQueues: {product: {preemption: {withinClusterQueue: LowerPriority}}}}",
         "clusterQueues.product.preemption.withinClusterQueue is LowerPriority, but all runs have the same priority; "
-        "give priorities a class whose value is not 0.",
+        "add an entry whose value is not 0 to priorities.",
         "{priorities: {low: {value: 0}, normal: {value: 0}, high: {value: 0}}, "
         "clusterQueues: {product: {preemption: {withinClusterQueue: LowerOrNewerEqualPriority}}}}",
     ),
     Case(
         "clusterQueues: {product: {preemption: {borrowWithinCohort: LowerPriority, reclaimWithinCohort: Any}}}",
-        "clusterQueues.product.preemption.borrowWithinCohort needs clusterQueues.product.cohort, to borrow from.",
+        "clusterQueues.product.preemption.borrowWithinCohort requires clusterQueues.product.cohort, the cohort to "
+        "borrow from.",
         "clusterQueues: {research: {preemption: {borrowWithinCohort: LowerPriority, reclaimWithinCohort: Any}}}",
     ),
     Case(
         "clusterQueues: {research: {preemption: {borrowWithinCohort: LowerPriority}}}",
-        "clusterQueues.research.preemption.borrowWithinCohort is LowerPriority; then "
-        "clusterQueues.research.preemption.reclaimWithinCohort must be LowerPriority or Any.",
+        "clusterQueues.research.preemption.borrowWithinCohort is LowerPriority; this requires LowerPriority or Any "
+        "in clusterQueues.research.preemption.reclaimWithinCohort.",
         "clusterQueues: {research: {preemption: {borrowWithinCohort: LowerPriority, reclaimWithinCohort: "
         "LowerPriority}}}",
     ),
     Case(
         "clusterQueues: {research: {preemption: "
         "{borrowWithinCohort: LowerPriority, reclaimWithinCohort: Any, maxPriorityThreshold: urgent}}}",
-        "clusterQueues.research.preemption.maxPriorityThreshold: there is no priority urgent; priorities has high, "
-        "low, normal.",
+        'clusterQueues.research.preemption.maxPriorityThreshold: unknown priority "urgent" (available in priorities: '
+        "high, low, normal).",
         "clusterQueues: {research: {preemption: "
         "{borrowWithinCohort: LowerPriority, reclaimWithinCohort: Any, maxPriorityThreshold: low}}}",
     ),
     Case(
         "clusterQueues: {research: {preemption: {maxPriorityThreshold: low}}}",
-        "clusterQueues.research.preemption.maxPriorityThreshold limits whom borrowing preempts; it needs "
+        "clusterQueues.research.preemption.maxPriorityThreshold limits which runs borrowing preempts; it requires "
         "clusterQueues.research.preemption.borrowWithinCohort: LowerPriority.",
         "clusterQueues: {research: {preemption: {maxPriorityThreshold: ''}}}",
     ),
     Case(
         "priorities: {low: {pods: true, globalDefault: true}, high: {pods: true, globalDefault: true}}",
-        "priorities: globalDefault is set for high and low; a cluster has one default.",
+        "priorities: globalDefault is set for high and low; a cluster can have only one default.",
         "priorities: {low: {pods: true, globalDefault: true}, high: {pods: true}}",
     ),
     Case(
         "priorities: {low: {globalDefault: true}}",
-        "priorities.low.globalDefault is a matter of PriorityClasses; set priorities.low.pods: true, or leave it out.",
+        "priorities.low.globalDefault applies only to PriorityClasses; set priorities.low.pods: true, or remove "
+        "globalDefault.",
         "priorities: {low: {pods: true, globalDefault: true}}",
     ),
     Case(
         "priorities: {high: {pods: true, value: 1000000001}}",
-        "priorities.high.value is 1000000001; a PriorityClass may have at most 1000000000.",
+        "priorities.high.value is 1000000001; the value of a PriorityClass can be at most 1000000000.",
         "priorities: {high: {pods: true, value: 1000000000}}",
     ),
     Case(
         "priorities: {system-high: {pods: true, value: 1}}",
-        "priorities.system-high: the names of PriorityClasses with system- are Kubernetes' own; choose another.",
+        "priorities.system-high: Kubernetes reserves the names of PriorityClasses that begin with system-; choose "
+        "another name.",
         "priorities: {system-high: {value: 1}}",
     ),
     Case(
         "priorities: {very_high: {value: 1}}",
-        'priorities.very_high: "very_high" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen '
-        "first or last.",
+        'priorities.very_high: "very_high" is not a valid Kubernetes name; use lowercase letters, digits and '
+        "hyphens, with no hyphen at either end.",
         "priorities: {very-high: {value: 1}}",
     ),
 ]
@@ -391,13 +402,13 @@ SHARING = [
 OTHERS = [
     Case(
         "topologies: {racks: {levels: []}}",
-        "topologies.racks.levels is empty; list node labels from the widest down, such as "
+        "topologies.racks.levels is empty; list node labels from the widest level down, such as "
         "cloud.google.com/gke-nodepool and kubernetes.io/hostname.",
         "topologies: {racks: {levels: [kubernetes.io/hostname]}}",
     ),
     Case(
         "topologies: {racks: {levels: [a, b, a]}}",
-        "topologies.racks.levels names a label twice; keep one.",
+        "topologies.racks.levels contains a duplicate label; remove it.",
         "topologies: {racks: {levels: [a, b]}}",
     ),
     Case(
@@ -407,180 +418,183 @@ OTHERS = [
     ),
     Case(
         f"topologies: {{racks: {{levels: {[f'l{number}' for number in range(17)]}}}}}",
-        "topologies.racks.levels has 17 levels; Kueue takes 16.",
+        "topologies.racks.levels has 17 levels; Kueue accepts at most 16.",
         f"topologies: {{racks: {{levels: {[f'l{number}' for number in range(16)]}}}}}",
     ),
     Case(
         "topologies: {racks: {levels: [a b]}}",
-        'topologies.racks.levels: "a b" is no label of a node; one is like kubernetes.io/hostname.',
+        'topologies.racks.levels: "a b" is not a valid node label; write it like kubernetes.io/hostname.',
         "topologies: {racks: {levels: [a/b]}}",
     ),
     Case(
         "topologies: {Racks: {levels: [a]}}",
-        'topologies.Racks: "Racks" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen first or '
-        "last.",
+        'topologies.Racks: "Racks" is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with '
+        "no hyphen at either end.",
         "topologies: {racks: {levels: [a]}}",
     ),
     Case(
         "clusterQueues: {product: {admissionChecks: {budget: []}}}",
-        "clusterQueues.product.admissionChecks: there is no admission check budget; admissionChecks has none.",
+        'clusterQueues.product.admissionChecks: unknown admission check "budget" (available in admissionChecks: none).',
         "{clusterQueues: {product: {admissionChecks: {budget: []}}}, admissionChecks: {budget: {controllerName: a/b}}}",
     ),
     Case(
         "{clusterQueues: {product: {admissionChecks: {budget: [v5e]}}}, admissionChecks: {budget: "
         "{controllerName: a}}}",
-        "clusterQueues.product.admissionChecks.budget: the quota has no flavor v5e; it has cpu, v6e-4x4.",
+        'clusterQueues.product.admissionChecks.budget: the quota has no flavor "v5e" (it has: cpu, v6e-4x4).',
         "{clusterQueues: {product: {admissionChecks: {budget: [cpu]}}}, admissionChecks: {budget: "
         "{controllerName: a}}}",
     ),
     Case(
         "admissionChecks: {budget: {}}",
-        "admissionChecks.budget.controllerName is empty; it names the controller that does the check.",
+        "admissionChecks.budget.controllerName is empty; set it to the controller that does the check.",
         "admissionChecks: {budget: {create: false}}",
     ),
     Case(
         "admissionChecks: {budget: {controllerName: a, parameters: {kind: Budget, name: b}}}",
-        "admissionChecks.budget.parameters needs apiGroup, kind and name.",
+        "admissionChecks.budget.parameters requires apiGroup, kind and name.",
         "admissionChecks: {budget: {controllerName: a, parameters: {apiGroup: example.com, kind: Budget, name: b}}}",
     ),
     Case(
         "admissionChecks: {flex-start: {controllerName: a}}",
-        "admissionChecks.flex-start is the name of the AdmissionCheck of flex-start, too; give flexStart.name another.",
+        "admissionChecks.flex-start is also the name of the AdmissionCheck for flex-start; set flexStart.name to "
+        "another name.",
         "{admissionChecks: {flex-start: {controllerName: a}}, flexStart: {name: dws}}",
     ),
     Case(
         "admissionChecks: {Budget: {controllerName: a}}",
-        'admissionChecks.Budget: "Budget" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen '
-        "first or last.",
+        'admissionChecks.Budget: "Budget" is not a valid Kubernetes name; use lowercase letters, digits and hyphens, '
+        "with no hyphen at either end.",
         "admissionChecks: {budget: {controllerName: a}}",
     ),
     Case(
         "flexStart: {name: Flex}",
-        'flexStart.name: "Flex" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen first '
-        "or last.",
+        'flexStart.name: "Flex" is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with no '
+        "hyphen at either end.",
         "flexStart: {name: flex}",
     ),
     Case(
         "flexStart: {retrySeconds: 3600}",
-        "flexStart.retrySeconds is 3600; it must be at most flexStart.retryMaxSeconds, 1800.",
+        "flexStart.retrySeconds is 3600; it must be at most flexStart.retryMaxSeconds, which is 1800.",
         "flexStart: {retrySeconds: 1800}",
     ),
     Case(
         "teams: {product: {clusterQueue: null}}",
-        "teams.product.clusterQueue is empty; it must be one of clusterQueues: product, research.",
+        "teams.product.clusterQueue is empty; set it to one of clusterQueues: product, research.",
         "teams: {product: {clusterQueue: research}}",
     ),
     Case(
         "teams: {product: {clusterQueue: prodcut}}",
-        "teams.product.clusterQueue: there is no ClusterQueue prodcut; clusterQueues has product, research.",
+        'teams.product.clusterQueue: unknown ClusterQueue "prodcut" (available in clusterQueues: product, research).',
         "{teams: {product: {clusterQueue: prodcut}}, clusterQueues: {prodcut: {create: false}}}",
     ),
     Case(
         "teams: {research: {namespace: product}}",
-        "teams.research.namespace is product, which teams.product has already; a team has a namespace of its own.",
+        "teams.research.namespace is product, which teams.product already uses; each team requires a namespace of "
+        "its own.",
         "teams: {research: {namespace: product-research}}",
     ),
     Case(
         "teams: {research: {namespace: ml, queue: runs}, product: {namespace: ml, queue: runs}}",
-        "teams.research.namespace is ml, which teams.product has already; a team has a namespace of its own.",
+        "teams.research.namespace is ml, which teams.product already uses; each team requires a namespace of its own.",
         "teams: {research: {namespace: ml, queue: runs}, product: {namespace: shop, queue: runs}}",
     ),
     Case(
         "teams: {product: {namespace: kube-system}}",
-        "teams.product.namespace: kube-system is Kubernetes' own; give the team another.",
+        "teams.product.namespace: Kubernetes reserves kube-system; choose another namespace.",
         "teams: {product: {namespace: default, networkPolicy: false}}",
     ),
     Case(
         "teams: {product: {namespace: default}}",
-        "teams.product.networkPolicy would close the namespace default for all pods there, whosever they are; set "
-        "teams.product.networkPolicy: false, or give the team a namespace of its own.",
+        "teams.product.networkPolicy would restrict all pods in the namespace default, including those of other "
+        "users; set teams.product.networkPolicy: false, or give the team a namespace of its own.",
         "teams: {product: {namespace: defaults}}",
     ),
     Case(
         "teams: {default: {clusterQueue: product, serviceAccount: {name: trainer}}}",
-        "teams.default.networkPolicy would close the namespace default for all pods there, whosever they are; set "
-        "teams.default.networkPolicy: false, or give the team a namespace of its own.",
+        "teams.default.networkPolicy would restrict all pods in the namespace default, including those of other "
+        "users; set teams.default.networkPolicy: false, or give the team a namespace of its own.",
         "teams: {default: {clusterQueue: product, serviceAccount: {name: trainer}, networkPolicy: false}}",
     ),
     Case(
         "teams: {product: {namespace: My_Team}}",
-        'teams.product.namespace: "My_Team" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen '
-        "first or last.",
+        'teams.product.namespace: "My_Team" is not a valid Kubernetes name; use lowercase letters, digits and '
+        "hyphens, with no hyphen at either end.",
         "teams: {product: {namespace: my-team}}",
     ),
     Case(
         f"teams: {{product: {{queue: {'q' * 64}}}}}",
-        f'teams.product.queue: "{"q" * 64}" has 64 characters; this name may have 63.',
+        f'teams.product.queue: "{"q" * 64}" has 64 characters; the name can have at most 63.',
         f"teams: {{product: {{queue: {'q' * 63}}}}}",
     ),
     Case(
         "teams: {Product: {clusterQueue: product, namespace: shop}}",
-        'teams.Product: "Product" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen first or '
-        "last.",
+        'teams.Product: "Product" is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with no '
+        "hyphen at either end.",
         "teams: {shop: {clusterQueue: product}}",
     ),
     Case(
         "teams: {product: {serviceAccount: {name: default}}}",
-        "teams.product.serviceAccount.name: every namespace has a service account default; choose another name, or set "
-        "teams.product.serviceAccount.create: false.",
+        "teams.product.serviceAccount.name: the service account default already exists in every namespace; choose "
+        "another name, or set teams.product.serviceAccount.create: false.",
         "teams: {product: {serviceAccount: {name: default, create: false}}}",
     ),
     Case(
         "teams: {product: {serviceAccount: {create: false, annotations: {a: b}}}}",
-        "teams.product.serviceAccount.annotations needs teams.product.serviceAccount.create: true.",
+        "teams.product.serviceAccount.annotations requires teams.product.serviceAccount.create: true.",
         "teams: {product: {serviceAccount: {create: true, annotations: {a: b}}}}",
     ),
     Case(
         "teams: {product: {members: {a/b/c: ServiceAccount}}}",
-        'teams.product.members: "a/b/c" is no service account; write its name, or NAMESPACE/NAME.',
+        'teams.product.members: "a/b/c" is not a valid service account; write NAME, or NAMESPACE/NAME.',
         "teams: {product: {members: {a/b: ServiceAccount}}}",
     ),
     Case(
         "teams: {product: {members: {'system:authenticated': Group}}}",
-        "teams.product.members: system:authenticated is anybody; name the team's own users, groups and service "
-        "accounts.",
+        "teams.product.members: system:authenticated includes users outside the team; list the team's own users, "
+        "groups and service accounts.",
         "teams: {product: {members: {'research@example.com': Group}}}",
     ),
     Case(
         f"teams: {{product: {{clusters: [{'c' * 42}]}}}}",
-        f'teams.product.clusters: "{"c" * 42}" has 42 characters; this name may have 41.',
+        f'teams.product.clusters: "{"c" * 42}" has 42 characters; the name can have at most 41.',
         f"teams: {{product: {{clusters: [{'c' * 41}]}}}}",
     ),
     Case(
         "teams: {product: {k8sTokenAuth: true}}",
-        "teams.product.k8sTokenAuth needs teams.product.clusters, the clusters that members' tokens are for.",
+        "teams.product.k8sTokenAuth requires teams.product.clusters, the clusters that accept members' tokens.",
         "teams: {product: {k8sTokenAuth: true, clusters: [notebooks]}}",
     ),
     Case(
         "teams: {product: {resourceQuota: {pods: lots}}}",
-        'teams.product.resourceQuota: pods: "lots" is no amount; write it like 500 or 256Gi.',
+        'teams.product.resourceQuota: pods: "lots" is not a valid amount; write it like 500 or 256Gi.',
         "teams: {product: {resourceQuota: {pods: '500'}}}",
     ),
     Case(
         "monitoring: {podMonitor: true, fromNamespaces: [Monitoring]}",
-        'monitoring.fromNamespaces: "Monitoring" is no name in Kubernetes; use small letters, digits and hyphens, no '
-        "hyphen first or last.",
+        'monitoring.fromNamespaces: "Monitoring" is not a valid Kubernetes name; use lowercase letters, digits and '
+        "hyphens, with no hyphen at either end.",
         "monitoring: {podMonitor: true, fromNamespaces: [monitoring]}",
     ),
     Case(
         "monitoring: {podMonitoring: true, labels: {release: prometheus}}",
-        "monitoring.labels are those of PodMonitors: set monitoring.podMonitor: true, or remove them.",
+        "monitoring.labels applies only to PodMonitors; set monitoring.podMonitor: true, or remove the labels.",
         "monitoring: {podMonitor: true, labels: {release: prometheus}}",
     ),
     Case(
         "monitoring: {ray: true}",
-        "monitoring.ray says what is scraped, and nothing is: set monitoring.podMonitoring or monitoring.podMonitor.",
+        "monitoring.ray has no effect, because nothing is scraped; set monitoring.podMonitoring or "
+        "monitoring.podMonitor.",
         "monitoring: {ray: true, podMonitoring: true}",
     ),
     Case(
         'monitoring: {podMonitor: true, labels: {"a b": c}}',
-        'monitoring.labels: "a b" is no key of a label; use letters, digits, hyphens, dots and underscores, such as '
-        "example.com/pool.",
+        'monitoring.labels: "a b" is not a valid label key; use letters, digits, hyphens, dots and underscores, such '
+        "as example.com/pool.",
         "monitoring: {podMonitor: true, labels: {example.com/a: c}}",
     ),
     Case(
         "monitoring: {podMonitor: true, labels: {a: b c}}",
-        'monitoring.labels.a: "b c" is no value of a label; use at most 63 letters, digits, hyphens, dots and '
+        'monitoring.labels.a: "b c" is not a valid label value; use at most 63 letters, digits, hyphens, dots and '
         "underscores.",
         "monitoring: {podMonitor: true, labels: {a: b}}",
     ),
@@ -591,40 +605,40 @@ OTHERS = [
     ),
     Case(
         "network: {operatorNamespaces: [Ray]}",
-        'network.operatorNamespaces: "Ray" is no name in Kubernetes; use small letters, digits and hyphens, no hyphen '
-        "first or last.",
+        'network.operatorNamespaces: "Ray" is not a valid Kubernetes name; use lowercase letters, digits and '
+        "hyphens, with no hyphen at either end.",
         "network: {operatorNamespaces: [ray]}",
     ),
     Case(
         "network: {proxyCidrs: [10.0.0.1]}",
-        'network.proxyCidrs: "10.0.0.1" is no CIDR; one is like 10.0.0.0/8.',
+        'network.proxyCidrs: "10.0.0.1" is not a valid CIDR; write it like 10.0.0.0/8.',
         "network: {proxyCidrs: [10.0.0.1/32]}",
     ),
     Case(
         "network: {hostCidrs: [node-1]}",
-        'network.hostCidrs: "node-1" is no CIDR; one is like 10.0.0.0/8.',
+        'network.hostCidrs: "node-1" is not a valid CIDR; write it like 10.0.0.0/8.',
         "network: {hostCidrs: [10.128.0.0/20]}",
     ),
     Case(
         "network: {dnsCidrs: [10.96.0.10]}",
-        'network.dnsCidrs: "10.96.0.10" is no CIDR; one is like 10.0.0.0/8.',
+        'network.dnsCidrs: "10.96.0.10" is not a valid CIDR; write it like 10.0.0.0/8.',
         "network: {dnsCidrs: [10.96.0.10/32]}",
     ),
     Case(
         "network: {httpsCidrs: [999.0.0.0/8]}",
-        'network.httpsCidrs: "999.0.0.0/8" is no CIDR; one is like 10.0.0.0/8.',
+        'network.httpsCidrs: "999.0.0.0/8" is not a valid CIDR; write it like 10.0.0.0/8.',
         "network: {httpsCidrs: ['2600:1901::/48']}",
     ),
     Case(
         "network: {egress: {tracking: {cidr: example.com}}}",
-        'network.egress.tracking.cidr: "example.com" is no CIDR; one is like 10.0.0.0/8.',
+        'network.egress.tracking.cidr: "example.com" is not a valid CIDR; write it like 10.0.0.0/8.',
         "network: {egress: {tracking: {cidr: 10.0.0.0/8}}}",
     ),
 ]
 
 CASES = [*FLAVORS, *QUOTAS, *SHARING, *OTHERS]
 
-# What the schema refuses, in Helm's words, which name the key.
+# Values that the schema rejects, with Helm's message, which names the key.
 SCHEMA = [
     ("flavours: {}", "at '': additional properties 'flavours' not allowed"),
     ("flavors: {v6e-4x4: {toplogy: 4x4}}", "at '/flavors/v6e-4x4': additional properties 'toplogy' not allowed"),
@@ -682,43 +696,43 @@ SCHEMA = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.wrong[:60])
-def test_it_refuses_in_one_sentence_and_takes_what_is_right(helm4: Path, tmp_path: Path, case: Case) -> None:
-    assert wrong(helm4, merged(BASE, tree(case.wrong)), tmp_path) == [case.says]
-    for obj in render(helm4, merged(BASE, tree(case.right)), tmp_path):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.invalid[:60])
+def test_a_rule_rejects_in_one_sentence_and_accepts_valid_values(helm4: Path, tmp_path: Path, case: Case) -> None:
+    assert rejections(helm4, merged(BASE, tree(case.invalid)), tmp_path) == [case.message]
+    for obj in render(helm4, merged(BASE, tree(case.valid)), tmp_path):
         assert schemas.validate(obj) == []
 
 
-@pytest.mark.parametrize(("values", "words"), SCHEMA)
-def test_the_schema_refuses(helm: Path, tmp_path: Path, values: str, words: str) -> None:
-    said = wrong(helm, merged(BASE, tree(values)), tmp_path)
-    assert len(said) == 1
-    assert words in said[0]
+@pytest.mark.parametrize(("values", "message"), SCHEMA)
+def test_the_schema_rejects(helm: Path, tmp_path: Path, values: str, message: str) -> None:
+    messages = rejections(helm, merged(BASE, tree(values)), tmp_path)
+    assert len(messages) == 1
+    assert message in messages[0]
 
 
-def test_all_mistakes_are_told_at_once(helm: Path, tmp_path: Path) -> None:
-    """By either Helm; of each kind of entry one, so that no mistake in one keeps the rules of another from running."""
-    cases = [FLAVORS[8], QUOTAS[1], SHARING[2], *(case for case in OTHERS if case.wrong.startswith("network"))]
+def test_all_mistakes_are_reported_at_once(helm: Path, tmp_path: Path) -> None:
+    """Both Helms print one fault of each kind of entry, so a fault in one kind does not stop the rules of another."""
+    cases = [FLAVORS[8], QUOTAS[1], SHARING[2], *(case for case in OTHERS if case.invalid.startswith("network"))]
     values = BASE
     for case in cases:
-        values = merged(values, tree(case.wrong))
-    said = wrong(helm, values, tmp_path)
-    told = [case.says for case in cases if not case.wrong.startswith("network: {operator")]
-    assert set(told) <= set(said)
-    assert len(said) == len(cases)
+        values = merged(values, tree(case.invalid))
+    messages = rejections(helm, values, tmp_path)
+    expected = [case.message for case in cases if not case.invalid.startswith("network: {operator")]
+    assert set(expected) <= set(messages)
+    assert len(messages) == len(cases)
 
 
-def test_what_there_is_already_is_named_and_not_checked_further(helm4: Path, tmp_path: Path) -> None:
+def test_an_existing_queue_is_not_checked(helm4: Path, tmp_path: Path) -> None:
     values = merged(BASE, tree("clusterQueues: {product: {create: false, quota: null, cohort: somewhere}}"))
-    assert wrong(helm4, values, tmp_path) == []
+    assert rejections(helm4, values, tmp_path) == []
 
 
-def test_lint_goes_on_after_a_mistake_and_breaks_nothing(helm: Path, tmp_path: Path) -> None:
-    """`helm lint` ignores `fail`, so every manifest must do without the values that are wrong."""
+def test_lint_renders_all_manifests_of_invalid_values(helm: Path, tmp_path: Path) -> None:
+    """`helm lint` ignores `fail`, so every manifest must render even if values are invalid."""
     for case in CASES[::7]:
-        (tmp_path / "values.json").write_text(json.dumps(merged(BASE, tree(case.wrong))))
+        (tmp_path / "values.json").write_text(json.dumps(merged(BASE, tree(case.invalid))))
         command = [str(helm), "lint", "--strict", f"--kube-version={KUBE_VERSION}", str(CHART)]
         command += ["-f", str(tmp_path / "values.json")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert case.says in (done.stderr + done.stdout).replace('\\"', '"')
+        assert case.message in (done.stderr + done.stdout).replace('\\"', '"')
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Kueue's objects of GKE's tutorial on multislice (../shared/seeds/003…), both variants, against our presets' own."""
+"""Compare Kueue's objects of GKE's tutorial on multislice (../shared/seeds/003…), both variants, with the presets'."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.charts.parity_compare import ABSENT, ANYTHING, Row, faults, under
 from tests.charts.parity_seeds import text
 from tests.charts.queues_chart import CHART, PRESETS, one, render, tree
 
-# In the seed's text each file of manifests is one line, so the fields' order tells where a map ends: after these
-# words stands a map or a list, deeper than the word itself by one.
+# In the seed's text each file of manifests is one line, so the parser needs the keys of each map to find its end. The
+# value of these fields is a map or a list, one level deeper than the field.
 INSIDE = {
     "metadata": ["namespace", "name"],
     "spec": ["nodeLabels", "namespaceSelector", "queueingStrategy", "resourceGroups", "preemption", "clusterQueue"],
@@ -30,7 +30,7 @@ LISTS = {"resourceGroups", "flavors", "resources"}
 
 
 def manifests() -> list[dict[str, dict[str, Any]]]:
-    """The seed's objects of Kueue by kind: the first variant, then the one with preemption."""
+    """Return the seed's objects of Kueue by kind: the first variant, then the one with preemption."""
     files = re.findall(r"apiVersion: kueue\.x-k8s\.io/v1beta1 kind: ResourceFlavor .*", text("003"))
     assert len(files) == 2
     return [{obj["kind"]: obj for obj in map(unfold, file.strip().split(" --- "))} for file in files]
@@ -43,32 +43,32 @@ def priority_class() -> dict[str, Any]:
 
 
 def unfold(line: str) -> dict[str, Any]:
-    """An object whose manifest has lost its line breaks."""
-    words = re.findall(r"\"[^\"]*\"|\[[^]]*\]|\S+", line)
+    """Return the object of a manifest without line breaks."""
+    tokens = re.findall(r"\"[^\"]*\"|\[[^]]*\]|\S+", line)
     top = ["apiVersion", "kind", "metadata", "spec", "value", "globalDefault", "description"]
-    made, rest = take(words, top)
-    assert rest == [], rest
-    return made
+    obj, unread = parse(tokens, top)
+    assert unread == [], unread
+    return obj
 
 
-def take(words: list[str], keys: list[str]) -> tuple[dict[str, Any], list[str]]:
-    made: dict[str, Any] = {}
-    while words and words[0].removesuffix(":") in keys and words[0].removesuffix(":") not in made:
-        key = words[0].removesuffix(":")
-        words = words[1:]
+def parse(tokens: list[str], keys: list[str]) -> tuple[dict[str, Any], list[str]]:
+    obj: dict[str, Any] = {}
+    while tokens and tokens[0].removesuffix(":") in keys and tokens[0].removesuffix(":") not in obj:
+        key = tokens[0].removesuffix(":")
+        tokens = tokens[1:]
         if key in LISTS:
-            assert words[0] == "-"
-            inside, words = take(words[1:], INSIDE[key])
-            made[key] = [inside]
+            assert tokens[0] == "-"
+            inside, tokens = parse(tokens[1:], INSIDE[key])
+            obj[key] = [inside]
         elif key in INSIDE:
-            made[key], words = take(words, INSIDE[key])
+            obj[key], tokens = parse(tokens, INSIDE[key])
         else:
-            made[key] = yaml.safe_load(words[0])
-            words = words[1:]
-    return made, words
+            obj[key] = yaml.safe_load(tokens[0])
+            tokens = tokens[1:]
+    return obj, tokens
 
 
-OURS = [
+COMMON_ROWS = [
     Row(
         "apiVersion",
         "kueue.x-k8s.io/v1beta1",
@@ -84,7 +84,7 @@ def by_kind(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {obj["kind"]: obj for obj in objects}
 
 
-def test_the_seed_is_read_right() -> None:
+def test_the_seed_is_parsed() -> None:
     first, second = manifests()
     assert set(first) == set(second) == {"ResourceFlavor", "ClusterQueue", "LocalQueue"}
     assert first["ClusterQueue"]["spec"]["resourceGroups"][0]["flavors"] == [
@@ -98,32 +98,32 @@ def test_the_seed_is_read_right() -> None:
     assert priority_class()["value"] == 100
 
 
-def test_the_preset_makes_the_seeds_three_objects(helm: Path) -> None:
-    ours = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e.yaml"])))
-    rows = under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], OURS)
-    assert faults(manifests()[0], ours, rows) == []
+def test_the_preset_renders_the_seeds_three_objects(helm: Path) -> None:
+    rendered = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e.yaml"])))
+    rows = under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], COMMON_ROWS)
+    assert faults(manifests()[0], rendered, rows) == []
 
 
-def test_the_preset_with_preemption_makes_the_seeds_second_variant(helm: Path) -> None:
-    ours = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e-preemption.yaml"])))
+def test_the_preset_with_preemption_renders_the_seeds_second_variant(helm: Path) -> None:
+    rendered = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e-preemption.yaml"])))
     rows = [
-        *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], OURS),
-        OURS[1]._replace(path="PriorityClass.metadata.labels"),
+        *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], COMMON_ROWS),
+        COMMON_ROWS[1]._replace(path="PriorityClass.metadata.labels"),
         Row("PriorityClass.description", priority_class()["description"], ANYTHING, "in our own words"),
         Row("WorkloadPriorityClass", ABSENT, ANYTHING, "the name serves for a run's queue.priority, too"),
         Row("ClusterQueue.spec.queueingStrategy", ABSENT, "BestEffortFIFO", "Kueue's default, and the first variant's"),
     ]
-    assert faults({**manifests()[1], "PriorityClass": priority_class()}, ours, rows) == []
+    assert faults({**manifests()[1], "PriorityClass": priority_class()}, rendered, rows) == []
 
 
-def test_preemption_comes_by_set_too(helm4: Path) -> None:
-    """Each option on top of the first preset, the priority among them: without one nothing could be preempted."""
+def test_preemption_can_be_set_by_options(helm4: Path) -> None:
+    """Set all options on top of the first preset, the priority too: without one Kueue could not preempt any run."""
     queue = "clusterQueues.cluster-queue.preemption"
     options = [f"{queue}.withinClusterQueue=LowerPriority", f"{queue}.reclaimWithinCohort=Any"]
     options += ["priorities.low-priority.value=100", "priorities.low-priority.pods=true"]
     rendered = template(helm4, CHART, [PRESETS / "multislice-v5e.yaml"], *(f"--set={option}" for option in options))
-    theirs = manifests()[1]["ClusterQueue"]["spec"]["preemption"]
-    assert one(schemas.objects(rendered), "ClusterQueue", "cluster-queue")["spec"]["preemption"] == theirs
+    expected = manifests()[1]["ClusterQueue"]["spec"]["preemption"]
+    assert one(schemas.objects(rendered), "ClusterQueue", "cluster-queue")["spec"]["preemption"] == expected
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3])

@@ -1,4 +1,4 @@
-"""charts/run and charts/ray-cluster option by option: what each key makes, and what it leaves out by default."""
+"""charts/run and charts/ray-cluster, option by option: what each key renders, and what is not rendered by default."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def base(tmp_path: Path) -> Path:
 
 
 class Renderer:
-    """Renders `keys`, YAML over BASE, as one kind of object."""
+    """Renders `keys`, YAML on top of BASE, as one kind of object."""
 
     def __init__(self, helm: Path, base: Path) -> None:
         self.helm, self.base = helm, base
@@ -63,7 +63,7 @@ def cluster_of(obj: Tree) -> Tree:
 
 
 def pod_of(obj: Tree, *, head: bool = False, group: int = 0) -> Tree:
-    """The pod template of the hosts, or of the head."""
+    """Return the pod template of the hosts, or of the head."""
     found: Tree
     if obj["kind"] == "JobSet":
         assert not head
@@ -89,7 +89,7 @@ KINDS = ("ray-job", "job-set", "ray-cluster")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-# --- The library's own values; test_docs.py looks at those of the charts that people install -----------------------
+# --- The library's values; test_docs.py checks those of the charts that users install -----------------------------
 
 
 def test_the_table_is_valid_and_closed() -> None:
@@ -107,16 +107,16 @@ def test_the_table_is_valid_and_closed() -> None:
 # --- What a run is made of --------------------------------------------------------------------------------------
 
 
-def test_helm_sees_the_effective_values_that_we_see(helm: Path, tmp_path: Path) -> None:
+def test_helm_and_the_launcher_compute_the_same_effective_values(helm: Path, tmp_path: Path) -> None:
     chart = dump_chart(tmp_path / "dump", (CHARTS / "run" / "values.yaml").read_text())
     (chart / "charts").mkdir()
     (chart / "charts" / "common").symlink_to((CHARTS / "common").resolve())
     user = tmp_path / "v.yaml"
     user.write_text("run: {name: x}\nworker: {env: {A: b}}\ncommon: {accelerators: {v4: null, v6e: {hbmGiB: 1}}}\n")
-    theirs = dumped(template(helm, chart, [user]))
-    assert theirs["common"].pop("global") == {}
-    theirs.pop("global", None)
-    assert theirs == values.with_defaults(values.load([str(user)]), chart_defaults("run")).tree
+    by_helm = dumped(template(helm, chart, [user]))
+    assert by_helm["common"].pop("global") == {}
+    by_helm.pop("global", None)
+    assert by_helm == values.with_defaults(values.load([str(user)]), chart_defaults("run")).tree
 
 
 @pytest.mark.parametrize("kind", ["ray-job", "job-set"])
@@ -139,8 +139,8 @@ def test_a_ray_job_runs_the_trainer_and_ends_with_it(render: Renderer) -> None:
     assert spec.pop("rayClusterSpec")
     assert spec == {
         "entrypoint": "python -m trainer --config /etc/slipway/run.json",
-        # A failed Ray job is the end: the trainer has used up the restarts within it, and a second cluster would lose
-        # the reason that KubeRay keeps of the first.
+        # A failed Ray job is not retried: the trainer has already used its restarts, and a second cluster would
+        # replace the reason that KubeRay recorded for the first.
         "backoffLimit": 0,
         "submissionMode": "HTTPMode",
         "shutdownAfterJobFinishes": True,
@@ -162,7 +162,7 @@ def test_a_job_set_is_a_job_for_each_slice(render: Renderer) -> None:
 
 
 def test_a_job_set_stops_on_a_config_error_and_does_not_count_preemptions(render: Renderer) -> None:
-    """What the job controller writes when a pod matches a rule, and what the JobSet's rules make of it."""
+    """Apply the JobSet's rules to the messages that the Job controller writes when a pod matches a rule."""
     obj = render("job-set", "run: {deadlineSeconds: 60}")
     job = obj["spec"]["replicatedJobs"][0]["template"]["spec"]
     codes, preempted = job["podFailurePolicy"]["rules"]
@@ -175,28 +175,30 @@ def test_a_job_set_stops_on_a_config_error_and_does_not_count_preemptions(render
     rules = obj["spec"]["failurePolicy"]["rules"]
 
     def action(reason: str, message: str) -> str:
-        """JobSet: the first rule whose reasons and message patterns (unanchored) fit; else a counted restart."""
+        """Return JobSet's action: that of the first rule whose reasons and unanchored patterns match, else a restart
+        that counts.
+        """
         for rule in rules:
             patterns = rule.get("onJobFailureMessagePatterns", [""])
             if reason in rule["onJobFailureReasons"] and any(re.search(pattern, message) for pattern in patterns):
                 return str(rule["action"])
         return "RestartJobSet"
 
-    # The messages as kube-controller-manager 1.34 to 1.36 words them (pkg/controller/job/pod_failure_policy.go).
+    # The messages of kube-controller-manager 1.34 to 1.36 (pkg/controller/job/pod_failure_policy.go).
     exit2 = (
         "Container trainer for pod research/demo-slice-0-0-x failed with exit code 2 matching FailJob rule at index 0"
     )
-    taken = "Pod research/demo-slice-0-0-x has condition DisruptionTarget matching FailJob rule at index 1"
+    disrupted = "Pod research/demo-slice-0-0-x has condition DisruptionTarget matching FailJob rule at index 1"
     assert action("PodFailurePolicy", exit2) == "FailJobSet"
     assert action("PodFailurePolicy", exit2.replace("code 2", "code 3")) == "RestartJobSetAndIgnoreMaxRestarts"
     assert action("PodFailurePolicy", exit2.replace("code 2", "code 21")) == "RestartJobSet"
     assert action("PodFailurePolicy", exit2.replace("code 2", "code 33")) == "RestartJobSet"
-    assert action("PodFailurePolicy", taken) == "RestartJobSetAndIgnoreMaxRestarts"
+    assert action("PodFailurePolicy", disrupted) == "RestartJobSetAndIgnoreMaxRestarts"
     assert action("BackoffLimitExceeded", "Job has reached the specified backoff limit") == "RestartJobSet"
     assert action("DeadlineExceeded", "Job was active longer than specified deadline") == "FailJobSet"
 
 
-def test_a_command_has_no_exit_code_of_its_own_meaning(render: Renderer) -> None:
+def test_exit_codes_of_a_command_have_no_special_meaning(render: Renderer) -> None:
     obj = render("job-set", "run: {command: [sleep, infinity]}")
     assert container_of(obj)["command"] == ["sleep", "infinity"]
     [rule] = obj["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
@@ -211,7 +213,7 @@ def test_deadline_and_ttl(render: Renderer) -> None:
     assert (job["spec"]["activeDeadlineSeconds"], job["spec"]["ttlSecondsAfterFinished"]) == (1000000, 7200)
     assert jobset["spec"]["ttlSecondsAfterFinished"] == 7200
     assert jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] == 1000000
-    # Kueue's own limit would suspend the run instead of ending it.
+    # Kueue's limit would suspend the run instead of ending it.
     assert not [label for obj in (job, jobset) for label in obj["metadata"]["labels"] if "max-exec" in label]
     plain = render("job-set")
     assert "ttlSecondsAfterFinished" not in plain["spec"]
@@ -227,7 +229,7 @@ def test_a_name_a_namespace_a_queue_and_priorities(render: Renderer, kind: str) 
     assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert meta["labels"]["kueue.x-k8s.io/priority-class"] == "high"
     assert pod_of(obj)["spec"]["priorityClassName"] == "batch"
-    # GKE's TPU webhook and KubeRay know their pods by this label.
+    # GKE's TPU webhook and KubeRay recognize their pods by this label.
     assert "app.kubernetes.io/name" not in pod_of(obj)["metadata"]["labels"]
     assert pod_of(obj)["spec"]["serviceAccountName"] == "research"
     other = render(kind, "team: {name: research, namespace: ns, serviceAccount: sa}\nqueue: {name: other}")
@@ -237,7 +239,7 @@ def test_a_name_a_namespace_a_queue_and_priorities(render: Renderer, kind: str) 
 
 
 @every_kind
-def test_without_a_team_kueue_is_not_asked(render: Renderer, kind: str) -> None:
+def test_without_a_team_kueue_is_not_used(render: Renderer, kind: str) -> None:
     obj = render(kind)
     assert obj["metadata"]["namespace"] == "default"
     assert not [label for label in obj["metadata"]["labels"] if "kueue" in label]
@@ -263,7 +265,7 @@ def test_hosts_are_the_accelerators(render: Renderer, kind: str) -> None:
     assert environment(container_of(obj))["ENABLE_PJRT_COMPATIBILITY"] == "true"
 
 
-def test_a_machine_type_that_is_named_is_the_one_that_is_taken(render: Renderer) -> None:
+def test_a_machine_type_is_selected(render: Renderer) -> None:
     keys = "slice: {topology: 2x4, machineType: ct6e-standard-8t}"
     assert pod_of(render("job-set", keys))["spec"]["nodeSelector"]["node.kubernetes.io/instance-type"] == (
         "ct6e-standard-8t"
@@ -289,7 +291,7 @@ def test_gpus(render: Renderer, kind: str) -> None:
         ("{provisioning: flex-start}", {"cloud.google.com/gke-flex-start": "true"}, "cloud.google.com/gke-queued"),
     ],
 )
-def test_how_the_machines_are_had(render: Renderer, provisioning: str, label: Tree, toleration: str) -> None:
+def test_provisioning_selects_and_tolerates(render: Renderer, provisioning: str, label: Tree, toleration: str) -> None:
     spec = pod_of(render("job-set", f"slice: {provisioning}"))["spec"]
     assert label.items() <= spec["nodeSelector"].items()
     assert [each["key"] for each in spec["tolerations"]] == ["google.com/tpu", *([toleration] if toleration else [])]
@@ -314,13 +316,13 @@ worker:
     assert found["HF_TOKEN"] == {"secretKeyRef": {"name": "hugging-face", "key": "token"}}
     assert container["envFrom"] == [{"secretRef": {"name": "keys"}}, {"configMapRef": {"name": "settings"}}]
     assert "envFrom" not in container_of(render(kind))
-    if kind != "job-set":  # a head needs none of it
+    if kind != "job-set":  # a head does not need them
         assert {"A", "B", "HF_TOKEN", "JAX_PLATFORMS"}.isdisjoint(
             each["name"] for each in container_of(render(kind, keys), head=True).get("env", [])
         )
 
 
-def test_a_default_can_be_taken_back_with_null(render: Renderer) -> None:
+def test_null_removes_a_default(render: Renderer) -> None:
     annotations = pod_of(render("job-set", "storage: {sidecarLimits: {cpu: null}}"))["metadata"]["annotations"]
     assert "gke-gcsfuse/cpu-limit" not in annotations
     assert annotations["gke-gcsfuse/memory-limit"] == "0"
@@ -337,7 +339,7 @@ def test_storage_in_a_bucket(render: Renderer, kind: str) -> None:
         "gke-gcsfuse/ephemeral-storage-limit": "0",
     }
     volumes = {volume.pop("name"): volume for volume in pod_of(obj)["spec"]["volumes"]}
-    # A bucket knows no owners; without these the files would be root's.
+    # A bucket has no file owners; without these options root would own the files.
     options = {"bucketName": "our-bucket", "mountOptions": "implicit-dirs,uid=1000,gid=1000"}
     assert volumes["storage"] == {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": options}}
     assert volumes["shared-memory"] == {"emptyDir": {"medium": "Memory"}}
@@ -367,7 +369,7 @@ def test_image_and_pull_secrets(render: Renderer, kind: str) -> None:
 
 
 @every_kind
-def test_nothing_is_privileged_unless_asked_for_by_name(render: Renderer, kind: str) -> None:
+def test_nothing_is_privileged_unless_requested(render: Renderer, kind: str) -> None:
     obj = render(kind)
     for head in (False,) if kind == "job-set" else (False, True):
         spec, container = pod_of(obj, head=head)["spec"], container_of(obj, head=head)
@@ -376,15 +378,17 @@ def test_nothing_is_privileged_unless_asked_for_by_name(render: Renderer, kind: 
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert spec["automountServiceAccountToken"] is False
         assert not {"hostNetwork", "dnsPolicy"} & set(spec)
-    asked = render(kind, "security: {hostNetwork: true, privileged: true, runAsUser: 0}")
-    assert container_of(asked)["securityContext"] == {"privileged": True}
-    assert pod_of(asked)["spec"]["hostNetwork"] is True
-    assert pod_of(asked)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
-    [storage] = [volume for volume in pod_of(asked)["spec"]["volumes"] if volume["name"] == "storage"]
+    privileged = render(kind, "security: {hostNetwork: true, privileged: true, runAsUser: 0}")
+    assert container_of(privileged)["securityContext"] == {"privileged": True}
+    assert pod_of(privileged)["spec"]["hostNetwork"] is True
+    assert pod_of(privileged)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    [storage] = [volume for volume in pod_of(privileged)["spec"]["volumes"] if volume["name"] == "storage"]
     assert storage["csi"]["volumeAttributes"]["hostNetworkPodKSA"] == "true"
-    assert "runAsNonRoot" not in pod_of(asked)["spec"]["securityContext"]
-    if kind != "job-set":  # what hosts may do, a head may not
-        assert pod_of(asked, head=True) == pod_of(obj, head=True) | {"metadata": pod_of(asked, head=True)["metadata"]}
+    assert "runAsNonRoot" not in pod_of(privileged)["spec"]["securityContext"]
+    if kind != "job-set":  # these options apply to hosts, not to a head
+        assert pod_of(privileged, head=True) == pod_of(obj, head=True) | {
+            "metadata": pod_of(privileged, head=True)["metadata"]
+        }
 
 
 @every_kind
@@ -406,13 +410,13 @@ worker: {nodeSelector: {pool: tpus}, tolerations: {w: {key: w, value: "1"}}}
     assert host["tolerations"][1] == {"key": "w", "value": "1"}
 
 
-# --- Where slices stand -----------------------------------------------------------------------------------------
+# --- The placement of slices ------------------------------------------------------------------------------------
 
 
 def test_a_job_sets_slices_have_node_pools_of_their_own(render: Renderer) -> None:
     key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
     assert render("job-set")["metadata"]["annotations"] == {key: "cloud.google.com/gke-nodepool"}
-    # A pool of machines that are a slice each holds many slices; GPUs' and plain machines' pools too.
+    # If each machine is one slice, a node pool has many slices; so do the pools of GPUs and of other machines.
     for keys in ("{topology: 2x2}", "{accelerator: h100-80gb, topology: '', hosts: 2}", "{placement: topology}"):
         assert "annotations" not in render("job-set", f"slice: {keys}")["metadata"]
 
@@ -454,19 +458,19 @@ def test_a_head_takes_no_tasks_and_asks_for_a_token(render: Renderer) -> None:
         assert "enableInTreeAutoscaling" not in spec
 
 
-def test_the_head_of_a_ray_job_alone_says_where_its_pods_log_is(render: Renderer) -> None:
+def test_only_the_head_of_a_ray_job_has_the_path_of_its_pods_log(render: Renderer) -> None:
     assert environment(container_of(render("ray-job"), head=True))["SLIPWAY_POD_LOG"] == "/proc/1/fd/1"
     assert "SLIPWAY_POD_LOG" not in environment(container_of(render("ray-cluster"), head=True))
     for kind in ("ray-job", "job-set"):
         assert "SLIPWAY_POD_LOG" not in environment(container_of(render(kind)))
 
 
-def test_a_standing_cluster_may_take_kubernetes_tokens(render: Renderer) -> None:
-    """KubeRay 1.5 has no such key, and from 1.6 on it is for standing clusters alone, not for a RayJob's."""
+def test_a_long_lived_cluster_may_accept_kubernetes_tokens(render: Renderer) -> None:
+    """KubeRay 1.5 does not have this key. From 1.6 on, long-lived clusters support it; a RayJob's cluster does not."""
     keys = "team: {name: ours}\nsecurity: {k8sTokenAuth: true}"
     obj = render("ray-cluster", keys)
     assert cluster_of(obj)["authOptions"] == {"mode": "token", "enableK8sTokenAuth": True}
-    # Each of Ray's processes asks the API server about the tokens it is shown, as the pod's service account.
+    # Each of Ray's processes checks the tokens that it receives with the API server, as the pod's service account.
     for head in (True, False):
         pod = pod_of(obj, head=head)["spec"]
         assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("ours", True)
@@ -486,7 +490,7 @@ def test_pods_carry_run_and_team(render: Renderer) -> None:
             assert labels.items() >= {"slipway.dev/run": "demo", "slipway.dev/team": "ours"}.items()
 
 
-def test_groups_of_a_standing_cluster(render: Renderer) -> None:
+def test_groups_of_a_long_lived_cluster(render: Renderer) -> None:
     keys = """
 worker: {cpu: "8", memory: 64Gi}
 cluster:
@@ -513,13 +517,13 @@ def test_autoscaling(render: Renderer) -> None:
     options = spec["autoscalerOptions"]
     assert (options["version"], options["idleTimeoutSeconds"]) == ("v2", 60)
     assert options["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    # The autoscaler runs in the head's pod and asks the API server.
+    # The autoscaler runs in the head's pod and calls the API server.
     assert pod_of(obj, head=True)["spec"]["automountServiceAccountToken"] is True
     assert pod_of(obj)["spec"]["automountServiceAccountToken"] is False
     assert obj["metadata"]["annotations"] == {"kueue.x-k8s.io/elastic-job": "true"}
 
 
-def test_a_row_of_ones_own(render: Renderer) -> None:
+def test_a_users_row_of_the_table(render: Renderer) -> None:
     keys = """
 common: {accelerators: {l4: {machineTypes: {our-machine: 3}, defaultMachineType: our-machine}}}
 slice: {accelerator: l4, topology: ""}
@@ -527,23 +531,23 @@ slice: {accelerator: l4, topology: ""}
     assert container_of(render("job-set", keys))["resources"]["limits"] == {"nvidia.com/gpu": "3"}
 
 
-# --- What it refuses, and what it says --------------------------------------------------------------------------
+# --- Rejected values, and notes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("option", "message"),
     [
-        ("run.kind=local", "run.kind local runs on your machine: use launcher submit."),
-        ("run.kind=ray-cluster", "launcher submit hands the run to the standing cluster run.cluster"),
+        ("run.kind=local", "run.kind local runs on your machine; use launcher submit."),
+        ("run.kind=ray-cluster", "launcher submit submits the run to the long-lived Ray cluster run.cluster"),
         ("run.nmae=x", "additional properties 'nmae' not allowed"),
         ("slice=null", "missing property 'slice'"),
         ("run.maxRestarts=-1", "maxRestarts"),
     ],
 )
-def test_it_refuses(helm: Path, base: Path, option: str, words: str) -> None:
+def test_it_rejects(helm: Path, base: Path, option: str, message: str) -> None:
     with pytest.raises(HelmError) as raised:
         template(helm, CHARTS / "run", [base], "--set", option)
-    assert words in str(raised.value)
+    assert message in str(raised.value)
 
 
 @every_kind
@@ -558,14 +562,14 @@ def test_notes_say_the_next_command(helm4: Path, base: Path, kind: str) -> None:
 
 
 def dump_notes(helm: Path, chart: Path, base: Path, *options: str) -> str:
-    """NOTES.txt as `helm install` prints it; Helm 4's client-side dry run asks no cluster (Helm 3's does)."""
+    """Return NOTES.txt as `helm install` prints it. Helm 4's client-side dry run needs no cluster (Helm 3's does)."""
     command = [str(helm), "install", "x", str(chart), "-f", str(base), "--dry-run=client", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.partition("NOTES:\n")[2]
 
 
-def test_a_ray_job_has_so_long_to_start_where_kuberay_sees_to_it(helm4: Path, render: Renderer, base: Path) -> None:
-    """KubeRay 1.5 does not know the field; Helm tells the chart what the cluster has, as the launcher does."""
+def test_a_ray_job_has_a_start_deadline_if_kuberay_supports_it(helm4: Path, render: Renderer, base: Path) -> None:
+    """KubeRay 1.5 does not have the field. Helm and the launcher pass the cluster's API versions to the chart."""
     assert "preRunningDeadlineSeconds" not in render("ray-job")["spec"]
 
     def with_kuberay(extra: str = "{}") -> Tree:
@@ -573,7 +577,9 @@ def test_a_ray_job_has_so_long_to_start_where_kuberay_sees_to_it(helm4: Path, re
         file.write_text(extra)
         kuberay = ("--set", "run.kind=ray-job", "--api-versions", "ray.io/v1/RayCronJob")
         obj: Tree = yaml.safe_load(template(helm4, CHARTS / "run", [base, file], *kuberay))
-        assert all("1.5" in said and "1.6" not in said and "1.7" not in said for said in validate(obj)), validate(obj)
+        assert all(
+            "1.5" in sentence and "1.6" not in sentence and "1.7" not in sentence for sentence in validate(obj)
+        ), validate(obj)
         spec: Tree = obj["spec"]
         return spec
 

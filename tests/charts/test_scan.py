@@ -1,4 +1,4 @@
-"""Independent scanners find nothing in what the charts render, but for what is accepted here with a reason."""
+"""Independent scanners find nothing in what the charts render, except what is accepted here with a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALIKE = "KubeRay sets the probes; readiness and liveness of Ray are the same que
 SCRATCH = "scratch space is the node's own, which the pod has to itself; checkpoints go to the storage"
 NO_RUNS = "a team's namespace has no pods until the team has runs; every run's pods are matched by such a policy"
 SECRET = "these values name a Secret in worker.secretEnv; Hugging Face's library takes its token from the environment"
-AUTOSCALER = "these values turn autoscaling on, and Ray's autoscaler beside the head asks the API server for pods"
+AUTOSCALER = "these values turn autoscaling on, and Ray's autoscaler in the head's pod asks the API server for pods"
 PIP = "this tutorial installs JAX into a stock image when it starts, which takes root; its pods keep nothing"
 
 ACCEPTED = [
@@ -49,9 +49,9 @@ ACCEPTED = [
 ]
 
 
-def test_nothing_is_found_but_what_is_accepted(helm4: Path, tmp_path: Path) -> None:
-    shown = scan.scannable((render.label, render.objects()) for render in renders(helm4))
-    found = scan.scan(shown, tmp_path)
+def test_nothing_is_found_except_what_is_accepted(helm4: Path, tmp_path: Path) -> None:
+    scanned = scan.scannable((render.label, render.objects()) for render in renders(helm4))
+    found = scan.scan(scanned, tmp_path)
     assert [finding for finding in found if not any(accepted.covers(finding) for accepted in ACCEPTED)] == []
     stale = [accepted for accepted in ACCEPTED if not any(accepted.covers(finding) for finding in found)]
     assert stale == [], "no scanner says this any more"
@@ -61,7 +61,7 @@ def test_every_acceptance_has_its_reason() -> None:
     assert all(len(accepted.reason) > 30 for accepted in ACCEPTED)
 
 
-BAD = """
+INSECURE = """
 apiVersion: ray.io/v1
 kind: RayCluster
 metadata: {name: bad}
@@ -80,10 +80,10 @@ rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
 """
 
 
-def test_the_scanners_see_into_our_objects(tmp_path: Path) -> None:
-    found = scan.scan(scan.scannable([("bad", schemas.objects(BAD))]), tmp_path)
-    told = {(finding.scanner, finding.check, finding.object) for finding in found}
-    assert told >= {
+def test_the_scanners_check_the_pods_of_custom_resources(tmp_path: Path) -> None:
+    found = scan.scan(scan.scannable([("bad", schemas.objects(INSECURE))]), tmp_path)
+    reported = {(finding.scanner, finding.check, finding.object) for finding in found}
+    assert reported >= {
         ("checkov", "CKV_K8S_16", "Pod/bad-raycluster-head"),  # privileged
         ("checkov", "CKV_K8S_19", "Pod/bad-raycluster-head"),  # host network
         ("checkov", "CKV_K8S_49", "ClusterRole/all"),  # wildcards
@@ -102,8 +102,8 @@ def test_an_acceptance_covers_its_own_check_and_objects_only() -> None:
     assert not accepted.covers(Finding("checkov", "A", "Pod/rayjob-main-1", "x"))
 
 
-def test_pods_that_scanners_judge_alike_are_shown_once() -> None:
-    (one, _), (other, _) = schemas.objects(BAD), schemas.objects(BAD)
+def test_pods_that_scanners_cannot_distinguish_are_scanned_once() -> None:
+    (one, _), (other, _) = schemas.objects(INSECURE), schemas.objects(INSECURE)
     other["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["args"] = ["x"]
     assert len(scan.scannable([("a", [one]), ("b", [other])])) == 1
     other["spec"]["headGroupSpec"]["template"]["spec"]["hostNetwork"] = False

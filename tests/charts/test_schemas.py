@@ -1,4 +1,4 @@
-"""The check against schemas: it accepts what real API servers accepted, and tells every kind of mistake."""
+"""The check against schemas accepts what real API servers accepted, and reports every kind of mistake."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ WORKER = "spec.rayClusterSpec.workerGroupSpecs.0.template.spec"
 JOB_POD = "spec.replicatedJobs.0.template.spec.template.spec"
 QUEUE = "spec.resourceGroups.0.flavors.0.resources.0"
 REMOVED: Any = object()
-# What is broken (kind, path, the new value), and what the sentences must contain.
+# (kind, path and new value of the broken field, a text that one of the sentences must contain)
 BROKEN: list[tuple[str, str, Any, str]] = [
     (
         "RayCluster",
@@ -206,21 +206,21 @@ def test_a_good_object_passes(kind: str) -> None:
     assert schemas.validate(good(kind)) == []
 
 
-@pytest.mark.parametrize(("kind", "path", "value", "words"), BROKEN)
-def test_a_broken_object_is_told(kind: str, path: str, value: Any, words: str) -> None:
+@pytest.mark.parametrize(("kind", "path", "value", "message"), BROKEN)
+def test_a_broken_object_is_reported(kind: str, path: str, value: Any, message: str) -> None:
     obj = good(kind)
-    put(obj, path, value)
-    said = schemas.validate(obj)
-    assert any(words in sentence for sentence in said), said
+    set_field(obj, path, value)
+    sentences = schemas.validate(obj)
+    assert any(message in sentence for sentence in sentences), sentences
 
 
 def test_every_kind_is_broken_in_some_way() -> None:
     assert {kind for kind, *_ in BROKEN} == set(GOOD)
 
 
-def put(obj: Any, path: str, value: Any) -> None:
-    *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-    for part in way:
+def set_field(obj: Any, path: str, value: Any) -> None:
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    for part in parents:
         obj = obj[part]
     if value is REMOVED:
         del obj[last]
@@ -228,36 +228,38 @@ def put(obj: Any, path: str, value: Any) -> None:
         obj[last] = value
 
 
-def test_rules_see_the_defaults() -> None:
-    """Without whenCanBorrow and whenCanPreempt a preference would break Kueue's rule; their defaults do break it."""
+def test_rules_apply_to_the_defaults() -> None:
+    """The defaults break Kueue's rule on preemption; the object without its defaults would not."""
     queue = good("ClusterQueue")
     queue["spec"]["preemption"] = {"borrowWithinCohort": {"policy": "LowerPriority"}}
-    (said,) = schemas.validate(queue)
-    assert "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never" in said
-    assert "(Kueue 0.16.9, Kueue 0.17.8, Kueue 0.18.6, Kueue 0.19.2)" in said
+    (sentence,) = schemas.validate(queue)
+    assert "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never" in sentence
+    assert "(Kueue 0.16.9, Kueue 0.17.8, Kueue 0.18.6, Kueue 0.19.2)" in sentence
 
 
-def test_it_says_which_versions_refuse() -> None:
+def test_it_reports_which_versions_reject() -> None:
     cluster = good("RayCluster")
     cluster["spec"]["workerGroupSpecs"][0]["priority"] = 5
-    (said,) = schemas.validate(cluster)
-    assert said.endswith("priority is an unknown field. (KubeRay 1.5.2, KubeRay 1.6.2)")
+    (sentence,) = schemas.validate(cluster)
+    assert sentence.endswith("priority is an unknown field. (KubeRay 1.5.2, KubeRay 1.6.2)")
 
 
-def test_what_real_servers_hold_passes() -> None:
-    """The recordings are of objects in a cluster with the newest of each project; older ones lack one field."""
-    seen = set()
+def test_objects_of_real_servers_pass() -> None:
+    """The recordings are from a cluster with the newest version of each project; older versions lack one field."""
+    kinds = set()
     for file in sorted((schemas.shared() / "recordings").glob("*.jsonl")):
-        held = {}
+        latest = {}
         for line in file.read_text().splitlines():
             for obj in recorded(json.loads(line)):
-                held[obj["kind"], obj["metadata"]["name"]] = obj
-        for obj in held.values():
-            seen.add(obj["kind"])
+                latest[obj["kind"], obj["metadata"]["name"]] = obj
+        for obj in latest.values():
+            kinds.add(obj["kind"])
             spec = {key: value for key, value in obj.items() if key != "status"}
-            said = schemas.validate(spec)
-            assert all("priority is an unknown field. (KubeRay 1.5.2, KubeRay 1.6.2)" in it for it in said), said
-    assert seen >= {"RayJob", "RayCluster", "JobSet", "ClusterQueue", "LocalQueue", "Workload", "Pod", "Job"}
+            sentences = schemas.validate(spec)
+            assert all("priority is an unknown field. (KubeRay 1.5.2, KubeRay 1.6.2)" in it for it in sentences), (
+                sentences
+            )
+    assert kinds >= {"RayJob", "RayCluster", "JobSet", "ClusterQueue", "LocalQueue", "Workload", "Pod", "Job"}
 
 
 def recorded(node: Any) -> Iterator[dict[str, Any]]:
@@ -280,7 +282,7 @@ def test_manifests_are_read_as_kubernetes_reads_them(text: str, found: list[Any]
     assert schemas.objects(text) == found
 
 
-def test_a_key_given_twice_is_an_error() -> None:
+def test_a_duplicate_key_is_an_error() -> None:
     with pytest.raises(yaml.YAMLError, match="a key is given twice"):
         schemas.objects("a: {b: 1, c: 2, b: 3}")
 
@@ -293,31 +295,33 @@ def test_the_supported_versions_are_those_of_the_folders() -> None:
     assert schemas.supported()["Kubernetes"] == ("1.34", "1.36")
 
 
-@pytest.mark.parametrize(("ci", "given"), [("true", None), (None, "nowhere")])
+@pytest.mark.parametrize(("ci", "folder_name"), [("true", None), (None, "nowhere")])
 def test_without_the_crds_the_test_fails(
-    ci: str | None, given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ci: str | None, folder_name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without(monkeypatch, tmp_path, ci, given)
+    remove_crds(monkeypatch, tmp_path, ci, folder_name)
     with pytest.raises(pytest.fail.Exception, match=r"There is no .*/crds, the CRDs of every supported version"):
         schemas.shared()
 
 
-def test_a_user_without_the_crds_sees_why_the_test_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, tmp_path, None, None)
+def test_without_the_crds_the_users_test_is_skipped_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_crds(monkeypatch, tmp_path, None, None)
     with pytest.raises(pytest.skip.Exception, match="SLIPWAY_SHARED may name another folder"):
         schemas.shared()
 
 
-def without(monkeypatch: pytest.MonkeyPatch, folder: Path, ci: str | None, given: str | None) -> None:
+def remove_crds(monkeypatch: pytest.MonkeyPatch, folder: Path, ci: str | None, folder_name: str | None) -> None:
     monkeypatch.setattr(schemas, "CHECKOUT", folder / "checkout")
-    for name, value in (("CI", ci), ("SLIPWAY_SHARED", given and str(folder / given))):
+    for name, value in (("CI", ci), ("SLIPWAY_SHARED", folder_name and str(folder / folder_name))):
         if value is None:
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, value)
 
 
-def test_a_module_other_than_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_other_than_the_pinned_one_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
     monkeypatch.setitem(openapi.VERSIONS, "1.36", ("v1.36.2", "h1:another"))
     with pytest.raises(RuntimeError, match=r"v1\.36\.2 is not the module that was pinned"):

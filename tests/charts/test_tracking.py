@@ -1,4 +1,4 @@
-"""Who follows runs: the ports and keys of their pods, and the monitors of their teams."""
+"""The charts' support for tracking runs: ports and keys of their pods, and the monitors of their teams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tree = dict[str, Any]
 
 
 class Rendered:
-    """The container of a run's hosts, and those of heads."""
+    """The container of a run's hosts, and the containers of its head."""
 
     def __init__(self, helm: Path, folder: Path, kind: str, keys: str) -> None:
         files = [folder / "base.yaml", folder / "over.yaml"]
@@ -61,7 +61,7 @@ def test_hosts_that_train_name_the_port_of_their_metrics(
 ) -> None:
     rendered = Rendered(helm4, tmp_path, kind, keys)
     assert ports(rendered.host)["train-metrics"] == port
-    assert "metrics" not in ports(rendered.host)  # or KubeRay does not add the port of Ray's own
+    assert "metrics" not in ports(rendered.host)  # otherwise KubeRay does not add the port of Ray's metrics
     assert all("train-metrics" not in ports(head) for head in rendered.heads)
 
 
@@ -105,7 +105,7 @@ def policies(helm: Path, folder: Path, keys: str) -> list[Tree]:
     return [obj for obj in objects if obj["kind"] == "NetworkPolicy"]
 
 
-def test_nobody_scrapes_unless_told_to(helm4: Path, tmp_path: Path) -> None:
+def test_nothing_is_scraped_by_default(helm4: Path, tmp_path: Path) -> None:
     assert monitors(helm4, tmp_path, "{}") == []
     for policy in policies(helm4, tmp_path, "{}"):
         assert "metrics" not in str(policy["spec"]["ingress"])
@@ -118,7 +118,7 @@ def test_nobody_scrapes_unless_told_to(helm4: Path, tmp_path: Path) -> None:
         ("podMonitor", "PodMonitor", "podMetricsEndpoints"),
     ],
 )
-def test_each_team_has_monitors_of_its_runs_and_its_standing_clusters(
+def test_each_team_has_monitors_of_its_runs_and_its_long_lived_clusters(
     helm4: Path, tmp_path: Path, key: str, kind: str, endpoints: str
 ) -> None:
     found = monitors(helm4, tmp_path, f"monitoring: {{{key}: true}}")
@@ -141,11 +141,11 @@ def test_the_monitors_select_the_pods_that_the_other_charts_make(helm4: Path, tm
         assert f"{label}:" in Rendered(helm4, tmp_path, kind, "{}").text
 
 
-def test_rays_own_metrics_are_scraped_where_asked(helm4: Path, tmp_path: Path) -> None:
+def test_rays_metrics_are_scraped_on_request(helm4: Path, tmp_path: Path) -> None:
     for obj in monitors(helm4, tmp_path, "monitoring: {podMonitor: true, ray: true, intervalSeconds: 5}"):
         assert obj["spec"]["podMetricsEndpoints"] == [
             {"port": "train-metrics", "interval": "5s"},
-            {"port": "metrics", "interval": "5s"},  # KubeRay's name for Ray's port
+            {"port": "metrics", "interval": "5s"},  # KubeRay's name of Ray's port
         ]
 
 

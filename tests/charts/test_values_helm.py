@@ -1,4 +1,4 @@
-"""Values are read and merged as real Helm does it: the same words, texts and trees go through both."""
+"""The launcher reads and merges values as real Helm does: both get the same scalars, texts and trees."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from launcher.errors import LauncherError
 from tests.charts.helm import HelmError, dump_chart, dumped, read_texts, template
 
 YAML = Path(__file__).parent / "yaml"
-WORDS = (YAML / "words.txt").read_text().split()
-"""Plain scalars that parsers read differently: booleans, octals, floats, dates …"""
+PLAIN_SCALARS = (YAML / "words.txt").read_text().split()
+"""Plain scalars that YAML parsers read differently: booleans, octals, floats, dates …"""
 TAGGED = (YAML / "tagged.txt").read_text().splitlines()
 """Values with tags."""
 TEXTS: list[str] = json.loads((YAML / "files.json").read_text())
-"""Whole files, one idea each: tabs, escapes, merge keys, anchors, block scalars, folding, odd keys."""
-DROPPED = ("is there already", "Helm would drop")
-"""In the errors for what Helm drops without a word: a key's first value, and what stands behind a document."""
+"""Whole files, one feature each: tabs, escapes, merge keys, anchors, block scalars, folding, unusual keys."""
+DROPPED = ("duplicate key", "Helm would drop")
+"""Texts of the errors for what Helm drops silently: the first value of a duplicate key, and text after a document."""
 
 
-def ours(text: str) -> Any:
-    """What we read, None for what we refuse, or ... where Helm would drop something."""
+def read_by_launcher(text: str) -> Any:
+    """Return what the launcher reads: None if it rejects the text, ... if it does so because Helm would drop a part."""
     try:
         return values.read_text(text.encode(), "values.yaml").tree
     except LauncherError as error:
-        return ... if any(words in error.message for words in DROPPED) else None
+        return ... if any(text in error.message for text in DROPPED) else None
 
 
 def as_floats(tree: Any) -> Any:
-    """Every number as the float64 that it is for Helm, whatever its spelling in JSON."""
+    """Return the tree with every number as a float64, which it is for Helm."""
     if isinstance(tree, dict):
         return {key: as_floats(value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -50,15 +50,15 @@ def same(a: Any, b: Any) -> bool:
 
 
 def compare(helm: Path, folder: Path, texts: list[str]) -> None:
-    read = [ours(text) for text in texts]
-    for text, mine, theirs in zip(texts, read, read_texts(helm, folder, texts), strict=True):
-        assert mine is ... or same(mine, theirs), (text, mine, theirs)
+    read = [read_by_launcher(text) for text in texts]
+    for text, launcher_tree, helm_tree in zip(texts, read, read_texts(helm, folder, texts), strict=True):
+        assert launcher_tree is ... or same(launcher_tree, helm_tree), (text, launcher_tree, helm_tree)
 
 
-def test_awkward_words_as_values_and_as_keys(helm: Path, tmp_path: Path) -> None:
-    texts = [f"v: {word}\n" for word in WORDS + TAGGED]
-    texts += [f"{word}: 1\n" for word in WORDS if word[0] not in "!"]
-    texts += [f"v: {{{word}: 1}}\n" for word in WORDS if word[0] not in "!"]
+def test_ambiguous_scalars_as_values_and_as_keys(helm: Path, tmp_path: Path) -> None:
+    texts = [f"v: {scalar}\n" for scalar in PLAIN_SCALARS + TAGGED]
+    texts += [f"{scalar}: 1\n" for scalar in PLAIN_SCALARS if scalar[0] not in "!"]
+    texts += [f"v: {{{scalar}: 1}}\n" for scalar in PLAIN_SCALARS if scalar[0] not in "!"]
     compare(helm, tmp_path, texts)
 
 
@@ -76,16 +76,20 @@ yaml_texts = st.lists(st.sampled_from(PIECES), max_size=14).map(lambda pieces: "
 
 @settings(max_examples=25)
 @given(st.lists(yaml_texts, min_size=40, max_size=60))
-def test_random_text_is_read_alike_or_refused_by_both(helm4: Path, texts: list[str]) -> None:
-    # An anchor's or a tag's end is drawn differently by ruamel.yaml, which only ever refuses more.
+def test_random_text_is_read_alike_or_rejected_by_both(helm4: Path, texts: list[str]) -> None:
+    # ruamel.yaml ends anchors and tags at other characters than Helm's parser, and so rejects more texts.
     texts = [text for text in texts if "---" not in text]
-    read = [ours(text) for text in texts]
+    read = [read_by_launcher(text) for text in texts]
     with tempfile.TemporaryDirectory() as folder:
-        for text, mine, theirs in zip(texts, read, read_texts(helm4, Path(folder), texts), strict=True):
-            assert mine is ... or same(mine, theirs) or (mine is None and ("&" in text or "!" in text)), (
+        for text, launcher_tree, helm_tree in zip(texts, read, read_texts(helm4, Path(folder), texts), strict=True):
+            assert (
+                launcher_tree is ...
+                or same(launcher_tree, helm_tree)
+                or (launcher_tree is None and ("&" in text or "!" in text))
+            ), (
                 text,
-                mine,
-                theirs,
+                launcher_tree,
+                helm_tree,
             )
 
 
@@ -96,7 +100,7 @@ SCALARS = st.one_of(
     st.booleans(),
     st.integers(-(2**53) + 1, 2**53 - 1),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from([word for word in WORDS if word[0] not in "!'\""]),
+    st.sampled_from([scalar for scalar in PLAIN_SCALARS if scalar[0] not in "!'\""]),
     TEXT,
 )
 
@@ -127,18 +131,18 @@ def test_layers_and_defaults_merge_as_in_helm(
             files.append(str(folder / f"{number}.yaml"))
             Path(files[-1]).write_text(values.dumps(layer))
         user = values.load(files)
-        mine = values.with_defaults(user, values.read_file(str(chart / "values.yaml"))).tree
-        assert same(mine, dumped(template(helm, chart, files)))
+        launcher_tree = values.with_defaults(user, values.read_file(str(chart / "values.yaml"))).tree
+        assert same(launcher_tree, dumped(template(helm, chart, files)))
 
 
 @settings(max_examples=60)
 @given(st.lists(trees(SCALARS, KEYS | TEXT), min_size=1, max_size=20))
-def test_helm_reads_back_the_very_tree_that_dumps_wrote(helm4: Path, many: list[dict[str, Any]]) -> None:
+def test_helm_reads_back_the_tree_that_dumps_wrote(helm4: Path, many: list[dict[str, Any]]) -> None:
     texts = [values.dumps(tree) for tree in many]
     with tempfile.TemporaryDirectory() as folder:
-        for tree, theirs in zip(many, read_texts(helm4, Path(folder), texts), strict=True):
-            assert same(tree, theirs)
-            assert same(tree, ours(values.dumps(tree)))
+        for tree, helm_tree in zip(many, read_texts(helm4, Path(folder), texts), strict=True):
+            assert same(tree, helm_tree)
+            assert same(tree, read_by_launcher(values.dumps(tree)))
 
 
 SETS = [
@@ -150,33 +154,33 @@ SETS = [
     "map[0]=1", "list.x=1", "a,b=1", "a=1,,b=2", "a[99999999]=1", "scalar[0]=1",
 ]  # fmt: skip
 SILENT = {"", "=1", ".a=1", "a[0=1"}
-"""Helm ignores these; we say that a key is missing."""
+"""Helm ignores these; the launcher reports that a key is missing."""
 
 
 @pytest.mark.parametrize("option", SETS)
-def test_set_takes_helms_paths(helm4: Path, tmp_path: Path, option: str) -> None:
+def test_set_accepts_helms_paths(helm4: Path, tmp_path: Path, option: str) -> None:
     chart = dump_chart(tmp_path / "chart")
     file = tmp_path / "v.yaml"
     file.write_text("list: [p, q]\nmaps: [{p: 1, q: 1}]\nmap: {x: 1}\nscalar: s\n")
-    theirs: dict[str, Any] | None
+    helm_tree: dict[str, Any] | None
     try:
-        theirs = dumped(template(helm4, chart, [file], "--set", option))
+        helm_tree = dumped(template(helm4, chart, [file], "--set", option))
     except HelmError:
-        theirs = None
-    mine: dict[str, Any] | None
+        helm_tree = None
+    launcher_tree: dict[str, Any] | None
     try:
-        mine = values.load([str(file)], [option]).tree
+        launcher_tree = values.load([str(file)], [option]).tree
     except LauncherError:
-        mine = None
+        launcher_tree = None
     if option in SILENT:
-        assert mine is None
-    elif option == "a={1,yes}":  # the one difference: values are read as in a file
-        assert (mine or {})["a"] == [1, True]
+        assert launcher_tree is None
+    elif option == "a={1,yes}":  # the only difference: the launcher reads values as in a file
+        assert (launcher_tree or {})["a"] == [1, True]
     else:
-        assert same(mine, theirs)
+        assert same(launcher_tree, helm_tree)
 
 
-def test_a_null_brings_defaults_back_where_a_later_file_writes_the_map_anew(helm: Path, tmp_path: Path) -> None:
+def test_a_null_restores_defaults_if_a_later_file_writes_the_map_again(helm: Path, tmp_path: Path) -> None:
     chart = dump_chart(tmp_path / "chart", "k: {a: 1, b: 2}\n")
     (tmp_path / "a.yaml").write_text("k: null\n")
     (tmp_path / "b.yaml").write_text("k: {a: 5}\n")

@@ -1,8 +1,8 @@
-"""The real command with a home of its own; runs of small programs instead of training.
+"""The real command with a home folder for each test. Its runs are small programs instead of trainings.
 
-launcher("status", "demo")            in this process: a start of Python is not what these tests are about
-launcher(..., before=as_anybody)      in a process of its own; so is everything that only a new process can have
-launcher.start("submit", ...)         likewise, for signals
+launcher("status", "demo")                  runs in this process, which saves the start of Python
+launcher(..., before=drop_file_privileges)  runs in a new process, as does every call with options of a process
+launcher.start("submit", ...)               starts a new process, for signals
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.coverage_by_package import unmeasured
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A run that is over at once, and one that lasts until it is told to end.
+# A run that ends at once, and one that runs until it is stopped.
 SHORT = """\
 run: {name: demo, kind: local, maxRestarts: 0, command: [sh, -c, 'echo hello']}
 slice: {accelerator: cpu}
@@ -39,7 +39,7 @@ storage: {kind: local}
 """
 LONG = SHORT.replace("echo hello", "echo hello; exec sleep 600")
 
-# Stands in for a training: what it writes is what the trainer writes.
+# Replaces a training, which takes minutes. It writes the same files as the trainer.
 TRAINING = """
 import json, os, sys, time
 folder, steps, pause = os.environ["SLIPWAY_RUN_FOLDER"], int(sys.argv[1]), float(sys.argv[2])
@@ -73,14 +73,14 @@ class Launcher:
 
     home: Path
     folder: Path
-    measured: bool = True  # by coverage, if that is on
+    measured: bool = True  # whether coverage measures its processes, if coverage is on
 
     def __call__(
         self, *arguments: str, seconds: float = 60, env: Mapping[str, str] | None = None, **options: Any
     ) -> Result:
-        """Run the command to its end; `seconds` and `options` are of a process of its own."""
+        """Run the command to its end. `options` start it in a new process, which may run for `seconds`."""
         if options or "PYTHONPATH" in (env or {}):
-            return self._in_a_process(*arguments, seconds=seconds, env=env, **options)
+            return self._run_in_new_process(*arguments, seconds=seconds, env=env, **options)
         out, err = io.StringIO(), io.StringIO()
         with (
             mock.patch.dict(os.environ, {**self.env, **(env or {})}, clear=True),
@@ -92,12 +92,12 @@ class Launcher:
             code = run(arguments)
         return Result(int(code), out.getvalue(), err.getvalue())
 
-    def _in_a_process(self, *arguments: str, seconds: float, **options: Any) -> Result:
+    def _run_in_new_process(self, *arguments: str, seconds: float, **options: Any) -> Result:
         process = self.start(*arguments, **options)
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            process.kill()  # or else it disturbs the tests that come after
+            process.kill()  # otherwise it would disturb later tests
             process.communicate()
             raise
         return Result(process.returncode, out, err)
@@ -131,7 +131,7 @@ class Launcher:
 
     @property
     def runs(self) -> list[str]:
-        """The names of all folders among the runs, hidden ones too."""
+        """The names of all folders of runs, hidden ones included."""
         runs = self.home / "runs"
         return sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
 
@@ -143,7 +143,7 @@ class Launcher:
         return read_record(self.home / "runs" / name)
 
     def processes(self, name: str = "demo") -> list[int]:
-        """The living processes of a run; its supervisor is none of them."""
+        """Return the process IDs of a run that are alive, without its supervisor."""
         return marked(self.record(name).id)
 
 
@@ -156,7 +156,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 
 def end_all(command: Launcher) -> None:
-    """Cancel what a test has left running."""
+    """Cancel all runs that a test has left running."""
     backend = LocalBackend(command.home)
     for status in backend.list(lambda _: None) if command.home.is_dir() else ():
         if not status.state.ended:
@@ -170,8 +170,8 @@ def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
         time.sleep(0.02)
 
 
-def as_anybody() -> None:
-    """In a child: obey file permissions even as root (the tests run as root in many a container)."""
+def drop_file_privileges() -> None:
+    """Make a child process respect file permissions even as root: in many containers, the tests run as root."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None)
         for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH

@@ -1,4 +1,4 @@
-"""What bad input gets: one sentence each, the right exit code, no traceback, nothing half-written."""
+"""Invalid input: one sentence for each mistake, the right exit code, no traceback, no partial files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import LONG, SHORT, Launcher, Result, as_anybody
+from tests.cli.conftest import LONG, SHORT, Launcher, Result, drop_file_privileges
 from tests.prerequisites import require
 
 
-def refused(result: Result, *words: str, code: int = 1) -> str:
-    """The one line on stderr of a command that was refused."""
+def rejected(result: Result, *texts: str, code: int = 1) -> str:
+    """Return the only error line of a rejected command; it must contain all of `texts`."""
     assert result.code == code, result.err
     assert result.out == ""
     assert "Traceback" not in result.err
     errors = [line for line in result.err.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1, result.err
-    for word in words:
-        assert word in errors[0]
+    for text in texts:
+        assert text in errors[0]
     return errors[0]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "texts"),
     [
         ("run: {name: demo\n", ["run.yaml:2"]),
         ("run:\n  name: a\n name: b\n", ["run.yaml:3"]),
@@ -41,13 +41,13 @@ def refused(result: Result, *words: str, code: int = 1) -> str:
         (SHORT.replace("command: [sh, -c, 'echo hello']", "command: [no-such-program]"), ['"no-such-program"']),
     ],
 )
-def test_values_that_cannot_be(launcher: Launcher, text: str, words: list[str]) -> None:
-    refused(launcher("submit", "-f", launcher.write("run.yaml", text)), *words)
+def test_invalid_values(launcher: Launcher, text: str, texts: list[str]) -> None:
+    rejected(launcher("submit", "-f", launcher.write("run.yaml", text)), *texts)
     assert not launcher.home.exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "texts"),
     [
         ("missing.txt", None, ["missing.txt"]),
         ("empty.txt", b"", ["empty.txt"]),
@@ -55,34 +55,35 @@ def test_values_that_cannot_be(launcher: Launcher, text: str, words: list[str]) 
         ("picture.png", b"\x89PNG", ["picture.png"]),
     ],
 )
-def test_data_that_cannot_be_trained_on(launcher: Launcher, name: str, content: bytes | None, words: list[str]) -> None:
+def test_invalid_training_data(launcher: Launcher, name: str, content: bytes | None, texts: list[str]) -> None:
     if content is not None:
         (launcher.folder / name).write_bytes(content)
     text = "run: {name: demo, kind: local}\nslice: {accelerator: cpu}\nstorage: {kind: local}\n"
     text += f"data: {{files: [{name}]}}\n"
     file = launcher.write("run.yaml", text)
-    refused(launcher("submit", "-f", file), *words)
-    refused(launcher("submit", "-f", file, "--dry-run"), *words)
+    rejected(launcher("submit", "-f", file), *texts)
+    rejected(launcher("submit", "-f", file, "--dry-run"), *texts)
     assert not launcher.home.exists()
 
 
 # Over the quickstart, as a new user writes them: the whole of stderr.
-BAD_LUCK = [
+MISTAKES = [
     ("train:\n", "mine.yaml:1: train has no value (null); give it one, or remove the key."),
     ("run: null\n", "mine.yaml:1: run has no value (null); give it one, or remove the key."),
     ("train: [steps: 3]\n", "mine.yaml:1: train is a list; it takes a map of keys to values."),
     ("storage: local\n", 'mine.yaml:1: storage is text ("local"); it takes a map of keys to values.'),
     ("data: {files: a.txt}\n", 'mine.yaml:1: data.files is text ("a.txt"); it takes a list, such as ["a.txt"].'),
-    ("run:\n  name: a\n  name: b\n", 'mine.yaml:3: the key "name" is there already, on line 2; keep one of the two.'),
-    ("run:\n\tname: a\n", "mine.yaml:2: this is not valid YAML: there is a tab; indent with spaces."),
+    ("run:\n  name: a\n  name: b\n", 'mine.yaml:3: duplicate key "name": it is already set on line 2;'
+     " keep one of the two."),
+    ("run:\n\tname: a\n", "mine.yaml:2: this is not valid YAML: a tab is not allowed here; indent with spaces."),
     ("run: {name: a\n", 'mine.yaml:2: this is not valid YAML: the "{" that opens on line 1 is not closed here;'
      ' a "," or its end is missing.'),
     ("run: 'a\n", "mine.yaml:2: this is not valid YAML: the quote that opens on line 1 is not closed."),
-    ("run: {name: a}}\n", 'mine.yaml:1: this is not valid YAML: there is a "}" too many.'),
-    ("run:\n  name: a\n kind: local\n", "mine.yaml:3: this is not valid YAML: this does not fit what begins on line 1;"
-     " mend the indentation."),
+    ("run: {name: a}}\n", 'mine.yaml:1: this is not valid YAML: there is one "}" too many.'),
+    ("run:\n  name: a\n kind: local\n", "mine.yaml:3: this is not valid YAML: this does not continue the block that"
+     " begins on line 1; fix the indentation."),
     ("run: {name: a}\n---\nrun: {name: b}\n", "mine.yaml:3: a second document begins here, which Helm 3 drops and"
-     " Helm 4 merges; put it into a file of its own."),
+     " Helm 4 merges; move it to its own file."),
     ("run: {name: Modèle.2}\n", 'mine.yaml:1: run.name: "Modèle.2" is no name; use small letters, digits and hyphens,'
      ' with a letter first and no hyphen last. For example "modele-2".'),
     ("run: {name: 7b}\n", 'mine.yaml:1: run.name: "7b" is no name; use small letters, digits and hyphens,'
@@ -109,8 +110,8 @@ BAD_LUCK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "sentence"), BAD_LUCK, ids=[text.strip()[:30] for text, _ in BAD_LUCK])
-def test_bad_luck_with_values(launcher: Launcher, text: str, sentence: str) -> None:
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES, ids=[text.strip()[:30] for text, _ in MISTAKES])
+def test_mistakes_in_values(launcher: Launcher, text: str, sentence: str) -> None:
     result = launcher("submit", "-f", "quickstart", "-f", launcher.write("mine.yaml", text))
     assert (result.code, result.out, result.err) == (1, "", f"Error: {sentence}\n")
     assert not launcher.home.exists()
@@ -129,13 +130,13 @@ def test_bad_luck_with_values(launcher: Launcher, text: str, sentence: str) -> N
         ("data: {tokenizer: {kind: huggingface}}\n", "mine.yaml:1: data.tokenizer.kind is huggingface, so"),
     ],
 )
-def test_bad_luck_with_what_values_name(launcher: Launcher, text: str, sentence: str) -> None:
+def test_mistakes_in_what_values_refer_to(launcher: Launcher, text: str, sentence: str) -> None:
     closed = launcher.folder / "closed"
     closed.mkdir(mode=0)
     file = launcher.write("mine.yaml", text)
-    result = launcher("submit", "-f", "quickstart", "-f", file, before=as_anybody)
+    result = launcher("submit", "-f", "quickstart", "-f", file, before=drop_file_privileges)
     closed.chmod(0o755)
-    assert refused(result).startswith(f"Error: {sentence}")
+    assert rejected(result).startswith(f"Error: {sentence}")
     assert not launcher.home.exists()
 
 
@@ -143,7 +144,10 @@ def test_bad_luck_with_what_values_name(launcher: Launcher, text: str, sentence:
     ("arguments", "sentence"),
     [
         (["submit", "-f", "empty.yaml"], "there are no values; name a file with -f, such as the preset quickstart."),
-        (["submit", "-f", ""], '-f "" names no file; give a values file, or the name of a preset such as quickstart.'),
+        (
+            ["submit", "-f", ""],
+            '-f "" is not a valid file name; give a values file, or the name of a preset such as quickstart.',
+        ),
         (["submit", "-f", "quickstart", "--name", ""], "--name: the run has no name; give it one with --name NAME"),
         (
             ["submit", "-f", "quickstart", "--set", "steps=3"],
@@ -156,7 +160,7 @@ def test_bad_luck_with_what_values_name(launcher: Launcher, text: str, sentence:
         (["submit", "-f", "windows.yaml"], "windows.yaml:2: there is no key run.nmae; did you mean run.name?"),
     ],
 )
-def test_bad_luck_on_the_command_line(launcher: Launcher, arguments: list[str], sentence: str) -> None:
+def test_mistakes_on_the_command_line(launcher: Launcher, arguments: list[str], sentence: str) -> None:
     for name, content in {
         "empty.yaml": b"# nothing yet\n",
         "utf-16.yaml": "run:\r\n  name: a\r\n".encode("utf-16"),
@@ -164,11 +168,11 @@ def test_bad_luck_on_the_command_line(launcher: Launcher, arguments: list[str], 
         "windows.yaml": b"\xef\xbb\xbfrun:\r\n  nmae: a\r\n",
     }.items():
         (launcher.folder / name).write_bytes(content)
-    assert refused(launcher(*arguments)).startswith(f"Error: {sentence}")
+    assert rejected(launcher(*arguments)).startswith(f"Error: {sentence}")
     assert not launcher.home.exists()
 
 
-def test_the_same_file_twice_is_that_file(launcher: Launcher) -> None:
+def test_the_same_file_twice_counts_once(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT)
     assert launcher("values", "-f", file, "-f", file).out == launcher("values", "-f", file).out
 
@@ -177,10 +181,10 @@ def test_the_same_file_twice_is_that_file(launcher: Launcher) -> None:
 def test_no_values_at_all(launcher: Launcher, verb: str) -> None:
     result = launcher(*verb.split())
     assert (result.code, result.out) == (2, "")
-    assert result.err == "Error: There are no values: give a values file with -f, or --set.\n"
+    assert result.err == "Error: No values are given: use -f FILE or --set.\n"
 
 
-def test_a_run_of_a_cluster_where_there_is_none(launcher: Launcher) -> None:
+def test_a_cluster_run_without_a_cluster(launcher: Launcher) -> None:
     text = """\
 run: {name: demo, kind: job-set, command: [hostname]}
 team: {name: research}
@@ -189,67 +193,69 @@ storage: {bucket: bucket}
 image: {repository: i, tag: v1}
 """
     result = launcher("submit", "-f", launcher.write("run.yaml", text))
-    refused(result, "so there is no cluster to speak to")
+    rejected(result, "so there is no cluster to connect to")
     hint = result.err.splitlines()[-1]
-    assert hint.startswith("Hint: Set KUBECONFIG ") and hint.endswith(" For this machine: --set run.kind=local.")
+    assert hint.startswith("Hint: Set KUBECONFIG ") and hint.endswith(" To run on this machine: --set run.kind=local.")
 
 
 @pytest.mark.parametrize(
     "verb",
     ["install queues --set priorities.high.value=5", "uninstall queues -y", "dashboard demo", "list -n team"],
 )
-def test_what_needs_a_cluster_where_there_is_none(launcher: Launcher, verb: str) -> None:
+def test_a_cluster_verb_without_a_cluster(launcher: Launcher, verb: str) -> None:
     result = launcher(*verb.split())
-    refused(result, "so there is no cluster to speak to")
+    rejected(result, "so there is no cluster to connect to")
     hint = result.err.splitlines()[-1]
     assert hint.startswith("Hint: Set KUBECONFIG ") and "run.kind" not in hint
 
 
-def test_a_kubeconfig_that_is_not_there_or_none(launcher: Launcher) -> None:
-    """A laptop without a kubeconfig is told nothing; where one is meant, this machine alone is half an answer."""
+def test_a_kubeconfig_that_is_missing_or_invalid(launcher: Launcher) -> None:
+    """Without a kubeconfig there is no warning. With an unusable one, a list of this machine's runs is incomplete."""
     assert launcher("submit", "-f", launcher.write("run.yaml", SHORT)).code == 0
     assert launcher("list").err == ""
-    away, broken = launcher.folder / "away", launcher.write("broken", "a: [")
-    none = f"KUBECONFIG names {away}, which is not there, so there is no cluster to speak to."
-    for file, says in ((str(away), none), (broken, f"The kubeconfig {broken} is no YAML: ")):
+    missing, broken = launcher.folder / "away", launcher.write("broken", "a: [")
+    none = f"KUBECONFIG names {missing}, which does not exist, so there is no cluster to connect to."
+    for file, message in ((str(missing), none), (broken, f"The kubeconfig {broken} is no YAML: ")):
         env = {"KUBECONFIG": file}
         listed = launcher("list", "-o", "json", env=env)
         assert (listed.code, [run["name"] for run in listed.json]) == (0, ["demo"])
-        assert listed.err.startswith(f"Warning: {says}") and listed.err.count("\n") == 1
-        assert listed.err.endswith(" Only this machine was looked at.\n")
+        assert listed.err.startswith(f"Warning: {message}") and listed.err.count("\n") == 1
+        assert listed.err.endswith(" Only this machine was searched.\n")
         assert (launcher("status", "demo", env=env).err, launcher("list", "--local", env=env).err) == ("", "")
         for verb in ("status", "explain", "logs", "cancel"):
-            refused(launcher(verb, "dmeo", env=env), f'There is no run "dmeo" on this machine. {says}')
+            rejected(launcher(verb, "dmeo", env=env), f'The run "dmeo" was not found on this machine. {message}')
         result = launcher("list", "--clusters", env=env)
-        assert (result.code, result.out) == (1, "") and result.err.startswith(f"Error: {says}")
+        assert (result.code, result.out) == (1, "") and result.err.startswith(f"Error: {message}")
 
 
 def test_a_file_that_is_missing(launcher: Launcher) -> None:
-    refused(launcher("submit", "-f", "rnu.yaml"), '"rnu.yaml"')
-    refused(launcher("values", "-f", "rnu.yaml"), '"rnu.yaml"')
-    refused(launcher("check", "-f", "quickstrat"), "quickstart")
+    rejected(launcher("submit", "-f", "rnu.yaml"), '"rnu.yaml"')
+    rejected(launcher("values", "-f", "rnu.yaml"), '"rnu.yaml"')
+    rejected(launcher("check", "-f", "quickstrat"), "quickstart")
 
 
-def test_a_folder_for_a_file(launcher: Launcher) -> None:
-    refused(launcher("values", "-f", "."), "folder")
+def test_a_folder_instead_of_a_file(launcher: Launcher) -> None:
+    rejected(launcher("values", "-f", "."), "folder")
 
 
-def test_a_file_that_may_not_be_read(launcher: Launcher) -> None:
+def test_a_file_without_read_permission(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT)
     (launcher.folder / file).chmod(0)
-    refused(launcher("values", "-f", file, before=as_anybody), "run.yaml", "Permission denied")
+    rejected(launcher("values", "-f", file, before=drop_file_privileges), "run.yaml", "Permission denied")
 
 
-def test_a_folder_that_may_not_be_read(launcher: Launcher) -> None:
+def test_a_folder_without_read_permission(launcher: Launcher) -> None:
     closed = launcher.folder / "closed"
     closed.mkdir()
     (closed / "run.yaml").write_text(SHORT)
     closed.chmod(0)
-    refused(launcher("values", "-f", "closed/run.yaml", before=as_anybody), "closed/run.yaml", "Permission denied")
+    rejected(
+        launcher("values", "-f", "closed/run.yaml", before=drop_file_privileges), "closed/run.yaml", "Permission denied"
+    )
 
 
-def test_set_that_is_none(launcher: Launcher) -> None:
-    refused(launcher("values", "--set", "novalue"), "novalue")
+def test_set_without_a_value(launcher: Launcher) -> None:
+    rejected(launcher("values", "--set", "novalue"), "novalue")
 
 
 @pytest.mark.parametrize(
@@ -263,34 +269,38 @@ def test_wrong_usage(launcher: Launcher, arguments: list[str]) -> None:
     assert result.err.splitlines()[-1].startswith("Error: ")
 
 
-# --- a home that is not fit ---
+# --- an unusable home folder ---
 
 VERBS = (["submit", "-f", "run.yaml"], ["list"], ["status", "demo"], ["cancel", "demo"], ["delete", "demo", "--yes"])
 
 
 @pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: arguments[0])
-def test_a_home_that_may_not_be_read(launcher: Launcher, arguments: list[str]) -> None:
+def test_a_home_without_read_permission(launcher: Launcher, arguments: list[str]) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     (launcher.home / "runs").chmod(0)
     try:
-        refused(launcher(*arguments, before=as_anybody), "Permission denied", str(launcher.home))
+        rejected(launcher(*arguments, before=drop_file_privileges), "Permission denied", str(launcher.home))
     finally:
         (launcher.home / "runs").chmod(0o755)
     assert launcher.runs == ["demo"]
 
 
-def test_a_home_that_may_not_be_written(launcher: Launcher) -> None:
+def test_a_home_without_write_permission(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT)
     launcher("submit", "-f", file)
     (launcher.home / "runs").chmod(0o555)
     (launcher.home / "runs" / "demo").chmod(0o555)
-    refused(
-        launcher("submit", "-f", file, "--name", "two", before=as_anybody), "Permission denied", "cannot be submitted"
+    rejected(
+        launcher("submit", "-f", file, "--name", "two", before=drop_file_privileges),
+        "Permission denied",
+        "cannot be submitted",
     )
     config = ("--set", "run.maxRestarts=1", "--continue")
-    refused(launcher("submit", "-f", file, *config, before=as_anybody), "Permission denied", "cannot be submitted")
-    refused(launcher("delete", "demo", "--yes", before=as_anybody), "Permission denied", "cannot be deleted")
-    assert launcher("status", "demo", before=as_anybody).code == 0
+    rejected(
+        launcher("submit", "-f", file, *config, before=drop_file_privileges), "Permission denied", "cannot be submitted"
+    )
+    rejected(launcher("delete", "demo", "--yes", before=drop_file_privileges), "Permission denied", "cannot be deleted")
+    assert launcher("status", "demo", before=drop_file_privileges).code == 0
     assert (launcher.runs, launcher.record().attempt) == (["demo"], 1)
     (launcher.home / "runs").chmod(0o755)
     (launcher.home / "runs" / "demo").chmod(0o755)
@@ -300,26 +310,26 @@ def test_a_home_that_may_not_be_written(launcher: Launcher) -> None:
 def test_a_home_that_is_a_file(launcher: Launcher, arguments: list[str]) -> None:
     launcher.write("run.yaml", SHORT)
     launcher.home.touch()
-    refused(launcher(*arguments), "Not a directory", str(launcher.home))
+    rejected(launcher(*arguments), "Not a directory", str(launcher.home))
 
 
 def test_a_full_disk(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT)
     disk = _FullDisk(launcher)
-    refused(disk("submit", "-f", file), "No space left on device", str(launcher.home))
-    assert disk.left() == ["filler", "runs"]
+    rejected(disk("submit", "-f", file), "No space left on device", str(launcher.home))
+    assert disk.files() == ["filler", "runs"]
 
 
 def test_a_full_disk_and_a_run_to_resume(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT.replace("echo hello", "test -e mended"))
     disk = _FullDisk(launcher, before=f"call submit -f {file}; touch mended")
-    refused(disk("submit", "-f", file), "No space left on device", str(launcher.home))
+    rejected(disk("submit", "-f", file), "No space left on device", str(launcher.home))
     files = ["lock", "log.txt", "origins.json", "record.json", "run.json"]
-    assert disk.left() == ["filler", "runs", "demo", *files]
+    assert disk.files() == ["filler", "runs", "demo", *files]
 
 
-def test_a_run_that_fills_its_disk_says_how_it_ended(launcher: Launcher) -> None:
-    """Its record has room that is kept for it."""
+def test_a_run_that_fills_its_disk_reports_how_it_ended(launcher: Launcher) -> None:
+    """The record has reserved space on the disk."""
     fills = "cat /dev/zero > $SLIPWAY_RUN_FOLDER/filler; exit 7"
     file = launcher.write("run.yaml", SHORT.replace("echo hello", fills))
     disk = _FullDisk(launcher, before=f"call submit -f {file}")
@@ -328,7 +338,7 @@ def test_a_run_that_fills_its_disk_says_how_it_ended(launcher: Launcher) -> None
 
 
 class _FullDisk:
-    """The launcher with its home on a disk of 64 KiB that is full; what is on it afterwards."""
+    """The launcher with its home on a full disk of 64 KiB; it lists the files on the disk afterwards."""
 
     def __init__(self, launcher: Launcher, before: str = "") -> None:
         probe = subprocess.run(["unshare", "-rm", "true"], check=False) if shutil.which("unshare") else None
@@ -365,11 +375,11 @@ class _FullDisk:
         )
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def left(self) -> list[str]:
+    def files(self) -> list[str]:
         return self._report.read_text().split()
 
 
-# --- folders of another Slipway ---
+# --- folders of another version of Slipway ---
 
 
 def _change(launcher: Launcher, name: str, change: Callable[[dict[str, object]], object]) -> Path:
@@ -389,7 +399,7 @@ def test_a_run_of_a_newer_version(launcher: Launcher, arguments: list[str]) -> N
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     path = _change(launcher, "record.json", lambda tree: tree.update(format=2, state="dreaming"))
     before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
-    refused(launcher(*arguments), str(path.parent), "newer Slipway", "upgrade")
+    rejected(launcher(*arguments), str(path.parent), "newer Slipway", "upgrade")
     assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
 
 
@@ -413,9 +423,9 @@ def test_a_damaged_run(launcher: Launcher, name: str, text: str) -> None:
     path.write_text(text)
     result = launcher("status", "demo")
     if name == "run.json" and text in ("{}", '{"format": 1}'):
-        assert result.code == 0  # no damage that can be seen
+        assert result.code == 0  # `status` cannot detect the damage, because the file holds a JSON object
     else:
-        refused(result, str(path), "damaged")
+        rejected(result, str(path), "damaged")
 
 
 def test_a_bug_keeps_its_traceback(launcher: Launcher) -> None:

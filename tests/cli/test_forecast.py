@@ -1,4 +1,4 @@
-"""launcher forecast, and what submit and check make of it: one real compile, the rest from a cache that holds one."""
+"""launcher forecast, and its use by submit and check: one real compile; the other tests read a cached one."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ WHOLE = LLAMA + (
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
-    """Where the command keeps its forecasts."""
+    """The cache that the command uses."""
     monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path / "cache"))
     return Cache(tmp_path / "cache" / "forecast")
 
 
-def known(cache: Cache, *sets: str, **what: Any) -> None:
-    """As if it had been compiled before."""
+def put_in_cache(cache: Cache, *sets: str, **what: Any) -> None:
+    """Put a program into the cache, as if it had been compiled before."""
     cache.put(request(plan(LLAMA, *sets)), programs.read(program(**what)))
 
 
 def test_it_does_not_fit(launcher: Launcher, cache: Cache) -> None:
-    known(cache, total=60, fits=False)
+    put_in_cache(cache, total=60, fits=False)
     launcher.write("v.yaml", LLAMA)
     result = launcher("forecast", "-f", "v.yaml", "--search", "0", "-o", "json")
     assert result.code == 1
@@ -48,10 +48,10 @@ def test_it_does_not_fit(launcher: Launcher, cache: Cache) -> None:
 
 
 def test_the_text_of_what_does_not_fit(launcher: Launcher, cache: Cache) -> None:
-    known(cache, total=60, fits=False)
-    known(cache, "train.per_device_batch_size=2", total=33, fits=False)
-    known(cache, "train.per_device_batch_size=3", total=45, fits=False)
-    known(cache, "train.per_device_batch_size=1")
+    put_in_cache(cache, total=60, fits=False)
+    put_in_cache(cache, "train.per_device_batch_size=2", total=33, fits=False)
+    put_in_cache(cache, "train.per_device_batch_size=3", total=45, fits=False)
+    put_in_cache(cache, "train.per_device_batch_size=1")
     launcher.write("v.yaml", LLAMA)
     result = launcher("forecast", "-f", "v.yaml")
     assert result.code == 1
@@ -63,10 +63,10 @@ def test_the_text_of_what_does_not_fit(launcher: Launcher, cache: Cache) -> None
 
 
 def test_an_overlay_of_a_search_is_a_values_file(launcher: Launcher, cache: Cache) -> None:
-    """What is printed goes into a file, and -f reads it over the run's own. Nothing is compiled: there is no time."""
-    known(cache)
+    """A user writes the overlay to a file and gives it after the run's values. The time is too short for a compile."""
+    put_in_cache(cache)
     model = {**program()["model"], "tokens_per_step_per_device": 8192, "global_batch": 128}
-    known(cache, "train.per_device_batch_size=8", total=24, model=model)
+    put_in_cache(cache, "train.per_device_batch_size=8", total=24, model=model)
     launcher.write("v.yaml", LLAMA)
     result = launcher("forecast", "-f", "v.yaml", "--search", "0.0001")
     assert (result.code, "Compiling" in result.err) == (0, False), result.err
@@ -82,9 +82,9 @@ def test_an_overlay_of_a_search_is_a_values_file(launcher: Launcher, cache: Cach
     assert (again["cached"], again["tokens_per_second_per_device"], again["better"]) == (True, 4096, [])
 
 
-def test_an_answer_from_the_cache_is_there_at_once(launcher: Launcher, cache: Cache, tmp_path: Path) -> None:
-    """Within half a second; of the processor's time, for beside other tests the clock tells little."""
-    known(cache, total=60, fits=False)
+def test_an_answer_from_the_cache_is_fast(launcher: Launcher, cache: Cache, tmp_path: Path) -> None:
+    """It takes at most half a second of processor time. Clock time would depend on the other tests."""
+    put_in_cache(cache, total=60, fits=False)
     launcher.write("v.yaml", LLAMA)
     installed = {"PYTHONPYCACHEPREFIX": str(tmp_path / "pyc"), "PYTHONDONTWRITEBYTECODE": ""}
     times = []
@@ -106,22 +106,22 @@ def test_gpus_and_cpus(launcher: Launcher, cache: Cache) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        (["--tokens", "many"], '"many" is no number of tokens; write 500M, 300B, 15T or 1e9.'),
-        (["--tokens", "1e99"], '"1e99" is no number of tokens; write 500M, 300B, 15T or 1e9.'),
+        (["--tokens", "many"], '"many" is not a valid number of tokens; use 500M, 300B, 15T or 1e9.'),
+        (["--tokens", "1e99"], '"1e99" is not a valid number of tokens; use 500M, 300B, 15T or 1e9.'),
         (["--timeout", "0"], "0 is not in the range x>0"),
-        (["--search", "NaN"], "'NaN' is no number of minutes."),
+        (["--search", "NaN"], "'NaN' is not a valid number of minutes."),
     ],
 )
-def test_wrong_usage(launcher: Launcher, arguments: list[str], says: str) -> None:
+def test_wrong_usage(launcher: Launcher, arguments: list[str], message: str) -> None:
     result = launcher("forecast", "-f", "quickstart", *arguments)
     assert (result.code, result.out) == (2, "")
-    assert says in " ".join(result.err.split())
+    assert message in " ".join(result.err.split())
 
 
 def test_the_extra_is_not_installed(launcher: Launcher, cache: Cache, tmp_path: Path) -> None:
-    """As in an installation without it: the metadata of libtpu is not to be found."""
+    """The test hides the metadata of libtpu, which an installation without the extra does not have."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "from importlib import metadata\nversion = metadata.version\n"
@@ -144,9 +144,9 @@ def test_the_extra_is_not_installed(launcher: Launcher, cache: Cache, tmp_path: 
 # --- submit and check -------------------------------------------------------------------------------------------
 
 
-def test_submit_refuses_what_is_known_not_to_fit(launcher: Launcher, cache: Cache) -> None:
-    known(cache, total=60, fits=False)
-    known(cache, "train.per_device_batch_size=1")
+def test_submit_rejects_what_is_known_not_to_fit(launcher: Launcher, cache: Cache) -> None:
+    put_in_cache(cache, total=60, fits=False)
+    put_in_cache(cache, "train.per_device_batch_size=1")
     launcher.write("v.yaml", WHOLE)
     dry = ("submit", "-f", "v.yaml", "--dry-run", "--set", "train.dataset_type=synthetic")
     nowhere = {"KUBECONFIG": "/nowhere"}
@@ -164,15 +164,15 @@ def test_submit_refuses_what_is_known_not_to_fit(launcher: Launcher, cache: Cach
     assert swept.err.count("It does not fit") == 1
 
 
-def test_submit_knows_nothing_and_asks_nobody(launcher: Launcher, cache: Cache) -> None:
+def test_submit_compiles_nothing(launcher: Launcher, cache: Cache) -> None:
     launcher.write("v.yaml", WHOLE + "data: {corpus: python}\n")
     result = launcher("submit", "-f", "v.yaml", "--dry-run", env={"KUBECONFIG": "/nowhere"})
     assert (result.code, "fit" in result.err) == (0, False)
     assert not cache.folder.exists()
 
 
-def test_check_has_it_too(launcher: Launcher, cache: Cache) -> None:
-    known(cache, total=60, fits=False)
+def test_check_reports_a_run_that_does_not_fit(launcher: Launcher, cache: Cache) -> None:
+    put_in_cache(cache, total=60, fits=False)
     launcher.write("v.yaml", WHOLE + "data: {corpus: python}\n")
     result = launcher("check", "-f", "v.yaml", "-o", "json")
     assert result.code == 1
@@ -205,28 +205,30 @@ def _tiny() -> str:
 
 
 def _compiling() -> set[int]:
-    """The processes that compile for this test's folder."""
+    """Return the IDs of the processes that compile forecasts."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().split(b"\0")
+            command_line = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"trainer.aot" in words and any(b"slipway-forecast-" in word for word in words):
+        if b"trainer.aot" in command_line and any(b"slipway-forecast-" in part for part in command_line):
             found.add(int(path.parent.name))
     return found
 
 
 @pytest.mark.timeout(900)
 def test_a_real_forecast(launcher: Launcher, cache: Cache) -> None:
-    """A toy for four chips, by libtpu; then once more, from the cache."""
+    """Forecast a tiny model on four chips with libtpu, then again from the cache."""
     arguments = ("forecast", "-f", "models/tiny", "-f", "slices/v6e-2x2", "-o", "json")
     result = launcher(*arguments, seconds=800)
     assert result.code == 0, result.err
-    assert result.err.splitlines()[0] == "Compiling default on v6e 2x2: half a minute or more, once."
+    assert result.err.splitlines()[0] == (
+        "Compiling default on v6e 2x2: this takes half a minute or more; the result is cached."
+    )
     data = result.json
     assert (data["fits"], data["cached"], data["chips"], data["devices"]) == (True, False, 4, 4)
-    # The memory of a toy: 4 million parameters with their optimizer, and a GiB that is the compiler's of 32.
+    # The memory of the tiny model: 4 million parameters with their optimizer. The compiler reserves 1 of the 32 GiB.
     assert data["hbm_bytes"]["arguments"] == pytest.approx(4_137_152 * 12, rel=0.01)
     assert 30 << 30 < data["hbm_bytes"]["capacity"] < 32 << 30
     assert data["versions"]["libtpu"]

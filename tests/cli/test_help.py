@@ -1,4 +1,4 @@
-"""Help, its speed in imports, and completion."""
+"""Help, the imports of fast commands, and completion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).with_name("help.txt")
 
 
 def test_help_of_every_verb(launcher: Launcher) -> None:
-    """help.txt holds all of it; UPDATE_GOLDENS=1 writes it anew."""
+    """help.txt has the help of all verbs; UPDATE_GOLDENS=1 writes it again."""
     texts = []
     for arguments in ([], *([verb] for verb in VERBS)):
         result = launcher(*arguments, "--help")
@@ -34,7 +34,7 @@ def test_help_of_every_verb(launcher: Launcher) -> None:
 @pytest.mark.parametrize(
     "arguments", [[], ["--help"], *([verb, "--help"] for verb in VERBS), ["list"], ["status", "x"]]
 )
-def test_what_is_light_imports_nothing_heavy(launcher: Launcher, arguments: list[str]) -> None:
+def test_fast_commands_import_no_large_packages(launcher: Launcher, arguments: list[str]) -> None:
     heavy = ["kubernetes", "ray", "jax", "rich", "pydantic", "pyhelm3", "trainer"]
     light = [*heavy, "ruamel"] if arguments != ["list"] else heavy
     assert _imported(launcher, f"import launcher.__main__ as m; m.run({arguments!r})", light) == []
@@ -97,14 +97,14 @@ def test_completion_script(launcher: Launcher, shell: str) -> None:
 
 
 def test_completion_of_verbs_and_names(launcher: Launcher) -> None:
-    def complete(words: str, at: int, **more: str) -> list[str]:
-        env = {"_LAUNCHER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at), **more}
+    def complete(line: str, at: int, **more: str) -> list[str]:
+        env = {"_LAUNCHER_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(at), **more}
         return launcher.start(env=env).communicate()[0].split()  # click answers before the command runs, and exits
 
     assert complete("launcher s", 1) == ["plain,submit", "plain,status"]
     launcher("submit", "-f", launcher.write("run.yaml", _SHORT))
     assert complete("launcher status d", 2) == ["plain,demo"]
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections and never answers
         server = f"https://127.0.0.1:{silent.getsockname()[1]}"
         context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
         config = {"contexts": [context], "clusters": [{"name": "c", "cluster": {"server": server}}]}

@@ -1,5 +1,8 @@
-"""launcher image build, as a user types it. Buildah builds for real in tests/image; what is here are stand-ins for
-docker, podman and gcloud, as an engine or an account of theirs cannot be had everywhere."""
+"""launcher image build, as a user types it.
+
+Shell scripts replace docker, podman and gcloud, because their daemon or account is not available everywhere.
+tests/image builds with a real Buildah.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ import pytest
 from tests.cli.conftest import Launcher, Result, eventually
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
-# Nothing listens at port 1, so whether the image is there already cannot be told.
+# No process listens at port 1, so the launcher cannot find out whether the image already exists.
 REPOSITORY = "127.0.0.1:1/team/slipway"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A PATH with nothing in it but stand-ins, each a few lines of shell; a folder for temporary files."""
+    """A machine whose PATH has only scripts that replace the tools, and a folder for temporary files."""
 
     launcher: Launcher
     folder: Path
@@ -44,7 +47,7 @@ class Machine:
         return path.read_text().splitlines() if path.exists() else []
 
     @property
-    def left(self) -> list[Path]:
+    def temporary_files(self) -> list[Path]:
         return list((self.folder / "tmp").iterdir())
 
 
@@ -63,8 +66,8 @@ esac"""
 
 
 def test_no_tool(machine: Machine) -> None:
-    said = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
-    machine.tool("docker", f"echo '{said}' >&2; exit 1")
+    message = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
+    machine.tool("docker", f"echo '{message}' >&2; exit 1")
     machine.tool("gcloud", "exit 0")
     done = machine.build()
     assert (done.code, done.out) == (1, "")
@@ -81,11 +84,11 @@ def test_build_push_and_write(machine: Machine) -> None:
     overlay.write_text("# ours\nimage: {pullPolicy: Always}\n")
     done = machine.build("--push", "--write", "image.yaml", "--", "--no-cache")
     assert (done.code, done.out) == (0, f"{DIGEST}\n")
-    told = done.err.splitlines()
-    assert told[0].startswith(f"Whether 127.0.0.1:1 has {REPOSITORY}:0.1.0-cpu-")
-    assert told[0].endswith(" already cannot be told (Connection refused).")
-    assert told[1].startswith(f"Building {REPOSITORY}:0.1.0-cpu-")
-    assert told[2:] == ["#1 building", f"0.1.0: digest: {DIGEST} size: 1234", "Wrote image to image.yaml."]
+    lines = done.err.splitlines()
+    assert lines[0].startswith(f"Whether 127.0.0.1:1 has {REPOSITORY}:0.1.0-cpu-")
+    assert lines[0].endswith(" already cannot be told (Connection refused).")
+    assert lines[1].startswith(f"Building {REPOSITORY}:0.1.0-cpu-")
+    assert lines[2:] == ["#1 building", f"0.1.0: digest: {DIGEST} size: 1234", "Wrote image to image.yaml."]
     assert [call.split()[:2] for call in machine.calls] == [["docker", "info"], ["docker", "build"], ["docker", "push"]]
     assert "--no-cache" in machine.calls[1]
     text = overlay.read_text()
@@ -98,15 +101,15 @@ def test_build_push_and_write(machine: Machine) -> None:
         "digest": DIGEST,
         "rayVersion": "2.60.0",
     }
-    assert machine.left == []
+    assert machine.temporary_files == []
 
 
 def test_json(machine: Machine) -> None:
     machine.tool("podman", f'[ "$1" != push ] || echo {DIGEST} > "${{2#--digestfile=}}"')
-    said = machine.build("--push", "-o", "json", accelerator="tpu").json
-    tag = said.pop("tag")
+    printed = machine.build("--push", "-o", "json", accelerator="tpu").json
+    tag = printed.pop("tag")
     assert tag.startswith("0.1.0-tpu-")
-    assert said == {
+    assert printed == {
         "repository": REPOSITORY,
         "digest": DIGEST,
         "accelerator": "tpu",
@@ -139,18 +142,18 @@ def test_a_refused_push(machine: Machine) -> None:
         "Hint: Log in (docker login 127.0.0.1:1), and see that you may write to this repository.\n"
     )
     assert list(machine.launcher.folder.iterdir()) == []
-    assert machine.left == []
+    assert machine.temporary_files == []
 
 
 def test_a_file_that_cannot_be_written_is_found_before_the_build(machine: Machine) -> None:
     machine.tool("docker", WORKS)
-    bad = machine.launcher.folder / "bad.yaml"
-    bad.write_text("image: [\n")
+    invalid = machine.launcher.folder / "bad.yaml"
+    invalid.write_text("image: [\n")
     done = machine.build("--push", "--write", "bad.yaml")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("Error: bad.yaml:")
     assert machine.calls == []
-    assert bad.read_text() == "image: [\n"
+    assert invalid.read_text() == "image: [\n"
 
 
 def test_no_place_for_the_build(machine: Machine) -> None:
@@ -194,11 +197,11 @@ def test_ctrl_c_leaves_nothing(machine: Machine) -> None:
     machine.tool("docker", '[ "$1" != build ] || exec sleep 60')
     options = ("image", "build", "--accelerator=cpu", f"--repository={REPOSITORY}", "--write=new.yaml")
     process = machine.launcher.start(*options, env=machine.env, start_new_session=True)
-    eventually(lambda: len(machine.calls) == 2 and machine.left)
+    eventually(lambda: len(machine.calls) == 2 and machine.temporary_files)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
     assert process.returncode == 130
-    assert machine.left == []
+    assert machine.temporary_files == []
     assert list(machine.launcher.folder.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""render, and the one door to Helm behind it, with both real Helms."""
+"""render, and the module that calls Helm, with both real Helms."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from launcher import api
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.helm import client as helm
-from launcher.helm.client import KUBE_VERSION
 from launcher.paths import charts_dir
+from tests.charts.helm import KUBE_VERSION
 from tests.cli.conftest import Launcher
 
 A = """\
@@ -26,7 +26,7 @@ storage: {kind: gcsfuse, bucket: our-bucket}
 worker: {env: {CLOCK: "1:30", DAY: "2024-01-01", OCTAL: "010", SECRET_WORD: xyzzy}}
 train: {model_name: llama3-8b, steps: 10, dataset_type: synthetic, learning_rate: 3.0e-5}
 """
-# A null takes a default away; a list replaces.
+# A null removes a default; a list replaces the earlier list.
 B = """\
 run: {maxRestarts: 0}
 slice: {count: 2}
@@ -43,7 +43,7 @@ def files(launcher: Launcher) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_manifest_is_helm_s_own(helm: Path, launcher: Launcher, files: list[str], kind: str) -> None:
+def test_the_manifest_is_that_of_helm(helm: Path, launcher: Launcher, files: list[str], kind: str) -> None:
     kinds = launcher.write("kind.yaml", f"run: {{kind: {kind}}}\n")
     arguments = ["-f", files[0], "-f", files[1], "-f", kinds]
     result = launcher("render", *arguments, env={"SLIPWAY_HELM": str(helm)})
@@ -78,11 +78,11 @@ def test_rules_come_before_helm(launcher: Launcher, files: list[str]) -> None:
 
 
 def test_kinds_that_make_no_object(launcher: Launcher, files: list[str]) -> None:
-    standing = ["--set", "run.kind=ray-cluster", "--set", "run.cluster=ours"]
-    result = launcher("render", "-f", files[0], *standing, env={"SLIPWAY_HELM": "/none"})
+    ray_cluster = ["--set", "run.kind=ray-cluster", "--set", "run.cluster=ours"]
+    result = launcher("render", "-f", files[0], *ray_cluster, env={"SLIPWAY_HELM": "/none"})
     assert result.code == 0
     assert result.err == (
-        "A ray-cluster run makes nothing in Kubernetes. launcher submit hands this run config to the Ray cluster ours "
+        "A ray-cluster run creates no Kubernetes object. launcher submit hands this run config to the Ray cluster ours "
         "(namespace research) as a job of Ray.\n"
     )
     assert "  cluster: ours\n" in result.out
@@ -103,7 +103,7 @@ def test_render_needs_neither_kubernetes_nor_ray(helm4: Path, launcher: Launcher
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_no_value_stands_on_a_command_line(helm4: Path, launcher: Launcher, files: list[str]) -> None:
+def test_no_value_is_on_a_command_line(helm4: Path, launcher: Launcher, files: list[str]) -> None:
     log = launcher.folder / "log"
     spy = script(launcher, f'echo "$@" >>{log}\nexec {helm4} "$@"')
     assert launcher("render", "-f", files[0], env={"SLIPWAY_HELM": spy}).code == 0
@@ -111,9 +111,9 @@ def test_no_value_stands_on_a_command_line(helm4: Path, launcher: Launcher, file
     assert "xyzzy" not in log.read_text()
 
 
-# There is no Helm 2 or 5 to be had here, so these are scripts that say what such a one says.
+# Helm 2 and Helm 5 are not available here, so scripts print what they would print.
 @pytest.mark.parametrize(
-    ("says", "message"),
+    ("printed", "message"),
     [
         ("echo v2.17.0", "Error: Helm 2.17.0 (HELM) is not supported.\n"),
         ("echo v5.0.0", "Error: Helm 5.0.0 (HELM) is not supported.\n"),
@@ -121,8 +121,8 @@ def test_no_value_stands_on_a_command_line(helm4: Path, launcher: Launcher, file
         ("echo broken >&2; exit 1", "Error: Helm (HELM) cannot be run: broken\n"),
     ],
 )
-def test_a_helm_that_is_none(launcher: Launcher, files: list[str], says: str, message: str) -> None:
-    fake = script(launcher, says)
+def test_an_invalid_helm(launcher: Launcher, files: list[str], printed: str, message: str) -> None:
+    fake = script(launcher, printed)
     result = launcher("render", "-f", files[0], env={"SLIPWAY_HELM": fake})
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith(message.replace("HELM", fake))
@@ -136,7 +136,7 @@ def test_no_helm_at_all(launcher: Launcher, files: list[str]) -> None:
 
 
 def script(launcher: Launcher, text: str) -> str:
-    file = launcher.folder / "a helm"  # a path with a blank in it
+    file = launcher.folder / "a helm"  # a path with a space
     file.write_text(f"#!/bin/sh\n{text}\n")
     file.chmod(0o755)
     return str(file)
@@ -154,7 +154,7 @@ def plan(
     return lambda name, *sets: api.plan(files, sets, name=name)
 
 
-def test_the_runs_of_a_sweep_are_what_each_would_be_alone(plan: Callable[..., LaunchPlan]) -> None:
+def test_the_runs_of_a_sweep_render_as_single_runs(plan: Callable[..., LaunchPlan]) -> None:
     plans = [
         plan("a-1", "train.learning_rate=1e-4"),
         plan("a-2", "train.learning_rate=3e-4", "storage.sidecarLimits.memory=null"),
@@ -163,22 +163,24 @@ def test_the_runs_of_a_sweep_are_what_each_would_be_alone(plan: Callable[..., La
     ]
     together = helm.run_objects(plans)
     assert together == [helm.run_object(one) for one in plans]
-    # To the last byte, but for the order of the keys, which is Helm's.
+    # repr compares the order of the keys, too, which == ignores.
     assert list(map(repr, together)) == [repr(helm.run_object(one)) for one in plans]
 
 
-def test_a_row_of_accelerators_of_one_run_is_not_the_others(plan: Callable[..., LaunchPlan]) -> None:
+def test_a_row_of_the_table_of_one_run_does_not_change_another(plan: Callable[..., LaunchPlan]) -> None:
     plans = [plan("a-1", "common.accelerators.v6e.hbmGiB=33"), plan("a-2")]
     assert helm.run_objects(plans) == [helm.run_object(one) for one in plans]
 
 
-def test_what_a_chart_refuses_in_a_sweep_is_told_as_for_one(plan: Callable[..., LaunchPlan]) -> None:
+def test_a_sweep_reports_the_charts_error_like_a_single_run(plan: Callable[..., LaunchPlan]) -> None:
     from dataclasses import replace
 
     from launcher.config.values.tree import Origin, set_value
 
-    good, bad = plan("a-1"), plan("a-2")
+    valid, invalid = plan("a-1"), plan("a-2")
     path, origin = ("image", "tag"), Origin("x", 1)
-    bad = replace(bad, user=set_value(bad.user, path, "", origin), values=set_value(bad.values, path, "", origin))
+    invalid = replace(
+        invalid, user=set_value(invalid.user, path, "", origin), values=set_value(invalid.values, path, "", origin)
+    )
     with pytest.raises(LauncherError, match=r"^image.tag is empty"):
-        helm.run_objects([good, bad])
+        helm.run_objects([valid, invalid])

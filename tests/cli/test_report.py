@@ -23,19 +23,19 @@ def test_a_run_of_this_machine(launcher: Launcher) -> None:
     (row,) = done.json["runs"]
     assert (row["state"], row["step"], row["eval_loss"], row["loss"], row["missing"]) == ("succeeded", 5, 7.1, 9.6, [])
     page = (launcher.folder / "demo.report.html").read_text()
-    assert "mine.yaml:1" in page  # where run.command was written
+    assert "mine.yaml:1" in page  # the origin of run.command
     assert "charts/run/values.yaml:" in page
-    # Made again, it is replaced; other files are not.
+    # A report replaces an older report, but no other file.
     assert launcher("report", "demo").out == "demo.report.html\n"
     launcher.write("notes.html", "mine")
-    refused = launcher("report", "demo", "--out", "notes.html")
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith("Error: notes.html is there, and is no report of Slipway's.")
+    rejected = launcher("report", "demo", "--out", "notes.html")
+    assert (rejected.code, rejected.out) == (1, "")
+    assert rejected.err.startswith("Error: notes.html is there, and is no report of Slipway's.")
     assert (launcher.folder / "notes.html").read_text() == "mine"
     assert launcher("report", "demo", "--out", "notes.html", "--force").code == 0
 
 
-def test_folders_side_by_side_and_one_that_is_none(launcher: Launcher) -> None:
+def test_folders_side_by_side_and_a_missing_one(launcher: Launcher) -> None:
     for name in ("a", "b"):
         runs.write(launcher.folder / name, metrics=runs.steps(20), config=runs.config(name))
     done = launcher("report", "./a", "./b", "./c")
@@ -52,11 +52,11 @@ def test_folders_side_by_side_and_one_that_is_none(launcher: Launcher) -> None:
     assert launcher("report", "./a", "./b").out == "a-and-1-more.report.html\n"
 
 
-def test_what_is_not_there(launcher: Launcher) -> None:
+def test_missing_runs_and_folders(launcher: Launcher) -> None:
     runs.write(launcher.folder / "a", metrics=runs.steps(2))
     done = launcher("report", "a")
     assert done.code == 1
-    assert done.err.startswith('Error: There is no run "a" on this machine.')
+    assert done.err.startswith('Error: The run "a" was not found on this machine.')
     assert "To mean the folder, write ./a." in done.err
     (launcher.folder / "empty").mkdir()
     done = launcher("report", "./empty")
@@ -67,7 +67,7 @@ def test_what_is_not_there(launcher: Launcher) -> None:
         f"Error: ./a/metrics.jsonl: {launcher.folder / 'a' / 'metrics.jsonl'} is a file.",
         f"Hint: A run is named by its folder, such as {launcher.folder / 'a'}.",
     ]
-    long = "a" * 250 + ".html"  # the draft's name is longer
+    long = "a" * 250 + ".html"  # the name of the temporary file is longer, and too long
     done = launcher("report", "./a", "--out", long)
     assert done.err.splitlines() == [
         f"Error: The report cannot be written to {launcher.folder / long}: File name too long.",
@@ -79,8 +79,8 @@ def test_what_is_not_there(launcher: Launcher) -> None:
     assert launcher("report", "./a", "--out", "-", "-o", "json").code == 2
 
 
-def test_without_bokeh_a_sentence(launcher: Launcher, tmp_path: Path) -> None:
-    """It is hidden: an environment without it takes a minute to make."""
+def test_without_bokeh(launcher: Launcher, tmp_path: Path) -> None:
+    """The test hides Bokeh, because an environment without it takes a minute to create."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nold = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'bokeh' else old(name, *rest)\n"

@@ -1,4 +1,7 @@
-"""`launcher report gs://…` of a server on this machine that speaks what gcsfs asks of Cloud Storage."""
+"""`launcher report gs://…` against a server on this machine that answers the requests of gcsfs like Cloud Storage.
+
+It replaces Cloud Storage, which needs an account.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _DENIED = (
 
 @contextmanager
 def bucket(folder: Path, status: int = 200) -> Iterator[str]:
-    """Cloud Storage as a URL: its buckets are the folders in `folder`; with another status every answer is an error."""
+    """Yield the URL of a server whose buckets are the folders in `folder`. A status other than 200 is its only answer."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -35,13 +38,13 @@ def bucket(folder: Path, status: int = 200) -> Iterator[str]:
             name, _, key = path.removeprefix(_OBJECT).partition("/o/")
             file = folder / name / unquote(key)
             if status != 200:
-                self._say(status, json.dumps({"error": {"code": status, "message": _DENIED}}).encode())
+                self._respond(status, json.dumps({"error": {"code": status, "message": _DENIED}}).encode())
             elif file.is_file():
-                self._say(200, file.read_bytes())
+                self._respond(200, file.read_bytes())
             else:
-                self._say(404, b"Not Found")
+                self._respond(404, b"Not Found")
 
-        def _say(self, code: int, body: bytes) -> None:
+        def _respond(self, code: int, body: bytes) -> None:
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -78,14 +81,14 @@ def test_a_run_that_is_only_a_url(launcher: Launcher, cloud: Path) -> None:
     assert "The bucket&#39;s folder gs://runs/demo/." in page
 
 
-def test_a_bucket_or_folder_that_is_not_there(launcher: Launcher, cloud: Path) -> None:
+def test_a_missing_bucket_or_folder(launcher: Launcher, cloud: Path) -> None:
     with bucket(cloud) as url:
         done = launcher("report", "gs://runs/other", env={"STORAGE_EMULATOR_HOST": url})
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("Error: gs://runs/other holds no run: there is no such bucket, or no folder in it")
 
 
-def test_a_bucket_that_may_not_be_read(launcher: Launcher, cloud: Path) -> None:
+def test_a_bucket_without_permission(launcher: Launcher, cloud: Path) -> None:
     with bucket(cloud, 403) as url:
         done = launcher("report", "gs://runs/demo", env={"STORAGE_EMULATOR_HOST": url})
     assert (done.code, done.out) == (1, "")
@@ -96,12 +99,12 @@ def test_a_bucket_that_may_not_be_read(launcher: Launcher, cloud: Path) -> None:
 
 
 def test_a_bucket_that_does_not_answer(launcher: Launcher) -> None:
-    """Its server takes connections and says nothing."""
+    """Its server accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         began = time.monotonic()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         done = launcher("report", "gs://runs/demo", env={"STORAGE_EMULATOR_HOST": url})
-        took = time.monotonic() - began
+        seconds = time.monotonic() - began
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines()[0] == ("Error: gs://runs/demo cannot be read: its storage did not answer within 15 s.")
-    assert 15 <= took < 40  # the start of a process on a busy machine included
+    assert 15 <= seconds < 40  # with the start of a process on a busy machine

@@ -23,7 +23,7 @@ def test_list_is_newest_first(launcher: Launcher) -> None:
     assert [(run["name"], run["state"]) for run in runs] == [("second", "succeeded"), ("first", "succeeded")]
     result = launcher("list")
     assert (result.code, result.err) == (0, "")
-    # A column for each thing that one of them has.
+    # There is a column for each field that one of the runs has.
     assert [re.sub(r"\d+ s", "N s", line) for line in result.out.splitlines()] == [
         "NAME    KIND   STATE      AGE",
         "second  local  succeeded  N s",
@@ -33,7 +33,7 @@ def test_list_is_newest_first(launcher: Launcher) -> None:
 
 def test_list_of_nothing(launcher: Launcher) -> None:
     result = launcher("list")
-    assert (result.code, result.out, result.err) == (0, "", "There are no runs yet; launcher submit starts one.\n")
+    assert (result.code, result.out, result.err) == (0, "", "No runs found. To start a run: launcher submit -f FILE\n")
     assert launcher("list", "-o", "json").out == "[]\n"
     assert launcher("list", "-o", "yaml").out == "[]\n"
 
@@ -57,12 +57,12 @@ def test_an_unknown_name(launcher: Launcher, verb: str) -> None:
     result = launcher(verb, "../demo")
     assert (result.code, result.out) == (1, "")
     assert result.err == (
-        'Error: There is no run "../demo" on this machine.\nHint: launcher list shows the runs that there are.\n'
+        'Error: The run "../demo" was not found on this machine.\nHint: To list all runs: launcher list\n'
     )
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     assert (
         launcher(verb, "dmo").err.splitlines()[0]
-        == 'Error: There is no run "dmo" on this machine. Did you mean "demo"?'
+        == 'Error: The run "dmo" was not found on this machine. Did you mean "demo"?'
     )
 
 
@@ -77,7 +77,7 @@ def test_logs_end_with_the_run(launcher: Launcher) -> None:
     assert (logs.returncode, out, err) == (0, "three\n", "")
 
 
-def test_logs_of_what_is_no_text(launcher: Launcher) -> None:
+def test_logs_that_are_not_text(launcher: Launcher) -> None:
     script = "printf '\\\\377\\\\n\\\\033[1mbold'"
     launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("'echo hello'", f'"{script}"')))
     assert launcher("logs", "demo").out == "\ufffd\n\x1b[1mbold\n"
@@ -96,7 +96,7 @@ def test_logs_of_a_worker(launcher: Launcher) -> None:
     assert result.err == "Error: A local run has one log for all its workers; leave out --worker.\n"
 
 
-def test_a_reader_that_has_seen_enough(launcher: Launcher) -> None:
+def test_a_reader_that_closes_the_pipe(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", "seq 100000")))
     logs = launcher.start("logs", "demo")
     assert logs.stdout and logs.stderr
@@ -112,7 +112,7 @@ def test_wait(launcher: Launcher) -> None:
     launcher("submit", "-f", file, "--detach")
     result = launcher("wait", "demo", "--timeout", "0.2s")
     assert (result.code, result.out) == (124, "")
-    assert result.err == 'Error: The run "demo" is still running after 0.2 s; it goes on.\n'
+    assert result.err == 'Error: Timed out after 0.2 s: the run "demo" is running. It continues.\n'
     waiting = launcher.start("wait", "demo", "--timeout", "1m", "-o", "json")
     launcher.write("go", "")
     out, _ = waiting.communicate(timeout=20)
@@ -130,16 +130,16 @@ def test_wait_and_ctrl_c(launcher: Launcher) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "5x", "nan", "inf"])
-def test_wait_for_what_is_no_time(launcher: Launcher, text: str) -> None:
+def test_wait_with_an_invalid_duration(launcher: Launcher, text: str) -> None:
     result = launcher("wait", "demo", f"--timeout={text}")
     assert result.code == 2
     assert result.err.splitlines()[-1].startswith(
-        f"Error: Invalid value for '--timeout': \"{text}\" is no span of time"
+        f"Error: Invalid value for '--timeout': \"{text}\" is not a valid duration"
     )
 
 
 def test_cancel_frees_every_process(launcher: Launcher) -> None:
-    # One in the group, one in a session of its own, one without a parent, one that ignores SIGTERM.
+    # For each host: a process in the group, one in a new session, one without a parent, and one that ignores SIGTERM.
     script = "trap '' TERM; sleep 601 & setsid sleep 602 & setsid -f sleep 603; wait"
     text = SHORT.replace("'echo hello'", f'"{script}"').replace("accelerator: cpu", "accelerator: cpu, hosts: 2")
     launcher("submit", "-f", launcher.write("run.yaml", text), "--detach", env={"SLIPWAY_GRACE_SECONDS": "0.3"})
@@ -147,16 +147,16 @@ def test_cancel_frees_every_process(launcher: Launcher) -> None:
     supervisor = launcher.record().pid
     result = launcher("cancel", "demo")
     assert (result.code, result.out) == (0, "")
-    assert result.err == 'Ending the run "demo"…\nThe run "demo" is cancelled.\n'
+    assert result.err == 'Cancelling the run "demo"…\nThe run "demo" is cancelled.\n'
     assert launcher.processes() == []
-    # While coverage is measured, a process writes what it has seen before it ends.
+    # If coverage is measured, a process writes its measurements before it ends.
     eventually(lambda: not Path(f"/proc/{supervisor}").exists(), 15 if MEASURED in os.environ else 2)
     assert launcher("status", "demo", "-o", "json").json["state"] == "cancelled"
     again = launcher("cancel", "demo")
     assert (again.code, again.err) == (0, 'The run "demo" is cancelled.\n')
 
 
-def test_cancel_waits_for_what_ends_in_good_order(launcher: Launcher) -> None:
+def test_cancel_waits_for_a_process_that_handles_sigterm(launcher: Launcher) -> None:
     script = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("'echo hello'", f'"{script}"')), "--detach")
     eventually(lambda: "ready" in launcher("logs", "demo").out)
@@ -168,7 +168,7 @@ def test_cancel_waits_for_what_ends_in_good_order(launcher: Launcher) -> None:
 def test_cancel_after_the_end(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     result = launcher("cancel", "demo")
-    assert (result.code, result.err) == (0, 'The run "demo" had succeeded.\n')
+    assert (result.code, result.err) == (0, 'The run "demo" has already succeeded.\n')
     assert launcher("status", "demo", "-o", "json").json["state"] == "succeeded"
 
 
@@ -204,7 +204,7 @@ def test_delete_asks(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     result = launcher("delete", "demo")
     assert (result.code, result.out) == (2, "")
-    assert result.err == "Error: There is no terminal to ask on; --yes deletes without asking.\n"
+    assert result.err == "Error: Confirmation needs a terminal; to delete without confirmation, use --yes.\n"
     assert _answer(launcher, "n\n") == 1
     assert launcher.runs == ["demo"]
     assert _answer(launcher, "y\n") == 0
@@ -212,12 +212,12 @@ def test_delete_asks(launcher: Launcher) -> None:
 
 
 def _answer(launcher: Launcher, text: str) -> int:
-    ours, theirs = pty.openpty()
-    process = launcher.start("delete", "demo", stdin=theirs)
-    os.write(ours, text.encode())
+    controller_fd, terminal_fd = pty.openpty()
+    process = launcher.start("delete", "demo", stdin=terminal_fd)
+    os.write(controller_fd, text.encode())
     out, err = process.communicate(timeout=20)
-    os.close(theirs)
-    os.close(ours)
+    os.close(terminal_fd)
+    os.close(controller_fd)
     assert out == ""
     assert f'Delete the run "demo" and all of {launcher.home}/runs/demo? [y/N]' in err
     return process.returncode
@@ -230,26 +230,26 @@ def test_delete_without_asking(launcher: Launcher) -> None:
     assert launcher.runs == []
 
 
-def test_delete_of_a_run_that_goes_on(launcher: Launcher) -> None:
+def test_delete_of_a_running_run(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
-    for yes in ([], ["--yes"]):  # no terminal is missed before there is anything to ask
+    for yes in ([], ["--yes"]):  # the state is checked before the confirmation, which needs a terminal
         result = launcher("delete", "demo", *yes)
         assert result.code == 1
         assert result.err == 'Error: The run "demo" is running.\nHint: Cancel it first: launcher cancel demo\n'
     assert launcher.runs == ["demo"]
 
 
-def test_delete_of_what_slipway_did_not_make(launcher: Launcher) -> None:
+def test_delete_of_a_folder_that_slipway_did_not_create(launcher: Launcher) -> None:
     folder = launcher.home / "runs" / "mine"
     folder.mkdir(parents=True)
     (folder / "thesis.tex").touch()
     assert launcher("delete", "mine", "--yes").code == 1
     assert (folder / "thesis.tex").exists()
     assert launcher("list", "-o", "json").json == []
-    taken = launcher("submit", "-f", launcher.write("run.yaml", SHORT), "--name", "mine")
-    assert taken.code == 1
-    assert taken.err == (
-        f"Error: {folder} is there, but Slipway did not make it; move it away, or take another name.\n"
+    rejected = launcher("submit", "-f", launcher.write("run.yaml", SHORT), "--name", "mine")
+    assert rejected.code == 1
+    assert rejected.err == (
+        f"Error: {folder} already exists, but Slipway did not create it; move it away, or use another name.\n"
     )
     assert sorted(path.name for path in folder.iterdir()) == ["thesis.tex"]
 
@@ -264,12 +264,12 @@ def test_the_log_of_a_supervisor_that_cannot_start_a_program(launcher: Launcher)
     assert f'The program "{program}" cannot be started: No such file or directory.' in result.out
 
 
-def test_delete_while_two_do_it(launcher: Launcher) -> None:
+def test_two_deletes_at_once(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     both = [launcher.start("delete", "demo", "--yes") for _ in range(2)]
-    said = [process.communicate(timeout=20)[1] for process in both]
+    outputs = [process.communicate(timeout=20)[1] for process in both]
     assert 0 in {process.returncode for process in both}
-    assert not any("Traceback" in text for text in said)
+    assert not any("Traceback" in text for text in outputs)
     assert launcher.runs == []
 
 

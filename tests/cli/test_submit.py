@@ -1,4 +1,4 @@
-"""submit: what it does, prints and returns, for each state that the name may be in."""
+"""submit: what it does, prints and returns for each state of an existing run with the same name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_run_is_followed_to_its_end(launcher: Launcher) -> None:
     result = launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     assert result.code == 0
     assert result.out.splitlines()[0].startswith("succeeded  demo after ")
-    assert result.out.splitlines()[1:] == ["next       launcher logs demo  its output"]
+    assert result.out.splitlines()[1:] == ["next       launcher logs demo  show its output"]
     assert result.err.splitlines()[0] == 'The run "demo" was started on this machine.'
     assert launcher("logs", "demo").out == "hello\n"
     assert not launcher.processes()
@@ -47,7 +47,7 @@ def test_the_exit_code_is_the_runs(launcher: Launcher) -> None:
     assert result.out.splitlines()[0].startswith("failed  demo after ")
     assert result.out.splitlines()[1:] == [
         "reason  The command ended with exit code 7.",
-        "next    launcher logs demo                   says more",
+        "next    launcher logs demo                   show its output",
         "        launcher submit -f FILE --name demo  starts it again; add --continue if the values have changed",
     ]
     assert launcher("logs", "demo").out == "no\n[launcher] The command ended with exit code 7.\n"
@@ -60,7 +60,7 @@ def test_every_host_runs_the_command(launcher: Launcher) -> None:
     assert sorted(launcher("logs", "demo").out.splitlines()) == ["host 0 of 2 sees blue", "host 1 of 2 sees blue"]
 
 
-def test_a_host_that_fails_takes_the_others_along(launcher: Launcher) -> None:
+def test_a_failed_host_ends_the_others(launcher: Launcher) -> None:
     text = SHORT.replace("echo hello", "test $SLIPWAY_HOST_INDEX = 1 && exit 9; sleep 600")
     file = launcher.write("run.yaml", text.replace("{accelerator: cpu}", "{accelerator: cpu, hosts: 2}"))
     result = launcher("submit", "-f", file)
@@ -84,20 +84,20 @@ def test_max_restarts_is_the_limit(launcher: Launcher) -> None:
     assert (launcher.folder / "tries").read_text() == "try\n" * 2
 
 
-def test_nothing_that_a_run_started_outlives_it(launcher: Launcher) -> None:
+def test_no_process_of_a_run_outlives_it(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT.replace("echo hello", "setsid sleep 600 & setsid -f sleep 600"))
     assert launcher("submit", "-f", file).code == 0
     assert launcher.processes() == []
 
 
-def test_detached_it_goes_on_alone(launcher: Launcher) -> None:
+def test_a_detached_run_continues(launcher: Launcher) -> None:
     result = launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
     assert (result.code, result.out) == (0, "")
     assert result.err.splitlines() == [
         'The run "demo" was started on this machine.',
-        "  launcher logs -f demo  its output",
-        "  launcher wait demo     until it ends",
-        "  launcher cancel demo   to stop it",
+        "  launcher logs -f demo  follow its output",
+        "  launcher wait demo     wait until it ends",
+        "  launcher cancel demo   stop it",
     ]
     assert launcher("status", "demo", "-o", "json").json["state"] == "running"
 
@@ -123,7 +123,7 @@ def test_the_working_folder_is_the_users(launcher: Launcher) -> None:
     assert launcher("logs", "demo").out == f"{launcher.folder}\n"
 
 
-# --- the same name again ---
+# --- a run with the same name exists ---
 
 
 def test_again_while_it_runs(launcher: Launcher) -> None:
@@ -132,11 +132,11 @@ def test_again_while_it_runs(launcher: Launcher) -> None:
     pid = launcher.record().pid
     again = launcher("submit", "-f", file, "--detach")
     assert again.code == 0
-    assert again.err.splitlines()[0] == 'The run "demo" is running already, with the same config.'
+    assert again.err.splitlines()[0] == 'The run "demo" is already running, with the same config.'
     assert (launcher.record().attempt, launcher.record().pid) == (1, pid)
     follower = launcher.start("submit", "-f", file)
     assert follower.stderr
-    assert follower.stderr.readline() == 'The run "demo" is running already, with the same config.\n'
+    assert follower.stderr.readline() == 'The run "demo" is already running, with the same config.\n'
     assert launcher("cancel", "demo").code == 0
     out, _ = follower.communicate(timeout=20)
     assert follower.returncode == 1
@@ -148,7 +148,7 @@ def test_again_after_success(launcher: Launcher) -> None:
     launcher("submit", "-f", file)
     again = launcher("submit", "-f", file)
     assert again.code == 0
-    assert again.err == ('The run "demo" has succeeded already, with the same config; there is nothing left to do.\n')
+    assert again.err == ('The run "demo" has already succeeded, with the same config; there is nothing to do.\n')
     assert launcher.record().attempt == 1
 
 
@@ -179,16 +179,16 @@ def test_another_config_under_a_used_name(launcher: Launcher) -> None:
     other = launcher("submit", "-f", file, "--set", "run.maxRestarts=3")
     assert (other.code, other.out) == (1, "")
     error, difference, hint = other.err.splitlines()
-    assert error == 'Error: There is a run "demo" (succeeded) with another config:'
+    assert error == 'Error: The run "demo" already exists (succeeded), with a different config:'
     assert "run.maxRestarts" in difference and "0" in difference and "3" in difference
-    assert hint.startswith("Hint: --continue goes on from its last checkpoint")
+    assert hint.startswith("Hint: To continue from its last checkpoint with the new values, use --continue.")
     assert launcher.record().attempt == 1
     accepted = launcher("submit", "-f", file, "--set", "run.maxRestarts=3", "--continue")
     assert accepted.code == 0
     assert accepted.err.splitlines()[0] == 'The run "demo" had succeeded; it starts again as attempt 2.'
 
 
-def test_a_checkpoint_is_what_it_goes_on_from(launcher: Launcher) -> None:
+def test_submit_resumes_from_a_checkpoint(launcher: Launcher) -> None:
     file = launcher.write(
         "run.yaml", SHORT.replace("echo hello", "mkdir -p $SLIPWAY_RUN_FOLDER/checkpoints/20; exit 1")
     )
@@ -196,7 +196,7 @@ def test_a_checkpoint_is_what_it_goes_on_from(launcher: Launcher) -> None:
     again = launcher("submit", "-f", file, "--dry-run")
     assert again.err.splitlines()[-1] == 'Would resume the run "demo" as attempt 2.'
     again = launcher("submit", "-f", file)
-    assert again.err.splitlines()[0] == 'The run "demo" had failed; it goes on from its last checkpoint as attempt 2.'
+    assert again.err.splitlines()[0] == 'The run "demo" had failed; it continues from its last checkpoint as attempt 2.'
 
 
 def test_another_config_while_it_runs(launcher: Launcher) -> None:
@@ -204,21 +204,21 @@ def test_another_config_while_it_runs(launcher: Launcher) -> None:
     launcher("submit", "-f", file, "--detach")
     other = launcher("submit", "-f", file, "--set", "run.maxRestarts=3", "--continue")
     assert other.code == 1
-    assert other.err.splitlines()[0] == 'Error: The run "demo" is running with another config:'
+    assert other.err.splitlines()[0] == 'Error: The run "demo" is running with a different config:'
     assert "launcher cancel demo" in other.err
 
 
-# --- races and sudden deaths ---
+# --- races and killed processes ---
 
 
-def test_ten_submits_at_once_make_one_run(launcher: Launcher) -> None:
+def test_ten_submits_at_once_create_one_run(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", LONG.replace("echo hello", "echo $$ >> started"))
     started = [launcher.start("submit", "-f", file, "--detach") for _ in range(10)]
     results = [(process.communicate(), process.returncode) for process in started]
     assert [code for _, code in results] == [0] * 10
-    said = sorted(err.splitlines()[0] for (_, err), _ in results)
-    assert said.count('The run "demo" was started on this machine.') == 1
-    assert len([line for line in said if line.endswith("already, with the same config.")]) == 9
+    messages = sorted(err.splitlines()[0] for (_, err), _ in results)
+    assert messages.count('The run "demo" was started on this machine.') == 1
+    assert len([line for line in messages if line.endswith("running, with the same config.")]) == 9
     assert launcher.runs == ["demo"]
     assert len((launcher.folder / "started").read_text().splitlines()) == 1
 
@@ -236,7 +236,7 @@ def test_ten_submits_at_once_resume_once(launcher: Launcher) -> None:
 
 
 def test_a_killed_supervisor_is_an_interrupted_run(launcher: Launcher) -> None:
-    # The grandchild outlives the supervisor, as a process that nobody tied to it would.
+    # The grandchild survives the supervisor: the signal that ends the processes of a dead supervisor does not reach it.
     file = launcher.write("run.yaml", LONG.replace("exec sleep 600", "setsid -f sleep 601; sleep 602"))
     launcher("submit", "-f", file, "--detach")
     eventually(lambda: len(launcher.processes()) == 3)
@@ -247,12 +247,12 @@ def test_a_killed_supervisor_is_an_interrupted_run(launcher: Launcher) -> None:
     status = launcher("status", "demo", "-o", "json").json
     assert status["reason"].startswith("Interrupted: its supervisor was killed, or the machine restarted; submit")
     assert status["ended"] is not None
-    left = set(launcher.processes())
-    assert left
+    survivors = set(launcher.processes())
+    assert survivors
     again = launcher("submit", "-f", file, "--detach")
     assert again.code == 0
     assert again.err.splitlines()[0] == 'The run "demo" was interrupted; it starts again as attempt 2.'
-    assert not left & set(launcher.processes())
+    assert not survivors & set(launcher.processes())
     assert launcher("status", "demo", "-o", "json").json["state"] == "running"
 
 
@@ -266,16 +266,16 @@ def test_the_process_itself_dies_with_its_supervisor(launcher: Launcher) -> None
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.1, 0.15, 0.2, 0.3])
-def test_a_killed_submit_leaves_a_whole_run_or_none(launcher: Launcher, delay: float) -> None:
+def test_a_killed_submit_leaves_a_complete_run_or_none(launcher: Launcher, delay: float) -> None:
     file = launcher.write("run.yaml", LONG)
     process = launcher.start("submit", "-f", file)
     time.sleep(delay)
     process.kill()
     process.communicate()
     listed = launcher("list", "-o", "json")
-    assert (listed.code, listed.err.replace("There are no runs yet; launcher submit starts one.\n", "")) == (0, "")
+    assert (listed.code, listed.err.replace("No runs found. To start a run: launcher submit -f FILE\n", "")) == (0, "")
     again = launcher("submit", "-f", file, "--detach", "-o", "json")
-    # A run that the killed one has made is found, and may not run yet.
+    # If the killed submit has created the run, the second finds it, possibly before it runs.
     assert (again.code, again.json["state"] in ("queued", "running")) == (0, True)
     eventually(lambda: launcher("status", "demo", "-o", "json").json["state"] == "running")
 
@@ -283,16 +283,16 @@ def test_a_killed_submit_leaves_a_whole_run_or_none(launcher: Launcher, delay: f
 def test_ctrl_c_detaches(launcher: Launcher) -> None:
     process = launcher.start("submit", "-f", launcher.write("run.yaml", LONG), stderr=subprocess.PIPE)
     assert process.stderr
-    said = [process.stderr.readline(), process.stderr.readline()]
-    assert said == ['The run "demo" was started on this machine.\n', "demo: running\n"]
+    lines = [process.stderr.readline(), process.stderr.readline()]
+    assert lines == ['The run "demo" was started on this machine.\n', "demo: running\n"]
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines() == [
-        'The run "demo" goes on.',
-        "  launcher logs -f demo  its output",
-        "  launcher wait demo     until it ends",
-        "  launcher cancel demo   to stop it",
+        'The run "demo" continues.',
+        "  launcher logs -f demo  follow its output",
+        "  launcher wait demo     wait until it ends",
+        "  launcher cancel demo   stop it",
     ]
     assert launcher("status", "demo", "-o", "json").json["state"] == "running"
 
@@ -301,7 +301,7 @@ def test_leftovers_of_a_killed_command_are_removed(launcher: Launcher) -> None:
     draft = launcher.home / "runs" / ".new-0123"
     draft.mkdir(parents=True)
     os.utime(draft, (0, 0))
-    assert launcher("list").err == "There are no runs yet; launcher submit starts one.\n"
+    assert launcher("list").err == "No runs found. To start a run: launcher submit -f FILE\n"
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     assert launcher.runs == ["demo"]
 
@@ -318,7 +318,7 @@ def test_relative_paths_are_those_of_the_submit(launcher: Launcher) -> None:
     assert data["tokenizer"]["path"] == f"{here}/g"
 
 
-def test_a_tokenizer_of_maxtexts_package_is_no_path(launcher: Launcher) -> None:
+def test_a_tokenizer_of_maxtexts_package_is_not_a_path(launcher: Launcher) -> None:
     text = SHORT + "data: {tokenizer: {kind: tiktoken, path: tokenizer_llama3.tiktoken}}\n"
     data = launcher("submit", "-f", launcher.write("run.yaml", text), "--dry-run", "-o", "json").json["data"]
     assert data["tokenizer"]["path"] == "tokenizer_llama3.tiktoken"

@@ -1,4 +1,4 @@
-"""Sweeps on this machine: one run after another, whatever is killed, cancelled or submitted again meanwhile."""
+"""Sweeps on this machine run one run after another, even if processes are killed, or runs cancelled or resubmitted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launcher.backends.local.record import Record
 from tests.cli.conftest import SHORT, TRAINING, Launcher, Result, eventually
 from tests.cli.test_terminal import on_terminal
 
-# Each run notes when it begins and ends, and lasts as long as its own value says.
+# Each run records its start and its end in a file, and lasts as long as its value LASTS.
 TURNS = SHORT.replace("echo hello", 'echo "$NAME+" >> turns; sleep $LASTS; echo "$NAME-" >> turns').replace(
     "storage:", "worker: {env: {LASTS: '0'}}\nstorage:"
 )
@@ -40,7 +40,7 @@ def supervisor(record: Record) -> int:
     return record.pid
 
 
-def test_the_runs_of_a_sweep_go_one_after_another(launcher: Launcher) -> None:
+def test_the_runs_of_a_sweep_run_one_after_another(launcher: Launcher) -> None:
     dry = submit(launcher, "--dry-run")
     assert (dry.code, launcher.runs) == (0, [])
     assert dry.out.splitlines() == ["RUN     NAME", "demo-1  a", "demo-2  b", "demo-3  c"]
@@ -59,14 +59,14 @@ def test_the_runs_of_a_sweep_go_one_after_another(launcher: Launcher) -> None:
     ]
     again = submit(launcher)
     assert (again.code, turns(launcher)) == (0, "a+ a- b+ b- c+ c-")
-    assert again.err == 'The sweep "demo", 3 runs on this machine: 3 succeeded already.\n'
+    assert again.err == 'The sweep "demo", 3 runs on this machine: 3 already succeeded.\n'
     listed = launcher("list", "--sweep", "demo", "-o", "json").json
     assert [run["sweep_values"] for run in listed] == [{"worker.env.NAME": name} for name in "cba"]
     assert launcher("delete", "demo", "--yes").err == 'The 3 runs of the sweep "demo" are deleted.\n'
     assert launcher.runs == [".turn"]
 
 
-def test_a_failure_is_the_sweeps_and_keeps_no_other_run_from_its_turn(launcher: Launcher) -> None:
+def test_a_failed_run_fails_the_sweep_and_the_other_runs_have_their_turns(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT.replace("echo hello", "exit $CODE"))
     done = launcher("submit", "-f", file, "--sweep", 'worker.env.CODE="0","7","00"')
     assert done.code == 1
@@ -77,22 +77,22 @@ def test_a_failure_is_the_sweeps_and_keeps_no_other_run_from_its_turn(launcher: 
     assert launcher("wait", "demo").code == 1
     again = launcher("submit", "-f", file, "--sweep", 'worker.env.CODE="0","7","00"', "--detach", "-o", "json")
     assert (again.code, [run["attempt"] for run in again.json]) == (0, [1, 2, 1])
-    assert "1 resumed, 2 succeeded already" in again.err
+    assert "1 resumed, 2 already succeeded" in again.err
 
 
-def test_what_waits_is_cancelled_at_once_and_before_what_runs(launcher: Launcher) -> None:
+def test_queued_runs_are_cancelled_at_once_and_before_the_running_one(launcher: Launcher) -> None:
     assert submit(launcher, "--set", "worker.env.LASTS='600'", "--detach").code == 0
     eventually(lambda: turns(launcher) == "a+")
     eventually(lambda: states(launcher) == {"demo-1": "running", "demo-2": "queued", "demo-3": "queued"})
     reason = launcher("status", "demo-3", "-o", "json").json["reason"]
-    assert reason == "It waits for demo-2, which comes before it in the sweep."
+    assert reason == "It waits for demo-2, an earlier run of the sweep."
 
-    # One that waits, by itself: its turn passes.
+    # A single queued run is cancelled and loses its turn.
     assert launcher("cancel", "demo-2").err.endswith('The run "demo-2" is cancelled.\n')
     eventually(lambda: "demo-1" in launcher("status", "demo-3", "-o", "json").json["reason"])
     assert turns(launcher) == "a+"
-    refused = launcher("delete", "demo", "--yes")
-    assert (refused.code, "has not ended: demo-1 and demo-3" in refused.err) == (1, True)
+    rejected = launcher("delete", "demo", "--yes")
+    assert (rejected.code, "has not ended: demo-1 and demo-3" in rejected.err) == (1, True)
 
     done = launcher("cancel", "demo")
     assert (done.code, turns(launcher)) == (0, "a+")
@@ -100,21 +100,21 @@ def test_what_waits_is_cancelled_at_once_and_before_what_runs(launcher: Launcher
 
 
 @pytest.mark.parametrize("killed", ["demo-1", "demo-2"])
-def test_supervisors_that_are_killed_hold_nobody_up(launcher: Launcher, killed: str) -> None:
+def test_killed_supervisors_do_not_delay_the_other_runs(launcher: Launcher, killed: str) -> None:
     assert submit(launcher, "--set", "worker.env.LASTS='2'", "--detach").code == 0
     eventually(lambda: turns(launcher) == "a+")
     os.kill(supervisor(launcher.record(killed)), signal.SIGKILL)
     assert launcher("wait", "demo").code == 1
-    rest = [name for name in "abc" if name != {"demo-1": "a", "demo-2": "b"}[killed]]
-    # What it ran died with the supervisor; the others had their turns, in order.
-    assert [turn for turn in turns(launcher).split() if turn.endswith("-")] == [f"{name}-" for name in rest]
+    others = [name for name in "abc" if name != {"demo-1": "a", "demo-2": "b"}[killed]]
+    # The killed supervisor's run ended with it; the other runs had their turns, in order.
+    assert [turn for turn in turns(launcher).split() if turn.endswith("-")] == [f"{name}-" for name in others]
 
-    # Submitted again, the one that was interrupted has its turn.
+    # After another submit, the interrupted run has its turn.
     assert submit(launcher, "--set", "worker.env.LASTS='2'").code == 0
     assert states(launcher) == {"demo-1": "succeeded", "demo-2": "succeeded", "demo-3": "succeeded"}
 
 
-def test_a_launcher_that_is_killed_in_the_middle_is_completed_by_the_next(launcher: Launcher) -> None:
+def test_the_next_submit_completes_a_killed_one(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", TURNS)
     names = ",".join(f'"{number}"' for number in range(1, 31))
     arguments = ("submit", "-f", file, "--sweep", f"worker.env.NAME={names}", "--detach")
@@ -128,21 +128,21 @@ def test_a_launcher_that_is_killed_in_the_middle_is_completed_by_the_next(launch
     assert turns(launcher).split() == [f"{number}{end}" for number in range(1, 31) for end in "+-"]
 
 
-def test_ctrl_c_leaves_the_runs_alone(launcher: Launcher) -> None:
+def test_ctrl_c_does_not_stop_the_runs(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", TURNS)
     process = launcher.start("submit", "-f", file, *THREE, "--set", "worker.env.LASTS='600'")
     assert process.stderr
-    while process.stderr.readline() != "demo-3: queued\n":  # it follows
+    while process.stderr.readline() != "demo-3: queued\n":  # the command now follows the runs
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert 'The runs of the sweep "demo" go on.' in err
+    assert 'The runs of the sweep "demo" continue.' in err
     assert "launcher cancel demo" in err
     assert states(launcher)["demo-1"] == "running"
 
 
-def test_ctrl_c_while_submitting_says_what_is_there(launcher: Launcher) -> None:
+def test_ctrl_c_while_submitting_warns_that_runs_may_be_missing(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", TURNS)
     names = ",".join(f'"{number}"' for number in range(1, 31))
     process = launcher.start("submit", "-f", file, "--sweep", f"worker.env.NAME={names}")
@@ -151,7 +151,7 @@ def test_ctrl_c_while_submitting_says_what_is_there(launcher: Launcher) -> None:
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert 3 <= len(states(launcher)) < 30
-    assert "some of its runs may not be there yet" in err
+    assert "some runs may be missing" in err
 
 
 def test_two_sweeps_take_turns(launcher: Launcher) -> None:
@@ -165,11 +165,11 @@ def test_two_sweeps_take_turns(launcher: Launcher) -> None:
     for name in ("one", "two"):
         assert launcher("wait", name).code == 0
     order = turns(launcher).split()
-    assert [turn[:-1] for turn in order[::2]] == [turn[:-1] for turn in order[1::2]]  # none began while another ran
+    assert [turn[:-1] for turn in order[::2]] == [turn[:-1] for turn in order[1::2]]  # one at a time
     assert [turn for turn in order if turn.startswith("one")] == ["one1+", "one1-", "one2+", "one2-"]
 
 
-def test_what_a_sweep_refuses(launcher: Launcher) -> None:
+def test_what_a_sweep_rejects(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", TURNS)
     done = launcher("submit", "-f", file, "--sweep", 'worker.env.NAME="a"', "--sweep", "run.maxRestarts=0,-1,-2")
     assert done.code == 1
@@ -182,16 +182,16 @@ def test_what_a_sweep_refuses(launcher: Launcher) -> None:
     assert launcher.runs == []
 
     assert launcher("submit", "-f", file, "--detach").code == 0
-    taken = launcher("submit", "-f", file, *THREE)
-    assert (taken.code, taken.err.splitlines()[0]) == (
+    rejected = launcher("submit", "-f", file, *THREE)
+    assert (rejected.code, rejected.err.splitlines()[0]) == (
         1,
         'Error: There is a run "demo" already; a sweep needs a name of its own.',
     )
     assert launcher("submit", "-f", file, "--name", "other-2", "--detach").code == 0
-    taken = launcher("submit", "-f", file, *THREE, "--name", "other")
-    assert (taken.code, launcher.runs) == (1, ["demo", "other-2"])
-    assert taken.err.startswith('Error: There is a run "other-2" already, and it is none of a sweep\'s.')
-    assert launcher("status", "sweep/demo").err.startswith('Error: There is no sweep "demo" on this machine.')
+    rejected = launcher("submit", "-f", file, *THREE, "--name", "other")
+    assert (rejected.code, launcher.runs) == (1, ["demo", "other-2"])
+    assert rejected.err.startswith('Error: The run "other-2" already exists; it does not belong to a sweep.')
+    assert launcher("status", "sweep/demo").err.startswith('Error: The sweep "demo" was not found on this machine.')
     assert launcher("status", "run/demo").code == 0
 
 
@@ -221,15 +221,15 @@ def test_a_terminal_shows_a_table_of_the_runs(launcher: Launcher, columns: int) 
     text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '4', '0.6']")
     file = launcher.write("run.yaml", text)
     sweep = ("--sweep", 'worker.env.NAME="a","b"')
-    code, got = on_terminal(launcher, "submit", "-f", file, *sweep, columns=columns)
+    code, output = on_terminal(launcher, "submit", "-f", file, *sweep, columns=columns)
     assert code == 0
-    shown = [line.rstrip() for line in re.split("[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", got))]
-    assert any(re.fullmatch(r"demo-1 +a +running +\d/4 .*", line) for line in shown)
-    assert any(re.fullmatch(r"demo-2 +b +queued", line) for line in shown)
-    live = [line for line in shown if line.startswith("sweep demo: 1 ")]
+    lines = [line.rstrip() for line in re.split("[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output))]
+    assert any(re.fullmatch(r"demo-1 +a +running +\d/4 .*", line) for line in lines)
+    assert any(re.fullmatch(r"demo-2 +b +queued", line) for line in lines)
+    live = [line for line in lines if line.startswith("sweep demo: 1 ")]
     assert any(line.startswith("sweep demo: 1 queued, 1 running") for line in live)
     assert max(map(len, live)) < columns
-    assert shown[-2] == "sweep demo: 2 succeeded; best held-out loss 7.100 (demo-1: worker.env.NAME a)"
+    assert lines[-2] == "sweep demo: 2 succeeded; best held-out loss 7.100 (demo-1: worker.env.NAME a)"
 
 
 def test_a_cluster_that_does_not_answer_hides_no_sweep_of_this_machine(launcher: Launcher) -> None:
@@ -240,10 +240,12 @@ def test_a_cluster_that_does_not_answer_hides_no_sweep_of_this_machine(launcher:
         "contexts": [{"name": "gone", "context": {"cluster": "gone", "user": ""}}],
         "current-context": "gone",
     }
-    away = {"KUBECONFIG": launcher.write("kubeconfig", json.dumps(config))}
+    unreachable = {"KUBECONFIG": launcher.write("kubeconfig", json.dumps(config))}
     file = launcher.write("run.yaml", TURNS)
-    assert launcher("submit", "-f", file, *THREE, "--set", "worker.env.LASTS='600'", "--detach", env=away).code == 0
-    shown = launcher("status", "demo", "-o", "json", env=away)
-    assert (shown.code, len(shown.json)) == (0, 3)
-    assert launcher("cancel", "demo", env=away).code == 0
-    assert "127.0.0.1:9" in launcher("status", "sweep/other", env=away).err
+    assert (
+        launcher("submit", "-f", file, *THREE, "--set", "worker.env.LASTS='600'", "--detach", env=unreachable).code == 0
+    )
+    listed = launcher("status", "demo", "-o", "json", env=unreachable)
+    assert (listed.code, len(listed.json)) == (0, 3)
+    assert launcher("cancel", "demo", env=unreachable).code == 0
+    assert "127.0.0.1:9" in launcher("status", "sweep/other", env=unreachable).err

@@ -1,4 +1,4 @@
-"""On a terminal: the bar, its width, and Ctrl-C as the terminal sends it."""
+"""Output on a terminal: the progress bar, its width, and Ctrl-C as the terminal sends it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.cli.conftest import LONG, SHORT, TRAINING, Launcher
 
 
 def on_terminal(launcher: Launcher, *arguments: str, columns: int, ctrl_c_at: str = "") -> tuple[int, str]:
-    """The exit code and all that the terminal got; types Ctrl-C once it shows `ctrl_c_at`."""
+    """Return the exit code and the terminal's output. Type Ctrl-C once the output contains `ctrl_c_at`."""
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.chdir(launcher.folder)
         env = {**launcher.env, "TERM": "xterm-256color"}
         env.pop("COLUMNS")
-        time.sleep(0.05)  # until the size is set
+        time.sleep(0.05)  # until the parent has set the size
         os.execve(sys.executable, [sys.executable, "-m", "launcher", *arguments], env)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    got = b""
+    output = b""
     while True:
         try:
             chunk = os.read(terminal, 4096)
@@ -34,13 +34,13 @@ def on_terminal(launcher: Launcher, *arguments: str, columns: int, ctrl_c_at: st
             break
         if not chunk:
             break
-        got += chunk
-        if ctrl_c_at and ctrl_c_at.encode() in got:
+        output += chunk
+        if ctrl_c_at and ctrl_c_at.encode() in output:
             os.write(terminal, b"\x03")
             ctrl_c_at = ""
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    return os.waitstatus_to_exitcode(status), got.decode()
+    return os.waitstatus_to_exitcode(status), output.decode()
 
 
 def _frames(text: str) -> list[str]:
@@ -52,32 +52,32 @@ def _frames(text: str) -> list[str]:
 def test_the_bar_fits(launcher: Launcher, columns: int) -> None:
     program = launcher.write("training.py", TRAINING)
     text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '8', '0.25']")
-    code, got = on_terminal(launcher, "submit", "-f", launcher.write("run.yaml", text), columns=columns)
+    code, output = on_terminal(launcher, "submit", "-f", launcher.write("run.yaml", text), columns=columns)
     assert code == 0
-    bars = [frame for frame in _frames(got) if re.search(r"\d/8", frame)]
+    bars = [frame for frame in _frames(output) if re.search(r"\d/8", frame)]
     assert bars
     assert all(len(frame) < columns for frame in bars)
     assert any("loss" in frame for frame in bars) == (columns > 20)
     assert any("━" in frame for frame in bars)
     assert any("tokens/s" in frame for frame in bars) == (columns > 40)
-    assert "steps      8 of 8" in _frames(got)
+    assert "steps      8 of 8" in _frames(output)
 
 
 def test_ctrl_c_on_a_terminal(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", LONG)
-    code, got = on_terminal(launcher, "submit", "-f", file, columns=80, ctrl_c_at="demo  running")
+    code, output = on_terminal(launcher, "submit", "-f", file, columns=80, ctrl_c_at="demo  running")
     assert code == 130
-    frames = _frames(got)
+    frames = _frames(output)
     assert frames[-4:] == [
-        'The run "demo" goes on.',
-        "  launcher logs -f demo  its output",
-        "  launcher wait demo     until it ends",
-        "  launcher cancel demo   to stop it",
+        'The run "demo" continues.',
+        "  launcher logs -f demo  follow its output",
+        "  launcher wait demo     wait until it ends",
+        "  launcher cancel demo   stop it",
     ]
     assert launcher("status", "demo", "-o", "json").json["state"] == "running"
 
 
-def test_a_terminal_that_can_do_nothing(launcher: Launcher) -> None:
+def test_a_terminal_without_capabilities(launcher: Launcher) -> None:
     launcher.write("run.yaml", SHORT)
     process = launcher.start("submit", "-f", "run.yaml", env={"TERM": "dumb"})
     out, err = process.communicate(timeout=20)

@@ -1,7 +1,7 @@
-"""Real training by the command: Ray, a tiny model, and a kill of each of its processes.
+"""Real trainings that the command starts: Ray, a tiny model, and a kill of each of its processes.
 
 Each start costs tens of seconds of processor time, so the tests share runs, and one host is enough here. `plain` is
-the run that nothing disturbs; the disturbed run must have its numbers, bit for bit.
+the undisturbed run; the disturbed run must have the same numbers, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tests import compiled_programs
 from tests.cli.conftest import Launcher, Result, end_all, eventually
 from tests.trainer.runs import STEPS, TRAIN, TrainingHarness, lines, numbers
 
-# The learning rate at a step must not depend on how many steps there are, so that a run can be continued.
+# The learning rate of a step must not depend on the number of steps, so that a run can be continued.
 SCHEDULE = {"learning_rate_schedule_steps": 40}
-# Of a run that must not reach its end before it was killed five times; its first steps are those of `plain`.
+# The steps of a run that must not end before it was killed five times; its first steps are those of `plain`.
 LONG = 5000
 Start = Callable[..., tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Plain:
-    """The undisturbed run as it was right after its end: a later test goes on with it."""
+    """The undisturbed run right after its end. It is recorded, because a later test submits the run again."""
 
     result: Result
     status: dict[str, Any]
@@ -44,7 +44,7 @@ class Plain:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    """A home for all runs of this module, which so share their compiled programs."""
+    """The launcher with one home for all runs of this module, so that they share their compiled programs."""
     root = tmp_path_factory.mktemp("training")
     (root / "here").mkdir()
     command = Launcher(root / "home", root / "here", measured=False)
@@ -55,7 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
 
 @pytest.fixture(scope="module")
 def submit(trained: Launcher, lab: TrainingHarness) -> Start:
-    """Writes the values of a run; the arguments that submit it."""
+    """A function that writes the values of a run and returns the arguments that submit it."""
 
     def arguments(name: str, *, hosts: int = 1, **train: Any) -> tuple[str, ...]:
         tree = {
@@ -85,13 +85,13 @@ def plain(trained: Launcher, submit: Start) -> Plain:
 
 
 def step(launcher: Launcher, name: str) -> int:
-    """The last finished step, counted from 0; -1 before the first."""
+    """Return the last finished step, counted from 0; -1 before the first."""
     path = launcher.home / "runs" / name / "metrics.jsonl"
     return max((line["step"] for line in lines(path) if "loss" in line), default=-1)
 
 
 def until(launcher: Launcher, name: str, condition: Callable[[], object]) -> None:
-    """Until the condition holds; the run must not end before."""
+    """Wait until the condition holds; fail if the run ends before."""
 
     def holds() -> bool:
         if condition():
@@ -107,7 +107,7 @@ def until_step(launcher: Launcher, name: str, number: int) -> None:
 
 
 def kill(launcher: Launcher, name: str, *patterns: str, count: int | None = None) -> int:
-    """SIGKILL for the run's processes that are called so; how many there were."""
+    """Send SIGKILL to the run's processes whose command line contains a pattern, and return their number."""
     found = []
     for pid in sorted(launcher.processes(name)):
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -127,15 +127,15 @@ def finished(launcher: Launcher, name: str) -> list[tuple[Any, ...]]:
 
 def test_a_training_from_submit_to_its_end(trained: Launcher, plain: Plain) -> None:
     folder = f"{trained.home}/runs/plain"
-    told = plain.result.err.splitlines()
-    assert told[:3] == [
+    messages = plain.result.err.splitlines()
+    assert messages[:3] == [
         'The run "plain" was started on this machine.',
         "plain: starting: starting Ray, then loading and compiling the model",
         "plain: running",
     ]
     shape = rf"plain: step [0-9]+/{STEPS}, loss [0-9.]+, [0-9.,]+ tokens/s(, ([0-9]+ min )?[0-9]+ s left)?"
-    assert all(re.fullmatch(shape, line) for line in told[3:])
-    assert told[-1].startswith(f"plain: step {STEPS}/{STEPS}, ") and "left" not in told[-1]
+    assert all(re.fullmatch(shape, line) for line in messages[3:])
+    assert messages[-1].startswith(f"plain: step {STEPS}/{STEPS}, ") and "left" not in messages[-1]
 
     first, last = plain.numbers[1][1], plain.numbers[-2][1]
     held_out = [line[2] for line in plain.numbers if line[2] is not None]
@@ -149,15 +149,15 @@ def test_a_training_from_submit_to_its_end(trained: Launcher, plain: Plain) -> N
     assert re.fullmatch(r"speed        [0-9,]+ tokens/s", summary[4])
     assert summary[5:7] == [f"checkpoints  {folder}/checkpoints", f"metrics      {folder}/metrics.jsonl"]
     assert [re.sub(" +", " ", line) for line in summary[7:]] == [
-        "next launcher logs plain its output",
-        f" launcher submit -f FILE --name plain --set train.steps={2 * STEPS} --continue trains on",
+        "next launcher logs plain show its output",
+        f" launcher submit -f FILE --name plain --set train.steps={2 * STEPS} --continue continue training",
     ]
     assert plain.checkpoints == ["0", "12", "16", "4", "8"]
     assert [line[0] for line in plain.numbers if line[1] is not None] == list(range(STEPS))
     assert trained.processes("plain") == []
 
 
-def test_the_status_of_a_training_is_the_contract(trained: Launcher, plain: Plain) -> None:
+def test_the_status_of_a_training(trained: Launcher, plain: Plain) -> None:
     status = plain.status
     assert {key: status[key] for key in ("name", "namespace", "kind", "state", "reason", "step", "steps")} == {
         "name": "plain",
@@ -174,17 +174,18 @@ def test_the_status_of_a_training_is_the_contract(trained: Launcher, plain: Plai
 
 
 def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plain: Plain, submit: Start) -> None:
-    """One run, in whose way is put all that there is; each time it resumes from its last checkpoint.
+    """One run is killed in every way; each time it resumes from its last checkpoint.
 
-    A worker, all of Ray and a worker again: the trainer's restarts and the supervisor's are one budget, of 2. Then a
-    submit, the supervisor; a submit, a cancel; a submit of other steps, to the end.
+    The test kills a worker, all of Ray, and a worker again: restarts by the trainer and by the supervisor share one
+    budget of 2. Then it submits the run again and kills the supervisor, submits it again and cancels it, and submits it
+    with another number of steps, to the end.
     """
     detached = trained(*submit("killed", steps=LONG), "--detach")
     assert (detached.code, detached.out) == (0, "")
     assert detached.err.splitlines()[1:] == [
-        "  launcher logs -f killed  its output",
-        "  launcher wait killed     until it ends",
-        "  launcher cancel killed   to stop it",
+        "  launcher logs -f killed  follow its output",
+        "  launcher wait killed     wait until it ends",
+        "  launcher cancel killed   stop it",
     ]
     logs = trained.start("logs", "-f", "killed")
     waiting = trained.start("wait", "killed", "-o", "json")
@@ -196,7 +197,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert kill(trained, "killed", *ALL_OF_RAY) >= 4
     since = time.monotonic()
     until(trained, "killed", lambda: trained.record("killed").restarts == 2)
-    assert time.monotonic() - since < 30  # the driver of a Ray that is gone does not wait for it
+    assert time.monotonic() - since < 30  # the driver does not wait for a Ray that was killed
     until_loops(trained, "killed", 3)
     assert kill(trained, "killed", "ray::RayTrainWorker", count=1)
     out, err = waiting.communicate(timeout=120)
@@ -210,13 +211,15 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
 
     again = trained(*submit("killed", steps=LONG), "--detach")
     assert again.code == 0, again.err
-    assert again.err.splitlines()[0] == 'The run "killed" had failed; it goes on from its last checkpoint as attempt 2.'
+    assert again.err.splitlines()[0] == (
+        'The run "killed" had failed; it continues from its last checkpoint as attempt 2.'
+    )
     until_loops(trained, "killed", 4)
     pid = trained.record("killed").pid
     assert pid
     children = psutil.Process(pid).children(recursive=True)
     os.kill(pid, signal.SIGKILL)
-    # Ray's two agents, which hold no resources, notice after a minute of their own.
+    # Ray's two agents, which hold no resources, end by themselves after a minute.
     others = [child for child in children if child.name() not in ("ray::DashboardAgent", "ray::RuntimeEnvAgent")]
     _, alive = psutil.wait_procs(others, timeout=30)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
@@ -224,37 +227,38 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert (status["state"], status["attempt"]) == ("failed", 2)
     assert status["reason"].startswith("Interrupted: ")
 
-    patient = {"SLIPWAY_GRACE_SECONDS": "60"}  # a checkpoint takes longer than these tests give other programs
+    patient = {"SLIPWAY_GRACE_SECONDS": "60"}  # a checkpoint takes longer than the 5 s of the other tests
     again = trained(*submit("killed", steps=LONG), "--detach", env=patient)
     assert again.code == 0, again.err
     assert again.err.splitlines()[0] == (
-        'The run "killed" was interrupted; it goes on from its last checkpoint as attempt 3.'
+        'The run "killed" was interrupted; it continues from its last checkpoint as attempt 3.'
     )
     until_loops(trained, "killed", 5)
-    begun = step(trained, "killed")
-    until_step(trained, "killed", begun + 1)
+    start_step = step(trained, "killed")
+    until_step(trained, "killed", start_step + 1)
     cancelled = trained("cancel", "killed", "-o", "json", env=patient)
     assert (cancelled.code, cancelled.json["state"], cancelled.json["attempt"]) == (0, "cancelled", 3)
     assert trained.processes("killed") == []
-    # It wrote one more checkpoint, whichever step it was at.
+    # It wrote a checkpoint of its last step before it ended.
     done = cancelled.json["step"]
-    assert done > begun + 1
+    assert done > start_step + 1
     assert (trained.home / "runs" / "killed" / "checkpoints" / str(done - 1)).is_dir()
     log = trained("logs", "killed").out.splitlines()
-    assert f"Error: The run was told to end: training stopped after {done} steps." in log
+    assert f"Error: The run received a stop signal: training stopped after {done} steps." in log
 
     more = submit("killed", steps=done + 5)
-    refused = trained(*more)
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err.splitlines() == [
-        'Error: There is a run "killed" (cancelled) with another config:',
+    rejected = trained(*more)
+    assert (rejected.code, rejected.out) == (1, "")
+    assert rejected.err.splitlines() == [
+        'Error: The run "killed" already exists (cancelled), with a different config:',
         f"  train.steps: {LONG} -> {done + 5}",
-        "Hint: --continue goes on from its last checkpoint with the new values; --name starts another run.",
+        "Hint: To continue from its last checkpoint with the new values, use --continue. To start another run, use "
+        "--name.",
     ]
     last = trained(*more, "--continue")
     assert last.code == 0, last.err
     assert last.err.splitlines()[0] == (
-        'The run "killed" was cancelled; it goes on from its last checkpoint as attempt 4.'
+        'The run "killed" was cancelled; it continues from its last checkpoint as attempt 4.'
     )
     assert f"steps        {done + 5} of {done + 5}" in last.out
     status = trained("status", "killed", "-o", "json").json
@@ -269,31 +273,33 @@ def test_a_training_that_has_succeeded_is_not_started_again(trained: Launcher, p
     again = trained(*submit("plain"))
     assert (again.code, again.err.splitlines()[0]) == (
         0,
-        'The run "plain" has succeeded already, with the same config; there is nothing left to do.',
+        'The run "plain" has already succeeded, with the same config; there is nothing to do.',
     )
     more = trained(*submit("plain", steps=STEPS + 5), "--dry-run")
     assert more.code == 1
-    assert more.err.splitlines()[0] == 'Error: There is a run "plain" (succeeded) with another config:'
+    assert more.err.splitlines()[0] == 'Error: The run "plain" already exists (succeeded), with a different config:'
     assert trained.record("plain").attempt == 1
 
 
-def test_what_only_maxtext_can_refuse_is_one_sentence_and_is_not_restarted(trained: Launcher, submit: Start) -> None:
+def test_a_config_that_only_maxtext_rejects_is_one_sentence_and_is_not_restarted(
+    trained: Launcher, submit: Start
+) -> None:
     result = trained(*submit("refused", hosts=2, num_moe_token_chunks=2))
     assert result.code == 1
     assert "Traceback" not in result.err
     status = trained("status", "refused", "-o", "json").json
     assert (status["state"], status["restarts"], status["attempt"]) == ("failed", 0, 1)
     reason = status["reason"]
-    assert "MaxText refuses the config" in reason and "use_ring_of_experts" in reason
+    assert "MaxText rejects the config" in reason and "use_ring_of_experts" in reason
     assert f"reason  {reason}" in re.sub(" +", "  ", result.out.replace(reason, "\0")).replace("\0", reason)
     assert "Restart" not in result.err
     assert trained.processes("refused") == []
     assert read_events(trained.home / "runs" / "refused", 0).loops == 0
     log = trained("logs", "refused").out
-    assert log.count("Initialized JAX distributed on CPU") == 2  # once for each of two workers
+    assert log.count("Initialized JAX distributed on CPU") == 2  # once for each worker
     assert "Traceback" not in log.split("Error: ")[-1]
 
 
 def until_loops(launcher: Launcher, name: str, count: int) -> None:
-    """Until the training loop has been entered `count` times, over all attempts."""
+    """Wait until the training loop has been entered `count` times in all attempts."""
     until(launcher, name, lambda: read_events(launcher.home / "runs" / name, 0).loops == count)

@@ -1,4 +1,4 @@
-"""values and check: the whole output."""
+"""The complete output of values and check."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests that speak to a real Kubernetes API server; `control_plane.py` says what is real and what is not."""
+"""Tests with a real Kubernetes API server; `control_plane.py` lists what is real and what is simulated."""

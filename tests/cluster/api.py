@@ -1,4 +1,4 @@
-"""The tests' own client of an API server: JSON in, JSON out, by path. Independent of what it helps to test."""
+"""The tests' own client of an API server: sends and receives JSON by path. Independent of the code under test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLUSTER_SCOPED = {
 
 
 class ApiError(AssertionError):
-    """The API server refused; `status` is the HTTP code, `body` its Status object."""
+    """The API server returned an error. `status` is the HTTP code, `body` the Status object."""
 
     def __init__(self, method: str, path: str, status: int, text: str) -> None:
         try:
@@ -37,12 +37,12 @@ class ApiError(AssertionError):
 
 
 class Api:
-    """Requests of the user whom a kubeconfig names."""
+    """Sends requests as the user of a kubeconfig."""
 
     def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
         import kubernetes
 
-        # Understands every kind of user: certificates, tokens, a command that prints one.
+        # Supports all credentials of a kubeconfig: certificates, tokens, a command that prints a token.
         self._client = kubernetes.config.new_client_from_config(str(kubeconfig) if kubeconfig else None, context)
         self.server = str(self._client.configuration.host)
 
@@ -50,9 +50,9 @@ class Api:
         self._client.close()
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """The JSON answer, or text where it is none. Raises ApiError from 400 on; waits where it is told to (429)."""
+        """The parsed JSON answer, or its text if it is not JSON. Raises ApiError from code 400 on; retries after 429."""
         deadline = time.monotonic() + 60
-        # The API server says so while it still reads a kind's objects from etcd, after its start for one.
+        # The API server returns 429 while it reads the objects of a kind from etcd, for example after its start.
         while (response := self.open(method, path, body, content_type)).status == 429 and time.monotonic() < deadline:
             time.sleep(0.2)
         text = response.data.decode()
@@ -63,7 +63,7 @@ class Api:
     def open(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", *, stream: bool = False
     ) -> urllib3.BaseHTTPResponse:
-        """The answer as it is; with `stream` it is still to be read, and then closed."""
+        """The raw response. With `stream`, the caller must read and close it."""
         headers: dict[str, str] = {"Accept": "application/json", "Content-Type": content_type}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         data = None if body is None else json.dumps(body).encode()
@@ -82,7 +82,7 @@ class Api:
         return self.request("GET", kind_path)
 
     def find(self, path: str) -> Object | None:
-        """The object at `path`, None where there is none."""
+        """The object at `path`, or None if it does not exist."""
         try:
             found: Object = self.request("GET", path)
         except ApiError as error:
@@ -100,7 +100,7 @@ class Api:
         return made
 
     def ensure(self, obj: Object) -> None:
-        """Create `obj`, unless there is one of its name."""
+        """Create `obj` if no object with its name exists."""
         try:
             self.create(obj)
         except ApiError as error:
@@ -112,7 +112,7 @@ class Api:
         return made
 
     def delete(self, path: str, *, grace: int | None = None, propagation: str = "Background") -> None:
-        """Delete what is at `path`; nothing is said where it is gone already."""
+        """Delete the object at `path`. Does nothing if it does not exist."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -123,7 +123,7 @@ class Api:
                 raise
 
     def lines(self, path: str) -> Iterator[str]:
-        """The lines of a stream, such as a log that is followed."""
+        """The lines of a stream, such as a followed log."""
         response = self.open("GET", path, stream=True)
         try:
             if response.status >= 400:
@@ -139,7 +139,7 @@ class Api:
 
 
 def collection(obj: Object, namespace: str | None = None) -> str:
-    """The path of all objects of this one's kind in its namespace."""
+    """The path of the collection of `obj`: its kind, in its namespace."""
     group = obj["apiVersion"]
     base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
     kind = obj["kind"]
@@ -150,5 +150,5 @@ def collection(obj: Object, namespace: str | None = None) -> str:
 
 
 def path_of(obj: Object) -> str:
-    """The path of this object."""
+    """The path of `obj`."""
     return f"{collection(obj)}/{obj['metadata']['name']}"

@@ -13,7 +13,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 class Authority:
-    """Signs certificates for a day; each is a pair of PEM files in `folder`. Elliptic-curve keys: made in 1 ms."""
+    """Signs certificates that are valid for one day; each is a pair of PEM files in `folder`.
+
+    The keys are elliptic-curve keys, because these are generated in 1 ms.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,7 +28,7 @@ class Authority:
         self.certificate.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
 
     def issue(self, name: str, groups: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> tuple[Path, Path]:
-        """The files (certificate, key) for the user `name` in `groups`, or for a server that answers as `hosts`."""
+        """The files (certificate, key) for the user `name` in `groups`, or for a server with the names `hosts`."""
         key = ec.generate_private_key(ec.SECP256R1())
         parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -40,7 +43,7 @@ class Authority:
         return certificate, private
 
     def key_pair(self, name: str) -> tuple[Path, Path]:
-        """The files (public, private) of a bare key, which service accounts' tokens are signed with."""
+        """The files (public, private) of a key pair, with which tokens of service accounts are signed."""
         key = ec.generate_private_key(ec.SECP256R1())
         public, private = self.folder / f"{name}.pub", self.folder / f"{name}.key"
         encoding, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

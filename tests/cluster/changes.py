@@ -1,4 +1,4 @@
-"""What differs between two states of an object, as an API server takes it: pure functions."""
+"""Differences between two states of an object, as patches that an API server accepts. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def part_of(obj: Object, part: str) -> Object:
-    """The object's metadata, without what the server sets, or another part of it; {} where it has none."""
+    """A part of the object, {} if it does not have it. Metadata is returned without the fields that the server sets."""
     found: Object = without_server_fields(obj).get(part, {})
     return found
 
 
 def stripped(run: Object) -> Object:
-    """A run without what its creator decides: all of its spec but spec.suspend, and its labels."""
+    """A run without what its creator sets: its labels, and its spec except spec.suspend."""
     metadata = run["metadata"]
     kept = {key: metadata[key] for key in ("name", "namespace", "finalizers", *DELETION) if key in metadata}
     return {
@@ -29,16 +29,16 @@ def stripped(run: Object) -> Object:
 
 
 def without_server_fields(obj: Object) -> Object:
-    """A copy as somebody would send it."""
+    """A copy without the fields that the server sets, as a client sends it."""
     metadata = {key: value for key, value in obj["metadata"].items() if key not in (*SERVER_SET, *DELETION)}
-    # A foreground deletion's finalizer is the server's to set.
+    # The server sets the finalizer of a foreground deletion.
     if "finalizers" in metadata:
         metadata["finalizers"] = [item for item in metadata["finalizers"] if item != "foregroundDeletion"]
     return {**obj, "metadata": metadata}
 
 
 def difference(old: Any, new: Any) -> Object:
-    """A merge patch that leads from `old` to `new`."""
+    """The merge patch from `old` to `new`."""
     patch: Object = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
@@ -51,5 +51,5 @@ def difference(old: Any, new: Any) -> Object:
 
 
 def deletion(obj: Object) -> tuple[Any, ...]:
-    """By when the object is to be gone; Nones where nobody has asked for that."""
+    """The deletion timestamp and grace period; Nones if the object is not being deleted."""
     return tuple(obj["metadata"].get(key) for key in DELETION)

@@ -1,4 +1,4 @@
-"""A control loop, as a controller of Kubernetes has one, beside a test."""
+"""A control loop that runs in a thread during a test, as in a Kubernetes controller."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def control_loop(step: Callable[[], object], *, every: float = 0.1, name: str) -> Iterator[None]:
-    """While this is open, a thread of that name does the step again and again, with `every` seconds in between.
+    """While this is open, a thread `name` calls `step` repeatedly, with `every` seconds in between.
 
-    What a step raises ends the loop and is raised at the end, rather than what the test waited for in vain.
+    An exception of `step` ends the loop. It is raised at the end, instead of a timeout that it caused in the test.
     """
     stop = threading.Event()
     failed: list[BaseException] = []

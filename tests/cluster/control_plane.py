@@ -5,13 +5,13 @@
         plane.add_nodes("v6e-a", "tpu-v6e-slice", "4x4", hosts=4, chips=4)
         kubeconfig = plane.kubeconfig_for("alice", ["research"], namespace="research")
 
-Real: admission, validation, RBAC, garbage collection, Jobs, scheduling, the service proxy. Simulated: nodes and
-their pods (KWOK: they start, end and go away without a container), logs (kubelet.py). Missing: Kueue, JobSet and
-KubeRay; replay.py plays what they wrote, and stand_in.py does the little that a test needs live.
+Real: admission, validation, RBAC, garbage collection, Jobs, scheduling, the service proxy. Simulated: nodes and their
+pods (KWOK starts, ends and deletes them without a container), logs (kubelet.py). Missing: Kueue, JobSet and KubeRay;
+replay.py replays what they wrote, and fake_controllers.py does the few things that tests need live.
 
-All of it runs as this user on loopback, with free ports, in a folder under /tmp that is removed at the end. There is
-no pod network: a Service reaches a process of this machine through a pod that has the machine's own address
-(`serve`), since the API server proxies only to pods' addresses, and to no loopback one.
+All processes run as this user on loopback, on free ports, in a folder under /tmp that is removed at the end. There is
+no pod network. A Service reaches a process of this machine through a pod with the machine's own address (`serve`),
+because the API server proxies only to addresses of pods, and not to loopback addresses.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BINARIES = ("etcd", API_SERVER, "kube-controller-manager", "kube-scheduler", "kw
 
 
 class ControlPlane:
-    """One running control plane. `api` speaks to it as cluster admin, `admin` is that user's kubeconfig."""
+    """One running control plane. `api` is a client with the rights of a cluster admin, `admin` its kubeconfig."""
 
     def __init__(self) -> None:
         self.processes = Processes("slipway-cluster-")
@@ -63,9 +63,9 @@ class ControlPlane:
 
     @classmethod
     def start(cls, *, attempts: int = 3) -> Self:
-        """A control plane that answers. Raises RuntimeError with the ends of its logs.
+        """Start a control plane and wait until it is ready. Raises RuntimeError with the ends of its logs.
 
-        A free port can be taken by another process before ours binds it; then it is tried anew.
+        Retries if another process took a free port first.
         """
         for attempt in range(attempts):
             plane = cls()
@@ -101,9 +101,9 @@ class ControlPlane:
         *,
         token: str | None = None,
     ) -> Path:
-        """A kubeconfig of its own for `user`, by client certificate, or by `token` (any text, valid or not).
+        """Write a new kubeconfig for `user`, with a client certificate, or with `token` (any text, valid or not).
 
-        context: its name; "<user>@test" unless given.
+        context: its name, by default "<user>@test".
         """
         context = context or f"{user}@test"
         if token is None:
@@ -134,7 +134,7 @@ class ControlPlane:
         return file
 
     def service_account_token(self, namespace: str, name: str, seconds: int = 3600) -> str:
-        """A token of the service account, valid for `seconds`, 600 at least."""
+        """A token of the service account, valid for `seconds` (at least 600)."""
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -150,44 +150,46 @@ class ControlPlane:
     # -- what is in the cluster ------------------------------------------------------------------------------------
 
     def install_crds(self, **versions: str) -> None:
-        """Upstream's CRDs: kueue, jobset, kuberay, each at its newest version unless given (kueue="0.18.6").
+        """Install upstream's CRDs of kueue, jobset and kuberay, by default the newest (other: kueue="0.18.6").
 
-        Another version of one that is there replaces it. Skips the test where ../shared is missing.
+        Replaces installed CRDs of another version. Skips the test if ../shared is missing.
         """
         crds.install(self.api, versions)
 
     def add_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
-        """A namespace in which pods can be made at once."""
+        """Create a namespace in which pods can be created at once."""
         add_namespace(self.api, name, labels)
 
     def add_nodes(self, pool: str, accelerator: str, topology: str, hosts: int, chips: int, **labels: str) -> list[str]:
-        """Ready nodes `<pool>-0` …, shaped as GKE's; their names. accelerator: "cpu" or such as "tpu-v6e-slice".
+        """Create ready nodes `<pool>-0` … like those of GKE, and return their names.
 
-        Labels whose names are no Python names: **{"cloud.google.com/gke-spot": "true"}.
+        accelerator: "cpu", or for example "tpu-v6e-slice". labels: other labels, for example
+        **{"cloud.google.com/gke-spot": "true"}.
         """
         made = nodes(pool, accelerator, topology, hosts, chips, labels, self.log_server.port, _now())
         self.create_all(made)
         return [node["metadata"]["name"] for node in made]
 
     def add_node(self, name: str, pool: str) -> None:
-        """One cpu node with a name of its own."""
+        """Create one cpu node with this name."""
         (node,) = nodes(pool, "cpu", "", 1, 0, {}, self.log_server.port, _now())
         node["metadata"]["name"] = name
         node["metadata"]["labels"]["kubernetes.io/hostname"] = name
         self.api.create(node)
 
     def create_all(self, objects: Sequence[dict[str, Any]], workers: int = 8) -> list[dict[str, Any]]:
-        """Create many at once, in no order."""
+        """Create objects in parallel, in any order."""
         if len(objects) < 2:
             return [self.api.create(obj) for obj in objects]
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             return list(pool.map(self.api.create, objects))
 
     def serve(self, namespace: str, name: str, address: str, ports: dict[str, int], **labels: str) -> None:
-        """A Service `name` whose named `ports` lead to a process of this machine at `address`, not a loopback one.
+        """Create a Service `name` whose named `ports` lead to a process of this machine.
 
-        Behind it is a running pod of the same name with the labels (app=NAME without), since the API server proxies
-        to pods only. Returns once it does, for which it sends one GET to the first port.
+        address: an address of the machine, not a loopback address. labels: of the Service and its pod, by default
+        app=NAME. The Service selects a running pod of the same name, because the API server proxies only to pods.
+        Returns when the API server proxies; to find out, it sends GET requests to the first port.
         """
         labels = labels or {"app": name}
         here = {"name": name, "namespace": namespace, "labels": labels}
@@ -199,13 +201,13 @@ class ControlPlane:
         self.api.create({"apiVersion": "v1", "kind": "Service", "metadata": here, "spec": spec})
         path = f"/api/v1/namespaces/{namespace}/services/{name}:{next(iter(ports))}/proxy/"
         deadline = time.monotonic() + 60
-        # The endpoints are there a moment later; until then it is the API server that answers.
+        # The endpoints appear with a delay. Until then, the API server itself answers, with a Status.
         while (answer := self.api.open("GET", path)).status in (404, 503) and b'"kind":"Status"' in answer.data:
             assert time.monotonic() < deadline, answer.data.decode()
             time.sleep(0.05)
 
     def add_local_pod(self, namespace: str, name: str, address: str, labels: dict[str, str]) -> None:
-        """A running pod at `address`, on the node local-0, that neither the scheduler nor KWOK touches."""
+        """Create a running pod with `address`, on the node local-0. The scheduler and KWOK ignore it."""
         if self.api.find("/api/v1/nodes/local-0") is None:
             self.add_nodes("local", "cpu", "", 1, 0)
         pod = {
@@ -229,49 +231,46 @@ class ControlPlane:
     def write_log(
         self, namespace: str, pod: str, container: str, lines: Iterable[str], at: datetime.datetime | None = None
     ) -> None:
-        """Lines that the container prints, now or at the time `at`; followers see them at once."""
+        """Add lines to the container's log, with the current time or `at`. Followers receive them at once."""
         self.log_server.write((namespace, pod, container), list(lines), at)
 
     def end_log(self, namespace: str, pod: str, container: str) -> None:
-        """The container prints no more: whoever follows sees the end."""
+        """End the container's log. Followers receive the end."""
         self.log_server.end((namespace, pod, container))
 
     def restart_log(self, namespace: str, pod: str, container: str) -> None:
-        """The container starts again; what it printed is the previous log."""
+        """Start the container's log again. The old lines become the previous log."""
         self.log_server.restart((namespace, pod, container))
 
     def cut_logs(self) -> None:
-        """End every stream that is being followed, though its container runs on.
-
-        That is what a reader sees when a kubelet restarts; the end itself looks like any other.
-        """
+        """Cut all followed streams, although their containers still run, as when a kubelet restarts."""
         self.log_server.cut()
 
-    # -- trouble -----------------------------------------------------------------------------------------------------
+    # -- failures ----------------------------------------------------------------------------------------------------
 
     def stop_api_server(self) -> None:
-        """The API server goes down at once; connections to it are refused."""
+        """Kill the API server. Connections to it are refused."""
         self.processes.kill(API_SERVER)
 
     def start_api_server(self) -> None:
-        """Returns once it serves everything that it served before."""
+        """Start the API server again, and wait until it serves all kinds."""
         self._run(API_SERVER, self._flags)
         self._wait_ready(time.monotonic() + 180)
         crds.wait_readable(self.api)
 
     def restart_api_server(self) -> None:
-        """It goes down and comes back at the same address, with all it knew; takes some seconds."""
+        """Restart the API server at the same address, with its data. Takes some seconds."""
         self.stop_api_server()
         self.start_api_server()
 
     @contextlib.contextmanager
     def paused_api_server(self) -> Iterator[None]:
-        """It takes connections and answers none, as behind a network that drops everything."""
+        """While this is open, the API server accepts connections but does not answer, as if packets were dropped."""
         self.processes.signal(API_SERVER, signal.SIGSTOP)
         try:
             process = psutil.Process(self.processes.pid(API_SERVER))
             deadline = time.monotonic() + 20
-            # A thread that is busy stops a moment later.
+            # A busy thread stops with a delay.
             while process.status() != psutil.STATUS_STOPPED:
                 assert time.monotonic() < deadline, f"{API_SERVER} does not stop: it is {process.status()}"
                 time.sleep(0.01)
@@ -280,7 +279,7 @@ class ControlPlane:
             self.processes.signal(API_SERVER, signal.SIGCONT)
 
     def stop(self) -> None:
-        """End everything, remove its folder; a second call does nothing."""
+        """End all processes and remove the folder. A second call does nothing."""
         self.api.close()
         self.log_server.close()
         self.processes.stop()
@@ -313,18 +312,18 @@ class ControlPlane:
                 time.sleep(0.1)
             else:
                 return
-        raise RuntimeError(f"The API server does not get ready:\n{self.processes.last_lines()}")
+        raise RuntimeError(f"The API server is not ready in time:\n{self.processes.last_lines()}")
 
 
 def add_namespace(api: Api, name: str, labels: dict[str, str] | None = None) -> None:
-    """A namespace, unless it is there, with the service account that every pod needs."""
+    """Create a namespace, if it does not exist, and the service account that all pods need."""
     api.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
-    # The controller manager makes it too, a little later.
+    # The controller manager also creates it, but with a delay.
     api.ensure({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}})
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on."""
+    """Ports of 127.0.0.1 on which no process listens."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

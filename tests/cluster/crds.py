@@ -15,13 +15,13 @@ from tests.cluster.api import Api, ApiError
 from tests.tools.go_tools import cached
 
 DEFAULTS = {"kueue": "0.19.2", "jobset": "0.12.0", "kuberay": "1.7.0"}
-# Slipway has no use for these, and each costs the API server two seconds.
+# Slipway does not use these, and the API server needs two seconds for each.
 UNUSED = {"ray.io_rayservices.yaml", "ray.io_raycronjobs.yaml"}
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def install(api: Api, versions: dict[str, str] | None = None) -> None:
-    """The CRDs of these versions (DEFAULTS where not given), served when this returns."""
+    """Install the CRDs of these versions (by default those in DEFAULTS), and wait until they are served."""
     assert set(versions or {}) <= set(DEFAULTS), f"no such project: {versions}"
     folders = [
         schemas.shared() / "crds" / f"{project}-v{version}"
@@ -34,29 +34,29 @@ def install(api: Api, versions: dict[str, str] | None = None) -> None:
         list(pool.map(lambda crd: _put(api, crd), wanted))
     deadline = time.monotonic() + 120
     for path in map(_collection, wanted):
-        # Not found until the API server serves the kind, which it does a moment after it has taken the CRD.
+        # The API server accepts the CRD first, and serves the kind with a delay. Until then, the path is not found.
         while api.find(path) is None:
             assert time.monotonic() < deadline, f"{path} is not served"
             time.sleep(0.05)
 
 
 def wait_readable(api: Api) -> None:
-    """Returns once the objects of every custom kind can be read; until then the answer is "come back later" (429)."""
+    """Wait until the objects of all custom kinds can be read. Until then, the API server returns 429."""
     for crd in api.items(PATH):
         api.get(_collection(crd))
 
 
 def _collection(crd: dict[str, Any]) -> str:
-    """The path of the kind's first object: an answer that is never large."""
+    """The path of the kind's objects, limited to one, so that the answer is small."""
     spec = crd["spec"]
     version = next(version["name"] for version in spec["versions"] if version["storage"])
     return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
-    """The CRDs in a file, without what only people read, and the webhooks that their controllers would serve.
+    """The CRDs in a file, without descriptions, and without the webhooks, which only their controllers serve.
 
-    Parsing a megabyte of YAML takes half a second, so the result is kept.
+    The result is cached, because parsing a megabyte of YAML takes half a second.
     """
     text = file.read_bytes()
     kept = cached(b"\0".join((text, Path(__file__).read_bytes())), "crds.json", lambda path: _write(path, text))
@@ -75,12 +75,12 @@ def _write(path: Path, text: bytes) -> None:
 
 
 def _without_descriptions(tree: Any) -> Any:
-    """A schema without its descriptions: two thirds of a CRD, which the API server would publish again and again."""
+    """A schema without its descriptions. They are two thirds of a CRD, and the API server publishes them repeatedly."""
     if isinstance(tree, dict):
         return {
             key: _without_descriptions(value)
             for key, value in tree.items()
-            if key != "description" or not isinstance(value, str)  # a field may have that name, too
+            if key != "description" or not isinstance(value, str)  # a field can have that name, too
         }
     return [_without_descriptions(each) for each in tree] if isinstance(tree, list) else tree
 

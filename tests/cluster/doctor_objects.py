@@ -1,8 +1,8 @@
-"""What upstream's installations leave in a cluster, as far as the doctor looks at it; and queues and nodes.
+"""The objects of upstream's installations that the doctor reads, and queues and nodes.
 
-The shapes are those of Kueue 0.19.2 (config/default, config/components/manager, .../webhook), JobSet 0.12.0
+They are like those of Kueue 0.19.2 (config/default, config/components/manager, .../webhook), JobSet 0.12.0
 (config/components), KubeRay 1.7.0 (helm-chart/kuberay-operator) and the GKE TPU webhook 1.3 (helm-chart). Their
-controllers cannot be had here: a Deployment's pods are those of a stand-in image, which KWOK lets run.
+controllers are not available here: KWOK simulates the pods of the Deployments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 Object = dict[str, Any]
 
-# Of Kueue 0.19.2's controller_manager_config.yaml what matters here, with waitForPodsReady and fairSharing said.
+# The relevant part of Kueue 0.19.2's controller_manager_config.yaml, with waitForPodsReady and fairSharing set.
 KUEUE_CONFIG = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -37,7 +37,7 @@ def named(kind: str, api_version: str, name: str, namespace: str = "", **fields:
 
 
 def deployment(name: str, namespace: str, image: str, *, version: str = "", **pod: Any) -> Object:
-    """A controller's Deployment; `version` its label, `pod` more of the pod's spec."""
+    """A controller's Deployment; version: its version label; pod: more fields of the pod's spec."""
     labels = {"app": name}
     own = {"app.kubernetes.io/version": version} if version else {}
     return {
@@ -62,7 +62,7 @@ def kueue(version: str = "v0.19.2", **pod: Any) -> Object:
 
 
 def job_set(version: str = "v0.12.0") -> Object:
-    # The label is as upstream's own kustomization has it: of an older version.
+    # Upstream's own kustomization has the label of an older version.
     return deployment(
         "jobset-controller-manager", "jobset-system", f"registry.k8s.io/jobset/jobset:{version}", version="0.8.1"
     )
@@ -78,7 +78,7 @@ def tpu_webhook() -> Object:
 
 
 CONTROLLERS = (kueue, job_set, kuberay, tpu_webhook)
-# Name of the configurations, and the Service of their webhooks.
+# The names of the configurations, and the Services of their webhooks.
 HOOKS = {
     ("kueue-mutating-webhook-configuration", "Mutating"): ("kueue-system", "kueue-webhook-service"),
     ("kueue-validating-webhook-configuration", "Validating"): ("kueue-system", "kueue-webhook-service"),
@@ -89,7 +89,7 @@ HOOKS = {
 
 
 def webhooks() -> list[Object]:
-    """Webhook configurations; but for their rules, which here match nothing, since nobody would answer."""
+    """Webhook configurations as upstream's, except that their rules match nothing, because no webhook would answer."""
     made = []
     for (name, kind), (namespace, service) in HOOKS.items():
         hook = {
@@ -100,7 +100,7 @@ def webhooks() -> list[Object]:
             "clientConfig": {"service": {"namespace": namespace, "name": service, "path": "/"}, "caBundle": _CA},
             "rules": [
                 {
-                    "apiGroups": ["stand-in.invalid"],
+                    "apiGroups": ["fake.invalid"],
                     "apiVersions": ["v1"],
                     "operations": ["CREATE"],
                     "resources": ["nothings"],
@@ -112,7 +112,7 @@ def webhooks() -> list[Object]:
 
 
 def services() -> list[Object]:
-    """The webhooks' Services, before the Deployments' pods."""
+    """The webhooks' Services, which select the pods of the Deployments."""
     behind = {made["metadata"]["namespace"]: made["metadata"]["name"] for made in (build() for build in CONTROLLERS)}
     return [
         named(
@@ -146,7 +146,7 @@ def tpu_flavor(name: str, accelerator: str, topology: str, **spec: Any) -> Objec
 
 
 def cluster_queue(name: str, quota: dict[str, dict[str, str]], *, active: str = "", **spec: Any) -> Object:
-    """A ClusterQueue with quota by flavor and resource; `active`: "True", or why it is not; "" for no condition."""
+    """A ClusterQueue with quota by flavor and resource; active: "True", or the reason why not; "": no condition."""
     covered: dict[tuple[str, ...], list[Object]] = {}
     for name_of_flavor, amounts in quota.items():
         entry = {

@@ -1,4 +1,4 @@
-"""The flags that the control plane's processes are started with."""
+"""The command-line flags of the control plane's processes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from tests.cluster.certificates import Authority
 
 STAGES = Path(__file__).with_name("kwok-stages.yaml")
-# Objects are made by the hundred; the usual limits are for clusters that others use too.
+# Tests create hundreds of objects. The default limits are for shared clusters.
 CLIENT = ["--leader-elect=false", "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000"]
 
 
 def etcd(data: Path, client: str, peer: str) -> list[str]:
-    """data: its folder; client, peer: the URLs that it listens on."""
+    """data: its folder; client, peer: the URLs on which it listens."""
     return [
         f"--data-dir={data}",
         f"--listen-client-urls={client}",
@@ -20,13 +20,13 @@ def etcd(data: Path, client: str, peer: str) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",  # nothing here outlives this machine
+        "--unsafe-no-fsync",  # the data need not survive a crash of this machine
         "--log-level=warn",
     ]
 
 
 def api_server(pki: Authority, account_keys: tuple[Path, Path], etcd: str, port: int) -> list[str]:
-    """account_keys: the public and the private one that service accounts' tokens are signed with; etcd: its URL."""
+    """account_keys: the public and the private key of service accounts' tokens; etcd: its URL."""
     certificate, key = pki.issue("kube-apiserver", hosts=("127.0.0.1", "localhost", "10.96.0.1"))
     front = pki.issue("front-proxy-client")
     kubelet_client = pki.issue("kube-apiserver-kubelet-client", ("system:masters",))
@@ -36,7 +36,7 @@ def api_server(pki: Authority, account_keys: tuple[Path, Path], etcd: str, port:
         f"--etcd-servers={etcd}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        # Nobody reaches the API server through the Service `kubernetes`.
+        # No client uses the Service `kubernetes` for the API server.
         "--endpoint-reconciler-type=none",
         "--advertise-address=127.0.0.1",
         "--service-cluster-ip-range=10.96.0.0/16",
@@ -48,13 +48,13 @@ def api_server(pki: Authority, account_keys: tuple[Path, Path], etcd: str, port:
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        # It taints new nodes until the node lifecycle controller has heard of them; that one is off.
+        # It taints new nodes until the node lifecycle controller removes the taint, and that controller is off.
         "--disable-admission-plugins=TaintNodesByCondition",
         "--allow-privileged=true",
         f"--kubelet-client-certificate={kubelet_client[0]}",
         f"--kubelet-client-key={kubelet_client[1]}",
         "--kubelet-preferred-address-types=InternalIP",
-        # Services are reached by their endpoints: no kube-proxy serves cluster addresses here.
+        # Services are reached by their endpoints, because there is no kube-proxy for cluster IPs.
         "--enable-aggregator-routing=true",
         f"--requestheader-client-ca-file={authority}",
         "--requestheader-allowed-names=front-proxy-client",
@@ -72,7 +72,7 @@ def controller_manager(kubeconfig: Path, pki: Authority, account_keys: tuple[Pat
         f"--root-ca-file={pki.certificate}",
         f"--service-account-private-key-file={account_keys[1]}",
         "--use-service-account-credentials",
-        # Simulated nodes send no heartbeats (1,300 of them would be work), so nobody may miss them.
+        # Simulated nodes send no heartbeats, to save work for up to 1,300 nodes, so no controller may expect them.
         "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
         *CLIENT,
     ]

@@ -1,8 +1,8 @@
-"""Pods' logs, as a kubelet serves them.
+"""Serves the logs of pods as a kubelet does.
 
-A stand-in, because KWOK's own log server never ends the stream of a container that has ended, and needs a
-Logs object and a file of the container runtime's format for each pod: a test of `logs -f` has to see the end, and a
-stream that breaks off. One HTTPS server answers for every simulated node, in a thread of the tests' process.
+KWOK's own log server is not used. It never ends the stream of a container that has ended, and needs a Logs object and
+a file in the container runtime's format for each pod. Tests of `logs -f` need the end of a stream, and streams that are
+cut. One HTTPS server, in a thread of the tests' process, answers for all simulated nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[str, str, str]
 
 @dataclass
 class Log:
-    """What one container wrote: (time, line) in order; `ended` once it will write no more."""
+    """The log of one container: (time, line) in order; `ended` when it writes no more lines."""
 
     lines: list[tuple[datetime.datetime, str]] = field(default_factory=list)
     previous: list[tuple[datetime.datetime, str]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class LogServer:
     def __init__(self, certificate: Path, key: Path) -> None:
         self.changed = threading.Condition()
         self.logs: dict[Key, Log] = {}
-        self.cuts = 0  # how often all streams were cut off
+        self.cuts = 0  # the number of calls of cut()
         self.closing = False
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.logs = self
@@ -60,7 +60,7 @@ class LogServer:
             self.changed.notify_all()
 
     def restart(self, key: Key) -> None:
-        """The container starts again: its log is the previous one now."""
+        """Start the log again. The old lines become the previous log."""
         with self.changed:
             log = self.logs.setdefault(key, Log())
             log.previous, log.lines, log.ended = log.lines, [], False
@@ -80,7 +80,7 @@ class LogServer:
         self._thread.join()
 
     def read(self, key: Key, query: dict[str, str]) -> Iterator[bytes]:
-        """The lines that `query` (Kubernetes' PodLogOptions) asks for, as they come. Raises KeyError, _Cut."""
+        """The lines that `query` (Kubernetes' PodLogOptions) selects, as they arrive. Raises KeyError, _Cut."""
         since = _since(query)
         stamped = query.get("timestamps") in ("true", "1")
         with self.changed:
@@ -95,7 +95,7 @@ class LogServer:
         yield from ready
         while query.get("follow") in ("true", "1"):
             with self.changed:
-                # A restarted container has another list: the stream of the old one ends, as a kubelet's does.
+                # A restarted container has a new list. The stream of the old one ends, as from a kubelet.
                 while len(lines) == upto and lines is log.lines and self.cuts == cuts:
                     if log.ended or self.closing:
                         return
@@ -111,7 +111,7 @@ class LogServer:
 
 
 class _Cut(Exception):
-    """The connection breaks off."""
+    """The connection is cut."""
 
 
 def _since(query: dict[str, str]) -> datetime.datetime | None:
@@ -134,12 +134,12 @@ class _Server(http.server.ThreadingHTTPServer):
     context: ssl.SSLContext
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        # Here, in the thread of this one connection: a handshake that hangs must not hold up the others.
+        # This runs in the thread of one connection, so a handshake that hangs does not block other connections.
         with self.context.wrap_socket(request, server_side=True) as wrapped:
             super().finish_request(wrapped, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is no error."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -151,11 +151,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         what, *parts = url.path.strip("/").split("/")
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         if what != "containerLogs" or len(parts) != 3:
-            self._refuse(404, f"no such path: {url.path}")
+            self._send_error(404, f"no such path: {url.path}")
             return
         key = (parts[0], parts[1], parts[2])
         if key not in self.server.logs.logs:
-            self._refuse(404, f'container "{key[2]}" in pod "{key[1]}" is not available')
+            self._send_error(404, f'container "{key[2]}" in pod "{key[1]}" is not available')
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
@@ -167,15 +167,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
                 self.wfile.flush()
         except _Cut:
-            self.close_connection = True  # no closing chunk: whoever reads sees that something is missing
+            self.close_connection = True  # without the last chunk, the reader sees that the stream is incomplete
             return
         self.wfile.write(b"0\r\n\r\n")
 
-    def _refuse(self, code: int, says: str) -> None:
+    def _send_error(self, code: int, message: str) -> None:
         self.send_response(code)
-        self.send_header("Content-Length", str(len(says)))
+        self.send_header("Content-Length", str(len(message)))
         self.end_headers()
-        self.wfile.write(says.encode())
+        self.wfile.write(message.encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Quiet."""
+        """Print nothing."""

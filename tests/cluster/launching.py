@@ -1,8 +1,8 @@
-"""The launcher in front of an API server: values of a small run, and the command as a user types it.
+"""Runs the launcher with an API server: values of a small run, and the command as a user types it.
 
-desk = LauncherCli(kubeconfig, namespace, folder)
-desk("submit", "-f", desk.values("job-set"), "--detach")    # in this process: no second start of Python
-desk.start("submit", "-f", …)                              # in one of its own, for signals
+cli = LauncherCli(kubeconfig, namespace, folder)
+cli("submit", "-f", cli.values("job-set"), "--detach")    # in this process, without a second start of Python
+cli.start("submit", "-f", …)                              # in a separate process, which can receive signals
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.cli.conftest import Result
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.site import base_cluster
+from tests.cluster.recorded_cluster import base_cluster
 from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,14 +41,14 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class LauncherCli:
-    """Somebody with a kubeconfig, who works in `namespace` and has a folder for values files."""
+    """The launcher of a user with this kubeconfig, for `namespace`; `folder` is for values files."""
 
     kubeconfig: Path | str
     namespace: str
     folder: Path
 
     def values(self, kind: str = "job-set", name: str = "demo", **over: Any) -> str:
-        """A values file of a run on one v5e slice of two hosts; `over` are sections that replace keys of it."""
+        """Write a values file of a run on one v5e slice of two hosts; `over`: sections whose keys override it."""
         tree: dict[str, Any] = {
             "run": {"name": name, "kind": kind, "maxRestarts": 1},
             "team": {"name": "research", "namespace": self.namespace},
@@ -68,8 +68,8 @@ class LauncherCli:
         return str(file)
 
     @property
-    def where(self) -> str:
-        """How the launcher names the place to an admin of the control plane."""
+    def target(self) -> str:
+        """The target as the launcher prints it for an admin of the control plane."""
         return f"cluster test, context admin, namespace {self.namespace}"
 
     @property
@@ -82,34 +82,37 @@ class LauncherCli:
         }
 
     def __call__(self, *arguments: str, err: io.StringIO | None = None) -> Result:
-        """`launcher …` in this process; what follows a run looks every POLL_SECONDS. One at a time: it takes stderr.
+        """Run `launcher …` in this process, polling every POLL_SECONDS. Not in parallel: stdout and stderr are redirected.
 
-        `err` may be given to read along.
+        err: the stream for stderr, if the caller reads it while the command runs.
         """
         out, err = io.StringIO(), io.StringIO() if err is None else err
         with (
             mock.patch.dict(os.environ, self.env),
-            quickly(),
+            fast_polling(),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
             code = run(arguments)
         return Result(int(code), out.getvalue(), err.getvalue())
 
-    def unlike(self, before: Result, *arguments: str) -> Result | None:
-        """What the command says now, unless it is what it said before: rights are in force a moment after."""
+    def changed_result(self, before: Result, *arguments: str) -> Result | None:
+        """Run the command. Returns its result if it differs from `before`, or else None.
+
+        Changes of rights take effect with a delay.
+        """
         now = self(*arguments)
         return now if (now.code, now.err) != (before.code, before.err) else None
 
-    def sit_down(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The rest of the test is done by this one, with launcher.api."""
+    def use_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Set the environment for the rest of the test, so that launcher.api uses this kubeconfig."""
         for key, value in self.env.items():
             monkeypatch.setenv(key, value)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """`launcher …` in a process of its own."""
+        """Start `launcher …` in a separate process."""
         return subprocess.Popen(
-            [sys.executable, "-c", QUICKLY, *arguments],
+            [sys.executable, "-c", FAST_POLLING, *arguments],
             env={**os.environ, **self.env, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             cwd=self.folder,
             text=True,
@@ -123,8 +126,8 @@ class LauncherCli:
         return [obj for path in PATHS.values() for obj in api.items(path.format(self.namespace))]
 
 
-def settle(plane: ControlPlane, namespace: str) -> None:
-    """What a team finds: nodes and flavors as in the recordings, a queue `multislice`, its service account."""
+def add_team(plane: ControlPlane, namespace: str) -> None:
+    """Create what a team needs: nodes and flavors as in the recordings, a queue `multislice`, its service account."""
     base_cluster(plane)
     api = plane.api
     quotas: dict[str, dict[str, Any]] = {"v5e-2x4": {"google.com/tpu": 80}, "cpu": {"cpu": 1000, "memory": "4000Gi"}}
@@ -161,25 +164,25 @@ def settle(plane: ControlPlane, namespace: str) -> None:
 
 
 @contextlib.contextmanager
-def kuberay_lets_go(api: Api, namespace: str) -> Iterator[None]:
-    """RayJobs that are deleted go, as with KubeRay, which takes its finalizer from them.
+def kuberay_removes_finalizers(api: Api, namespace: str) -> Iterator[None]:
+    """While this is open, remove KubeRay's finalizer from deleted RayJobs, as KubeRay does.
 
-    A stand-in, for KubeRay cannot be had where tests run, and recordings put its finalizer on a run.
+    This replaces KubeRay, which is not available where the tests run: recordings set its finalizer on a run.
     """
 
     def step() -> None:
         for job in api.items(RAY_JOBS.format(namespace)):
             if "deletionTimestamp" in job["metadata"]:
                 path = f"{RAY_JOBS.format(namespace)}/{job['metadata']['name']}"
-                with contextlib.suppress(ApiError):  # gone by now
+                with contextlib.suppress(ApiError):  # already deleted
                     api.merge(path, {"metadata": {"finalizers": None}})
 
     with control_loop(step, name="kuberay"):
         yield
 
 
-# A test would wait ten times as long at the pace that spares an API server.
-QUICKLY = f"""
+# The default polling interval, which limits the load on an API server, would make a test ten times as slow.
+FAST_POLLING = f"""
 import sys
 from launcher.__main__ import main
 from launcher.backends.kubernetes.backend import KubernetesBackend
@@ -189,8 +192,8 @@ main()
 
 
 @contextlib.contextmanager
-def quickly() -> Iterator[None]:
-    """Whoever follows a run looks every POLL_SECONDS."""
+def fast_polling() -> Iterator[None]:
+    """While this is open, the launcher polls runs every POLL_SECONDS."""
     defaults = KubernetesBackend.__init__.__kwdefaults__
     assert defaults is not None
     with mock.patch.dict(defaults, {"poll_seconds": POLL_SECONDS}):
@@ -198,9 +201,9 @@ def quickly() -> Iterator[None]:
 
 
 def until(holds: Callable[[], Any], seconds: float = 20) -> Any:
-    """What `holds` returns once it is true."""
+    """The first true value of `holds`. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"timed out after {seconds} s"
         time.sleep(0.05)
     return found

@@ -1,4 +1,4 @@
-"""Simulated nodes, shaped as GKE makes them: TPU slices and cpu nodes."""
+"""Simulated nodes like those of GKE: TPU slices and cpu nodes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ CONDITIONS = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False
 def nodes(
     pool: str, accelerator: str, topology: str, hosts: int, chips: int, labels: dict[str, str], port: int, now: str
 ) -> list[dict[str, Any]]:
-    """Nodes `<pool>-0` … with `chips` of google.com/tpu each; none, no labels of a slice and no taint, for "cpu".
+    """Nodes `<pool>-0` … with `chips` of google.com/tpu each. Nodes of "cpu" have no chips, slice labels or taint.
 
-    accelerator: "cpu", or GKE's label (tpu-v6e-slice); port: of the log server; now: RFC 3339.
+    accelerator: "cpu", or GKE's label (tpu-v6e-slice); port: the port of the log server; now: RFC 3339.
     """
     tpu = accelerator != "cpu"
     made = {
@@ -43,7 +43,7 @@ def nodes(
                 "annotations": {"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
             },
             "spec": {"taints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}] if tpu else []},
-            # A kubelet registers with its status, and nothing here needs it to be kept up to date.
+            # A kubelet registers with its status. No test needs updates of it.
             "status": {
                 "capacity": capacity,
                 "allocatable": capacity,

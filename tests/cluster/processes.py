@@ -1,4 +1,4 @@
-"""Processes that end when the tests do, however the tests end."""
+"""Processes that always end with the tests, even if the tests are killed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Ends its process group once its standard input is closed: by `Processes.stop`, or because the tests were killed.
-# Nothing else notices a SIGKILL of the parent on every system.
+# Ends its process group when its standard input is closed: by `Processes.stop`, or because the tests were killed.
+# There is no other portable way to notice a SIGKILL of the parent.
 WATCH = """
 import os, shutil, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -26,7 +26,7 @@ os.killpg(0, signal.SIGKILL)
 
 
 class Processes:
-    """Named processes of one group, with a folder of their own for all that they write; gone after `stop`."""
+    """Named processes of one group, with a folder for all that they write. `stop` ends them and removes the folder."""
 
     def __init__(self, prefix: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
@@ -36,9 +36,9 @@ class Processes:
         )
 
     def start(self, name: str, command: list[str | Path]) -> None:
-        """Start `command`, its output in the log of `name`."""
+        """Start `command`. Its output goes to the log of `name`."""
         with self.log(name).open("ab") as log:
-            # Own group: Ctrl-C is for the tests, which then stop these.
+            # A separate group: only the tests receive Ctrl-C, and then stop these processes.
             self._running[name] = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -55,11 +55,11 @@ class Processes:
         return self._running[name].pid
 
     def ended(self) -> list[str]:
-        """The names of those that ended by themselves."""
+        """The names of the processes that have ended without `stop` or `kill`."""
         return [name for name, process in self._running.items() if process.poll() is not None]
 
     def kill(self, name: str) -> None:
-        """End one at once, as when its machine goes down."""
+        """Kill one process, as when its machine fails."""
         process = self._running.pop(name)
         process.kill()
         process.wait()
@@ -68,7 +68,7 @@ class Processes:
         self._running[name].send_signal(number)
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of every log, for an error message."""
+        """The last lines of all logs, for an error message."""
         parts = []
         for file in sorted(self.folder.glob("*.log")):
             lines = file.read_text(errors="replace").splitlines()[-count:]
@@ -76,7 +76,7 @@ class Processes:
         return "\n".join(parts)
 
     def stop(self) -> None:
-        """End all of them and remove the folder; a second call does nothing."""
+        """End all processes and remove the folder. A second call does nothing."""
         for process in self._running.values():
             process.kill()
         for process in self._running.values():

@@ -1,13 +1,13 @@
-"""A proxy before an API server that lets a process get as far as its n-th request, and no further.
+"""A proxy for an API server that can stop a process at its n-th request.
 
     with Proxy(plane) as proxy:
         kubeconfig = proxy.kubeconfig(folder, namespace)
-        proxy.stop_at(3, answered=False)   # the third request is not even sent on
+        proxy.stop_at(3, answered=False)   # the third request is not sent to the server
         …
-        proxy.requests                     # what was asked, in order: "POST /apis/…"
+        proxy.requests                     # the requests in order: "POST /apis/…"
 
-It adds the admin's credentials and speaks plain HTTP to the process. Answers are given whole; it can also give an
-answer of its own (`answers`), which a real server gave before (see test_bad_cluster.py).
+It adds the admin's credentials, and the process connects to it with plain HTTP. It does not stream answers. It can also
+return its own answers (`answers`), copied from a real server (see test_bad_cluster.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Answer = tuple[int, bytes]
 
 
 class Proxy:
-    """Serves on a free port of 127.0.0.1, in threads of this process, until it is closed."""
+    """Serves on a free port of 127.0.0.1, in threads of this process, while it is open."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
@@ -54,7 +54,7 @@ class Proxy:
         self._thread.join()
 
     def kubeconfig(self, folder: Path, namespace: str) -> Path:
-        """A kubeconfig that leads here, without credentials."""
+        """Write a kubeconfig for the proxy, without credentials."""
         context = {"cluster": "proxied", "user": "nobody", "namespace": namespace}
         config = {
             "apiVersion": "v1",
@@ -69,12 +69,15 @@ class Proxy:
         return file
 
     def stop_at(self, request: int, *, answered: bool, stop: Callable[[], None]) -> None:
-        """Call `stop` at that request, counted from 1: before it is sent on, or with `answered` after the server has
-        done what it says, and before the answer is given. From then on nothing is let through."""
+        """Call `stop` at that request, counted from 1, and reject all later requests.
+
+        answered: call it after the server has processed the request, before the answer is returned; if not, before the
+        request is sent to the server.
+        """
         with self._lock:
             self.requests, self._stop_at, self._answered, self._stop = [], request, answered, stop
 
-    def let_all_through(self) -> None:
+    def pass_all(self) -> None:
         self.stop_at(0, answered=False, stop=lambda: None)
 
     def pass_on(self, handler: _Handler) -> None:
@@ -88,8 +91,8 @@ class Proxy:
             if number == last:
                 self._stop()
             return
-        made_up = self.answers(handler.command, urlsplit(handler.path).path)
-        status, data, kind = (made_up[0], made_up[1], "text/plain") if made_up else _ask(self, handler)
+        own = self.answers(handler.command, urlsplit(handler.path).path)
+        status, data, kind = (own[0], own[1], "text/plain") if own else _forward(self, handler)
         if number == last:
             handler.close_connection = True
             self._stop()
@@ -101,8 +104,8 @@ class Proxy:
         handler.wfile.write(data)
 
 
-def _ask(proxy: Proxy, handler: _Handler) -> tuple[int, bytes, str]:
-    """What the API server says to it."""
+def _forward(proxy: Proxy, handler: _Handler) -> tuple[int, bytes, str]:
+    """The API server's answer to the request: status, body, content type."""
     api: Api = proxy.plane.api
     length = int(handler.headers.get("Content-Length") or 0)
     body = json.loads(handler.rfile.read(length)) if length else None
@@ -115,7 +118,7 @@ class _Server(http.server.ThreadingHTTPServer):
     proxy: Proxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed is no error."""
+        """Ignore clients that were killed."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -128,4 +131,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _any  # noqa: N815 - http.server's names
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Quiet."""
+        """Print nothing."""

@@ -1,7 +1,7 @@
-"""Recordings of what the real controllers wrote (../shared/recordings/README.md), and their translation.
+"""Reads recordings of what the real controllers wrote (../shared/recordings/README.md), and translates them.
 
-`Translation` turns a recorded object into one that can live in this API server: other uids, namespaces and names,
-and times that end now. Uids and times are told by their form; names only where an object's name can stand.
+`Translation` converts a recorded object for this API server: it changes uids, namespaces and names, and shifts times.
+It recognizes uids and times by their format, and names only in places that can have the name of an object.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Object = dict[str, Any]
 
 UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
-# A name in a text: neither part of a longer one nor of a domain's key such as ray.io/rayjob-finalizer.
+# A name in a text: not a part of a longer name, and not of a key such as ray.io/rayjob-finalizer.
 TOKEN = re.compile(r"(?<!\.io/)(?<![A-Za-z0-9_-])[a-z0-9]+(?:-[a-z0-9]+)*(?![A-Za-z0-9_-])")
-# Where a run's short name ("lost", "fails") could as well be an English word.
+# Fields in which a run's short name ("lost", "fails") can also be an English word.
 PROSE = {"message", "reason", "type", "phase", "action", "status", "note", "image", "entrypoint"}
 SHORT = re.compile(r"(?P<before>JobSet |RayJob |[/\"'])(?P<name>[a-z0-9-]+)(?![A-Za-z0-9-])")
 QUEUE = re.compile(r"(?P<before>[Cc]luster ?[Qq]ueue:? \"?)(?P<name>[a-z0-9-]+)(?=[\s\",;.]|$)(?! is inactive,)")
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 @functools.cache
 def names() -> list[str]:
-    """Every recording's name."""
+    """The names of all recordings."""
     return sorted(file.stem for file in (schemas.shared() / "recordings").glob("*.jsonl"))
 
 
@@ -53,7 +53,7 @@ def length(changes: list[Change]) -> float:
 
 
 def started(changes: list[Change]) -> datetime.datetime:
-    """When the recording began: an object's creation, which is told in whole seconds, less its `t`."""
+    """When the recording started: the creation time of an object, in whole seconds, minus its `t`."""
     first = next(change for change in changes if change.type == "ADDED" and change.obj["kind"] == "ClusterQueue")
     return _time(first.obj["metadata"]["creationTimestamp"]) - datetime.timedelta(seconds=first.t)
 
@@ -61,7 +61,7 @@ def started(changes: list[Change]) -> datetime.datetime:
 @dataclass
 class Translation:
     """namespaces, queues, names: recorded -> live, for namespaces, cluster queues and cohorts, and other objects;
-    runs: the same for runs' short names; shift: is added to every time; uids: recorded -> live, filled by the player.
+    runs: the same for runs' short names; shift: added to all times; uids: recorded -> live, filled by the replayer.
     """
 
     namespaces: dict[str, str] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Translation:
         for run, live in self.runs.items():
             if token == run and not prose:
                 return live
-            if token.startswith(f"{run}-"):  # what a controller derives from it, such as its Service's name
+            if token.startswith(f"{run}-"):  # a name that a controller derives from it, such as a Service's
                 return live + token[len(run) :]
         return token
 
@@ -131,7 +131,7 @@ class Translation:
         self._deep(obj, "")
 
     def _deep(self, value: Any, path: str) -> None:
-        """Queues in labels and messages, and namespaces in messages and addresses, wherever they are."""
+        """Translate queues in labels and messages, and namespaces in messages and addresses, at any depth."""
         entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, item in list(entries):
             if not isinstance(item, str):

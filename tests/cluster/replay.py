@@ -1,14 +1,14 @@
-"""Plays a recording into a real API server, so that readers see what Kueue, JobSet and KubeRay wrote.
+"""Replays a recording in a real API server, so that clients read what Kueue, JobSet and KubeRay wrote.
 
-    replay(plane, "rayjob-succeeds", namespace="test-1")            # all of it, at once
-    player = RecordingReplayer(plane, "preempted-by-priority", namespace="test-2")
-    player.step_to(12.5)                                            # as it was 12.5 s after the start; go on later
-    player = follow_as(plane, "rayjob-succeeds", created)           # the same, happening to a run that is there
+    replay(plane, "rayjob-succeeds", namespace="test-1")              # the whole recording, at once
+    replayer = RecordingReplayer(plane, "preempted-by-priority", namespace="test-2")
+    replayer.step_to(12.5)                                            # up to 12.5 s after the start; can continue
+    replayer = follow_as(plane, "rayjob-succeeds", created)           # the same, for an existing run
 
-What differs from the recording: uids and creation times (the server's own, translated wherever they are quoted);
-all other times are moved so that the recording ends now; pods' schedulerName and Jobs' managedBy are "recorded", which
-keeps the real scheduler, job controller and KWOK away from them. Owners are kept: the real garbage collector does
-with them what it did in the recording, and is sometimes a moment earlier than the player.
+Differences from the recording: uids and creation times are the server's own, and are translated in all references. All
+other times are shifted so that the recording ends now. Pods' schedulerName and Jobs' managedBy are "recorded", so the
+real scheduler, Job controller and KWOK ignore them. Owner references are kept: the real garbage collector deletes the
+same objects as in the recording, sometimes a moment before the replayer.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.cluster.api import ApiError, Object, path_of
 from tests.cluster.changes import deletion, difference, part_of, stripped, without_server_fields
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.recordings import Change, Translation
-from tests.cluster.site import base_cluster
 
 JOB_MANAGER = "slipway.example/recorded"
 
@@ -34,19 +34,19 @@ JOB_MANAGER = "slipway.example/recorded"
 def replay(
     plane: ControlPlane, name: str, namespace: str = "", until: float | None = None, **more: Any
 ) -> RecordingReplayer:
-    """Play the recording `name` up to `until` seconds, or to its end, at once. `more`: see RecordingReplayer."""
-    player = RecordingReplayer(plane, name, namespace, **more)
-    player.step_to(until)
-    return player
+    """Replay the recording `name` up to `until` seconds, or to its end, at once. `more`: see RecordingReplayer."""
+    replayer = RecordingReplayer(plane, name, namespace, **more)
+    replayer.step_to(until)
+    return replayer
 
 
 class RecordingReplayer:
-    """A recording and how far it has been played.
+    """A recording, and the position of its replay.
 
-    namespace: takes the place of the recording's namespace research, and <namespace>-search that of search, and
-    every cluster queue and cohort gets it as a suffix, so that many recordings live side by side; "" leaves all names
-    as recorded. runs: other names for recorded runs. skip: kinds that are not played, such as the queues where a test
-    has its own. start: the time that the recording's start is moved to; so that it ends now, unless given.
+    namespace: replaces the recording's namespace research, and <namespace>-search replaces search. It is also a suffix
+    of all cluster queues and cohorts, so that several recordings can be in one cluster. "" keeps all recorded names.
+    runs: other names for recorded runs. skip: kinds that are not replayed, for example queues if a test has its own.
+    start: the new time of the recording's start; by default, the recording ends now.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RecordingReplayer:
         self.plane = plane
         self.changes = [change for change in recordings.read(name) if change.obj["kind"] not in skip]
         self.position = 0
-        self.deleted: set[str] = set()  # recorded uids of what is being deleted or is gone
+        self.deleted: set[str] = set()  # recorded uids of objects that are deleted or being deleted
         self.adopted: dict[str, Object] = {}
         self._last: dict[str, Object] = {}
         now = datetime.datetime.now(datetime.UTC)
@@ -83,11 +83,11 @@ class RecordingReplayer:
 
     @property
     def namespace(self) -> str:
-        """Where the recording's namespace research is."""
+        """The live name of the recording's namespace research."""
         return self.translation.namespaces.get("research", "research")
 
     def step_to(self, until: float | None = None) -> None:
-        """Play on up to `until` seconds after the recording's start, to its end without."""
+        """Continue up to `until` seconds after the recording's start, or to its end."""
         if self.position == 0:
             base_cluster(self.plane)
             for namespace in self.translation.namespaces.values():
@@ -100,33 +100,33 @@ class RecordingReplayer:
             self.position += 1
 
     def step_past(self, kind: str, run: str = "", **fields: str) -> float:
-        """Play on through the change after which an object of `kind` has these values in its status; its time.
+        """Continue through the change after which an object of `kind` has these values in its status.
 
-        A field is a key of the status (phase="Running", jobStatus="SUCCEEDED") or a condition's type (Admitted="True").
-        run: the recorded name of the run that the object belongs to; any without.
+        Returns the time of that change. A field is a key of the status (phase="Running", jobStatus="SUCCEEDED") or the
+        type of a condition (Admitted="True"). run: the recorded name of the object's run; "": any run.
         """
         for change in self.changes[self.position :]:
             if run and f"-{run}-" not in f"-{change.obj['metadata']['name']}-":
                 continue
-            if change.obj["kind"] == kind and all(_says(change.obj, *wanted) for wanted in fields.items()):
+            if change.obj["kind"] == kind and all(_has_value(change.obj, *wanted) for wanted in fields.items()):
                 self.step_to(change.t)
                 return change.t
         raise AssertionError(f"{self.name} has no {kind} with {fields} after change {self.position}")
 
     @contextlib.contextmanager
     def playing(self, speed: float = 10) -> Iterator[None]:
-        """Play on in a thread, `speed` times as fast as it was; the rest is played at once at the end."""
+        """While this is open, continue in a thread at `speed` times the recorded speed. The rest follows at the end."""
         begun, origin = time.monotonic(), self.changes[min(self.position, len(self.changes) - 1)].t
 
-        def play_on() -> None:
+        def step() -> None:
             self.step_to(origin + (time.monotonic() - begun) * speed)
 
-        with control_loop(play_on, every=0.02, name=f"replay {self.name}"):
+        with control_loop(step, every=0.02, name=f"replay {self.name}"):
             yield
         self.step_to()
 
     def expected(self) -> list[Object]:
-        """The last state of everything that is there now, translated; Events are left out."""
+        """The last state of all objects that exist now, translated, without Events."""
         last: dict[str, Object] = {}
         for change in self.changes[: self.position]:
             uid = change.obj["metadata"]["uid"]
@@ -147,18 +147,18 @@ class RecordingReplayer:
         elif uid in self.adopted:
             self._modify(uid, stripped(self.adopted[uid]), obj)
         elif change.obj["kind"] == "Event":
-            # An event of an earlier situation whose object this recording lacks can be there already.
+            # An Event from before the recording, about an object that it does not contain, can already exist.
             self.api.ensure(without_server_fields(obj))
         else:
             self._create(uid, obj)
         self._last[uid] = obj
 
     def _prepared(self, recorded: Object) -> Object:
-        """What is to be written for this recorded object."""
+        """The object to write for this recorded object."""
         obj = self.translation(recorded)
         if obj["kind"] == "Pod":
             obj["spec"]["schedulerName"] = "recorded"
-            self._as_the_run_has_it(obj)
+            self._apply_run_template(obj)
         elif obj["kind"] == "Job":
             obj["spec"]["managedBy"] = JOB_MANAGER
         return stripped(obj) if recorded["metadata"]["uid"] in self.adopted else obj
@@ -170,7 +170,7 @@ class RecordingReplayer:
         if obj["kind"] == "Pod":
             node = body["spec"].pop("nodeName", "")
         elif obj["kind"] == "Job":
-            _own_selector(body)
+            _remove_selector(body)
         made = self.api.create(body)
         self.translation.uids[uid] = made["metadata"]["uid"]
         if node:
@@ -199,8 +199,8 @@ class RecordingReplayer:
                 how = "Foreground" if "foregroundDeletion" in new["metadata"].get("finalizers", ()) else "Background"
                 self.api.delete(path, grace=new["metadata"]["deletionGracePeriodSeconds"], propagation=how)
         except ApiError as error:
-            # The real garbage collector was there first.
-            if error.status not in (404, 409) or not self._going(uid, new):
+            # The real garbage collector was faster.
+            if error.status not in (404, 409) or not self._is_deleting(uid, new):
                 raise
 
     def _delete(self, uid: str, obj: Object) -> None:
@@ -209,14 +209,14 @@ class RecordingReplayer:
         found = self.api.find(path)
         if found is None or found["metadata"]["uid"] != self.translation.uids.get(uid, ""):
             return
-        with contextlib.suppress(ApiError):  # gone in this moment
+        with contextlib.suppress(ApiError):  # deleted in the meantime
             if found["metadata"].get("finalizers"):
                 self.api.merge(path, {"metadata": {"finalizers": None}})
             self.api.delete(path, grace=0)
 
-    def _going(self, uid: str, obj: Object) -> bool:
-        """Whether this object, or what owns it, is being deleted."""
-        live = {self.translation.uids.get(gone, gone) for gone in self.deleted}
+    def _is_deleting(self, uid: str, obj: Object) -> bool:
+        """Whether this object or its owner is being deleted."""
+        live = {self.translation.uids.get(recorded, recorded) for recorded in self.deleted}
         owners = {owner["uid"] for owner in obj["metadata"].get("ownerReferences", ())}
         return uid in self.deleted or bool(owners & live)
 
@@ -225,31 +225,31 @@ class RecordingReplayer:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod["metadata"]["name"]}, "target": target}
         self.api.request("POST", f"{path_of(pod)}/binding", body)
 
-    # -- a run that was there first ----------------------------------------------------------------------------------
+    # -- an existing run ---------------------------------------------------------------------------------------------
 
     def adopt(self, recorded_uid: str, live: Object) -> None:
-        """From now on what happens to the recorded run happens to `live`."""
+        """Apply the changes of the recorded run to `live` from now on."""
         self.adopted[recorded_uid] = live
         self.translation.uids[recorded_uid] = live["metadata"]["uid"]
 
-    def _as_the_run_has_it(self, pod: Object) -> None:
-        """An adopted run's pods have its template's labels, annotations and containers."""
+    def _apply_run_template(self, pod: Object) -> None:
+        """Give a pod of an adopted run the labels, annotations and containers of the run's template."""
         labels = pod["metadata"].get("labels", {})
         for live in self.adopted.values():
             name = live["metadata"]["name"]
             if labels.get("jobset.sigs.k8s.io/jobset-name") == name or labels.get("ray.io/cluster", "").startswith(
                 f"{name}-"
             ):
-                _like(pod, _template(live, labels))
+                _apply_template(pod, _template(live, labels))
 
 
 def follow_as(
     plane: ControlPlane, name: str, live: Object, *, run: str = "", skip_queues: bool = True, **more: Any
 ) -> RecordingReplayer:
-    """A player of the recording `name` in which `live`, a RayJob or JobSet that somebody created, is the run `run`.
+    """A replayer of the recording `name` in which `live`, an existing RayJob or JobSet, is the recorded run `run`.
 
-    run: the recorded run's name; the recording's first one of that kind without. Nothing is played yet. The queues of
-    the recording are left out where the run's own are there (skip_queues); the names of those are taken over.
+    run: the recorded run's name; "": the recording's first run of that kind. Nothing is replayed yet. skip_queues:
+    leave out the recording's queues, and use the names of the existing queues of `live`.
     """
     changes = recordings.read(name)
     runs = [c.obj["metadata"] for c in changes if c.obj["kind"] == live["kind"] and c.type == "ADDED"]
@@ -263,9 +263,9 @@ def follow_as(
         more.setdefault("skip", ("ClusterQueue", "LocalQueue"))
         more.setdefault("local_queues", {"multislice": queue})
         more.setdefault("queues", dict.fromkeys(_queues(changes, ""), cluster_queue))
-    player = RecordingReplayer(plane, name, metadata["namespace"], runs={recorded["name"]: metadata["name"]}, **more)
-    player.adopt(recorded["uid"], live)
-    return player
+    replayer = RecordingReplayer(plane, name, metadata["namespace"], runs={recorded["name"]: metadata["name"]}, **more)
+    replayer.adopt(recorded["uid"], live)
+    return replayer
 
 
 def _namespace(recorded: str, wanted: str) -> str:
@@ -281,7 +281,7 @@ def _queues(changes: list[Change], suffix: str) -> dict[str, str]:
 
 
 def _names(changes: list[Change], runs: dict[str, str]) -> dict[str, str]:
-    """Other names for the objects of these runs, cut to 63 characters at the end of the run's own part."""
+    """New names for the objects of these runs. The run's part is shortened if a name exceeds 63 characters."""
     names = {}
     for name in {c.obj["metadata"]["name"] for c in changes if c.obj["kind"] != "Event"}:
         for run, live in runs.items():
@@ -294,8 +294,8 @@ def _names(changes: list[Change], runs: dict[str, str]) -> dict[str, str]:
     return names
 
 
-def _own_selector(job: Object) -> None:
-    """The server makes a Job's selector from its uid."""
+def _remove_selector(job: Object) -> None:
+    """Remove the Job's selector, which the server generates from the uid."""
     job["spec"].pop("selector", None)
     job["spec"].pop("manualSelector", None)
     for labels in (job["spec"]["template"]["metadata"].get("labels", {}), job["metadata"].get("labels", {})):
@@ -304,7 +304,7 @@ def _own_selector(job: Object) -> None:
 
 
 def _template(run: Object, labels: dict[str, str]) -> Object:
-    """The pod template of a run that a pod with these labels was made from."""
+    """The pod template of a run from which a pod with these labels was created."""
     spec = run["spec"]
     if run["kind"] == "JobSet":
         jobs = spec["replicatedJobs"]
@@ -317,7 +317,7 @@ def _template(run: Object, labels: dict[str, str]) -> Object:
     return dict(cluster["workerGroupSpecs"][0]["template"])
 
 
-def _like(pod: Object, template: Object) -> None:
+def _apply_template(pod: Object, template: Object) -> None:
     metadata = template.get("metadata", {})
     for field in ("labels", "annotations"):
         pod["metadata"][field] = {**metadata.get(field, {}), **pod["metadata"].get(field, {})}
@@ -327,13 +327,13 @@ def _like(pod: Object, template: Object) -> None:
     }
     node = pod["spec"].get("nodeName")
     pod["spec"] = {**template["spec"], "schedulerName": "recorded", **({"nodeName": node} if node else {})}
-    pod["spec"].pop("serviceAccountName", None)  # the team's, which this namespace may lack
-    pod.get("status", {}).pop("qosClass", None)  # the server tells it by the containers
+    pod["spec"].pop("serviceAccountName", None)  # the team's service account can be missing in this namespace
+    pod.get("status", {}).pop("qosClass", None)  # the server sets it from the containers
     for status in pod.get("status", {}).get("containerStatuses", ()):
         status["name"] = renamed.get(status["name"], status["name"])
 
 
-def _says(obj: Object, key: str, value: str) -> bool:
+def _has_value(obj: Object, key: str, value: str) -> bool:
     status = obj.get("status", {})
     conditions = {c["type"]: c["status"] for c in status.get("conditions", ())}
     return bool(status.get(key) == value or conditions.get(key) == value)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import as_anybody
+from tests.cli.conftest import drop_file_privileges
 from tests.cluster.api import path_of
 from tests.cluster.certificates import Authority
 from tests.cluster.control_plane import ControlPlane, free_ports
@@ -40,9 +40,9 @@ def altered(plane: ControlPlane, folder: Path, change: Callable[[Config, Config,
 
 
 WITHOUT_ANSWER = "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context."
-LOG_IN = "Log in again (on GKE: gcloud auth login), and see that kubectl get pods works."
+LOG_IN = "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works."
 PLUGIN = "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login."
-UNKNOWN = "The API server of the context admin does not know who you are"
+UNKNOWN = "The API server of the context admin rejects your credentials"
 
 
 def server(url: str) -> Callable[[Config, Config, Config], None]:
@@ -118,50 +118,48 @@ def printed(message: str, hint: str = "") -> str:
 
 @pytest.mark.parametrize("case", ALTERED)
 def test_a_kubeconfig_that_leads_nowhere(
-    case: str, desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path
+    case: str, cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     change, message, hint = ALTERED[case]
     file = altered(control_plane, tmp_path, change)
     expected = printed(message.replace("FILE", str(file)), hint)
-    other = LauncherCli(file, desk.namespace, tmp_path / "other")
-    listed = other("list", "-n", desk.namespace)
+    other = LauncherCli(file, cli.namespace, tmp_path / "other")
+    listed = other("list", "-n", cli.namespace)
     assert (listed.code, listed.out, listed.err) == (1, "", expected)
-    submit = other("submit", "-f", desk.values(), "--detach")
+    submit = other("submit", "-f", cli.values(), "--detach")
     assert (submit.code, submit.out) == (1, "")
     assert submit.err.endswith(expected)
-    assert desk.runs(control_plane.api) == []
+    assert cli.runs(control_plane.api) == []
 
 
-def test_a_token_that_expires_is_asked_for_again(
-    desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_a_token_that_expires_is_asked_for_again(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     """By a plugin, as GKE's: its tokens last an hour, and runs for days."""
-    assert desk("submit", "-f", desk.values(), "--detach").code == 0
+    assert cli("submit", "-f", cli.values(), "--detach").code == 0
     control_plane.api.create(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": "robot", "namespace": desk.namespace},
+            "metadata": {"name": "robot", "namespace": cli.namespace},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": desk.namespace}],
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": cli.namespace}],
         }
     )
     calls = tmp_path / "calls"
-    token = control_plane.service_account_token(desk.namespace, "default")
+    token = control_plane.service_account_token(cli.namespace, "default")
     soon = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     answer = {"token": token, "expirationTimestamp": soon}
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": answer}
     program = f"echo >> {calls}; echo '{json.dumps(credential)}'"
     file = altered(control_plane, tmp_path, plugin("sh", "-c", program))
-    robot = LauncherCli(file, desk.namespace, tmp_path)
-    until(lambda: robot("status", "demo", "-n", desk.namespace).code == 0)
+    robot = LauncherCli(file, cli.namespace, tmp_path)
+    until(lambda: robot("status", "demo", "-n", cli.namespace).code == 0)
     before = len(calls.read_text())
-    waited = robot("wait", "demo", "-n", desk.namespace, "--timeout", "1")
-    assert (waited.code, waited.err) == (124, printed('The run "demo" is still queued after 1 s; it goes on.'))
+    waited = robot("wait", "demo", "-n", cli.namespace, "--timeout", "1")
+    assert (waited.code, waited.err) == (124, printed('Timed out after 1 s: the run "demo" is queued. It continues.'))
     assert len(calls.read_text()) > before + 2
 
 
-def test_nobody_is_at_the_address(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_nobody_is_at_the_address(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     """A port that is closed, and one that takes the connection and says nothing."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -170,28 +168,29 @@ def test_nobody_is_at_the_address(desk: LauncherCli, control_plane: ControlPlane
         for port, cause in ((free_ports(1)[0], "connection refused"), (silent.getsockname()[1], "no answer in time")):
             url = f"https://127.0.0.1:{port}"
             begun = time.monotonic()
-            done = LauncherCli(altered(control_plane, tmp_path, server(url)), desk.namespace, tmp_path)(
-                "list", "-n", desk.namespace
+            done = LauncherCli(altered(control_plane, tmp_path, server(url)), cli.namespace, tmp_path)(
+                "list", "-n", cli.namespace
             )
             message = f"The API server of the context admin ({url}) does not answer: {cause}."
             assert (done.code, done.err) == (1, printed(message, WITHOUT_ANSWER))
             assert time.monotonic() - begun < 12
 
 
-def test_a_certificate_of_somebody_else(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_certificate_of_somebody_else(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     change = {"certificate-authority": str(authority.certificate)}
     file = altered(control_plane, tmp_path, lambda cluster, _user, _all: cluster.update(change))
-    done = LauncherCli(file, desk.namespace, tmp_path)("list", "-n", desk.namespace)
+    done = LauncherCli(file, cli.namespace, tmp_path)("list", "-n", cli.namespace)
     assert done.code == 1
-    shows = f"The context admin ({control_plane.server}) shows a certificate that the kubeconfig does not vouch for: "
+    shows = f"The context admin ({control_plane.server}) presents a certificate that the kubeconfig does not trust: "
     assert done.err.startswith(f"Error: {shows}")
     assert done.err.endswith(
-        "Hint: The cluster may have been made anew: get its credentials again. Else somebody is in between.\n"
+        "Hint: The cluster may have been created again: get its credentials again. Otherwise another server may "
+        "intercept the connection.\n"
     )
 
 
-def test_files_that_are_no_kubeconfig(desk: LauncherCli, tmp_path: Path) -> None:
+def test_files_that_are_no_kubeconfig(cli: LauncherCli, tmp_path: Path) -> None:
     broken, empty, listed, scalar = (tmp_path / name for name in ("broken", "empty", "listed", "scalar"))
     broken.write_text("a: [b")
     empty.write_text("")
@@ -201,36 +200,36 @@ def test_files_that_are_no_kubeconfig(desk: LauncherCli, tmp_path: Path) -> None
         broken: f"The kubeconfig {broken} is no YAML: while parsing a flow sequence in",
         empty: f"The kubeconfig {empty} cannot be used: Invalid kube-config. {empty} file is empty.",
         tmp_path: f"The kubeconfig {tmp_path} cannot be read: Is a directory.",
-        listed: f"{listed} has not the form of a kubeconfig (TypeError: ",
-        scalar: f"{scalar} has not the form of a kubeconfig (TypeError: ",
+        listed: f"{listed} is not a valid kubeconfig (TypeError: ",
+        scalar: f"{scalar} is not a valid kubeconfig (TypeError: ",
         tmp_path
-        / "none": f"KUBECONFIG names {tmp_path / 'none'}, which is not there, so there is no cluster to speak to.",
+        / "none": f"KUBECONFIG names {tmp_path / 'none'}, which does not exist, so there is no cluster to connect to.",
     }
     for file, message in cases.items():
-        for arguments in (("list", "-n", desk.namespace), ("submit", "-f", desk.values(), "--detach")):
-            done = LauncherCli(file, desk.namespace, tmp_path)(*arguments)
+        for arguments in (("list", "-n", cli.namespace), ("submit", "-f", cli.values(), "--detach")):
+            done = LauncherCli(file, cli.namespace, tmp_path)(*arguments)
             assert (done.code, done.out) == (1, "")
             assert done.err.startswith(f"Error: {message}"), done.err
 
 
-def test_a_kubeconfig_that_may_not_be_read(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_kubeconfig_that_may_not_be_read(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(control_plane.admin.read_text())
     file.chmod(0)
     done = subprocess.run(
-        [sys.executable, "-m", "launcher", "list", "-n", desk.namespace],
-        env={**os.environ, **LauncherCli(file, desk.namespace, tmp_path).env, "PYTHONPATH": str(ROOT)},
-        preexec_fn=as_anybody,
+        [sys.executable, "-m", "launcher", "list", "-n", cli.namespace],
+        env={**os.environ, **LauncherCli(file, cli.namespace, tmp_path).env, "PYTHONPATH": str(ROOT)},
+        preexec_fn=drop_file_privileges,
         text=True,
         capture_output=True,
     )
     assert (done.returncode, done.stderr) == (1, printed(f"The kubeconfig {file} cannot be read: Permission denied."))
 
 
-def test_a_namespace_that_is_not_there(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
-    gone = LauncherCli(desk.kubeconfig, "no-such-namespace", tmp_path / "gone")
-    message = "There is no namespace no-such-namespace in the context admin."
-    hint = "charts/queues makes one for each of its teams; team.name and team.namespace choose one."
+def test_a_namespace_that_is_not_there(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+    gone = LauncherCli(cli.kubeconfig, "no-such-namespace", tmp_path / "gone")
+    message = "The namespace no-such-namespace does not exist in the context admin."
+    hint = "charts/queues creates one for each of its teams; team.name and team.namespace select one."
     for options in (("--detach",), ("--dry-run",), ("--detach", "--force")):
         done = gone("submit", "-f", gone.values(), *options)
         assert (done.code, done.out) == (1, "")
@@ -244,31 +243,31 @@ def test_a_namespace_that_is_not_there(desk: LauncherCli, control_plane: Control
 ABSENT = b"404 page not found\n"
 
 
-def test_kinds_that_the_cluster_does_not_serve(desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_kinds_that_the_cluster_does_not_serve(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     """As before JobSet is installed. The groups are hidden by a proxy: these tests' API server has them all."""
     assert control_plane.api.open("GET", "/apis/example.com/v1/things").data == ABSENT
     with Proxy(control_plane) as proxy:
         proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/jobset.x-k8s.io/") else None
-        without = LauncherCli(proxy.kubeconfig(tmp_path, desk.namespace), desk.namespace, tmp_path / "other")
+        without = LauncherCli(proxy.kubeconfig(tmp_path, cli.namespace), cli.namespace, tmp_path / "other")
         for options in (("--detach",), ("--dry-run",)):
-            done = without("submit", "-f", desk.values("job-set"), *options)
+            done = without("submit", "-f", cli.values("job-set"), *options)
             assert (done.code, done.out) == (1, "")
             assert done.err.endswith(
                 printed(
                     "The API server of the cluster proxied does not serve jobsets of jobset.x-k8s.io/v1alpha2: JobSet "
-                    "is not installed there, or in a version that does not fit.",
+                    "is not installed there, or its version is not supported.",
                     "launcher doctor shows what the cluster has.",
                 )
             )
         # Without Kueue nothing holds a run back.
         proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/kueue.x-k8s.io/") else None
-        done = without("submit", "-f", desk.values("job-set"), "--dry-run")
+        done = without("submit", "-f", cli.values("job-set"), "--dry-run")
         assert done.code == 0
         assert "queue.name: Kueue is not installed in the cluster proxied, so demo would not wait" in done.err
         proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/jobset.x-k8s.io/") else None
         # Runs of the other kind are none the worse.
-        assert without("submit", "-f", desk.values("ray-job"), "--detach").code == 0
-        assert [run["name"] for run in without("list", "-n", desk.namespace, "-o", "json").json] == ["demo"]
+        assert without("submit", "-f", cli.values("ray-job"), "--detach").code == 0
+        assert [run["name"] for run in without("list", "-n", cli.namespace, "-o", "json").json] == ["demo"]
 
 
 # --- what refuses ---------------------------------------------------------------------------------------------------
@@ -319,15 +318,15 @@ def webhook(plane: ControlPlane, namespace: str, url: str) -> Iterator[None]:
         plane.api.delete(path_of(made))
 
 
-def test_a_webhook_that_refuses_and_one_that_does_not_answer(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    file = desk.values("job-set")
+def test_a_webhook_that_refuses_and_one_that_does_not_answer(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    file = cli.values("job-set")
 
     def refused() -> str:
         """What a submit says once the webhook is asked, which is a moment after it is made."""
-        said = until(lambda: (done := desk("submit", "-f", file, "--dry-run")).code and done)
-        done = desk("submit", "-f", file, "--detach")
+        said = until(lambda: (done := cli("submit", "-f", file, "--dry-run")).code and done)
+        done = cli("submit", "-f", file, "--detach")
         assert (said.code, done.code, said.out, done.out) == (1, 1, "", "")
-        assert done.err == f"Submitting to {desk.where}.\n{said.err}"
+        assert done.err == f"Submitting to {cli.target}.\n{said.err}"
         return str(said.err)
 
     certificate, key = control_plane.authority.issue("webhook", hosts=("127.0.0.1",))
@@ -338,21 +337,24 @@ def test_a_webhook_that_refuses_and_one_that_does_not_answer(desk: LauncherCli, 
         thread = threading.Thread(target=served.serve_forever, args=(0.05,))
         thread.start()
         try:
-            with webhook(control_plane, desk.namespace, f"https://127.0.0.1:{served.server_port}/"):
+            with webhook(control_plane, cli.namespace, f"https://127.0.0.1:{served.server_port}/"):
                 assert refused() == printed(
-                    "The API server of the context admin refuses it: Slices of 2x4 are for guests. (said by the "
-                    "admission webhook guests.example.com)"
+                    "The API server of the context admin refuses it: Slices of 2x4 are for guests. (from the admission "
+                    "webhook guests.example.com)"
                 )
         finally:
             served.shutdown()
             thread.join()
-    until(lambda: desk("submit", "-f", file, "--dry-run").code == 0)
+    until(lambda: cli("submit", "-f", file, "--dry-run").code == 0)
     port = free_ports(1)[0]
-    with webhook(control_plane, desk.namespace, f"https://127.0.0.1:{port}/"):
+    with webhook(control_plane, cli.namespace, f"https://127.0.0.1:{port}/"):
         message, hint = refused().splitlines()
     assert message.startswith(
         "Error: The admission webhook guests.example.com of the context admin does not answer, so nothing was changed: "
     )
     assert message.endswith(f"dial tcp 127.0.0.1:{port}: connect: connection refused.")
-    assert hint == "Hint: The controller behind it is down or starting; launcher doctor shows which. Try again then."
-    assert desk.runs(control_plane.api) == []
+    assert (
+        hint == "Hint: Its controller is down or starting; launcher doctor "
+        "shows which one. Try again when it is running."
+    )
+    assert cli.runs(control_plane.api) == []

@@ -1,8 +1,8 @@
-"""`make e2e` itself: what it says of a cluster that lacks something, and that it leaves nothing behind.
+"""`make e2e` itself: its messages about a cluster that lacks something, and its cleanup.
 
-The control plane is real, and the module's own; Kueue, JobSet, KubeRay and the kubelet are stand-ins, for the real
-ones cannot be had here (tests/e2e/stand_ins). So this tests the suite, and nothing that the suite tests.
-`python -m tests.e2e.stand_ins python -m tests.e2e` runs all of the suite that way.
+The control plane is real and belongs to this module. Kueue, JobSet, KubeRay and the kubelet are fake, because the real
+ones are not available here (tests/e2e/fakes). So these tests check the suite, and not what the suite tests.
+`python -m tests.e2e.fakes python -m tests.e2e` runs the whole suite in this way.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.charts import schemas
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import until
 from tests.e2e import leftovers
+from tests.e2e.fakes.cluster import controllers
 from tests.e2e.settings import LABEL
-from tests.e2e.stand_ins.cluster import controllers
 from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,13 +33,13 @@ JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
 @pytest.fixture
 def bare(control_plane: ControlPlane) -> ControlPlane:
-    """A cluster with upstream's kinds, and no controllers that serve them."""
+    """A cluster with upstream's CRDs, but without their controllers."""
     return control_plane
 
 
 @pytest.fixture(scope="module")
 def equipped() -> Iterator[ControlPlane]:
-    """A cluster of its own, with stand-ins for the controllers."""
+    """A separate cluster with fake controllers."""
     schemas.shared()
     with ControlPlane.start() as plane:
         plane.install_crds()
@@ -48,7 +48,7 @@ def equipped() -> Iterator[ControlPlane]:
 
 
 def suite(kubeconfig: Path | str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """`python -m tests.e2e …`, as make runs it."""
+    """Start `python -m tests.e2e …`, as make does."""
     rest = {key: value for key, value in os.environ.items() if key != "CI" and not key.startswith("SLIPWAY_E2E")}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.e2e", *arguments],
@@ -62,20 +62,20 @@ def suite(kubeconfig: Path | str, *arguments: str, **environment: str) -> subpro
 
 
 def end_of(process: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
+    """Wait for the end of the process, and return its exit code, stdout and stderr."""
     out, err = process.communicate(timeout=seconds)
     assert "Traceback" not in err, err
     return process.returncode, out, err
 
 
 def left(plane: ControlPlane, err: str) -> list[str]:
-    """All that a run of the suite, by what it said on stderr, has left: of every kind."""
+    """All objects, of any kind, that a run of the suite has left. `err` is the run's stderr, which has its id."""
     found = re.search(r"Everything this run makes begins with (\S+)\.", err)
     assert found, err
     return leftovers.mentions(plane.api, found[1])
 
 
-def test_no_cluster_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_cluster_is_an_error(tmp_path: Path) -> None:
     code, out, err = end_of(suite(tmp_path / "none"))
     assert (code, out) == (1, "")
     assert err.startswith("Error: ")
@@ -83,13 +83,13 @@ def test_no_cluster_is_a_sentence(tmp_path: Path) -> None:
     assert (code, err.splitlines()[0][:32]) == (1, 'Error: SLIPWAY_E2E_PATIENCE is "')
 
 
-def test_a_user_without_rights_is_told_so(bare: ControlPlane) -> None:
+def test_a_user_without_rights_gets_an_error(bare: ControlPlane) -> None:
     code, out, err = end_of(suite(bare.kubeconfig_for("nobody")))
     assert (code, out) == (1, "")
     assert "Error: You may not make namespaces in this cluster, and every test has its own." in err
 
 
-def test_without_controllers_every_test_is_skipped_by_what_it_needs(bare: ControlPlane) -> None:
+def test_without_controllers_every_test_is_skipped_with_a_reason(bare: ControlPlane) -> None:
     code, out, err = end_of(suite(bare.admin))
     assert code == 1
     assert re.search(r"= \d+ skipped", out), out
@@ -101,7 +101,7 @@ def test_without_controllers_every_test_is_skipped_by_what_it_needs(bare: Contro
     assert left(bare, err) == []
 
 
-def test_it_passes_twice_at_once_and_leaves_nothing(equipped: ControlPlane) -> None:
+def test_two_suites_at_once_pass_and_leave_nothing(equipped: ControlPlane) -> None:
     both = [suite(equipped.admin, QUEUES) for _ in range(2)]
     for process in both:
         code, out, err = end_of(process)
@@ -110,11 +110,11 @@ def test_it_passes_twice_at_once_and_leaves_nothing(equipped: ControlPlane) -> N
         assert left(equipped, err) == []
 
 
-def test_a_setting_that_is_not_given_is_no_error_but_in_ci(equipped: ControlPlane) -> None:
-    standing = "tests/e2e/test_standing.py"
-    code, out, err = end_of(suite(equipped.admin, standing))
+def test_a_missing_setting_is_an_error_only_in_ci(equipped: ControlPlane) -> None:
+    file = "tests/e2e/test_ray_cluster.py"
+    code, out, err = end_of(suite(equipped.admin, file))
     assert (code, "1 skipped" in out) == (0, True), out + err
-    code, _, err = end_of(suite(equipped.admin, standing, CI="true"))
+    code, _, err = end_of(suite(equipped.admin, file, CI="true"))
     assert code == 1
     assert "Error: In CI no test may be skipped, and 1 were; it needs an image with the trainer" in err
 
@@ -130,13 +130,13 @@ def test_an_interrupted_suite_cleans_up(equipped: ControlPlane, number: signal.S
     assert left(equipped, err) == []
 
 
-def test_what_a_killed_suite_has_left_is_cleaned(equipped: ControlPlane) -> None:
+def test_clean_removes_what_a_killed_suite_left(equipped: ControlPlane) -> None:
     process = suite(equipped.admin, STORY)
     until(lambda: equipped.api.items(JOB_SETS), 120)
     (ident,) = leftovers.known(equipped.api)
     code, _, err = end_of(suite(equipped.admin, "clean"))
     assert code == 0
-    assert f"{ident} may still be at work" in err, "nothing is taken from a suite that runs"
+    assert f"{ident} may still be at work" in err, "clean removed objects of a running suite"
     process.kill()
     process.communicate()
     assert [

@@ -18,8 +18,8 @@ from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import JOB_SETS, PATHS, LauncherCli
+from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.replay import follow_as
-from tests.cluster.site import base_cluster
 from tests.tools import tool
 
 
@@ -30,23 +30,23 @@ def nodes(control_plane: ControlPlane) -> None:
 
 
 @pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> LauncherCli:
+def cli(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> LauncherCli:
     return LauncherCli(control_plane.admin, namespace, tmp_path)
 
 
-def explained(desk: LauncherCli, name: str = "demo") -> Any:
-    done = desk("explain", name, "-n", desk.namespace, "-o", "json")
+def explained(cli: LauncherCli, name: str = "demo") -> Any:
+    done = cli("explain", name, "-n", cli.namespace, "-o", "json")
     assert (done.code, done.err) == (0, "")
     return done.json
 
 
 def played(
-    desk: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str, until: float, queue: str
+    cli: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str, until: float, queue: str
 ) -> None:
     """A run that was submitted, and to which then happened what happened to the recorded one, queues and all."""
-    done = desk("submit", "-f", desk.values(kind, queue={"name": queue}), "--detach", "--force")
+    done = cli("submit", "-f", cli.values(kind, queue={"name": queue}), "--detach", "--force")
     assert done.code == 0, done.err
-    live = plane.api.get(f"{PATHS[kind].format(desk.namespace)}/demo")
+    live = plane.api.get(f"{PATHS[kind].format(cli.namespace)}/demo")
     follow_as(plane, recording, live, run=run, skip_queues=False).step_to(until)
 
 
@@ -66,12 +66,12 @@ def played(
         ),
         (
             *("job-set", "no-such-queue", "lost", 4, "queued", None),
-            'demo waits in a queue that is not there: the namespace NS has no LocalQueue "nosuch".',
+            'demo waits in a queue that does not exist: the namespace NS has no LocalQueue "nosuch".',
         ),
         (
             *("ray-job", "head-not-covered-by-quota", "head-uncovered", 4, "queued", 1),
-            "demo can never start in the queue tpu-NS: its head asks for 2 CPUs and 8 GiB of memory, and the queue has "
-            "no quota of cpu or memory at all.",
+            "demo can never start in the queue tpu-NS: its head requests 2 CPUs and 8 GiB of memory, and the queue has "
+            "no quota for cpu or memory.",
         ),
         ("ray-job", "rayjob-fails", "bad", 60, "failed", None, "demo failed: Job entrypoint command failed with"),
     ],
@@ -85,71 +85,71 @@ def test_a_recorded_situation(
     state: str,
     position: int | None,
     headline: str,
-    desk: LauncherCli,
+    cli: LauncherCli,
     control_plane: ControlPlane,
 ) -> None:
-    played(desk, control_plane, kind, recording, run, until, "nosuch" if run == "lost" else "multislice")
-    told = explained(desk)
-    assert told["headline"].startswith(headline.replace("NS", desk.namespace))
+    played(cli, control_plane, kind, recording, run, until, "nosuch" if run == "lost" else "multislice")
+    told = explained(cli)
+    assert told["headline"].startswith(headline.replace("NS", cli.namespace))
     assert (told["name"], told["state"], told["position"]) == ("demo", state, position)
     assert told["suggestions"]
     assert all(item.keys() == {"kind", "name", "says"} for item in told["evidence"])
 
 
-def test_text_is_a_sentence_evidence_and_what_would_help(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    played(desk, control_plane, "job-set", "no-such-queue", "lost", 4, "nosuch")
-    done = desk("explain", "demo", "-n", desk.namespace)
+def test_text_is_a_sentence_evidence_and_what_would_help(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    played(cli, control_plane, "job-set", "no-such-queue", "lost", 4, "nosuch")
+    done = cli("explain", "demo", "-n", cli.namespace)
     assert (done.code, done.err) == (0, "")
-    workload = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{desk.namespace}/workloads")[0]
+    workload = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{cli.namespace}/workloads")[0]
     assert done.out == (
-        f'demo waits in a queue that is not there: the namespace {desk.namespace} has no LocalQueue "nosuch".\n'
+        f'demo waits in a queue that does not exist: the namespace {cli.namespace} has no LocalQueue "nosuch".\n'
         "\n"
         f"  Workload {workload['metadata']['name']}: LocalQueue nosuch doesn't exist.\n"
         "\n"
-        "What would help:\n"
-        f"  - launcher cancel demo -n {desk.namespace}, then submit it again with --set queue.name=multislice "
+        "Suggestions:\n"
+        f"  - launcher cancel demo -n {cli.namespace}, then submit it again with --set queue.name=multislice "
         "--continue (the queues of "
-        f"{desk.namespace} are: multislice).\n"
+        f"{cli.namespace} are: multislice).\n"
     )
 
 
-def test_no_such_run(desk: LauncherCli) -> None:
-    done = desk("explain", "nosuch", "-n", desk.namespace)
+def test_no_such_run(cli: LauncherCli) -> None:
+    done = cli("explain", "nosuch", "-n", cli.namespace)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith('Error: There is no run "nosuch"')
+    assert done.err.startswith('Error: The run "nosuch" was not found')
 
 
 # --- as a member of a team, by charts/queues' own Role ------------------------------------------------------------
 
 
 @pytest.fixture
-def member(control_plane: ControlPlane, desk: LauncherCli, tmp_path: Path) -> Iterator[LauncherCli]:
-    """The same desk, of somebody who has the Role that charts/queues gives a team's members, and no more."""
+def member(control_plane: ControlPlane, cli: LauncherCli, tmp_path: Path) -> Iterator[LauncherCli]:
+    """The same cli, of somebody who has the Role that charts/queues gives a team's members, and no more."""
     user = f"member-{secrets.token_hex(4)}"
-    over = tree(f"teams: {{research: {{namespace: {desk.namespace}, members: {{{user}: User}}}}}}")
+    over = tree(f"teams: {{research: {{namespace: {cli.namespace}, members: {{{user}: User}}}}}}")
     rendered = render(tool("helm"), merged(BASE, over), tmp_path)
     kinds = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     made = [obj for obj in rendered if obj["kind"] in kinds]
     for obj in made:
-        if obj["metadata"].get("namespace", desk.namespace) != desk.namespace:
+        if obj["metadata"].get("namespace", cli.namespace) != cli.namespace:
             continue
         if obj["kind"].startswith("Cluster"):  # other tests' releases have one of that name
             obj["metadata"]["name"] += f"-{user}"
             if "roleRef" in obj:
                 obj["roleRef"]["name"] += f"-{user}"
         control_plane.api.create(obj)
-    yield LauncherCli(control_plane.kubeconfig_for(user, namespace=desk.namespace), desk.namespace, tmp_path / "member")
+    yield LauncherCli(control_plane.kubeconfig_for(user, namespace=cli.namespace), cli.namespace, tmp_path / "member")
     for obj in made:
         if obj["kind"].startswith("Cluster"):  # the others go with their namespace
             control_plane.api.delete(path_of(obj))
 
 
 def test_a_member_is_told_what_a_member_may_see(
-    desk: LauncherCli, member: LauncherCli, control_plane: ControlPlane
+    cli: LauncherCli, member: LauncherCli, control_plane: ControlPlane
 ) -> None:
-    played(desk, control_plane, "job-set", "borrowing-then-reclaimed", "borrows-3", 15, "multislice")
-    ns = desk.namespace
-    whole = explained(desk)
+    played(cli, control_plane, "job-set", "borrowing-then-reclaimed", "borrows-3", 15, "multislice")
+    ns = cli.namespace
+    whole = explained(cli)
     assert f", by owner-2 of {ns}-search, the owner of quota" in whole["headline"].replace(" ago by", ", by")
     told = until(lambda: explained(member))
     assert (
@@ -157,7 +157,7 @@ def test_a_member_is_told_what_a_member_may_see(
         in (told["headline"])
     )
     says = {(item["kind"], item["name"]): item["says"] for item in told["evidence"]}
-    assert says["RBAC", ""] == "you may not see the runs of other teams, so this is said without."
+    assert says["RBAC", ""] == "you may not read the runs of other teams, so this explanation does not include them."
     assert "16 chips of v5e-2x4 are held by runs of other teams" in says["ClusterQueue", f"search-{ns}"]
     assert told["position"] == whole["position"] == 1
 
@@ -174,14 +174,14 @@ def until(look: Callable[[], Any], holds: Callable[[Any], bool] = bool, seconds:
     return found
 
 
-def started(desk: LauncherCli, api: Api, topology: str, accelerator: str = "v5p", **values: Any) -> None:
+def started(cli: LauncherCli, api: Api, topology: str, accelerator: str = "v5p", **values: Any) -> None:
     """A JobSet without a queue, and its Job, as JobSet's controller (which is not there) makes it: the rest is real."""
     slice_ = {"accelerator": accelerator, "topology": topology, "count": 1}
-    team = {"name": "", "namespace": desk.namespace}
-    file = desk.values("job-set", team=team, queue={"name": ""}, slice=slice_, **values)
-    done = desk("submit", "-f", file, "--detach", "--force")
+    team = {"name": "", "namespace": cli.namespace}
+    file = cli.values("job-set", team=team, queue={"name": ""}, slice=slice_, **values)
+    done = cli("submit", "-f", file, "--detach", "--force")
     assert done.code == 0, done.err
-    run = api.get(f"{JOB_SETS.format(desk.namespace)}/demo")
+    run = api.get(f"{JOB_SETS.format(cli.namespace)}/demo")
     template = run["spec"]["replicatedJobs"][0]["template"]
     labels = {"jobset.sigs.k8s.io/jobset-name": "demo", "jobset.sigs.k8s.io/job-index": "0"}
     pod = template["spec"]["template"]
@@ -194,7 +194,7 @@ def started(desk: LauncherCli, api: Api, topology: str, accelerator: str = "v5p"
             "kind": "Job",
             "metadata": {
                 "name": "demo-slice-0",
-                "namespace": desk.namespace,
+                "namespace": cli.namespace,
                 "labels": labels,
                 "ownerReferences": [owner],
             },
@@ -205,40 +205,42 @@ def started(desk: LauncherCli, api: Api, topology: str, accelerator: str = "v5p"
     api.merge(f"{path_of(run)}/status", {"status": {"replicatedJobsStatus": status}})
 
 
-def headline(desk: LauncherCli, has: str) -> str:
+def headline(cli: LauncherCli, has: str) -> str:
     """The headline, once it has these words."""
-    told = until(lambda: explained(desk), lambda found: has in found["headline"])
+    told = until(lambda: explained(cli), lambda found: has in found["headline"])
     return str(told["headline"])
 
 
-def test_the_scheduler_finds_no_such_machines(desk: LauncherCli, admin: Api) -> None:
-    started(desk, admin, "2x2x1")
-    assert headline(desk, "no node of").startswith("demo has no machines: no node of the cluster has ")
+def test_the_scheduler_finds_no_such_machines(cli: LauncherCli, admin: Api) -> None:
+    started(cli, admin, "2x2x1")
+    assert headline(cli, "no node of").startswith(
+        "demo cannot start because its pods cannot be scheduled: no node of the cluster has "
+    )
 
 
-def test_the_scheduler_minds_a_taint(desk: LauncherCli, admin: Api, control_plane: ControlPlane) -> None:
-    names = control_plane.add_nodes(f"tainted-{desk.namespace}", "tpu-v5p-slice", "2x2x2", 2, 4)
+def test_the_scheduler_minds_a_taint(cli: LauncherCli, admin: Api, control_plane: ControlPlane) -> None:
+    names = control_plane.add_nodes(f"tainted-{cli.namespace}", "tpu-v5p-slice", "2x2x2", 2, 4)
     for name in names:
         node = f"/api/v1/nodes/{name}"
         taints = [*admin.get(node)["spec"].get("taints", []), {"key": "team", "value": "x", "effect": "NoSchedule"}]
         admin.merge(node, {"spec": {"taints": taints}})
     try:
-        started(desk, admin, "2x2x2")
-        told = headline(desk, "tolerate")
+        started(cli, admin, "2x2x2")
+        told = headline(cli, "tolerate")
         assert told == (
-            "demo has no place: its pods do not tolerate the taint team=x:NoSchedule, which 2 of the 2 nodes have that "
-            "it could run on."
+            "demo cannot start because its pods cannot be scheduled: they do not tolerate the taint team=x:NoSchedule "
+            "of 2 of the 2 matching nodes."
         )
     finally:
         for name in names:
             admin.delete(f"/api/v1/nodes/{name}")
 
 
-def test_the_scheduler_waits_for_a_volume(desk: LauncherCli, admin: Api) -> None:
+def test_the_scheduler_waits_for_a_volume(cli: LauncherCli, admin: Api) -> None:
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "checkpoints", "namespace": desk.namespace},
+        "metadata": {"name": "checkpoints", "namespace": cli.namespace},
         "spec": {
             "accessModes": ["ReadWriteMany"],
             "resources": {"requests": {"storage": "1Gi"}},
@@ -246,55 +248,55 @@ def test_the_scheduler_waits_for_a_volume(desk: LauncherCli, admin: Api) -> None
         },
     }
     admin.create(claim)
-    started(desk, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "checkpoints"})
-    told = until(lambda: explained(desk), lambda found: "no volume" in found["headline"])
+    started(cli, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "checkpoints"})
+    told = until(lambda: explained(cli), lambda found: "no volume" in found["headline"])
     assert told["headline"] == "demo cannot start: its storage, the PersistentVolumeClaim checkpoints, has no volume."
     says = next(item["says"] for item in told["evidence"] if item["kind"] == "PersistentVolumeClaim")
     assert says.startswith("is Pending, with the storage class no-such-class")
 
 
-def test_a_claim_is_missing(desk: LauncherCli, admin: Api) -> None:
-    started(desk, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "nosuch"})
-    assert headline(desk, "not there") == (
-        "demo cannot start: its storage, the PersistentVolumeClaim nosuch, is not there."
+def test_a_claim_is_missing(cli: LauncherCli, admin: Api) -> None:
+    started(cli, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "nosuch"})
+    assert headline(cli, "not there") == (
+        "demo cannot start: its storage, the PersistentVolumeClaim nosuch, does not exist."
     )
 
 
-def test_the_namespace_has_a_quota(desk: LauncherCli, admin: Api) -> None:
+def test_the_namespace_has_a_quota(cli: LauncherCli, admin: Api) -> None:
     quota: Object = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": {"name": "team", "namespace": desk.namespace},
+        "metadata": {"name": "team", "namespace": cli.namespace},
         "spec": {"hard": {"pods": "1"}},
     }
     admin.create(quota)
     until(lambda: admin.get(path_of(quota)), lambda found: "hard" in found.get("status", {}))
-    started(desk, admin, "2x2x2")
-    assert headline(desk, "limit") == (
-        f"demo cannot start: the namespace {desk.namespace} has a limit of its own (ResourceQuota team) that "
-        "its pods would exceed: its pods ask for pods=1 more, pods=1 is in use, and the limit is pods=1."
+    started(cli, admin, "2x2x2")
+    assert headline(cli, "limit") == (
+        f"demo cannot start: its pods would exceed the ResourceQuota team of the namespace {cli.namespace}: they "
+        "request pods=1 more, pods=1 is in use, and the limit is pods=1."
     )
 
 
-def test_pod_security_refuses(desk: LauncherCli, admin: Api) -> None:
+def test_pod_security_refuses(cli: LauncherCli, admin: Api) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "baseline"}
-    admin.merge(f"/api/v1/namespaces/{desk.namespace}", {"metadata": {"labels": labels}})
-    started(desk, admin, "2x2x1", security={"hostNetwork": True})
-    told = until(lambda: explained(desk), lambda found: "allows" in found["headline"])
+    admin.merge(f"/api/v1/namespaces/{cli.namespace}", {"metadata": {"labels": labels}})
+    started(cli, admin, "2x2x1", security={"hostNetwork": True})
+    told = until(lambda: explained(cli), lambda found: "allows" in found["headline"])
     assert told["headline"].startswith(
-        f"demo cannot start: the namespace {desk.namespace} allows baseline pods only, and its pods break that (host "
+        f"demo cannot start: the namespace {cli.namespace} allows only baseline pods, and its pods violate this (host "
         "namespaces (hostNetwork=true)"
     )
     assert told["suggestions"][0] == "Set security.hostNetwork: false, and submit it again."
 
 
-def test_a_webhook_does_not_answer(desk: LauncherCli, admin: Api) -> None:
-    name = f"explain-{desk.namespace}"
+def test_a_webhook_does_not_answer(cli: LauncherCli, admin: Api) -> None:
+    name = f"explain-{cli.namespace}"
     webhook = {
         "name": "vtpu.example.com",
-        "clientConfig": {"service": {"name": "tpu-webhook", "namespace": desk.namespace, "path": "/mutate"}},
+        "clientConfig": {"service": {"name": "tpu-webhook", "namespace": cli.namespace, "path": "/mutate"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": desk.namespace}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": cli.namespace}},
         "failurePolicy": "Fail",
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -309,12 +311,12 @@ def test_a_webhook_does_not_answer(desk: LauncherCli, admin: Api) -> None:
     admin.create(config)
     try:
         time.sleep(1)  # webhooks are in force a moment after they are made, and nothing says when
-        started(desk, admin, "2x2x1")
-        told = until(lambda: explained(desk), lambda found: "webhook" in found["headline"])
+        started(cli, admin, "2x2x1")
+        told = until(lambda: explained(cli), lambda found: "webhook" in found["headline"])
         assert told["headline"] == (
-            "demo cannot start: the admission webhook vtpu.example.com does not answer, so the API server makes no "
+            "demo cannot start: the admission webhook vtpu.example.com does not answer, so the API server creates no "
             "pods for it."
         )
-        assert f"kubectl -n {desk.namespace} get pods, endpointslices (Service tpu-webhook)" in told["suggestions"][0]
+        assert f"kubectl -n {cli.namespace} get pods,endpointslices (Service tpu-webhook)" in told["suggestions"][0]
     finally:
         admin.delete(path_of(config))

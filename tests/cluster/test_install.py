@@ -240,9 +240,9 @@ def test_what_is_refused_is_taken_back(bench: Bench, policy: Callable[[], None])
     policy()
     first = bench.install("-f", file, "-f", more)
     assert first.code == 1
-    said = f'Error: Helm failed: localqueues.kueue.x-k8s.io "{bench.name}-b": not today (said by the policy refuse-'
+    said = f'Error: Helm failed: localqueues.kueue.x-k8s.io "{bench.name}-b": not today (from the policy refuse-'
     assert said in first.err
-    assert "What had been made was removed again." in first.err or "Nothing was changed." in first.err
+    assert "The objects that it created were removed again." in first.err or "Nothing was changed." in first.err
     assert (bench.revisions(), bench.api.find(bench.queue), bench.local_queues) == ([], None, [])
     space = bench.api.find(f"/api/v1/namespaces/{bench.name}-b")
     assert space is None or space["status"]["phase"] == "Terminating"  # it goes as well, a little later
@@ -253,7 +253,7 @@ def test_what_is_refused_is_taken_back(bench: Bench, policy: Callable[[], None])
     upgrade = bench.install("-f", file, "-f", other, *more_slices)
     assert upgrade.code == 1
     assert said.replace(f'{bench.name}-b"', f'{bench.name}-c"') in upgrade.err
-    assert "The release queues is as it was before (revision 3)." in upgrade.err
+    assert "The release queues has its previous state (revision 3)." in upgrade.err
     assert (bench.chips(), bench.local_queues, bench.revisions()[-1]) == ("32", [bench.name], "deployed")
     assert bench("diff", "queues", "-f", file).out == ""
 
@@ -284,7 +284,7 @@ def test_a_killed_helm(bench: Bench) -> None:
     bench.stick(1, "pending-install", minutes=11)
     said = bench.install("-f", file, "--set", f"{slices}=3")
     assert said.code == 0
-    assert "An earlier helm died at this release (pending-install since" in said.err
+    assert "An earlier Helm process died while it changed this release (pending-install since" in said.err
     assert "what it began is completed first" in said.err
     assert (bench.chips(), bench.local_queues, bench.revisions()[-1]) == ("48", [bench.name], "deployed")
 
@@ -522,7 +522,7 @@ def test_helm_would_go_elsewhere(bench4: Bench, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HELM_KUBEAPISERVER", "https://example.invalid")
     said = bench4.install("-f", bench4.write(VALUES))
     assert said.code == 1
-    assert said.err.startswith("Error: HELM_KUBEAPISERVER is set, so Helm would speak to another API server")
+    assert said.err.startswith("Error: HELM_KUBEAPISERVER is set, so Helm would use another API server")
 
 
 def test_no_api_server_and_no_kueue(bench4: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

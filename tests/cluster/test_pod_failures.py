@@ -12,9 +12,9 @@ from unittest import mock
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_controllers import controllers
 from tests.cluster.launching import KUEUE, LauncherCli, until
 from tests.cluster.replay import follow_as
-from tests.cluster.stand_in import controllers
 
 ABSENT = (
     "ErrImagePull",
@@ -26,18 +26,18 @@ LIMITED = ("ErrImagePull", "toomanyrequests: you have reached your pull rate lim
 SECRET = ("CreateContainerConfigError", 'secret "hugging-face" not found')
 
 
-def submitted(desk: LauncherCli, plane: ControlPlane) -> str:
+def submitted(cli: LauncherCli, plane: ControlPlane) -> str:
     """A run of which all pods are made and placed, and none is ready; its values file."""
-    file = desk.values("job-set")
-    assert desk("submit", "-f", file, "--detach", "--force").code == 0
-    (run,) = desk.runs(plane.api)
+    file = cli.values("job-set")
+    assert cli("submit", "-f", file, "--detach", "--force").code == 0
+    (run,) = cli.runs(plane.api)
     follow_as(plane, "three-then-one-and-two", run).step_past("Pod", PodScheduled="True")
     return file
 
 
-def say(api: Api, desk: LauncherCli, reason: str, message: str) -> None:
+def say(api: Api, cli: LauncherCli, reason: str, message: str) -> None:
     """What the kubelet would say of all containers of the run."""
-    listed = api.items(f"/api/v1/namespaces/{desk.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
+    listed = api.items(f"/api/v1/namespaces/{cli.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
     assert listed
     for pod in listed:
         containers = [
@@ -51,7 +51,7 @@ def say(api: Api, desk: LauncherCli, reason: str, message: str) -> None:
             }
             for each in pod["spec"]["containers"]
         ]
-        path = f"/api/v1/namespaces/{desk.namespace}/pods/{pod['metadata']['name']}/status"
+        path = f"/api/v1/namespaces/{cli.namespace}/pods/{pod['metadata']['name']}/status"
         api.merge(path, {"status": {"phase": "Pending", "containerStatuses": containers}})
 
 
@@ -59,39 +59,40 @@ def patience(seconds: float) -> mock._patch[float]:
     return mock.patch.object(KubernetesBackend, "stuck_seconds", seconds)
 
 
-def test_a_run_whose_image_is_not_there_is_ended_and_says_why(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    file, api = submitted(desk, control_plane), control_plane.api
-    here = ("demo", "-n", desk.namespace)
+def test_a_run_whose_image_is_not_there_is_ended_and_says_why(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    file, api = submitted(cli, control_plane), control_plane.api
+    here = ("demo", "-n", cli.namespace)
     for what in (SLOW, LIMITED):
-        say(api, desk, *what)
-        assert json.loads(desk("status", *here, "-o", "json").out)["stuck"] is False
-    say(api, desk, *ABSENT)
+        say(api, cli, *what)
+        assert json.loads(cli("status", *here, "-o", "json").out)["stuck"] is False
+    say(api, cli, *ABSENT)
     reason = (
-        "The image example.invalid/slipway:1.0.0 cannot be pulled: the registry has no such image. Mend "
+        "The image example.invalid/slipway:1.0.0 cannot be pulled: the registry has no such image. Correct "
         "image.repository, image.tag or image.digest, or push the image."
     )
-    shown = desk("status", *here, "-o", "json").json
+    shown = cli("status", *here, "-o", "json").json
     assert (shown["state"], shown["reason"], shown["stuck"]) == ("starting", reason, True)
-    (row,) = desk("list", "-n", desk.namespace, "-o", "json").json
+    (row,) = cli("list", "-n", cli.namespace, "-o", "json").json
     assert (row["reason"], row["stuck"]) == (reason, True)
-    assert "cannot be pulled, the registry has no such image" in desk("explain", *here).out
+    assert "cannot be pulled, the registry has no such image" in cli("explain", *here).out
 
-    with controllers(control_plane, desk.namespace), patience(0.5):
-        done = desk("submit", "-f", file, "--force", "-o", "json")
+    with controllers(control_plane, cli.namespace), patience(0.5):
+        done = cli("submit", "-f", file, "--force", "-o", "json")
     assert done.code == 1, done.err
     assert (done.json["state"], done.json["reason"]) == ("cancelled", reason)
-    assert f'{reason} No waiting helps, so the run "demo" is cancelled, and its chips are free.' in done.err
-    (workload,) = api.items(f"{KUEUE.format(desk.namespace)}/workloads")
+    assert f'{reason} Waiting does not fix this, so the run "demo" is cancelled and its chips are released.' in done.err
+    (workload,) = api.items(f"{KUEUE.format(cli.namespace)}/workloads")
     assert workload["spec"]["active"] is False
     assert "admission" not in workload["status"]
-    assert desk("status", *here, "-o", "json").json["reason"] == reason
+    assert cli("status", *here, "-o", "json").json["reason"] == reason
 
 
-def test_a_secret_that_comes_in_time_costs_nothing(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    submitted(desk, control_plane)
-    here = ("demo", "-n", desk.namespace)
-    say(control_plane.api, desk, *SECRET)
-    shown = desk("status", *here, "-o", "json").json
-    assert shown["stuck"] and shown["reason"].startswith("There is no Secret hugging-face in the namespace, which its")
-    say(control_plane.api, desk, *SLOW)
-    assert until(lambda: not desk("status", *here, "-o", "json").json["stuck"])
+def test_a_secret_that_comes_in_time_costs_nothing(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    submitted(cli, control_plane)
+    here = ("demo", "-n", cli.namespace)
+    say(control_plane.api, cli, *SECRET)
+    shown = cli("status", *here, "-o", "json").json
+    assert shown["stuck"]
+    assert shown["reason"].startswith("The Secret hugging-face does not exist in the namespace, but its")
+    say(control_plane.api, cli, *SLOW)
+    assert until(lambda: not cli("status", *here, "-o", "json").json["stuck"])

@@ -12,9 +12,9 @@ import pytest
 from tests.cluster import recordings
 from tests.cluster.api import Object, collection, path_of
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_controllers import controllers
 from tests.cluster.recordings import Translation
 from tests.cluster.replay import RecordingReplayer, follow_as, replay
-from tests.cluster.stand_in import controllers
 from tests.cluster.test_control_plane import until
 
 KINDS = ("JobSet", "Job", "Pod", "Workload", "RayJob", "RayCluster", "LocalQueue")
@@ -29,23 +29,25 @@ def test_every_recording_ends_as_it_did(control_plane: ControlPlane) -> None:
     assert len(names) == 18
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         players = list(pool.map(lambda name: replay(control_plane, name, f"end-{name}"), names))
-    for player in players:
-        agrees(control_plane, player)
-        for namespace in player.translation.namespaces.values():
+    for replayer in players:
+        agrees(control_plane, replayer)
+        for namespace in replayer.translation.namespaces.values():
             control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
 
 
-def agrees(plane: ControlPlane, player: RecordingReplayer) -> None:
+def agrees(plane: ControlPlane, replayer: RecordingReplayer) -> None:
     """The API server has the objects that the recording had at this point, and they say the same."""
-    wanted = player.expected()
+    wanted = replayer.expected()
     for kind in KINDS:
-        for namespace in player.translation.namespaces.values():
+        for namespace in replayer.translation.namespaces.values():
             listed = plane.api.items(collection({"apiVersion": GROUPS[kind], "kind": kind, "metadata": {}}, namespace))
             here = [obj for obj in wanted if obj["kind"] == kind and obj["metadata"]["namespace"] == namespace]
-            assert {obj["metadata"]["name"] for obj in listed} == {obj["metadata"]["name"] for obj in here}, player.name
+            assert {obj["metadata"]["name"] for obj in listed} == {obj["metadata"]["name"] for obj in here}, (
+                replayer.name
+            )
     for recorded in wanted:
         live = plane.api.get(path_of(recorded))
-        where = f"{player.name}: {recorded['kind']} {recorded['metadata']['name']}"
+        where = f"{replayer.name}: {recorded['kind']} {recorded['metadata']['name']}"
         assert live.get("status", {}) == recorded.get("status", {}), where
         for field in ("labels", "annotations", "ownerReferences", "finalizers"):
             assert live["metadata"].get(field) == recorded["metadata"].get(field), f"{where} {field}"
@@ -55,9 +57,9 @@ def agrees(plane: ControlPlane, player: RecordingReplayer) -> None:
 
 
 def test_it_can_be_played_step_by_step(control_plane: ControlPlane, namespace: str) -> None:
-    player = RecordingReplayer(control_plane, "preempted-by-priority", namespace)
-    t = player.step_past("Workload", Evicted="True")
-    agrees(control_plane, player)
+    replayer = RecordingReplayer(control_plane, "preempted-by-priority", namespace)
+    t = replayer.step_past("Workload", Evicted="True")
+    agrees(control_plane, replayer)
     workloads = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads")
     conditions = {
         c["type"]: c for w in workloads for c in w["status"]["conditions"] if "-low-3-" in w["metadata"]["name"]
@@ -69,16 +71,16 @@ def test_it_can_be_played_step_by_step(control_plane: ControlPlane, namespace: s
     assert f"path: /tpu-{namespace};" in conditions["Evicted"]["message"]
     since = datetime.datetime.fromisoformat(conditions["Evicted"]["lastTransitionTime"])
     ago = (datetime.datetime.now(datetime.UTC) - since).total_seconds()
-    assert abs(ago - (recordings.length(player.changes) - t)) < 10  # the recording ends now
-    player.step_to()
-    agrees(control_plane, player)
+    assert abs(ago - (recordings.length(replayer.changes) - t)) < 10  # the recording ends now
+    replayer.step_to()
+    agrees(control_plane, replayer)
 
 
 def test_it_can_be_played_while_somebody_looks(control_plane: ControlPlane, namespace: str) -> None:
-    player = RecordingReplayer(control_plane, "run-fails-after-restarts", namespace)
+    replayer = RecordingReplayer(control_plane, "run-fails-after-restarts", namespace)
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/fails"
     seen: list[str | None] = []
-    with player.playing(speed=20):
+    with replayer.playing(speed=20):
         deadline = time.monotonic() + 10
         while not seen or seen[-1] != "Failed":
             assert time.monotonic() < deadline
@@ -125,8 +127,8 @@ def a_run(plane: ControlPlane, namespace: str) -> Object:
 
 def test_a_recording_can_happen_to_a_run_that_is_there(control_plane: ControlPlane, namespace: str) -> None:
     run = a_run(control_plane, namespace)
-    player = follow_as(control_plane, "rayjob-succeeds", run)
-    player.step_past("RayJob", jobStatus="RUNNING")
+    replayer = follow_as(control_plane, "rayjob-succeeds", run)
+    replayer.step_past("RayJob", jobStatus="RUNNING")
     live = control_plane.api.get(path_of(run))
     assert live["status"]["rayClusterName"] == "llama-j9b2k"
     assert live["spec"] == {**run["spec"], "suspend": False}
@@ -146,7 +148,7 @@ def test_a_recording_can_happen_to_a_run_that_is_there(control_plane: ControlPla
     where = (namespace, worker["metadata"]["name"], "trainer")
     control_plane.write_log(*where, ["hello"])
     assert control_plane.api.get(f"/api/v1/namespaces/{namespace}/pods/{where[1]}/log") == "hello\n"
-    player.step_to()
+    replayer.step_to()
     assert control_plane.api.get(path_of(run))["status"]["jobStatus"] == "SUCCEEDED"
     assert control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods") == []
 
@@ -163,26 +165,26 @@ def test_and_to_a_job_set_beside_other_runs(control_plane: ControlPlane, namespa
             "spec": {"suspend": True, "replicatedJobs": [{"name": "slice", "replicas": 3, "template": {"spec": job}}]},
         }
     )
-    player = follow_as(control_plane, "preempted-by-priority", run, run="low-3", skip_queues=False)
-    player.step_past("Workload", PodsReady="True")
+    replayer = follow_as(control_plane, "preempted-by-priority", run, run="low-3", skip_queues=False)
+    replayer.step_past("Workload", PodsReady="True")
     assert control_plane.api.get(path_of(run))["spec"]["suspend"] is False
     selector = f"labelSelector=jobset.sigs.k8s.io/jobset-name={name}"
     pods = control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods?{selector}")
     assert {(pod["status"]["phase"], pod["spec"]["containers"][0]["name"]) for pod in pods} == {("Running", "host")}
     assert len(pods) == 6
-    player.step_past("Workload", Evicted="True")
-    player.step_past("JobSet", "low-3", Suspended="True")
+    replayer.step_past("Workload", Evicted="True")
+    replayer.step_past("JobSet", "low-3", Suspended="True")
     assert control_plane.api.get(path_of(run))["spec"]["suspend"] is True
     names = {item["metadata"]["name"] for item in control_plane.api.items(collection(run))}
     assert names == {name, "high-1"}
-    player.step_to()  # it runs again, once the other has ended
+    replayer.step_to()  # it runs again, once the other has ended
     assert control_plane.api.get(path_of(run))["spec"]["suspend"] is False
 
 
 @pytest.mark.parametrize("recording", ["rayjob-succeeds", "quota-in-use-by-others"])
 def test_a_deactivated_run_stops(control_plane: ControlPlane, namespace: str, recording: str) -> None:
-    player = RecordingReplayer(control_plane, recording, namespace)
-    player.step_past("Workload", PodsReady="True")
+    replayer = RecordingReplayer(control_plane, recording, namespace)
+    replayer.step_past("Workload", PodsReady="True")
     pods = f"/api/v1/namespaces/{namespace}/pods"
     assert control_plane.api.items(pods)
     workloads = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads")

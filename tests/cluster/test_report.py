@@ -20,10 +20,10 @@ SECONDS = 26
 
 def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     """Its time with chips and without comes from its Workload and the Events; nobody here can read its claim."""
-    desk = LauncherCli(control_plane.admin, namespace, tmp_path)
+    cli = LauncherCli(control_plane.admin, namespace, tmp_path)
     storage = {"kind": "pvc", "bucket": "", "claim": "runs"}
-    values = desk.values("job-set", queue={"name": "research"}, storage=storage)
-    done = desk("submit", "-f", values, "--detach", "--force")
+    values = cli.values("job-set", queue={"name": "research"}, storage=storage)
+    done = cli("submit", "-f", values, "--detach", "--force")
     assert done.code == 0, done.err
     live = control_plane.api.get(f"{PATHS['job-set'].format(namespace)}/demo")
     # What happened to the recorded run happens to this one from its creation on: it has to be over before it is told.
@@ -33,7 +33,7 @@ def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, t
     follow_as(control_plane, PREEMPTED, live, run="low-3", skip_queues=False, start=start).step_to(SECONDS)
     time.sleep(max(0.0, (start + timedelta(seconds=SECONDS) - datetime.now(UTC)).total_seconds()))
     page = tmp_path / "page.html"
-    done = desk("report", "demo", "-n", namespace, "--out", str(page), "-o", "json")
+    done = cli("report", "demo", "-n", namespace, "--out", str(page), "-o", "json")
     assert done.code == 0, done.err
     (row,) = done.json["runs"]
     assert (row["state"], row["step"], row["goodput"]) == ("running", None, None)

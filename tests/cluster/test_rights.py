@@ -14,10 +14,10 @@ import yaml
 from tests.charts.queues_chart import render, tree
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import LauncherCli, kuberay_lets_go, until
+from tests.cluster.fake_controllers import controllers
+from tests.cluster.launching import LauncherCli, kuberay_removes_finalizers, until
+from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.replay import follow_as
-from tests.cluster.site import base_cluster
-from tests.cluster.stand_in import controllers
 from tests.tools import tool
 
 SUFFIX = secrets.token_hex(3)
@@ -75,25 +75,25 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
     """Of both kinds, and without a right to any Secret; the kubeconfig stays as it is."""
     plane, admin = teams.plane, teams.plane.api
     before = teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns
-    desk = LauncherCli(teams.alice, OURS, tmp_path)
+    cli = LauncherCli(teams.alice, OURS, tmp_path)
     alice = Api(teams.alice)
     assert alice.open("GET", f"/api/v1/namespaces/{OURS}/secrets").status == 403
     alice.close()
 
     def fine(*arguments: str) -> Any:
-        done = desk(*arguments)
+        done = cli(*arguments)
         assert done.code == 0, (arguments, done.err)
         return done
 
     recorded = {"ray-job": ("rayjob-succeeds", "good"), "job-set": ("three-then-one-and-two", "slices-3")}
-    with controllers(plane, OURS), kuberay_lets_go(admin, OURS):
+    with controllers(plane, OURS), kuberay_removes_finalizers(admin, OURS):
         for kind, (recording, of) in recorded.items():
-            file, name = desk.values(kind, name=kind), (kind,)
+            file, name = cli.values(kind, name=kind), (kind,)
             fine("submit", "-f", file, "--dry-run")
             assert "Warning" not in fine("submit", "-f", file, "--detach").err
-            run = next(run for run in desk.runs(admin) if run["metadata"]["name"] == kind)
-            player = follow_as(plane, recording, run, run=of)
-            player.step_past("Workload", PodsReady="True")
+            run = next(run for run in cli.runs(admin) if run["metadata"]["name"] == kind)
+            replayer = follow_as(plane, recording, run, run=of)
+            replayer.step_past("Workload", PodsReady="True")
             pods = admin.items(f"/api/v1/namespaces/{OURS}/pods?labelSelector=slipway.dev/run%3D{kind}")
             for pod in pods:
                 for container in pod["spec"]["containers"]:
@@ -104,10 +104,10 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
             assert fine("explain", *name).out
             assert fine("cancel", *name, "-o", "json").json["state"] == "cancelled"
             assert fine("submit", "-f", file, "--detach", "-o", "json").json["attempt"] == 2
-            again = next(run for run in desk.runs(admin) if run["metadata"]["name"] == kind)
+            again = next(run for run in cli.runs(admin) if run["metadata"]["name"] == kind)
             admin.merge(f"{path_of(again)}/status", {"status": ENDED[kind]})
             fine("delete", *name, "--yes")
-            assert kind not in [run["metadata"]["name"] for run in desk.runs(admin)]
+            assert kind not in [run["metadata"]["name"] for run in cli.runs(admin)]
     assert (teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns) == before
 
 
@@ -157,8 +157,8 @@ def test_another_team_neither_sees_nor_cancels_its_runs(teams: Teams, tmp_path: 
 def test_the_roles_that_are_told_are_enough(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     """Somebody without rights, who has applied just what each refusal tells, until it works."""
     admin = control_plane.api
-    desk = LauncherCli(control_plane.kubeconfig_for("carol", namespace=namespace), namespace, tmp_path)
-    file = desk.values("job-set", queue={"name": ""}, team={"name": ""})
+    cli = LauncherCli(control_plane.kubeconfig_for("carol", namespace=namespace), namespace, tmp_path)
+    file = cli.values("job-set", queue={"name": ""}, team={"name": ""})
     here = ("demo", "-n", namespace)
     applied: list[str] = []
     for arguments in (
@@ -169,14 +169,14 @@ def test_the_roles_that_are_told_are_enough(control_plane: ControlPlane, namespa
         ("delete", *here, "--yes"),
     ):
         with controllers(control_plane, namespace):
-            done = desk(*arguments)
+            done = cli(*arguments)
             while done.code != 0:
                 role = yaml.safe_load(done.err.partition("binds it to you:\n")[2])
                 assert isinstance(role, dict), done.err
                 assert role["metadata"]["name"] not in applied, done.err
                 applied.append(role["metadata"]["name"])
                 bind(admin, role, "carol")
-                done = until(lambda: desk.unlike(done, *arguments))  # noqa: B023 - called at once
+                done = until(lambda: cli.changed_result(done, *arguments))  # noqa: B023 - called at once
     assert applied == ["slipway-runs-read", "slipway-runs"]
     assert not [name for name in applied if "secret" in name]
 
@@ -223,7 +223,7 @@ def test_kubeconfigs_and_contexts_are_those_of_kubectl(
     without = LauncherCli(none, namespace, tmp_path)("list", "-n", namespace)
     assert (without.code, without.err) == (
         1,
-        f"Error: {none} names no current context.\n"
+        f"Error: {none} has no current context.\n"
         "Hint: Choose one with --context, or set it: kubectl config use-context NAME.\n",
     )
     # The context's own namespace is meant where none is said; an admin's here is default.
@@ -234,15 +234,15 @@ def test_kubeconfigs_and_contexts_are_those_of_kubectl(
 def test_a_token_is_never_printed(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     token = control_plane.service_account_token(namespace, "default")
     for given in (token, f"{token}x"):
-        desk = LauncherCli(control_plane.kubeconfig_for("robot", namespace=namespace, token=given), namespace, tmp_path)
-        file = desk.values("job-set", queue={"name": ""}, team={"name": ""})
+        cli = LauncherCli(control_plane.kubeconfig_for("robot", namespace=namespace, token=given), namespace, tmp_path)
+        file = cli.values("job-set", queue={"name": ""}, team={"name": ""})
         for arguments in (
             ("submit", "-f", file, "--detach"),
             ("submit", "-f", file, "--dry-run"),
             ("list", "-n", namespace),
             *((verb, "demo", "-n", namespace) for verb in ("status", "logs", "wait", "cancel", "delete", "explain")),
         ):
-            done = desk(*arguments)
+            done = cli(*arguments)
             assert done.code == 1
             assert token[:20] not in done.out + done.err
             assert token[-20:] not in done.out + done.err

@@ -26,21 +26,21 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Following:
-    """A submit that follows its run, in a thread; `player` plays on what happens to the run."""
+    """A submit that follows its run, in a thread; `replayer` plays on what happens to the run."""
 
-    def __init__(self, desk: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str = "") -> None:
-        self.desk, self.plane = desk, plane
-        self.file = desk.values(kind)
-        assert desk("submit", "-f", self.file, "--detach").code == 0
-        (self.run,) = desk.runs(plane.api)
-        self.player: RecordingReplayer = follow_as(plane, recording, self.run, run=run)
+    def __init__(self, cli: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str = "") -> None:
+        self.cli, self.plane = cli, plane
+        self.file = cli.values(kind)
+        assert cli("submit", "-f", self.file, "--detach").code == 0
+        (self.run,) = cli.runs(plane.api)
+        self.replayer: RecordingReplayer = follow_as(plane, recording, self.run, run=run)
         self.err = io.StringIO()
         self.result: Result | None = None
         self._thread = threading.Thread(target=self._follow)
         self._thread.start()
 
     def _follow(self) -> None:
-        self.result = self.desk("submit", "-f", self.file, err=self.err)
+        self.result = self.cli("submit", "-f", self.file, err=self.err)
 
     def says(self, line: str) -> None:
         """Wait until this line is said, at the end of what was said or near it."""
@@ -50,19 +50,19 @@ class Following:
     _heard = 0
 
     def end(self) -> Result:
-        self.player.step_to()
+        self.replayer.step_to()
         self._thread.join(20)
         assert self.result is not None
         return self.result
 
     def log(self) -> tuple[str, str]:
         """The pod and the container whose log is the run's."""
-        path = f"/api/v1/namespaces/{self.desk.namespace}/pods?labelSelector=slipway.dev/run=demo"
+        path = f"/api/v1/namespaces/{self.cli.namespace}/pods?labelSelector=slipway.dev/run=demo"
         return log_of(self.plane.api.items(path))
 
     def write(self, *lines: str) -> None:
         """That container prints these lines."""
-        self.plane.write_log(self.desk.namespace, *self.log(), lines)
+        self.plane.write_log(self.cli.namespace, *self.log(), lines)
 
 
 def log_of(pods: list[Object]) -> tuple[str, str]:
@@ -86,14 +86,14 @@ def step(number: int, loss: float) -> str:
     return "SLIPWAY_METRICS " + json.dumps(entry)
 
 
-def test_a_ray_job_that_succeeds(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    run = Following(desk, control_plane, "ray-job", "rayjob-succeeds")
-    run.says("demo: queued: Kueue has made no Workload for it yet.")
-    run.player.step_past("Workload", Admitted="True")
-    run.says("demo: admitted: Its pods are about to be made.")
-    run.player.step_past("RayJob", jobDeploymentStatus="Running")
+def test_a_ray_job_that_succeeds(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    run = Following(cli, control_plane, "ray-job", "rayjob-succeeds")
+    run.says("demo: queued: Kueue has not created its Workload yet.")
+    run.replayer.step_past("Workload", Admitted="True")
+    run.says("demo: admitted: Its pods are about to be created.")
+    run.replayer.step_past("RayJob", jobDeploymentStatus="Running")
     run.says("demo: starting: Ray is up; the job is about to start.")
-    run.player.step_past("RayJob", jobStatus="RUNNING")
+    run.replayer.step_past("RayJob", jobStatus="RUNNING")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
     run.write(begun(), step(0, 10.0))
     run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
@@ -101,7 +101,7 @@ def test_a_ray_job_that_succeeds(desk: LauncherCli, control_plane: ControlPlane)
     run.says("demo: step 3/30, loss 8.500, 8,000 tokens/s, 54 s left")
     done = run.end()
     assert done.code == 0
-    where = f"-n {desk.namespace}"
+    where = f"-n {cli.namespace}"
     logs, more = f"launcher logs demo {where}", "launcher submit -f FILE --name demo --set train.steps=60 --continue"
     assert done.out == (
         "succeeded    demo after 9 s\n"
@@ -110,14 +110,14 @@ def test_a_ray_job_that_succeeds(desk: LauncherCli, control_plane: ControlPlane)
         "speed        8,000 tokens/s\n"
         "checkpoints  gs://example-runs/demo/checkpoints\n"
         "metrics      gs://example-runs/demo/metrics.jsonl\n"
-        f"next         {logs:<{len(more)}}  its output\n"
-        f"             {more}  trains on\n"
+        f"next         {logs:<{len(more)}}  show its output\n"
+        f"             {more}  continue training\n"
     )
 
 
-def test_a_ray_job_that_fails(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    run = Following(desk, control_plane, "ray-job", "rayjob-fails")
-    run.player.step_past("RayJob", jobDeploymentStatus="Running")
+def test_a_ray_job_that_fails(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    run = Following(cli, control_plane, "ray-job", "rayjob-fails")
+    run.replayer.step_past("RayJob", jobDeploymentStatus="Running")
     run.says("demo: starting: Ray is up; the job is about to start.")
     done = run.end()
     assert done.code == 1
@@ -127,16 +127,16 @@ def test_a_ray_job_that_fails(desk: LauncherCli, control_plane: ControlPlane) ->
     ]
 
 
-def test_a_job_set_that_is_restarted_and_fails(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    run = Following(desk, control_plane, "job-set", "run-fails-after-restarts")
-    run.player.step_past("Workload", PodsReady="True")
+def test_a_job_set_that_is_restarted_and_fails(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    run = Following(cli, control_plane, "job-set", "run-fails-after-restarts")
+    run.replayer.step_past("Workload", PodsReady="True")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
     run.write(begun(), step(0, 10.0))
     run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
-    run.player.step_past("JobSet", RestartingJobSet="True")
+    run.replayer.step_past("JobSet", RestartingJobSet="True")
     run.says("Restart 1: The job demo-slice-0 has failed.")
     run.says("demo: restarting")
-    run.player.step_past("Workload", PodsReady="True")
+    run.replayer.step_past("Workload", PodsReady="True")
     run.says("demo: running")
     run.write(begun(), step(0, 9.0), step(1, 8.0))
     run.says("demo: step 2/30, loss 8.000, 8,000 tokens/s, 56 s left")
@@ -144,7 +144,7 @@ def test_a_job_set_that_is_restarted_and_fails(desk: LauncherCli, control_plane:
     assert done.code == 1
     assert done.out.splitlines()[:5] == [
         "failed       demo after 15 s",
-        "reason       It failed again, as often as run.maxRestarts allows.",
+        "reason       It failed again, and run.maxRestarts allows no more restarts.",
         "steps        2 of 30",
         "loss         10.000 -> 8.000",
         "speed        8,000 tokens/s",
@@ -152,23 +152,23 @@ def test_a_job_set_that_is_restarted_and_fails(desk: LauncherCli, control_plane:
     assert "restarts     1" in done.out.splitlines()
 
 
-def test_a_run_that_is_preempted_and_one_that_is_deleted(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    run = Following(desk, control_plane, "job-set", "preempted-by-priority", "low-3")
-    run.player.step_past("Workload", PodsReady="True")
+def test_a_run_that_is_preempted_and_one_that_is_deleted(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    run = Following(cli, control_plane, "job-set", "preempted-by-priority", "low-3")
+    run.replayer.step_past("Workload", PodsReady="True")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
-    run.player.step_past("Workload", Evicted="True")
+    run.replayer.step_past("Workload", Evicted="True")
     run.says("demo: preempted: Preempted to accommodate a workload due to prioritization in the ClusterQueue")
-    run.player.step_to()
+    run.replayer.step_to()
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
     control_plane.api.delete(path_of(run.run))
     done = run.end()
     assert (done.code, done.out) == (1, "")
-    assert done.err.splitlines()[-1] == 'Error: The run "demo" was deleted meanwhile.'
+    assert done.err.splitlines()[-1] == 'Error: The run "demo" was deleted in the meantime.'
 
 
-def test_a_run_that_waits_for_others(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    run = Following(desk, control_plane, "job-set", "three-then-one-and-two", "slices-1")
-    run.player.step_past("JobSet", Completed="True")
+def test_a_run_that_waits_for_others(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    run = Following(cli, control_plane, "job-set", "three-then-one-and-two", "slices-1")
+    run.replayer.step_past("JobSet", Completed="True")
     short = "insufficient unused quota for google.com/tpu in flavor v5e-2x4, 8 more needed"
     run.says(f" in the queue multislice; couldn't assign flavors to pod set slice: {short}")
     # Behind what other tests have left in the cluster queue, which is the same for all of them.
@@ -181,15 +181,15 @@ def test_a_run_that_waits_for_others(desk: LauncherCli, control_plane: ControlPl
 
 
 def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
-    desk: LauncherCli, control_plane: ControlPlane, tmp_path: Path
+    cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    assert desk("submit", "-f", desk.values("job-set"), "--detach").code == 0
-    (made,) = desk.runs(control_plane.api)
-    player = follow_as(control_plane, "three-then-one-and-two", made)
-    player.step_past("Workload", PodsReady="True")
-    other = LauncherCli(desk.kubeconfig, desk.namespace, tmp_path / "elsewhere")
+    assert cli("submit", "-f", cli.values("job-set"), "--detach").code == 0
+    (made,) = cli.runs(control_plane.api)
+    replayer = follow_as(control_plane, "three-then-one-and-two", made)
+    replayer.step_past("Workload", PodsReady="True")
+    other = LauncherCli(cli.kubeconfig, cli.namespace, tmp_path / "elsewhere")
     other.folder.mkdir()
-    here = ("demo", "-n", desk.namespace)
+    here = ("demo", "-n", cli.namespace)
     status = other("status", *here, "-o", "json").json
     assert {key: status[key] for key in ("name", "kind", "state", "steps", "accelerator", "folder")} == {
         **{"name": "demo", "kind": "job-set", "state": "running", "steps": 30, "accelerator": "v5e 2x4"},
@@ -197,9 +197,9 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     }
     late = other("wait", *here, "--timeout", "0.3")
     assert (late.code, late.out) == (124, "")
-    assert late.err == 'Error: The run "demo" is still running after 0.3 s; it goes on.\n'
+    assert late.err == 'Error: Timed out after 0.3 s: the run "demo" is running. It continues.\n'
     waiting = other.start("wait", *here, "-o", "json")
-    following = other.start("submit", "-f", desk.values("job-set"))
+    following = other.start("submit", "-f", cli.values("job-set"))
     assert following.stderr is not None
     shown = []
     for line in following.stderr:
@@ -209,22 +209,22 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=20)
     assert (following.returncode, out) == (130, ""), "".join(shown)
-    assert err.splitlines()[-5] == 'The run "demo" goes on.'
-    assert err.splitlines()[-1].split("  ")[1:] == [f"launcher cancel {' '.join(here)}", "to stop it"] or err
+    assert err.splitlines()[-5] == 'The run "demo" continues.'
+    assert err.splitlines()[-1].split("  ")[1:] == [f"launcher cancel {' '.join(here)}", "stop it"] or err
     assert waiting.poll() is None
     # A laptop that sleeps, and wakes up when all is over.
     waiting.send_signal(signal.SIGSTOP)
-    player.step_to()
+    replayer.step_to()
     waiting.send_signal(signal.SIGCONT)
     out, err = waiting.communicate(timeout=20)
     assert (waiting.returncode, json.loads(out)["state"], err) == (0, "succeeded", "")
 
 
-def test_a_follower_outlives_the_api_server(desk: LauncherCli, control_plane: ControlPlane) -> None:
-    run = Following(desk, control_plane, "job-set", "three-then-one-and-two")
-    run.player.step_past("Workload", PodsReady="True")
+def test_a_follower_outlives_the_api_server(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    run = Following(cli, control_plane, "job-set", "three-then-one-and-two")
+    run.replayer.step_past("Workload", PodsReady="True")
     run.says("demo: running: Loading and compiling the model; no step is done yet.")
-    reader = desk.start("logs", "-f", "demo", "-n", desk.namespace)
+    reader = cli.start("logs", "-f", "demo", "-n", cli.namespace)
     assert reader.stdout is not None
     run.write("before")
     assert reader.stdout.readline() == "before\n"
@@ -232,11 +232,11 @@ def test_a_follower_outlives_the_api_server(desk: LauncherCli, control_plane: Co
     run.says("The API server answers again.")
     run.write("after", begun(), step(0, 10.0))
     run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
-    control_plane.end_log(desk.namespace, *run.log())
+    control_plane.end_log(cli.namespace, *run.log())
     done = run.end()
     assert done.code == 0
     out, err = reader.communicate(timeout=20)
     assert (reader.returncode, out.splitlines(), err) == (0, ["after", begun(), step(0, 10.0)], "")
-    lost = [line for line in done.err.splitlines() if line.endswith("The run goes on; trying again.")]
+    lost = [line for line in done.err.splitlines() if line.endswith("The run continues; retrying.")]
     assert len(lost) == 1
     assert lost[0].startswith(f"The API server of the context admin ({control_plane.server}) does not answer: ")

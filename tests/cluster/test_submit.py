@@ -16,41 +16,46 @@ from launcher.k8s.client import Cluster
 from launcher.k8s.errors import Unreachable
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import ROOT, LauncherCli, kuberay_lets_go, until
+from tests.cluster.launching import ROOT, LauncherCli, kuberay_removes_finalizers, until
 from tests.cluster.replay import RecordingReplayer, follow_as
 from tests.tools import tool
 
 KINDS = ("ray-job", "job-set")
 
 
-def come_back(desk: LauncherCli, name: str = "demo") -> str:
-    run = f"{name} -n {desk.namespace}"
+def come_back(cli: LauncherCli, name: str = "demo") -> str:
+    run = f"{name} -n {cli.namespace}"
     width = len(f"launcher explain {run}")
-    rows = [("explain", "why it waits"), ("logs -f", "its output"), ("wait", "until it ends"), ("cancel", "to stop it")]
+    rows = [
+        ("explain", "explain why it waits"),
+        ("logs -f", "follow its output"),
+        ("wait", "wait until it ends"),
+        ("cancel", "stop it"),
+    ]
     return "".join(f"  {f'launcher {verb} {run}':<{width}}  {does}\n" for verb, does in rows)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: LauncherCli, admin: Api) -> None:
-    file = desk.values(kind)
-    dry = desk("submit", "-f", file, "--dry-run")
+def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, cli: LauncherCli, admin: Api) -> None:
+    file = cli.values(kind)
+    dry = cli("submit", "-f", file, "--dry-run")
     assert dry.code == 0
     made = {"ray-job": "RayJob", "job-set": "JobSet"}[kind]
-    assert dry.err == f'Would create the {made} "demo" ({desk.where}); the API server accepts it.\n'
-    assert desk.runs(admin) == []
+    assert dry.err == f'Would create the {made} "demo" ({cli.target}); the API server accepts it.\n'
+    assert cli.runs(admin) == []
 
-    done = desk("submit", "-f", file, "--detach", "-o", "json")
+    done = cli("submit", "-f", file, "--detach", "-o", "json")
     assert done.code == 0
-    assert done.err == (f'Submitting to {desk.where}.\nThe run "demo" was submitted.\n{come_back(desk)}')
-    (run,) = desk.runs(admin)
+    assert done.err == (f'Submitting to {cli.target}.\nThe run "demo" was submitted.\n{come_back(cli)}')
+    (run,) = cli.runs(admin)
     assert run["metadata"]["labels"] == {
         **{"slipway.dev/run": "demo", "slipway.dev/team": "research", "kueue.x-k8s.io/queue-name": "multislice"},
         **{key: value for key, value in run["metadata"]["labels"].items() if key.startswith(("app.", "helm."))},
     }
     assert done.json == {
         **done.json,
-        **{"name": "demo", "namespace": desk.namespace, "kind": kind, "state": "queued", "attempt": 1, "restarts": 0},
-        **{"reason": "Kueue has made no Workload for it yet.", "step": None, "steps": 30, "loss": None},
+        **{"name": "demo", "namespace": cli.namespace, "kind": kind, "state": "queued", "attempt": 1, "restarts": 0},
+        **{"reason": "Kueue has not created its Workload yet.", "step": None, "steps": 30, "loss": None},
         **{"submitted": run["metadata"]["creationTimestamp"], "started": None, "ended": None},
         **{"folder": "gs://example-runs/demo", "team": "research", "queue": "multislice"},
         **{"accelerator": "v5e 2x4", "slices": 1, "context": "admin"},
@@ -67,19 +72,19 @@ def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, desk: Launc
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_submits_at_once_make_one_run(
-    kind: str, desk: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
+    kind: str, cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.sit_down(monkeypatch)
-    plans = [launcher_api.plan([desk.values(kind)]) for _ in range(10)]  # each with a connection of its own
+    cli.use_environment(monkeypatch)
+    plans = [launcher_api.plan([cli.values(kind)]) for _ in range(10)]  # each with a connection of its own
     with ThreadPoolExecutor(10) as pool:
         done = list(pool.map(launcher_api.submit, plans))
     assert sorted(each.created for each in done) == [False] * 9 + [True]
     said = sorted({each.said for each in done})
     assert said == [
-        'The run "demo" is queued already, with the same config.',
+        'The run "demo" is already queued, with the same config.',
         'The run "demo" was submitted.',
     ]
-    (run,) = desk.runs(admin)
+    (run,) = cli.runs(admin)
     assert "slipway.dev/attempt" not in (run["metadata"].get("annotations") or {})
 
 
@@ -98,52 +103,55 @@ STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
 }
 
 
-def in_state(name: str, desk: LauncherCli, plane: ControlPlane) -> tuple[Object, str]:
+def in_state(name: str, cli: LauncherCli, plane: ControlPlane) -> tuple[Object, str]:
     """A run that was submitted, and then got into that state; its values file."""
     kind, recording, run, upto = STATES[name]
-    file = desk.values(kind)
-    assert desk("submit", "-f", file, "--detach").code == 0
-    (live,) = desk.runs(plane.api)
+    file = cli.values(kind)
+    assert cli("submit", "-f", file, "--detach").code == 0
+    (live,) = cli.runs(plane.api)
     play(follow_as(plane, recording, live, run=run), **upto)
     return plane.api.get(path_of(live)), file
 
 
-def play(player: RecordingReplayer, kind: str = "", **fields: str) -> None:
+def play(replayer: RecordingReplayer, kind: str = "", **fields: str) -> None:
     if kind:
-        player.step_past(kind, **fields)
+        replayer.step_past(kind, **fields)
     else:
-        player.step_to()
+        replayer.step_to()
 
 
 @pytest.mark.parametrize("state", ["queued", "admitted", "running", "preempted", "restarting", "succeeded"])
 def test_a_run_that_is_there_is_found_again(
-    state: str, desk: LauncherCli, control_plane: ControlPlane, admin: Api
+    state: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
-    before, file = in_state(state, desk, control_plane)
-    again = desk("submit", "-f", file, "--detach", "-o", "json")
-    is_ = "has succeeded already, with the same config; there is nothing left to do"
-    says = is_ if state == "succeeded" else f"is {state} already, with the same config"
-    rest = "" if state == "succeeded" else come_back(desk)
-    assert (again.code, again.err) == (0, f'Submitting to {desk.where}.\nThe run "demo" {says}.\n{rest}')
+    before, file = in_state(state, cli, control_plane)
+    again = cli("submit", "-f", file, "--detach", "-o", "json")
+    is_ = "has already succeeded, with the same config; there is nothing to do"
+    says = is_ if state == "succeeded" else f"is already {state}, with the same config"
+    rest = "" if state == "succeeded" else come_back(cli)
+    assert (again.code, again.err) == (0, f'Submitting to {cli.target}.\nThe run "demo" {says}.\n{rest}')
     assert (again.json["state"], again.json["attempt"]) == (state, 1)
-    preview = desk("submit", "-f", file, "--dry-run")
-    assert (preview.code, preview.err) == (0, f'The run "demo" {says}. Would start nothing.\n')
+    preview = cli("submit", "-f", file, "--dry-run")
+    assert (preview.code, preview.err) == (0, f'The run "demo" {says}. Nothing would be started.\n')
 
-    other = desk("submit", "-f", file, "--set", "train.steps=60", "--detach")
+    other = cli("submit", "-f", file, "--set", "train.steps=60", "--detach")
     steps = (
         "train.steps: 30 -> 60 (every step's learning rate changes with it, unless train.learning_rate_schedule_steps "
         "is set)"
     )
-    hint = f"Cancel it first (launcher cancel demo -n {desk.namespace}), or submit under another name (--name)."
+    hint = f"Cancel it first (launcher cancel demo -n {cli.namespace}), or submit under another name (--name)."
     if state == "succeeded":
-        hint = "--continue goes on from its last checkpoint with the new values; --name starts another run."
-        text = f'There is a run "demo" (succeeded) with another config:\n  {steps}'
+        hint = (
+            "To continue from its last checkpoint with the new values, use --continue. To start another run, use "
+            "--name."
+        )
+        text = f'The run "demo" already exists (succeeded), with a different config:\n  {steps}'
     else:
-        text = f'The run "demo" is {state} with another config:\n  {steps}'
-    assert (other.code, other.err) == (1, f"Submitting to {desk.where}.\nError: {text}\nHint: {hint}\n")
+        text = f'The run "demo" is {state} with a different config:\n  {steps}'
+    assert (other.code, other.err) == (1, f"Submitting to {cli.target}.\nError: {text}\nHint: {hint}\n")
     # Of one that goes on, --continue says the same.
-    with kuberay_lets_go(admin, desk.namespace):
-        more = desk("submit", "-f", file, "--set", "train.steps=60", "--detach", "--continue", "-o", "json")
+    with kuberay_removes_finalizers(admin, cli.namespace):
+        more = cli("submit", "-f", file, "--set", "train.steps=60", "--detach", "--continue", "-o", "json")
     now = admin.get(path_of(before))
     if state == "succeeded":
         assert (more.code, more.json["state"], more.json["attempt"]) == (0, "queued", 2)
@@ -156,28 +164,28 @@ def test_a_run_that_is_there_is_found_again(
 
 @pytest.mark.parametrize("state", ["failed", "failed-ray"])
 def test_a_run_that_failed_goes_on_as_the_next_attempt(
-    state: str, desk: LauncherCli, control_plane: ControlPlane, admin: Api
+    state: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
-    before, file = in_state(state, desk, control_plane)
-    other = desk("submit", "-f", file, "--set", "train.learning_rate=1e-4", "--detach")
+    before, file = in_state(state, cli, control_plane)
+    other = cli("submit", "-f", file, "--set", "train.learning_rate=1e-4", "--detach")
     assert other.code == 1
     assert other.err.startswith(
-        f'Submitting to {desk.where}.\nError: There is a run "demo" (failed) with another config:\n'
+        f'Submitting to {cli.target}.\nError: The run "demo" already exists (failed), with a different config:\n'
         "  train.learning_rate: "
     )
-    preview = desk("submit", "-f", file, "--dry-run")
+    preview = cli("submit", "-f", file, "--dry-run")
     assert (preview.code, preview.err) == (0, 'Would resume the run "demo" as attempt 2.\n')
     assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
 
     # The second of them with other values.
     more = ["--set", "train.learning_rate=1e-4", "--continue"] if state == "failed-ray" else []
-    with kuberay_lets_go(admin, desk.namespace):
-        again = desk("submit", "-f", file, *more, "--detach", "-o", "json")
+    with kuberay_removes_finalizers(admin, cli.namespace):
+        again = cli("submit", "-f", file, *more, "--detach", "-o", "json")
     assert again.code == 0
-    said = 'The run "demo" had failed; it goes on from its last checkpoint, if it wrote one, as attempt 2.'
-    assert again.err == f"Submitting to {desk.where}.\n{said}\n{come_back(desk)}"
+    said = 'The run "demo" had failed; it continues from its last checkpoint, if it wrote one, as attempt 2.'
+    assert again.err == f"Submitting to {cli.target}.\n{said}\n{come_back(cli)}"
     assert (again.json["state"], again.json["attempt"]) == ("queued", 2)
-    (now,) = desk.runs(admin)
+    (now,) = cli.runs(admin)
     assert now["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
     assert now["metadata"]["uid"] != before["metadata"]["uid"]
     if not more:
@@ -187,64 +195,64 @@ def test_a_run_that_failed_goes_on_as_the_next_attempt(
 
 
 def test_ten_submits_of_a_failed_run_make_one_next_attempt(
-    desk: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+    cli: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, file = in_state("failed", desk, control_plane)
-    desk.sit_down(monkeypatch)
+    _, file = in_state("failed", cli, control_plane)
+    cli.use_environment(monkeypatch)
     plans = [launcher_api.plan([file]) for _ in range(10)]
     with ThreadPoolExecutor(10) as pool:
         done = list(pool.map(launcher_api.submit, plans))
     assert sorted(each.created for each in done) == [False] * 9 + [True]
     assert {each.status.attempt for each in done} == {2}
-    (run,) = desk.runs(admin)
+    (run,) = cli.runs(admin)
     assert run["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
 
 
 def test_a_run_that_is_being_deleted_is_waited_for(
-    desk: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
+    cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = desk.values("job-set")
-    desk("submit", "-f", file, "--detach")
-    (old,) = desk.runs(admin)
+    file = cli.values("job-set")
+    cli("submit", "-f", file, "--detach")
+    (old,) = cli.runs(admin)
     sweep = {"slipway.dev/sweep": "study"}
     admin.merge(path_of(old), {"metadata": {"finalizers": ["example.com/held"], "labels": sweep}})
     admin.delete(path_of(old))
     monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 0.3)
     monkeypatch.setattr("launcher.backends.kubernetes.waiting.QUIET_SECONDS", 0.1)
-    held = desk("submit", "-f", file, "--detach")
-    waits = 'Waiting for the JobSet "demo" to be gone: it is being deleted, and is held by example.com/held…\n'
+    held = cli("submit", "-f", file, "--detach")
+    waits = 'Waiting for the JobSet "demo" to be deleted: it is held by example.com/held…\n'
     assert (held.code, held.err) == (
         1,
-        f"Submitting to {desk.where}.\n{waits}"
-        'Error: The JobSet "demo" is being deleted, and is held by example.com/held.\n'
-        "Hint: The controller that has to let it go may be down: launcher doctor shows it. Try again later.\n",
+        f"Submitting to {cli.target}.\n{waits}"
+        'Error: The JobSet "demo" is being deleted, but is held by example.com/held.\n'
+        "Hint: The controller that has to release it may be down (see launcher doctor). Try again later.\n",
     )
-    status = desk("status", "demo", "-n", desk.namespace, "-o", "json")
+    status = cli("status", "demo", "-n", cli.namespace, "-o", "json")
     assert (status.json["state"], status.json["reason"]) == ("queued", "It is being deleted.")
-    deleted = desk("delete", "demo", "-n", desk.namespace, "--yes")
+    deleted = cli("delete", "demo", "-n", cli.namespace, "--yes")
     assert deleted.code == 1
     # It is still known what it was.
-    changed = desk("submit", "-f", file, "--set", "train.steps=60", "--detach")
-    assert (changed.code, "--continue goes on from its last checkpoint" in changed.err) == (1, True)
+    changed = cli("submit", "-f", file, "--set", "train.steps=60", "--detach")
+    assert (changed.code, "To continue from its last checkpoint" in changed.err) == (1, True)
     monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 30)
     with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(desk, "submit", "-f", file, "--detach", "-o", "json")
+        later = pool.submit(cli, "submit", "-f", file, "--detach", "-o", "json")
         time.sleep(0.5)
         assert not later.done()
         admin.merge(path_of(old), {"metadata": {"finalizers": None}})
         assert (later.result().code, later.result().json["attempt"]) == (0, 2)
-    said = 'The run "demo" was deleted; it goes on from its last checkpoint, if it wrote one, as attempt 2.'
+    said = 'The run "demo" was deleted; it continues from its last checkpoint, if it wrote one, as attempt 2.'
     assert said in later.result().err.splitlines()
-    (new,) = desk.runs(admin)
+    (new,) = cli.runs(admin)
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert new["metadata"]["labels"]["slipway.dev/sweep"] == "study"
 
 
 def test_a_create_that_fails_when_the_record_is_gone_says_so(
-    desk: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+    cli: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real API server cannot be made to fall between two requests, so the second one is refused here."""
-    _, file = in_state("failed", desk, control_plane)
+    _, file = in_state("failed", cli, control_plane)
     create = Cluster.create
 
     def falls(self: Cluster, obj: Object, *, dry_run: bool = False) -> Object:
@@ -254,113 +262,113 @@ def test_a_create_that_fails_when_the_record_is_gone_says_so(
 
     with monkeypatch.context() as patched:
         patched.setattr(Cluster, "create", falls)
-        done = desk("submit", "-f", file, "--detach")
+        done = cli("submit", "-f", file, "--detach")
     assert (done.code, done.err.splitlines()[1:]) == (
         1,
         [
-            'Error: The record of attempt 1 of the run "demo" is gone, and attempt 2 was not made. The API server does '
-            "not answer.",
-            "Hint: Try again. Submitting it again goes on from its last checkpoint; its attempts count from 1 then.",
+            'Error: The record of attempt 1 of the run "demo" was deleted, but attempt 2 was not created. The API '
+            "server does not answer.",
+            "Hint: Try again. Submit the run again to continue from its last checkpoint; its attempts restart from 1.",
         ],
     )
-    assert desk.runs(admin) == []
+    assert cli.runs(admin) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_slipway_did_not_make_is_left_alone(kind: str, desk: LauncherCli, admin: Api) -> None:
+def test_what_slipway_did_not_make_is_left_alone(kind: str, cli: LauncherCli, admin: Api) -> None:
     """Somebody's object of the name, of either kind, whatever the run's kind would be."""
-    file = desk.values("job-set", name="ours")
-    desk("submit", "-f", file, "--detach")
-    (made,) = desk.runs(admin)
+    file = cli.values("job-set", name="ours")
+    cli("submit", "-f", file, "--detach")
+    (made,) = cli.runs(admin)
     theirs = {"ray-job": RAY_JOB, "job-set": {**made, "metadata": {}}}[kind]
-    theirs = {**theirs, "metadata": {"name": "demo", "namespace": desk.namespace}}
+    theirs = {**theirs, "metadata": {"name": "demo", "namespace": cli.namespace}}
     theirs.pop("status", None)
     theirs = admin.create(theirs)
     says = (
-        f'There is a {theirs["kind"]} "demo" in the namespace {desk.namespace}, and Slipway did not make it.',
-        "Take another name (--name).",
+        f'The {theirs["kind"]} "demo" already exists in the namespace {cli.namespace}, but Slipway did not create it.',
+        "Use another name (--name).",
     )
     for kind_, option in (("job-set", "--detach"), ("ray-job", "--dry-run")):
-        refused = desk("submit", "-f", desk.values(kind_), option)
+        refused = cli("submit", "-f", cli.values(kind_), option)
         assert (refused.code, refused.err.splitlines()[-2:]) == (1, [f"Error: {says[0]}", f"Hint: {says[1]}"])
     for verb in ("status", "logs", "cancel", "delete", "wait"):
-        refused = desk(verb, "demo", "-n", desk.namespace)
+        refused = cli(verb, "demo", "-n", cli.namespace)
         assert (refused.code, refused.err.splitlines()[0]) == (
             1,
-            f'Error: There is no run "demo" in the {desk.where}.',
+            f'Error: The run "demo" was not found in the {cli.target}.',
         ), verb
-    assert [run["name"] for run in desk("list", "-n", desk.namespace, "-o", "json").json] == ["ours"]
+    assert [run["name"] for run in cli("list", "-n", cli.namespace, "-o", "json").json] == ["ours"]
     assert admin.get(path_of(theirs)) == theirs
 
 
-def test_a_run_of_helm_is_followed_and_not_replaced(desk: LauncherCli, admin: Api) -> None:
-    file = desk.values("job-set")
-    helm = [str(tool("helm")), "--kubeconfig", str(desk.kubeconfig), "-n", desk.namespace]
+def test_a_run_of_helm_is_followed_and_not_replaced(cli: LauncherCli, admin: Api) -> None:
+    file = cli.values("job-set")
+    helm = [str(tool("helm")), "--kubeconfig", str(cli.kubeconfig), "-n", cli.namespace]
     subprocess.run([*helm, "install", "release", "charts/run", "-f", file], check=True, capture_output=True, cwd=ROOT)
-    (run,) = desk.runs(admin)
-    found = desk("submit", "-f", file, "--detach")
-    assert (found.code, 'The run "demo" is queued already, with the same config.' in found.err) == (0, True)
+    (run,) = cli.runs(admin)
+    found = cli("submit", "-f", file, "--detach")
+    assert (found.code, 'The run "demo" is already queued, with the same config.' in found.err) == (0, True)
     failed = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "It failed."}
     failed["lastTransitionTime"] = "2026-01-02T03:04:05Z"
     admin.merge(f"{path_of(run)}/status", {"status": {"conditions": [failed]}})
-    arguments = {"replaced": ["submit", "-f", file], "deleted": ["delete", "demo", "--yes", "-n", desk.namespace]}
+    arguments = {"replaced": ["submit", "-f", file], "deleted": ["delete", "demo", "--yes", "-n", cli.namespace]}
     for what, typed in arguments.items():
-        refused = desk(*typed)
+        refused = cli(*typed)
         assert (refused.code, refused.err.splitlines()[-2:]) == (
             1,
             [
                 f'Error: The run "demo" is the Helm release release, and cannot be {what} without it.',
-                f"Hint: helm uninstall release -n {desk.namespace} removes it.",
+                f"Hint: To remove it: helm uninstall release -n {cli.namespace}",
             ],
         )
     assert admin.get(path_of(run))["metadata"]["uid"] == run["metadata"]["uid"]
 
 
-def test_a_refusal_costs_no_record(desk: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
+def test_a_refusal_costs_no_record(cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
     """Of a run that failed, by a policy and by a quota, which are asked before anything is deleted."""
-    before, file = in_state("failed", desk, control_plane)
-    with policy(admin, desk, "No JobSets on Fridays."):
-        refused = desk("submit", "-f", file, "--detach")
+    before, file = in_state("failed", cli, control_plane)
+    with policy(admin, cli, "No JobSets on Fridays."):
+        refused = cli("submit", "-f", file, "--detach")
     assert (refused.code, refused.err) == (
         1,
-        f"Submitting to {desk.where}.\nError: The API server of the context admin refuses it: No JobSets on Fridays. "
-        f"(said by the policy refuse-{desk.namespace})\n",
+        f"Submitting to {cli.target}.\nError: The API server of the context admin refuses it: No JobSets on Fridays. "
+        f"(from the policy refuse-{cli.namespace})\n",
     )
     assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": {"name": "runs", "namespace": desk.namespace},
+        "metadata": {"name": "runs", "namespace": cli.namespace},
         "spec": {"hard": {"count/jobsets.jobset.x-k8s.io": "1"}},
     }
     admin.create(quota)
     until(lambda: admin.get(path_of(quota)).get("status", {}).get("used") == {"count/jobsets.jobset.x-k8s.io": "1"})
-    refused = desk("submit", "-f", file, "--detach")
-    full = "The namespace's quota runs in the context admin leaves no room: 1 of 1 jobsets.jobset.x-k8s.io are in use."
+    refused = cli("submit", "-f", file, "--detach")
+    full = "The ResourceQuota runs in the context admin is used up: 1 of 1 jobsets.jobset.x-k8s.io are in use."
     assert (refused.code, refused.err.splitlines()[1:]) == (
         1,
         [
             f"Error: {full}",
-            f"Hint: The record of the last attempt counts too. launcher delete demo -n {desk.namespace}, and "
-            "submitting it again, goes on from its last checkpoint as well.",
+            f"Hint: The record of the last attempt counts, too. Delete it (launcher delete demo -n {cli.namespace}) "
+            "and submit the run again; it then also continues from its last checkpoint.",
         ],
     )
     assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
-    another = desk("submit", "-f", desk.values("job-set", name="another"), "--detach")
+    another = cli("submit", "-f", cli.values("job-set", name="another"), "--detach")
     assert (another.code, another.err.splitlines()[1:]) == (
         1,
         [f"Error: {full}", "Hint: Delete what is no longer needed, or ask the platform team for more."],
     )
-    assert [run["metadata"]["name"] for run in desk.runs(admin)] == ["demo"]
+    assert [run["metadata"]["name"] for run in cli.runs(admin)] == ["demo"]
 
 
 @contextlib.contextmanager
-def policy(admin: Api, desk: LauncherCli, message: str) -> Iterator[None]:
+def policy(admin: Api, cli: LauncherCli, message: str) -> Iterator[None]:
     """Kubernetes' own policy engine refuses every JobSet of the namespace."""
     group = "admissionregistration.k8s.io/v1"
-    name = f"refuse-{desk.namespace}"
+    name = f"refuse-{cli.namespace}"
     rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "resources": ["jobsets"], "operations": ["CREATE"]}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": desk.namespace}}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": cli.namespace}}
     made = [
         {
             "apiVersion": group,
@@ -380,12 +388,12 @@ def policy(admin: Api, desk: LauncherCli, message: str) -> Iterator[None]:
     ]
     for obj in made:
         admin.create(obj)
-    probe = desk.values("job-set", name="probe")
-    until(lambda: desk("submit", "-f", probe, "--dry-run").code == 1)  # in force a moment after it is made
+    probe = cli.values("job-set", name="probe")
+    until(lambda: cli("submit", "-f", probe, "--dry-run").code == 1)  # in force a moment after it is made
     yield
     for obj in made:
         admin.delete(path_of(obj))
-    until(lambda: desk("submit", "-f", probe, "--dry-run").code == 0)
+    until(lambda: cli("submit", "-f", probe, "--dry-run").code == 0)
 
 
 RAY_JOB = {

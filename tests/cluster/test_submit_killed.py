@@ -25,9 +25,9 @@ from launcher.diagnose import preflight
 from launcher.k8s.client import connect
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import JOB_SETS, ROOT, LauncherCli, quickly, settle
+from tests.cluster.fake_controllers import controllers
+from tests.cluster.launching import JOB_SETS, ROOT, LauncherCli, add_team, fast_polling
 from tests.cluster.proxy import Proxy
-from tests.cluster.stand_in import controllers
 
 # A launcher that has read its values and let Helm render them, and forks for each line that it is sent: starting
 # Python for each would take most of the time.
@@ -56,12 +56,12 @@ for verb in sys.stdin:
 class Victim:
     """A launcher whose requests go through a proxy, and which can be killed at each of them."""
 
-    def __init__(self, proxy: Proxy, desk: LauncherCli, file: str) -> None:
+    def __init__(self, proxy: Proxy, cli: LauncherCli, file: str) -> None:
         self.proxy = proxy
         self._pids: queue.Queue[int] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-c", WARM, file],
-            env={**os.environ, **desk.env, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **cli.env, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -90,27 +90,27 @@ class Victim:
 class Scene:
     """A namespace with one run at most, `demo`; a launcher that is killed, and one (`backend`) that is not."""
 
-    def __init__(self, plane: ControlPlane, proxy: Proxy, desk: LauncherCli, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, proxy: Proxy, cli: LauncherCli, folder: Path) -> None:
         self.admin: Api = plane.api
-        self.desk = desk
-        file = desk.values("job-set")
+        self.cli = cli
+        file = cli.values("job-set")
         self.plan: LaunchPlan = launcher_api.plan([file])
-        cluster = connect(namespace=desk.namespace)
+        cluster = connect(namespace=cli.namespace)
         self.backend = KubernetesBackend(cluster, poll_seconds=0.05, preflight=preflight.problems)
         self.backend.prepare([self.plan])
-        proxied = LauncherCli(proxy.kubeconfig(folder, desk.namespace), desk.namespace, desk.folder)
+        proxied = LauncherCli(proxy.kubeconfig(folder, cli.namespace), cli.namespace, cli.folder)
         self.victim = Victim(proxy, proxied, file)
-        self.path = f"{JOB_SETS.format(desk.namespace)}/demo"
-        self.workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{desk.namespace}/workloads"
+        self.path = f"{JOB_SETS.format(cli.namespace)}/demo"
+        self.workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{cli.namespace}/workloads"
 
     def submit(self) -> bool:
         return self.backend.submit(self.plan, accept_changes=False).created
 
     def clear(self) -> None:
         self.admin.delete(f"{self.workloads}/demo")
-        for run in self.desk.runs(self.admin):
+        for run in self.cli.runs(self.admin):
             self.admin.delete(path_of(run))
-        assert self.desk.runs(self.admin) == []
+        assert self.cli.runs(self.admin) == []
 
     def failed_run(self) -> None:
         """One that has failed."""
@@ -133,7 +133,7 @@ class Scene:
             "kind": "Workload",
             "metadata": {
                 "name": "demo",
-                "namespace": self.desk.namespace,
+                "namespace": self.cli.namespace,
                 "labels": {"kueue.x-k8s.io/job-uid": uid},
                 "ownerReferences": [owner],
             },
@@ -153,7 +153,7 @@ class Scene:
 
     def whole(self, reference: Object) -> Object:
         """The one run that there is, which is like `reference`."""
-        (run,) = self.desk.runs(self.admin)
+        (run,) = self.cli.runs(self.admin)
         assert run["spec"] == reference["spec"]
         assert run["metadata"]["labels"] == reference["metadata"]["labels"]
         return run
@@ -163,11 +163,11 @@ class Scene:
 def scene(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Scene]:
-    settle(control_plane, namespace)
-    desk = LauncherCli(control_plane.admin, namespace, tmp_path / "desk")
-    desk.sit_down(monkeypatch)
-    with Proxy(control_plane) as proxy, quickly():
-        made = Scene(control_plane, proxy, desk, tmp_path)
+    add_team(control_plane, namespace)
+    cli = LauncherCli(control_plane.admin, namespace, tmp_path / "cli")
+    cli.use_environment(monkeypatch)
+    with Proxy(control_plane) as proxy, fast_polling():
+        made = Scene(control_plane, proxy, cli, tmp_path)
         yield made
         made.victim.close()
 
@@ -199,7 +199,7 @@ def every_step(scene: Scene, verb: str, before: Callable[[], Any]) -> Iterator[t
 
 def test_a_new_run(scene: Scene) -> None:
     scene.submit()
-    (reference,) = scene.desk.runs(scene.admin)
+    (reference,) = scene.cli.runs(scene.admin)
     seen = 0
     for request, answered in every_step(scene, "submit", scene.clear):
         made = request.startswith("POST ") and answered
@@ -212,7 +212,7 @@ def test_a_new_run(scene: Scene) -> None:
 
 def test_the_next_attempt_of_a_run_that_failed(scene: Scene) -> None:
     scene.submit()
-    (reference,) = scene.desk.runs(scene.admin)
+    (reference,) = scene.cli.runs(scene.admin)
     gone = 0
     for request, answered in every_step(scene, "submit", scene.failed_run):
         made = request.startswith("POST ") and "dryRun" not in request and answered
@@ -227,7 +227,7 @@ def test_the_next_attempt_of_a_run_that_failed(scene: Scene) -> None:
 
 
 def test_a_run_that_is_cancelled(scene: Scene, control_plane: ControlPlane) -> None:
-    with controllers(control_plane, scene.desk.namespace, every=0.02):
+    with controllers(control_plane, scene.cli.namespace, every=0.02):
         killed = 0
         for _ in every_step(scene, "cancel", scene.admitted_run):
             assert scene.backend.cancel("demo").state is State.CANCELLED

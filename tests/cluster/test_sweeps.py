@@ -11,17 +11,17 @@ from typing import Any
 
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import LauncherCli, kuberay_lets_go
+from tests.cluster.fake_controllers import controllers
+from tests.cluster.launching import LauncherCli, kuberay_removes_finalizers
 from tests.cluster.replay import follow_as
-from tests.cluster.stand_in import controllers
 
 SWEEP, VALUES = "slipway.dev/sweep", "slipway.dev/sweep-values"
 RATES, SIZES = ("1e-4", "3e-4", "1e-3"), ("1", "2")
 SIX = ("--sweep", f"train.learning_rate={','.join(RATES)}", "--sweep", f"train.per_device_batch_size={','.join(SIZES)}")
 
 
-def by_name(desk: LauncherCli, admin: Api) -> dict[str, Object]:
-    return {run["metadata"]["name"]: run for run in desk.runs(admin)}
+def by_name(cli: LauncherCli, admin: Api) -> dict[str, Object]:
+    return {run["metadata"]["name"]: run for run in cli.runs(admin)}
 
 
 def config(run: Object) -> Any:
@@ -32,9 +32,9 @@ def config(run: Object) -> Any:
     return json.loads(template["metadata"]["annotations"]["slipway.dev/run-config"])
 
 
-def admit_none(desk: LauncherCli, admin: Api) -> None:
+def admit_none(cli: LauncherCli, admin: Api) -> None:
     """The Workloads that Kueue makes for all runs, which wait."""
-    for run in desk.runs(admin):
+    for run in cli.runs(admin):
         name, uid = run["metadata"]["name"], run["metadata"]["uid"]
         pods = {"spec": {"containers": [{"name": "trainer", "image": "example.invalid/trainer:1"}]}}
         admin.create(
@@ -43,7 +43,7 @@ def admit_none(desk: LauncherCli, admin: Api) -> None:
                 "kind": "Workload",
                 "metadata": {
                     "name": f"of-{name}",
-                    "namespace": desk.namespace,
+                    "namespace": cli.namespace,
                     "labels": {"kueue.x-k8s.io/job-uid": uid},
                     "ownerReferences": [
                         {"apiVersion": run["apiVersion"], "kind": run["kind"], "name": name, "uid": uid}
@@ -54,16 +54,16 @@ def admit_none(desk: LauncherCli, admin: Api) -> None:
         )
 
 
-def test_one_object_for_each_combination(desk: LauncherCli, admin: Api) -> None:
-    file = desk.values("ray-job", "lr")
-    dry = desk("submit", "-f", file, *SIX, "--dry-run", "-o", "json")
-    assert (dry.code, len(dry.json), desk.runs(admin)) == (0, 6, [])
+def test_one_object_for_each_combination(cli: LauncherCli, admin: Api) -> None:
+    file = cli.values("ray-job", "lr")
+    dry = cli("submit", "-f", file, *SIX, "--dry-run", "-o", "json")
+    assert (dry.code, len(dry.json), cli.runs(admin)) == (0, 6, [])
     assert dry.err.count("the API server accepts it") == 6
 
-    done = desk("submit", "-f", file, *SIX, "--detach", "-o", "json")
+    done = cli("submit", "-f", file, *SIX, "--detach", "-o", "json")
     assert done.code == 0
     assert 'The sweep "lr" was submitted: 6 runs.' in done.err
-    runs = by_name(desk, admin)
+    runs = by_name(cli, admin)
     assert sorted(runs) == [f"lr-{number}" for number in range(1, 7)]
     for number, (rate, size) in enumerate(itertools.product(RATES, SIZES), start=1):
         run = runs[f"lr-{number}"]
@@ -77,24 +77,24 @@ def test_one_object_for_each_combination(desk: LauncherCli, admin: Api) -> None:
     assert [status["name"] for status in done.json] == sorted(runs)
     assert config(runs["lr-1"]) == dry.json[0]
 
-    again = desk("submit", "-f", file, *SIX, "--detach")
+    again = cli("submit", "-f", file, *SIX, "--detach")
     assert (again.code, "6 queued already." in again.err) == (0, True)
     assert {name: run["metadata"]["uid"] for name, run in runs.items()} == {
-        name: run["metadata"]["uid"] for name, run in by_name(desk, admin).items()
+        name: run["metadata"]["uid"] for name, run in by_name(cli, admin).items()
     }
 
 
 def test_a_sweeps_name_stands_for_its_runs_and_no_others(
-    desk: LauncherCli, admin: Api, control_plane: ControlPlane
+    cli: LauncherCli, admin: Api, control_plane: ControlPlane
 ) -> None:
-    file = desk.values("job-set", "lr")
-    assert desk("submit", "-f", file, *SIX, "--detach").code == 0
+    file = cli.values("job-set", "lr")
+    assert cli("submit", "-f", file, *SIX, "--detach").code == 0
     for other in ("lr-9", "lone"):  # of no sweep, whatever it is called
-        assert desk("submit", "-f", file, "--name", other, "--detach").code == 0
-    admit_none(desk, admin)
+        assert cli("submit", "-f", file, "--name", other, "--detach").code == 0
+    admit_none(cli, admin)
 
-    here = ("-n", desk.namespace)
-    shown = desk("status", "lr", *here)
+    here = ("-n", cli.namespace)
+    shown = cli("status", "lr", *here)
     lines = shown.out.splitlines()
     assert lines[0].split() == ["RUN", "learning_rate", "per_device_batch_size", "STATE"]
     assert [line.split()[:3] for line in lines[1:4]] == [
@@ -103,49 +103,49 @@ def test_a_sweeps_name_stands_for_its_runs_and_no_others(
         ["lr-3", "0.0003", "1"],
     ]
     assert lines[-1] == "sweep lr: 6 queued"
-    assert len(desk("list", "--sweep", "lr", "-o", "json", *here).json) == 6
-    assert len(desk("list", "-o", "json", *here).json) == 8
-    logs = desk("logs", "lr", *here)
+    assert len(cli("list", "--sweep", "lr", "-o", "json", *here).json) == 6
+    assert len(cli("list", "-o", "json", *here).json) == 8
+    logs = cli("logs", "lr", *here)
     assert (logs.code, logs.out) == (1, "")
-    assert 'Error: "lr" is a sweep; this takes one of its runs: lr-1 to lr-6.' in logs.err
-    refused = desk("delete", "lr", "--yes", *here)
+    assert 'Error: "lr" is a sweep; this command needs one of its runs: lr-1 to lr-6.' in logs.err
+    refused = cli("delete", "lr", "--yes", *here)
     assert (refused.code, "has not ended: lr-1, lr-2, lr-3, lr-4, lr-5 and lr-6" in refused.err) == (1, True)
-    assert desk("wait", "lr", "--timeout", "0.2s", *here).code == 124
+    assert cli("wait", "lr", "--timeout", "0.2s", *here).code == 124
 
-    with controllers(control_plane, desk.namespace):
-        done = desk("cancel", "lr", *here)
+    with controllers(control_plane, cli.namespace):
+        done = cli("cancel", "lr", *here)
     assert done.code == 0, done.err
     assert "Ending 6 of the 6 runs" in done.err
     assert "sweep lr: 6 cancelled" in done.err
-    states = {run["name"]: run["state"] for run in desk("list", "-o", "json", *here).json}
+    states = {run["name"]: run["state"] for run in cli("list", "-o", "json", *here).json}
     assert states == {**{f"lr-{number}": "cancelled" for number in range(1, 7)}, "lr-9": "queued", "lone": "queued"}
 
     # Both: a run of the sweep's name that came later.
-    assert desk("submit", "-f", file, "--detach").code == 0
-    both = desk("status", "lr", *here)
-    assert (both.code, "run/lr means the run, sweep/lr the sweep." in both.err) == (1, True)
-    assert desk("status", "run/lr", "-o", "json", *here).json["name"] == "lr"
-    assert len(desk("status", "sweep/lr", "-o", "json", *here).json) == 6
-    assert desk("delete", "sweep/lr", "--yes", *here).code == 0
-    assert sorted(by_name(desk, admin)) == ["lone", "lr", "lr-9"]
+    assert cli("submit", "-f", file, "--detach").code == 0
+    both = cli("status", "lr", *here)
+    assert (both.code, "Use run/lr for the run, or sweep/lr for the sweep." in both.err) == (1, True)
+    assert cli("status", "run/lr", "-o", "json", *here).json["name"] == "lr"
+    assert len(cli("status", "sweep/lr", "-o", "json", *here).json) == 6
+    assert cli("delete", "sweep/lr", "--yes", *here).code == 0
+    assert sorted(by_name(cli, admin)) == ["lone", "lr", "lr-9"]
 
 
-def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(desk: LauncherCli, admin: Api) -> None:
+def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(cli: LauncherCli, admin: Api) -> None:
     rates = ",".join(f"{number}e-6" for number in range(1, 41))
-    sweep = ("submit", "-f", desk.values("job-set", "lr"), "--sweep", f"train.learning_rate={rates}", "--detach")
-    process = desk.start(*sweep)
-    while not desk.runs(admin):
+    sweep = ("submit", "-f", cli.values("job-set", "lr"), "--sweep", f"train.learning_rate={rates}", "--detach")
+    process = cli.start(*sweep)
+    while not cli.runs(admin):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    first = by_name(desk, admin)
+    first = by_name(cli, admin)
     assert 0 < len(first) < 40
 
-    done = desk(*sweep)
+    done = cli(*sweep)
     assert done.code == 0, done.err
     assert f"{40 - len(first)} submitted, {len(first)} queued already." in done.err
-    runs = by_name(desk, admin)
+    runs = by_name(cli, admin)
     assert len(runs) == 40
     assert {run["metadata"]["labels"][SWEEP] for run in runs.values()} == {"lr"}
     assert {name: runs[name]["metadata"]["uid"] for name in first} == {
@@ -154,70 +154,70 @@ def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(desk: Launcher
     assert len({config(run)["train"]["learning_rate"] for run in runs.values()}) == 40
 
 
-def test_one_bad_combination_creates_nothing(desk: LauncherCli, admin: Api) -> None:
-    file = desk.values("job-set", "lr")
-    broken = desk("submit", "-f", file, "--sweep", "train.steps=10,20,-1", "--detach")
+def test_one_bad_combination_creates_nothing(cli: LauncherCli, admin: Api) -> None:
+    file = cli.values("job-set", "lr")
+    broken = cli("submit", "-f", file, "--sweep", "train.steps=10,20,-1", "--detach")
     assert (broken.code, broken.err) == (1, "Error: --sweep 1: train.steps is -1; a run takes at least one step.\n")
-    assert desk.runs(admin) == []
+    assert cli.runs(admin) == []
 
     # What only the API server knows: somebody else's object has the name of the third.
-    assert desk("submit", "-f", file, "--name", "lr-3", "--detach").code == 0
-    (taken,) = desk.runs(admin)
-    refused = desk("submit", "-f", file, *SIX, "--detach")
-    assert (refused.code, list(by_name(desk, admin))) == (1, ["lr-3"])
-    assert 'Error: There is a run "lr-3" already, and it is none of a sweep\'s.' in refused.err
+    assert cli("submit", "-f", file, "--name", "lr-3", "--detach").code == 0
+    (taken,) = cli.runs(admin)
+    refused = cli("submit", "-f", file, *SIX, "--detach")
+    assert (refused.code, list(by_name(cli, admin))) == (1, ["lr-3"])
+    assert 'Error: The run "lr-3" already exists; it does not belong to a sweep.' in refused.err
     admin.merge(path_of(taken), {"metadata": {"labels": {"slipway.dev/run": None}}})
-    refused = desk("submit", "-f", file, *SIX, "--detach")
-    assert (refused.code, list(by_name(desk, admin))) == (1, ["lr-3"])
+    refused = cli("submit", "-f", file, *SIX, "--detach")
+    assert (refused.code, list(by_name(cli, admin))) == (1, ["lr-3"])
     assert 'There is a JobSet "lr-3"' in refused.err
 
 
-def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(desk: LauncherCli, admin: Api) -> None:
+def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(cli: LauncherCli, admin: Api) -> None:
     quota: Object = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": {"name": "four", "namespace": desk.namespace},
+        "metadata": {"name": "four", "namespace": cli.namespace},
         "spec": {"hard": {"count/jobsets.jobset.x-k8s.io": "4"}},
     }
     admin.create(quota)
     # The API server counts by this status, which the controller manager begins; it sees new kinds now and then only.
     hard = quota["spec"]["hard"]
     admin.merge(f"{path_of(quota)}/status", {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
-    sweep = ("submit", "-f", desk.values("job-set", "lr"), *SIX, "--detach")
-    done = desk(*sweep)
-    assert (done.code, len(desk.runs(admin))) == (1, 4), done.err
-    assert "4 of the 6 runs of the sweep are there; submitting it again makes the others." in done.err
+    sweep = ("submit", "-f", cli.values("job-set", "lr"), *SIX, "--detach")
+    done = cli(*sweep)
+    assert (done.code, len(cli.runs(admin))) == (1, 4), done.err
+    assert "4 of the 6 runs of the sweep were created; submit it again to create the others." in done.err
     admin.delete(path_of(quota))
-    done = desk(*sweep)
-    assert (done.code, len(desk.runs(admin))) == (0, 6)
+    done = cli(*sweep)
+    assert (done.code, len(cli.runs(admin))) == (0, 6)
     assert "2 submitted, 4 queued already." in done.err
 
 
 def test_a_sweep_ends_when_all_its_runs_have_and_its_failed_runs_are_resumed(
-    desk: LauncherCli, admin: Api, control_plane: ControlPlane
+    cli: LauncherCli, admin: Api, control_plane: ControlPlane
 ) -> None:
-    file = desk.values("ray-job", "lr")
+    file = cli.values("ray-job", "lr")
     sweep = ("submit", "-f", file, "--sweep", "train.learning_rate=1e-4,3e-4")
-    assert desk(*sweep, "--detach").code == 0
-    runs = by_name(desk, admin)
+    assert cli(*sweep, "--detach").code == 0
+    runs = by_name(cli, admin)
     follow_as(control_plane, "rayjob-succeeds", runs["lr-1"]).step_to()
     follow_as(control_plane, "rayjob-fails", runs["lr-2"]).step_to()
 
-    waited = desk("wait", "lr", "-n", desk.namespace)
+    waited = cli("wait", "lr", "-n", cli.namespace)
     assert waited.code == 1
     assert re.search(r"lr-1 +0.0001 +succeeded", waited.out)
     assert re.search(r"lr-2 +0.0003 +failed", waited.out)
     assert "sweep lr: 1 succeeded, 1 failed" in waited.out
 
-    with kuberay_lets_go(admin, desk.namespace):
-        again = desk(*sweep, "--detach", "-o", "json")
+    with kuberay_removes_finalizers(admin, cli.namespace):
+        again = cli(*sweep, "--detach", "-o", "json")
     assert again.code == 0, again.err
-    assert "1 resumed, 1 succeeded already." in again.err
+    assert "1 resumed, 1 already succeeded." in again.err
     assert [(run["state"], run["attempt"]) for run in again.json] == [("succeeded", 1), ("queued", 2)]
     # By itself it stays one of the sweep.
-    second = by_name(desk, admin)["lr-2"]
+    second = by_name(cli, admin)["lr-2"]
     admin.merge(f"{path_of(second)}/status", {"status": {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}})
-    alone = desk("submit", "-f", file, "--name", "lr-2", "--set", "train.learning_rate=3e-4", "--detach")
+    alone = cli("submit", "-f", file, "--name", "lr-2", "--set", "train.learning_rate=3e-4", "--detach")
     assert (alone.code, "as attempt 3" in alone.err) == (0, True)
-    third = by_name(desk, admin)["lr-2"]["metadata"]
+    third = by_name(cli, admin)["lr-2"]["metadata"]
     assert (third["labels"][SWEEP], json.loads(third["annotations"][VALUES])) == ("lr", {"train.learning_rate": 3e-4})

@@ -18,8 +18,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import LauncherCli
 
 
-def local_run(desk: LauncherCli, name: str) -> None:
-    folder = desk.folder / "home" / "runs" / name
+def local_run(cli: LauncherCli, name: str) -> None:
+    folder = cli.folder / "home" / "runs" / name
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"run": {"name": name}, "train": {"steps": 3}}))
     write_record(folder, Record(name, "default", "id", 1, "succeeded", "2026-11-01T10:00:00Z"))
@@ -42,7 +42,7 @@ def ray_cluster(namespace: str, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("provisioned", [False, True])
 def test_a_ray_cluster_without_its_token_hides_no_run(
-    provisioned: bool, desk: LauncherCli, control_plane: ControlPlane, namespace: str
+    provisioned: bool, cli: LauncherCli, control_plane: ControlPlane, namespace: str
 ) -> None:
     made = control_plane.api.create(ray_cluster(namespace, "ours"))
     if provisioned:
@@ -56,16 +56,16 @@ def test_a_ray_cluster_without_its_token_hides_no_run(
         }
         path = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/ours/status"
         control_plane.api.request("PUT", path, {**made, "status": {"conditions": [condition]}})
-    assert desk("submit", "-f", desk.values(), "--detach").code == 0
+    assert cli("submit", "-f", cli.values(), "--detach").code == 0
     for verb in ("status", "explain", "logs"):
-        said = desk(verb, "demo", "-n", namespace)
+        said = cli(verb, "demo", "-n", namespace)
         assert "Secret" not in said.err, said.err
-    assert desk("status", "demo", "-n", namespace).code == 0
-    shown = desk("status", "ours", "-n", namespace)
+    assert cli("status", "demo", "-n", namespace).code == 0
+    shown = cli("status", "ours", "-n", namespace)
     assert (shown.code, "ours (namespace" in shown.out) == (0, True), shown.err
     if not provisioned:  # it cannot have a run yet
-        assert f'There is no run "other" in the cluster test, context admin, namespace {namespace}.' in (
-            desk("status", "other", "-n", namespace).err
+        assert f'The run "other" was not found in the cluster test, context admin, namespace {namespace}.' in (
+            cli("status", "other", "-n", namespace).err
         )
 
 
@@ -76,37 +76,37 @@ def test_a_run_of_this_machine_is_found_where_the_cluster_is_no_good(broken: str
     context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
     tree = {"clusters": [server], "contexts": [context], "users": [], "current-context": "c"}
     config.write_text(json.dumps(tree) if broken == "unreachable" else broken)
-    desk = LauncherCli(config, "default", tmp_path)
-    local_run(desk, "mine")
-    assert desk("status", "mine").code == 0
-    listed = desk("list")
+    cli = LauncherCli(config, "default", tmp_path)
+    local_run(cli, "mine")
+    assert cli("status", "mine").code == 0
+    listed = cli("list")
     assert (listed.code, "mine" in listed.out, listed.err.count("Warning: ")) == (0, True, 1), listed.err
     assert "There are no runs" not in listed.err
-    assert desk("status", "yours").code == 1
+    assert cli("status", "yours").code == 1
 
 
 @pytest.mark.parametrize("name", ["../demo", "a/b", "", "run/", "demo?watch=1"])
-def test_what_can_be_no_name_is_no_run(name: str, desk: LauncherCli) -> None:
+def test_what_can_be_no_name_is_no_run(name: str, cli: LauncherCli) -> None:
     for verb in ("status", "cancel", "logs"):
-        said = desk(verb, name, "-n", desk.namespace)
-        assert (said.code, said.err.startswith("Error: There is no run")) == (1, True), (verb, said.err)
+        said = cli(verb, name, "-n", cli.namespace)
+        assert (said.code, said.err.startswith("Error: The run")) == (1, True), (verb, said.err)
 
 
-def test_a_namespace_that_can_be_none(desk: LauncherCli) -> None:
-    said = desk("list", "-n", "a/b")
+def test_a_namespace_that_can_be_none(cli: LauncherCli) -> None:
+    said = cli("list", "-n", "a/b")
     assert (said.code, said.err) == (
         1,
-        'Error: "a/b" cannot be a namespace: names are like team-a (a-z, 0-9 and -, at most 63).\n',
+        'Error: "a/b" is not a valid namespace: use a name like team-a (a-z, 0-9 and -, at most 63 characters).\n',
     )
 
 
-def test_all_namespaces_are_those_of_a_cluster(desk: LauncherCli) -> None:
+def test_all_namespaces_are_those_of_a_cluster(cli: LauncherCli) -> None:
     for option in (["--local"], ["-n", "default"]):
-        assert desk("list", "-A", *option).code == 2
+        assert cli("list", "-A", *option).code == 2
 
 
 def test_waiting_survives_a_login_that_fails_for_a_while(
-    desk: LauncherCli, control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: LauncherCli, control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a laptop that wakes up before its network: the credential plugin finds no token."""
     account = "research"
@@ -141,7 +141,7 @@ def test_waiting_survives_a_login_that_fails_for_a_while(
     sleeper = LauncherCli(config, namespace, tmp_path)
     file = sleeper.values(queue={"name": ""}, team={"name": ""})
     assert sleeper("submit", "-f", file, "--detach", "--force").code == 0
-    sleeper.sit_down(monkeypatch)
+    sleeper.use_environment(monkeypatch)
     ended: list[Any] = []
     waiting = threading.Thread(
         target=lambda: ended.append(launcher_api.wait("demo", timeout=30, target=Target(namespace=namespace)))

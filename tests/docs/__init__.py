@@ -1,1 +1,1 @@
-"""The pages: what they show is run and compared, and what can be generated is. `python -m tests.docs` writes that."""
+"""Tests of the pages: they run the commands that pages show. `python -m tests.docs` writes the generated pages."""

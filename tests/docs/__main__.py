@@ -1,4 +1,4 @@
-"""`make docs`: the reference pages and the picture of the architecture, written anew."""
+"""`make docs`: write the reference pages and the picture of the architecture."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Pages in front of a cluster: a real API server, with what Kueue, JobSet and KubeRay did to a run played into it.
+"""Run the commands that pages show for a cluster: with a real API server, and recordings of Kueue, JobSet and KubeRay.
 
-A block's options: `cluster` asks the server as it is, from the team research's namespace. `replay=RECORDING run=NAME`
-and, where not all of it is meant, `until=SECONDS` submit a run under the name that the block's first command has, of
-`slices=N` in the queue `queue=NAME`, and let happen to it what happened to the recorded one; that is done in a
-namespace of its own, whose name is printed as research.
+The options of a block: `cluster` runs the commands in the namespace of the team research. `replay=RECORDING run=NAME`
+first submits a run. The first command of the block has its name, `slices=N` its size and `queue=NAME` its queue. Then
+the recorded changes of the run NAME are applied to it, up to `until=SECONDS` if this option is set. This happens in a
+separate namespace; the output shows its name as research.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane, add_namespace
 from tests.cluster.launching import PATHS, LauncherCli
+from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.replay import follow_as
-from tests.cluster.site import base_cluster
 from tests.docs.laptop import FreshMachine
 from tests.docs.pages import Block, Page, runs_in_cluster
 from tests.docs.shown import differs
 
 TEAM = "research"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
-# What the recordings' site has, and a page's own queues may have under the same names.
+# The recordings' cluster has objects of these kinds. The queues of a page may have objects with the same names.
 _SITE = ("resourceflavors", "workloadpriorityclasses")
 
 
 @dataclass
 class ClusterSession:
-    """Somebody of the team research, an admin too, in front of the control plane."""
+    """The control plane, used by a member of the team research who is also an administrator."""
 
     plane: ControlPlane
     laptop: FreshMachine
 
     def run(self, command: str, namespace: str = TEAM) -> str:
-        """What it prints, with `namespace` as the context's."""
+        """Run the command with `namespace` as the context's namespace, and return its output."""
         kubeconfig = str(self._kubeconfig(namespace))
         return self.laptop.run(command, KUBECONFIG=kubeconfig).replace(namespace, TEAM)
 
@@ -52,7 +52,7 @@ class ClusterSession:
         return file
 
     def follow(self, page: Page) -> None:
-        """Do what the page says in front of a cluster; fails with what is not as shown."""
+        """Run the page's commands for a cluster. Fails with the output that differs from the page."""
         for block in page.blocks:
             if block.file:
                 self.laptop.write(block.file, block.text)
@@ -60,34 +60,35 @@ class ClusterSession:
                 continue
             namespace = self._play(block) if "replay" in block.options else TEAM
             for example in block.examples:
-                said = differs(example.shown, self.run(example.command, namespace))
-                assert not said, f"{page.name}, line {block.line}: $ {example.command}\n{said}"
+                difference = differs(example.shown, self.run(example.command, namespace))
+                assert not difference, f"{page.name}, line {block.line}: $ {example.command}\n{difference}"
 
     def _play(self, block: Block) -> str:
-        """The run of the block's first command, and what became of it; its namespace."""
+        """Submit the run of the block's first command and replay the recording. Return the namespace."""
         options, recording = block.options, block.options["replay"]
         name = block.examples[0].command.split()[2]
         namespace = f"page-{secrets.token_hex(3)}"
         add_namespace(self.plane.api, namespace)
-        desk = LauncherCli(self.plane.admin, namespace, self.laptop.folder.parent / "values")
-        # Some situations are of a RayJob; the recording tells by its name.
+        cli = LauncherCli(self.plane.admin, namespace, self.laptop.folder.parent / "values")
+        # The name of a recording shows whether its run is a RayJob.
         kind = "ray-job" if recording.startswith(("rayjob-", "head-")) else "job-set"
         queue, count = options.get("queue", "multislice"), int(options.get("slices", "1"))
         slices = {"accelerator": "v5e", "topology": "2x4", "count": count}
-        file = desk.values(kind, name, queue={"name": queue}, slice=slices)
-        done = desk("submit", "-f", file, "--detach", "--force")
+        file = cli.values(kind, name, queue={"name": queue}, slice=slices)
+        done = cli("submit", "-f", file, "--detach", "--force")
         assert done.code == 0, done.err
         live = self.plane.api.get(f"{PATHS[kind].format(namespace)}/{name}")
-        player = follow_as(self.plane, recording, live, run=options["run"], skip_queues=False)
-        player.step_to(float(options["until"]) if "until" in options else None)
+        replayer = follow_as(self.plane, recording, live, run=options["run"], skip_queues=False)
+        replayer.step_to(float(options["until"]) if "until" in options else None)
         return namespace
 
 
 @contextlib.contextmanager
 def queues_of_their_own(plane: ControlPlane) -> Iterator[None]:
-    """While this is open, the flavors and priorities of the recordings' site are away, and Kueue calls queues active.
+    """Hide the flavors and priorities of the recordings' cluster in this context, and make queues active.
 
-    A stand-in for the latter, since Kueue's controller cannot be had here. What a page has installed goes at the end.
+    A loop sets the status of queues, because Kueue's controller does not run here. At the end, everything that the page
+    installed is removed.
     """
     base_cluster(plane)
     api = Api(plane.admin)
@@ -100,11 +101,16 @@ def queues_of_their_own(plane: ControlPlane) -> Iterator[None]:
         for kind in ("ClusterQueue", "LocalQueue"):
             for queue in api.items(f"{KUEUE}/{kind.lower()}s"):
                 if not queue.get("status", {}).get("conditions"):
-                    said = {"type": "Active", "status": "True", "reason": "Ready", "message": "Can admit workloads"}
-                    said["lastTransitionTime"] = queue["metadata"]["creationTimestamp"]
+                    condition = {
+                        "type": "Active",
+                        "status": "True",
+                        "reason": "Ready",
+                        "message": "Can admit workloads",
+                    }
+                    condition["lastTransitionTime"] = queue["metadata"]["creationTimestamp"]
                     path = path_of({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **queue})
-                    with contextlib.suppress(ApiError):  # gone in this moment
-                        api.merge(f"{path}/status", {"status": {"conditions": [said]}})
+                    with contextlib.suppress(ApiError):  # deleted in the meantime
+                        api.merge(f"{path}/status", {"status": {"conditions": [condition]}})
 
     try:
         with control_loop(kueue, every=0.2, name="kueue"):
@@ -114,7 +120,7 @@ def queues_of_their_own(plane: ControlPlane) -> Iterator[None]:
             with contextlib.suppress(ApiError):
                 api.merge(path, {"metadata": {"finalizers": None}})
                 api.delete(path)
-        deadline = time.monotonic() + 120  # the next page may have namespaces of these names
+        deadline = time.monotonic() + 120  # the next page may use the same namespaces
         while _there(api) - before and time.monotonic() < deadline:
             time.sleep(0.5)
         for obj in away:
@@ -129,7 +135,7 @@ def _bare(obj: Object) -> Object:
 
 
 def _there(api: Api) -> set[str]:
-    """The paths of what a release of queues, and runs in them, can leave in a cluster."""
+    """Return the paths of all objects that a release of queues, and its runs, can leave in a cluster."""
     lists = {
         f"{KUEUE}/": ("clusterqueues", "cohorts", "resourceflavors", "topologies", "workloadpriorityclasses"),
         "/apis/admissionregistration.k8s.io/v1/": (

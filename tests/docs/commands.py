@@ -1,4 +1,4 @@
-"""What can be told of a shown command without running it: its verb, options, files, values keys and make targets."""
+"""Check a shown command without running it: its verb, options, files, values keys and make targets."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from launcher.errors import LauncherError
 from launcher.paths import find_values_file
 from tests.docs.pages import CHECKOUT
 
-# Programs that are not ours: what they take is not looked at, but for files of the checkout.
+# Programs that are not part of Slipway. Of their arguments, only files of the checkout are checked.
 FOREIGN = (
     *("kubectl", "gcloud", "helm", "kind", "docker", "podman", "buildah", "git", "cd", "export", "python", "python3"),
     *("pip", "ls", "cat", "curl", "jq", "source", "envsubst", "eval", "ray", "rm", "mkdir", "cp", "sudo", "nvidia-smi"),
 )
 _TOP = tuple(f"{path.name}/" for path in CHECKOUT.iterdir() if path.is_dir() and not path.name.startswith("."))
-# What somebody has to put in: <NAME>, $NAME, NAME in capitals, or an ellipsis.
+# A placeholder, which the reader replaces: <NAME>, $NAME, NAME in capitals, or an ellipsis.
 _PLACEHOLDER = re.compile(r"[<$*]|…|\.\.\.|\b[A-Z][A-Z0-9_]{2,}\b")
 
 
 def simple_commands(text: str) -> Iterator[list[str]]:
-    """The words of each simple command of a shell script; comments, redirections and assignments are left out."""
+    """Yield the words of each simple command of a shell script, without comments and redirections."""
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -38,14 +38,14 @@ def simple_commands(text: str) -> Iterator[list[str]]:
                 yield words
                 words = []
             elif (word and set(word) <= set("<>&")) or words[-1:] == [">"]:
-                words = words[:-1] if words[-1:] == [">"] else [*words, ">"]  # a redirection, with its file
+                words = words[:-1] if words[-1:] == [">"] else [*words, ">"]  # drop a redirection and its file
             else:
                 words.append(word)
         yield words
 
 
 def problems(text: str, files: Iterable[str] = ()) -> list[str]:
-    """What is wrong with the commands of a shell block, a sentence each; `files` are those that the page makes."""
+    """Return the problems of the commands of a shell block, one sentence each. The page creates `files`."""
     return [
         problem for words in simple_commands(text) for problem in _problems(_without_assignments(words), set(files))
     ]
@@ -63,7 +63,7 @@ def _problems(words: list[str], files: set[str]) -> Iterator[str]:
     program = words[0].rsplit("/", 1)[-1]
     for word in words[1:]:
         if word.startswith(_TOP) and not _PLACEHOLDER.search(word) and not (CHECKOUT / word).exists():
-            yield f"{word} is not there"
+            yield f"{word} does not exist"
     if program == "launcher":
         yield from launcher_problems(words[1:], files)
     elif program == "make":
@@ -72,11 +72,11 @@ def _problems(words: list[str], files: set[str]) -> Iterator[str]:
             if "=" not in target and not re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE):
                 yield f"make has no target {target}"
     elif program not in FOREIGN and not (CHECKOUT / words[0]).is_file():
-        yield f"nobody knows the program {words[0]}"
+        yield f"unknown program {words[0]}"
 
 
 def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
-    """The same of `launcher ARGUMENTS`, by click's own parser."""
+    """Yield the problems of `launcher ARGUMENTS`, found by click's parser."""
     if not arguments or arguments[0].startswith("-"):
         return
     verb, rest = arguments[0], arguments[1:]
@@ -92,7 +92,7 @@ def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
         command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
         assert command is not None
     try:
-        # With the group as its parent, whose -h click would else forget for the rest of the process.
+        # The parent is the group. Without it, click would forget the group's -h for the rest of the process.
         parent = click.Context(cli, **cli.context_settings)
         given: dict[str, Any] = command.make_context(verb, [word for word in rest if word != "…"], parent=parent).params
     except click.UsageError as error:
@@ -110,7 +110,7 @@ def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
     for assignment in (*(given.get("sets") or ()), *(given.get("sweeps") or ())):
         key = assignment.partition("=")[0]
         if not is_key(key, "queues" if chart == "queues" else "run"):
-            yield f"there is no values key {key}"
+            yield f"unknown values key {key}"
 
 
 @cache
@@ -119,12 +119,12 @@ def _sections(chart: str) -> dict[str, Any]:
 
 
 def sections() -> set[str]:
-    """The top-level keys of all values files."""
+    """Return the top-level keys of all values files."""
     return {*_sections("run"), *_sections("queues")} - {"global"}
 
 
 def is_key(dotted: str, chart: str = "") -> bool:
-    """Whether the values of a chart (of any, without) have the key; what stands under a map by name may be any."""
+    """Return whether the values of the chart (of any chart if "") have the key. A map by name accepts any name."""
     charts = (chart,) if chart else ("run", "queues")
     return any(_has({"properties": _sections(each)}, dotted.split(".")) for each in charts)
 

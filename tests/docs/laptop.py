@@ -1,4 +1,4 @@
-"""A stranger's machine: a checkout, no cluster, and the commands of the pages typed one after the other."""
+"""The machine of a new user: a checkout and no cluster, on which the commands of the pages run in order."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.docs.pages import CHECKOUT, Page, runs_here
 from tests.docs.shown import differs
 from tests.tools import tool
 
-# Without what a make that runs this suite tells the makes below it.
+# Without the variables that a make, if it runs this suite, passes to other makes.
 _ENVIRONMENT = {
     name: value for name, value in unmeasured(os.environ).items() if not name.startswith(("MAKE", "MFLAGS", "SLIPWAY"))
 }
-# Shown, and not run by what `make test` runs itself, or what has made the environment of this test.
+# Shown, but not run: `make test` runs this test itself, and `make setup` created the environment of this test.
 NOT_RUN = ("make setup", "make test")
-# A training that several pages show; it is run once.
+# A training that several pages show. It runs once.
 _SHARED = "make quickstart"
 
 
 @dataclass
 class FreshMachine:
-    """`folder` is the reader's: a checkout by links, so that files of the reader's own do not land in this one."""
+    """`folder` is the reader's checkout. It consists of links, so that the reader's files are not in this checkout."""
 
     folder: Path
     home: Path
@@ -38,7 +38,7 @@ class FreshMachine:
         for entry in CHECKOUT.iterdir():
             if entry.name not in (".git", ".venv"):
                 (folder / entry.name).symlink_to(entry)
-        # The environment that this runs in is the one that `make setup` has made; nothing here makes it anew.
+        # Use the environment that `make setup` created. The file .done prevents that it is created again.
         (folder / ".venv").mkdir()
         for entry in (CHECKOUT / ".venv").iterdir():
             if entry.name != ".done":
@@ -47,7 +47,7 @@ class FreshMachine:
         return cls(folder, root / "home")
 
     def run(self, command: str, **environment: str) -> str:
-        """What it prints, stdout and stderr as they come."""
+        """Run the command and return its output: stdout and stderr in the order in which they are written."""
         if command in self.printed:
             return self.printed[command]
         tools = [str(tool(name).parent) for name in ("helm", "kubectl") if f"{name} " in f"{command} helm "]
@@ -71,14 +71,14 @@ class FreshMachine:
         return done.stdout
 
     def write(self, name: str, text: str) -> None:
-        """A file of the reader's."""
+        """Write a file of the reader."""
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        assert file.parent.resolve().is_relative_to(self.folder.resolve()), f"{name} would land in the checkout"
+        assert file.parent.resolve().is_relative_to(self.folder.resolve()), f"{name} would be written to the checkout"
         file.write_text(text, encoding="utf-8")
 
     def follow(self, page: Page) -> None:
-        """Do what the page says, from top to bottom, once; fails with what is not as shown."""
+        """Run the commands of the page once, from top to bottom. Fails with the output that differs from the page."""
         if page.name in self.followed:
             return
         self.followed.add(page.name)
@@ -90,5 +90,5 @@ class FreshMachine:
             for example in block.examples:
                 if example.command in NOT_RUN:
                     continue
-                said = differs(example.shown, self.run(example.command))
-                assert not said, f"{page.name}, line {block.line}: $ {example.command}\n{said}"
+                difference = differs(example.shown, self.run(example.command))
+                assert not difference, f"{page.name}, line {block.line}: $ {example.command}\n{difference}"

@@ -1,15 +1,15 @@
-"""Markdown pages as tests look at them: headings, links, and fenced blocks with the word behind the fence.
+"""The parts of Markdown pages that tests read: headings, links, and fenced blocks with their info strings.
 
-What a block's info string says of it:
+The info string of a block defines how it is tested:
 
-    console                  commands after "$ " and what they print, run on this machine, top to bottom; with
-                             after=PAGE, on the machine of somebody who has followed that page
-    console cluster          the same in front of an API server, in a namespace of a team; see tests/cluster/pages.py
-    console replay=… run=… until=…   the same, of a run to which happened what was recorded
-    sh                       commands that need a real cluster, a cloud or a registry: not run, but every option, file,
-                             key and make target in them has to be there (commands.py)
-    yaml                     values, checked against the schemas; with "# NAME.yaml" as its first line, a file that the
-                             page's commands find; with the word `wrong`, values that are
+    console                  commands after "$ " and their output; they run on this machine, from top to bottom. With
+                             after=PAGE, they run on a machine on which the commands of that page have run
+    console cluster          the same with an API server, in the namespace of a team; see tests/docs/cluster.py
+    console replay=… run=… until=…   the same, for a run whose status a recording sets
+    sh                       commands that need a real cluster, a cloud or a registry. They do not run, but every
+                             option, file, key and make target in them must exist (commands.py)
+    yaml                     values that must match the schemas. With "# NAME.yaml" as the first line, a file that the
+                             commands of the page use. With the word `wrong`, values that must not match
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from markdown_it.token import Token
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 README = CHECKOUT / "README.md"
+CONTRIBUTING = CHECKOUT / "CONTRIBUTING.md"
 _FILE = re.compile(r"# (?P<name>[\w./-]+\.ya?ml)\b")
 
 
 @dataclass(frozen=True)
 class Example:
-    """A command, and the output shown under it."""
+    """A command and its output on the page."""
 
     command: str
     shown: str
@@ -49,13 +50,13 @@ class Block:
 
     @property
     def file(self) -> str:
-        """The name that a block of YAML gives itself; "" without."""
+        """The file name in the first line of a YAML block, or ""."""
         match = _FILE.match(self.text) if self.language == "yaml" else None
         return match["name"] if match else ""
 
     @property
     def examples(self) -> list[Example]:
-        """A console block's commands; one that ends with a backslash goes on in the next line."""
+        """The commands of a console block. A command that ends with a backslash continues on the next line."""
         found = []
         for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")
@@ -73,7 +74,7 @@ class Page:
 
     @property
     def name(self) -> str:
-        """Its path in the checkout: docs/index.md."""
+        """The path in the checkout, such as docs/index.md."""
         return self.path.relative_to(CHECKOUT).as_posix()
 
     @cached_property
@@ -92,7 +93,7 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
-        """The anchors of its headings, as GitHub makes them."""
+        """The anchors of the headings, by GitHub's rule."""
         seen: Counter[str] = Counter()
         found = set()
         for at, token in enumerate(self.tokens):
@@ -106,7 +107,7 @@ class Page:
 
     @cached_property
     def links(self) -> list[str]:
-        """Where its links and pictures point."""
+        """The targets of all links and pictures."""
         inline = [child for token in self.tokens for child in token.children or ()]
         found = [
             child.attrGet("href") or child.attrGet("src") for child in inline if child.type in ("link_open", "image")
@@ -115,7 +116,7 @@ class Page:
 
     @cached_property
     def words(self) -> list[str]:
-        """The texts that stand as code within sentences and tables."""
+        """The texts in backticks, in sentences and tables."""
         inline = [child for token in self.tokens for child in token.children or ()]
         return [child.content for child in inline if child.type == "code_inline"]
 
@@ -126,8 +127,8 @@ def page(path: Path) -> Page:
 
 
 def pages() -> list[Page]:
-    """All pages of docs/, the README first."""
-    return [page(README), *(page(path) for path in sorted(DOCS.rglob("*.md")))]
+    """Return the README, CONTRIBUTING.md and all pages of docs/, in this order."""
+    return [page(README), page(CONTRIBUTING), *(page(path) for path in sorted(DOCS.rglob("*.md")))]
 
 
 def runs_here(block: Block) -> bool:

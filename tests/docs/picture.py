@@ -1,4 +1,4 @@
-"""docs/explanation/architecture.svg, drawn with matplotlib; `make docs` writes it. Units are pixels, from the top."""
+"""Draw docs/explanation/architecture.svg with matplotlib. `make docs` runs this. Units are pixels, from the top."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINT = {BLUE: "#eaf2fb", TEAL: "#e6f5f2", AMBER: "#fdf3e1", VIOLET: "#f1ecfa", G
 
 
 def draw() -> str:
-    """The picture as SVG: the same text on every machine."""
+    """Return the picture as SVG. The text is the same on every machine."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -42,7 +42,7 @@ def draw() -> str:
         plt.close(figure)
     text = re.sub(r"<!DOCTYPE[^>]*>\n", "", file.getvalue())
     text = re.sub(r"'DejaVu Sans'", "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif", text)
-    title = "<title>Slipway: from values to a plan, to a run in one of three places, to what it leaves</title>"
+    title = "<title>Slipway: values become a plan, then a run in one of three places, which writes its results</title>"
     return re.sub(r"(<svg [^>]*>)", rf"\1\n {title}", text, count=1)
 
 
@@ -51,14 +51,14 @@ def write(file: Path = FILE) -> None:
 
 
 def _launcher(axes: Axes) -> None:
-    """From files to the plan that all verbs share."""
+    """Draw the files, the values tree, the plan, and the verbs that use it."""
     _region(axes, 30, 20, 1140, 296, "launcher  \N{MIDDLE DOT}  your machine, or CI")
-    for number, (name, says) in enumerate(
+    for number, (name, text) in enumerate(
         [("model", "values/models/…"), ("slice", "values/slices/…"), ("team", "yours"), ("run", "yours, --set")]
     ):
-        _box(axes, 56, 62 + number * 58, 178, 48, name, says, GREY)
+        _box(axes, 56, 62 + number * 58, 178, 48, name, text, GREY)
     _arrow(axes, (238, 178), (296, 178))
-    _box(axes, 300, 128, 190, 100, "one values tree", "merged as Helm does;\nevery key knows\nits file and line", BLUE)
+    _box(axes, 300, 128, 190, 100, "one values tree", "merged by Helm's rule;\nevery key has its\nfile and line", BLUE)
     _arrow(axes, (494, 178), (552, 178))
     _box(
         axes,
@@ -67,20 +67,20 @@ def _launcher(axes: Axes) -> None:
         216,
         120,
         "LaunchPlan",
-        "checked, complete, pure:\nno I/O. Slices become hosts\nand chips by one table",
+        "checked and complete;\nno I/O. One table converts\nslices to hosts and chips",
         BLUE,
         strong=True,
     )
-    for number, (verb, says) in enumerate(
-        [("render", "manifests"), ("diff", "what changes"), ("check", "what is wrong"), ("submit", "one atomic create")]
+    for number, (verb, text) in enumerate(
+        [("render", "manifests"), ("diff", "changes"), ("check", "problems"), ("submit", "one atomic create")]
     ):
         top = 62 + number * 58
         _arrow(axes, (776, 178), (848, top + 24), curve=0.0)
-        _box(axes, 852, top, 292, 48, verb, says, BLUE, beside=True)
+        _box(axes, 852, top, 292, 48, verb, text, BLUE, one_line=True)
 
 
 def _places(axes: Axes) -> None:
-    """The doors, and the three places where a run can be."""
+    """Draw the three places where a run can be."""
     _arrow(axes, (170, 320), (170, 396), BLUE)
     _arrow(axes, (469, 320), (469, 406), BLUE)
     _arrow(axes, (1026, 320), (1026, 406), BLUE)
@@ -115,8 +115,8 @@ def _places(axes: Axes) -> None:
         410,
         236,
         150,
-        "a standing Ray cluster",
-        "run.kind: ray-cluster\n\ncharts/ray-cluster; one job\nafter another",
+        "a long-lived Ray cluster",
+        "run.kind: ray-cluster\n\ncharts/ray-cluster;\none job after another",
         TEAL,
     )
     _box(
@@ -126,7 +126,7 @@ def _places(axes: Axes) -> None:
         198,
         150,
         "Kueue",
-        "the platform team's, by\ncharts/queues: quota in\nslices, queues, priorities.\nIt says who starts when",
+        "the platform team's queues,\nby charts/queues: quota in\nslices, priorities. Kueue\ndecides which run starts",
         AMBER,
     )
     _arrow(axes, (586, 485), (642, 485), AMBER, both=True)
@@ -134,7 +134,7 @@ def _places(axes: Axes) -> None:
 
 
 def _trainer(axes: Axes) -> None:
-    """The run config, the training and what it leaves."""
+    """Draw the run config, the trainer and its results."""
     for x in (170, 469, 1026):
         _arrow(axes, (x, 564 if x > 200 else 554), (x, 622), TEAL)
     _box(axes, 30, 626, 1140, 40, "", "", VIOLET)
@@ -142,8 +142,7 @@ def _trainer(axes: Axes) -> None:
         axes,
         600,
         646,
-        "run config: one JSON object, all that the two halves share. "
-        "launcher never imports trainer, nor the other way round",
+        "run config: one JSON object, the only interface between launcher and trainer. They never import each other",
         12.5,
         VIOLET,
     )
@@ -155,7 +154,7 @@ def _trainer(axes: Axes) -> None:
         540,
         124,
         "trainer",
-        "MaxText's own training loop, one process a host.\nUnder Ray: JaxTrainer, which restarts what fails.\n"
+        "MaxText's own training loop, one process per host.\nUnder Ray: JaxTrainer, which restarts after a failure.\n"
         "In a JobSet: jax.distributed, no Ray",
         VIOLET,
         strong=True,
@@ -167,9 +166,9 @@ def _trainer(axes: Axes) -> None:
         710,
         526,
         124,
-        "what a run leaves",
-        "checkpoints with the place in the data, metrics.jsonl,\nTensorBoard files; each metric in the log too, which "
-        "is how\nstatus, logs, explain and report know it from anywhere",
+        "the results of a run",
+        "checkpoints with the position in the data, metrics.jsonl,\nTensorBoard files. Each metric is also in the log: "
+        "status,\nlogs, explain and report read it on any machine",
         GREY,
     )
 
@@ -194,11 +193,11 @@ def _box(
     w: float,
     h: float,
     name: str,
-    says: str,
+    text: str,
     color: str,
     *,
     strong: bool = False,
-    beside: bool = False,
+    one_line: bool = False,
 ) -> None:
     from matplotlib.patches import FancyBboxPatch
 
@@ -215,11 +214,11 @@ def _box(
             zorder=2,
         )
     )
-    if beside:
+    if one_line:
         _text(axes, x + 16, y + h / 2, name, 14, color, align="left", weight="bold")
-        _text(axes, x + 98, y + h / 2, says, 12.5, INK, align="left")
+        _text(axes, x + 98, y + h / 2, text, 12.5, INK, align="left")
         return
-    lines = says.split("\n") if says else []
+    lines = text.split("\n") if text else []
     gap = 18
     top = y + h / 2 - (len(lines) * gap) / 2
     if name:
@@ -236,7 +235,7 @@ def _label(axes: Axes, x: float, y: float, text: str) -> None:
 def _text(
     axes: Axes, x: float, y: float, text: str, size: float, color: str, *, align: str = "center", weight: str = "normal"
 ) -> Any:
-    # Sizes are pixels; matplotlib's are points, of which 72 make the inch that has 100 pixels here.
+    # `size` is in pixels. matplotlib uses points: 72 per inch, and an inch has 100 pixels here.
     return axes.text(x, y, text, fontsize=size * 0.72, color=color, ha=align, va="center", weight=weight, zorder=5)
 
 

@@ -1,4 +1,4 @@
-"""Whether a command has printed what a page shows."""
+"""Compare the output of a command with the output on a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def pattern(shown: str) -> re.Pattern[str]:
-    """`...` alone on a line stands for any lines, within a line for any text; two spaces for two or more."""
+    """Return a pattern: a line `...` matches any lines, `...` in a line any text, two spaces two or more spaces."""
     parts = re.split(r"(?m)(^\.\.\.\n|\.\.\.)", _narrow(shown))
     return re.compile(
         "".join(
@@ -17,7 +17,7 @@ def pattern(shown: str) -> re.Pattern[str]:
 
 
 def differs(shown: str, printed: str) -> str:
-    """Empty where `printed` is what is shown; else both, line by line."""
+    """Return the differences line by line, or "" if `printed` matches `shown`."""
     if printed and not printed.endswith("\n"):
         printed += "\n"
     if pattern(shown).fullmatch(_narrow(printed)):
@@ -26,5 +26,5 @@ def differs(shown: str, printed: str) -> str:
 
 
 def _narrow(text: str) -> str:
-    """Columns are as wide as their widest cell, which differs from place to place."""
+    """Replace runs of spaces by two: the width of a column depends on its widest cell, which differs by machine."""
     return re.sub(r"(?<=\S) {2,}", "  ", re.sub(r" +$", "", text, flags=re.MULTILINE))

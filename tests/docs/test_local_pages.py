@@ -1,4 +1,4 @@
-"""The commands that pages show for this machine are run, page by page, and their output compared."""
+"""Run the commands that pages show for this machine, page by page, and compare their output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.docs.laptop import FreshMachine
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages, runs_here
 from tests.docs.reference.files import EVALUATIONS, METRICS
 
-# The README's training and the tutorial's is one, and `launcher list` in the tutorial shows no other run.
+# These pages come first: they share one training, and `launcher list` in the tutorial shows no other run.
 FIRST = (README, DOCS / "tutorial" / "1-laptop.md")
 SHOWN = [page for page in pages() if any(map(runs_here, page.blocks))]
 SHOWN.sort(key=lambda page: (FIRST.index(page.path) if page.path in FIRST else len(FIRST), page.name))
@@ -24,17 +24,17 @@ SHOWN.sort(key=lambda page: (FIRST.index(page.path) if page.path in FIRST else l
 
 @pytest.fixture(scope="session")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshMachine]:
-    """One for all pages: a page may go on with the runs of the tutorial, as a reader would."""
+    """One machine for all pages: a page may use the runs of the tutorial."""
     made = FreshMachine.set_up(tmp_path_factory.mktemp("laptop"))
     with compiled_programs.kept(made.home / "runs"):
         yield made
     backend = LocalBackend(made.home)
     for status in backend.list(lambda _: None) if made.home.is_dir() else ():
-        if not status.state.ended:  # where a page has failed, its runs go on
+        if not status.state.ended:  # if a test failed, its runs are still active
             backend.cancel(status.name)
 
 
-@pytest.mark.timeout(900)  # a training, on a machine that has other things to do
+@pytest.mark.timeout(900)  # a training, on a busy machine
 @pytest.mark.parametrize("shown", SHOWN, ids=[page.name for page in SHOWN])
 def test_a_page_shows_what_its_commands_print(shown: Page, laptop: FreshMachine) -> None:
     for earlier in (block.options["after"] for block in shown.blocks if "after" in block.options):
@@ -73,7 +73,7 @@ def test_the_first_screen_shows_the_two_commands() -> None:
 
 def test_make_test_is_this_very_suite() -> None:
     done = subprocess.run(
-        # Within another make, as `make test` is one, it would say where it goes and comes from.
+        # If `make test` runs this test, this make would otherwise print the directories that it enters.
         ["make", "--dry-run", "--always-make", "--no-print-directory", "test"],
         cwd=CHECKOUT,
         capture_output=True,
@@ -87,5 +87,5 @@ def test_the_reader_s_files_do_not_land_in_the_checkout(tmp_path: Path) -> None:
     laptop = FreshMachine.set_up(tmp_path)
     laptop.write("mine.yaml", "run: {name: mine}\n")
     assert not (CHECKOUT / "mine.yaml").exists()
-    with pytest.raises(AssertionError, match="would land in the checkout"):
+    with pytest.raises(AssertionError, match="would be written to the checkout"):
         laptop.write("values/mine.yaml", "")

@@ -1,4 +1,4 @@
-"""What pages name is there: files, links, anchors, verbs, options, values keys, make targets."""
+"""Everything that pages name exists: files, links, anchors, verbs, options, values keys, make targets."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def test_its_links_lead_somewhere(shown: Page) -> None:
 
 @every_page
 def test_the_commands_it_shows_can_be_typed(shown: Page) -> None:
-    # Files of the reader's: those that a page shows, names, or has a command write.
+    # The reader's files: a page shows them, names them, or has a command that writes them.
     files = {block.file for each in PAGES for block in each.blocks if block.file}
     files |= {word for word in shown.words if re.fullmatch(r"[\w-]+\.yaml", word)}
-    scripts = [block for block in shown.blocks if block.language == "sh"]  # console is run
+    scripts = [block for block in shown.blocks if block.language == "sh"]  # test_local_pages.py runs console blocks
     files |= {file for script in scripts for file in re.findall(r"--write (\S+)", script.text)}
-    assert [f"line {script.line}: {said}" for script in scripts for said in problems(script.text, files)] == []
+    assert [f"line {script.line}: {problem}" for script in scripts for problem in problems(script.text, files)] == []
 
 
 @every_page
 def test_the_values_it_shows_have_such_keys(shown: Page) -> None:
-    """Values files of runs and of queues: every key is there and takes such a value."""
+    """In values files of runs and of queues, every key exists and accepts the value."""
     wrong = []
     for block in shown.blocks:
         if block.language != "yaml":
@@ -55,7 +55,7 @@ def test_the_values_it_shows_have_such_keys(shown: Page) -> None:
             charts = [chart for chart in ("run", "queues") if tree.keys() <= schema(chart)["properties"].keys()]
             found = {chart: [v for v in violations(schema(chart), tree) if v.rule != "missing-key"] for chart in charts}
             if not charts:
-                wrong.append(f"line {block.line}: neither a run nor queues have all of {', '.join(tree)}")
+                wrong.append(f"line {block.line}: neither a run nor queues have all of the keys {', '.join(tree)}")
             elif all(found.values()) is not ("wrong" in block.options):
                 wrong.append(f"line {block.line}: {found}")
     assert wrong == []
@@ -63,7 +63,7 @@ def test_the_values_it_shows_have_such_keys(shown: Page) -> None:
 
 @every_page
 def test_what_its_sentences_name_is_there(shown: Page) -> None:
-    """Verbs with their options, values keys, and files of the checkout, where they stand as code in a sentence."""
+    """Verbs with their options, values keys, and files of the checkout in backticks exist."""
     tops = "|".join(re.escape(path.name) for path in CHECKOUT.iterdir() if not path.name.startswith("."))
     wrong = []
     for word in shown.words:
@@ -93,32 +93,33 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert [each.name for each in PAGES if each.path not in (README, index.path) and each.path not in linked] == []
 
 
-def test_every_verb_is_in_the_readme() -> None:
-    text = page(README).text
+def test_every_verb_is_in_the_quick_reference() -> None:
+    text = page(DOCS / "quick-reference.md").text
     for verb in VERBS:
-        assert re.search(rf"^\|.*`{verb} ?[^`]*`", text, re.MULTILINE), f"README does not tell of launcher {verb}"
+        assert re.search(rf"^\|.*`{verb} ?[^`]*`", text, re.MULTILINE), f"the table does not have launcher {verb}"
 
 
-def test_the_readme_leads_to_the_pages() -> None:
-    assert "docs/index.md" in page(README).links
+def test_the_readme_is_short_and_leads_to_the_pages() -> None:
+    assert page(README).text.count("\n") <= 100
+    assert {"docs/index.md", "docs/quick-reference.md"} <= set(page(README).links)
 
 
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("typed", "problem"),
     [
         ("launcher submitt -f quickstart", "launcher has no verb submitt"),
         ("launcher submit --detatch -f quickstart", "No such option"),
-        ("launcher submit -f values/nosuch.yaml", "values/nosuch.yaml is not there"),
-        ("launcher submit -f quickstart --set train.stepz=1", "no values key train.stepz"),
-        ("launcher install queues -f queues/one-team --set run.name=x", "no values key run.name"),
+        ("launcher submit -f values/nosuch.yaml", "values/nosuch.yaml does not exist"),
+        ("launcher submit -f quickstart --set train.stepz=1", "unknown values key train.stepz"),
+        ("launcher install queues -f queues/one-team --set run.name=x", "unknown values key run.name"),
         ("launcher logs", "Missing argument"),
         ("make nosuch", "make has no target nosuch"),
-        ("helm template x charts/nosuch", "charts/nosuch is not there"),
-        ("kubctl get pods", "nobody knows the program kubctl"),
+        ("helm template x charts/nosuch", "charts/nosuch does not exist"),
+        ("kubctl get pods", "unknown program kubctl"),
     ],
 )
-def test_what_is_wrong_is_found(typed: str, says: str) -> None:
-    assert says in "\n".join(problems(typed))
+def test_what_is_wrong_is_found(typed: str, problem: str) -> None:
+    assert problem in "\n".join(problems(typed))
 
 
 def test_what_is_right_is_not() -> None:

@@ -1,4 +1,4 @@
-"""The reference pages are what their sources say now."""
+"""The reference pages match their sources."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.docs.reference.rules_reference import rule_names, rules
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_as_generated(name: str) -> None:
-    stands = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
-    assert stands == PAGES[name](), "run `make docs`"
+    current = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    assert current == PAGES[name](), "run `make docs`"
 
 
 def test_every_reference_page_is_generated() -> None:
-    """But for what takes hours: `make forecast-proof` writes its page as it goes."""
+    """forecast-proof takes hours, so `make forecast-proof` writes its page."""
     assert {path.stem for path in (DOCS / "reference").glob("*.md")} == {*PAGES, "forecast-proof"}
 
 
 def test_every_rule_of_check_has_an_example() -> None:
     named = rule_names()
-    assert len(named) > 20  # the rules were found at all
+    assert len(named) > 20  # fails if no rules were found
     assert named - rules().keys() == set()
 
 

@@ -1,4 +1,4 @@
-"""The comparison that every page relies on."""
+"""The comparison of shown and printed output."""
 
 from __future__ import annotations
 

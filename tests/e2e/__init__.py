@@ -1,13 +1,14 @@
-"""`make e2e`: Slipway on a cluster with the real Kueue, JobSet and KubeRay (docs/how-to/e2e.md).
+"""`make e2e`: Slipway on a cluster with the real Kueue, JobSet and KubeRay (docs/how-to/test-a-cluster.md).
 
-__main__.py  what `make e2e` starts: looks at the cluster, runs the tests, and removes all that they made
-settings.py  what the environment says: SLIPWAY_E2E_…
+__main__.py  the command of `make e2e`: inspects the cluster, runs the tests, and removes all objects that they created
+settings.py  the environment variables SLIPWAY_E2E_…
 facts.py     what the cluster has
-needs.py     what a test needs of it, and what of that is lacking
-bench.py     the launcher in a process of its own, as a user has it; waits that say what they waited for
-site.py      values files of the suite, and the objects that a test prepares beside the launcher
-leftovers.py what one run of the suite has made in the cluster, and how it is removed
-release.py   the charts as they were in the release before this one
-stand_ins/   controllers that only imitate the real ones, to test the suite where there are none (self_test.py)
-kind         a script: a cluster with kind that has all that the tests need
+needs.py     what a test needs from the cluster, and which of these needs are not met
+cli.py       the launcher as a separate process, as a user runs it, and waits whose errors name the expected condition
+teams.py     the suite's values files, and the objects that a test creates without the launcher
+leftovers.py what a run of the suite created in the cluster, and how it is removed
+release.py   the charts of the release before this one
+fakes/       fake controllers that test the suite itself on a cluster without the real ones
+             (tests/cluster/test_e2e_suite.py)
+kind         a script that creates a kind cluster with everything that the tests need
 """

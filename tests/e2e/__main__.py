@@ -1,11 +1,11 @@
-"""`make e2e`, `make e2e-clean`: the suite against the cluster that KUBECONFIG names.
+"""`make e2e` and `make e2e-clean`: run the suite on the cluster that KUBECONFIG selects.
 
     python -m tests.e2e [PYTEST OPTIONS AND TESTS]
     python -m tests.e2e clean [--all | ID…]
 
-Exit code 0: all passed, or were skipped for want of a setting. 1: something failed, or the cluster lacks what the
-suite is for. 130: interrupted. Whatever happens, what the suite has made is removed before it ends; what a killed one
-has left is removed by `clean`.
+Exit code 0: all tests passed, or were skipped because of a missing setting. 1: a test failed, or the cluster lacks
+something that the suite is meant to test. 130: interrupted. The suite always removes what it created before it exits.
+`clean` removes what a killed suite left.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pytest
 from launcher.errors import LauncherError
 from tests.cluster.api import Api, ApiError
 from tests.e2e import current, facts, leftovers, release, settings
-from tests.e2e.desk import ROOT, Desk, find_helm
-from tests.e2e.needs import Whose
-from tests.e2e.site import Session, user_storage
+from tests.e2e.cli import ROOT, Cli, find_helm
+from tests.e2e.needs import FixedBy
+from tests.e2e.teams import Session, user_storage
 
 
 def main(arguments: list[str]) -> int:
@@ -43,28 +43,28 @@ def main(arguments: list[str]) -> int:
         finally:
             api.close()
     except LauncherError as error:
-        _say(f"Error: {error.message}")
+        _print(f"Error: {error.message}")
         if error.hint:
-            _say(f"Hint: {error.hint}")
+            _print(f"Hint: {error.hint}")
         return 1
     except KeyboardInterrupt:
         return 130
 
 
 def _connect(wanted: settings.Settings) -> Api:
-    """A client of the cluster. Raises LauncherError where there is none, or where it does not answer or let us in."""
+    """A client of the cluster. Raises LauncherError if none is configured, or if it does not answer or refuses."""
     from launcher.k8s.kubeconfig import configured, nowhere
     from launcher.k8s.target import Target
 
     if wanted.values and not Path(wanted.values).is_file():
-        raise LauncherError(f"SLIPWAY_E2E_VALUES names {wanted.values}, and there is no such file.")
+        raise LauncherError(f"SLIPWAY_E2E_VALUES names {wanted.values}, which is not a file.")
     if not configured():
         raise LauncherError(
             f"{nowhere() or 'There is no ~/.kube/config'}, so there is no cluster to test.",
-            "tests/e2e/kind up makes one with kind; docs/how-to/e2e.md says more.",
+            "tests/e2e/kind up makes one with kind; docs/how-to/test-a-cluster.md says more.",
         )
     cluster = Target(context=wanted.context or None, namespace="default").cluster()
-    _say(f"{cluster.name}: Kubernetes {cluster.version()}")
+    _print(f"{cluster.name}: Kubernetes {cluster.version()}")
     kubeconfig = Path(wanted.kubeconfig) if wanted.kubeconfig else None
     return Api(kubeconfig, wanted.context or None)
 
@@ -73,9 +73,9 @@ def _run(api: Api, wanted: settings.Settings, arguments: list[str]) -> int:
     try:
         helm = find_helm()
     except RuntimeError as error:
-        raise LauncherError(f"There is no helm: {error}", "Install Helm, or name it in SLIPWAY_HELM.") from error
+        raise LauncherError(f"Helm was not found: {error}", "Install Helm, or name it in SLIPWAY_HELM.") from error
     earlier = release.find(ROOT, wanted.release)
-    found = facts.look(api, wanted, earlier.why)
+    found = facts.read(api, wanted, earlier.why)
     if user_storage(wanted):
         found = facts.with_storage(found)
     if "make namespaces" in found.refused:
@@ -84,12 +84,12 @@ def _run(api: Api, wanted: settings.Settings, arguments: list[str]) -> int:
             "make e2e needs the rights of a cluster's administrator.",
         )
     ident = f"{wanted.prefix}-{secrets.token_hex(3)}"
-    with _signals(), tempfile.TemporaryDirectory(prefix=f"slipway-{ident}-") as name:
+    with _signals_interrupt(), tempfile.TemporaryDirectory(prefix=f"slipway-{ident}-") as name:
         folder = Path(name)
-        desk = Desk(wanted, folder, helm, api)
+        cli = Cli(wanted, folder, helm, api)
         charts = release.charts(ROOT, earlier, folder) if not earlier.why else None
-        session = Session(wanted, found, ident, api, desk, folder, charts)
-        _say(*_told(session, earlier))
+        session = Session(wanted, found, ident, api, cli, folder, charts)
+        _print(*_summary(session, earlier))
         code: int = 1
         try:
             leftovers.claim(api, ident)
@@ -107,39 +107,40 @@ def _run(api: Api, wanted: settings.Settings, arguments: list[str]) -> int:
 
 
 def _verdict(session: Session, code: int, left: list[str]) -> int:
-    """The exit code, with sentences for what the tests' own output does not say."""
+    """The exit code. Prints the reasons that are not in the output of the tests."""
     skipped = session.skipped
-    lacks = list(dict.fromkeys(lack for those in skipped.values() for lack in those))
-    cluster = [lack.says for lack in lacks if lack.whose is Whose.CLUSTER]
+    unmet = list(dict.fromkeys(need for needs in skipped.values() for need in needs))
+    cluster = [need.text for need in unmet if need.fixed_by is FixedBy.CLUSTER]
     if left:
-        _say(
-            f"Error: These are still there: {', '.join(left)}.",
-            f"Hint: make e2e-clean E2E={session.ident} looks again.",
+        _print(
+            f"Error: These objects still exist: {', '.join(left)}.",
+            f"Hint: make e2e-clean E2E={session.ident} tries again.",
         )
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        _say("Error: No test was found.")
+        _print("Error: No test was found.")
     if skipped and cluster and not session.settings.partial:
         tests = f"{len(skipped)} test{'' if len(skipped) == 1 else 's'} skipped"
-        _say(f"Error: The cluster lacks what the suite is for ({tests}); it needs {'; it needs '.join(cluster)}.")
-        _say("Hint: docs/how-to/e2e.md says what to install; SLIPWAY_E2E_PARTIAL=1 is content with the rest.")
+        _print(f"Error: The cluster lacks what the suite is for ({tests}); it needs {'; it needs '.join(cluster)}.")
+        _print(
+            "Hint: docs/how-to/test-a-cluster.md lists what to install. "
+            "SLIPWAY_E2E_PARTIAL=1 accepts a cluster that lacks something."
+        )
     elif skipped and session.settings.strict and not session.settings.partial:
-        said = "; it needs ".join(lack.says for lack in lacks)
-        _say(f"Error: In CI no test may be skipped, and {len(skipped)} were; it needs {said}.")
+        needed = "; it needs ".join(need.text for need in unmet)
+        _print(f"Error: In CI no test may be skipped, and {len(skipped)} were; it needs {needed}.")
     else:
         return 1 if left and code == 0 else code
     return code or 1
 
 
-def _told(session: Session, earlier: release.Earlier) -> Iterator[str]:
-    """What the tests will use."""
+def _summary(session: Session, earlier: release.Earlier) -> Iterator[str]:
+    """Lines about what the tests will use."""
     found = session.facts
-    controllers = [
-        f"{what} {one.version or '(its version is not told)'}" for what, one in sorted(found.controllers.items())
-    ]
+    controllers = [f"{what} {one.version or '(unknown version)'}" for what, one in sorted(found.controllers.items())]
     yield f"It has {', '.join(controllers) or 'none of Kueue, JobSet and KubeRay'}."
     yield f"Nodes for ordinary pods: {found.nodes}, with {found.cpu:g} cores and {found.memory_gib:.1f} GiB."
     yield f"Slices: {'of simulated chips' if session.chips else f'of cpu, for {found.simulated}'}."
-    storage = found.storage or found.storage_class or "as SLIPWAY_E2E_VALUES says"
+    storage = found.storage or found.storage_class or "from SLIPWAY_E2E_VALUES"
     yield f"Image: {found.image or 'none'}. Storage: {storage}."
     yield f"Earlier charts: {earlier.why or earlier.called}."
     yield f"Everything this run makes begins with {session.ident}."
@@ -154,39 +155,39 @@ def _clean(api: Api, arguments: list[str]) -> int:
             raise LauncherError(f'"{word}" is no id of a run of the suite; they are like e2e-1a2b3c.')
     chosen = given or sorted(known)
     if not chosen:
-        _say("No run of the suite has left anything.")
+        _print("No run of the suite has left anything.")
         return 0
     ready = []
     for ident in chosen:
         if not given and not everything and leftovers.may_run(known[ident]):
             owner = known[ident]
-            _say(f"{ident} may still be at work ({owner}); make e2e-clean E2E={ident} removes it all the same.")
+            _print(f"{ident} may still be at work ({owner}); make e2e-clean E2E={ident} removes it all the same.")
         else:
             ready.append(ident)
-    with _signals():
+    with _signals_interrupt():
         left = _remove(api, ready)
     if left:
-        _say(f"Error: These are still there: {', '.join(left)}.")
+        _print(f"Error: These objects still exist: {', '.join(left)}.")
     return int(bool(left))
 
 
 def _remove(api: Api, idents: list[str]) -> list[str]:
-    """Remove all of these runs; what does not go. Signals wait for it."""
+    """Remove all objects of these runs; returns what could not be removed. A signal does not interrupt it."""
     left = []
-    with _patiently():
+    with _signals_ignored():
         for ident in idents:
-            _say(f"Removing what {ident} has made …")
+            _print(f"Removing what {ident} has made …")
             try:
-                left += leftovers.clean(api, ident, _say)
+                left += leftovers.clean(api, ident, _print)
             except Exception as error:
-                _say(f"Error: It could not be removed: {error}", f"Hint: make e2e-clean E2E={ident} tries again.")
+                _print(f"Error: It could not be removed: {error}", f"Hint: make e2e-clean E2E={ident} tries again.")
                 left.append(f"what {ident} has made")
     return left
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the tests as Ctrl-C does, with all cleaning."""
+def _signals_interrupt() -> Iterator[None]:
+    """While this is open, SIGTERM and SIGHUP end the tests as Ctrl-C does, with the cleanup."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -201,14 +202,14 @@ def _signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _patiently() -> Iterator[None]:
-    """A further signal does not stop the cleaning; SIGKILL does."""
+def _signals_ignored() -> Iterator[None]:
+    """While this is open, another signal does not stop the cleanup. SIGKILL does."""
 
-    def ask(number: int, frame: object) -> None:
-        _say("It is cleaning up, and ends after that.")
+    def ignore(number: int, frame: object) -> None:
+        _print("The cleanup is still running. The command exits when it is done.")
 
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    before = {number: signal.signal(number, ask) for number in numbers}
+    before = {number: signal.signal(number, ignore) for number in numbers}
     try:
         yield
     finally:
@@ -216,7 +217,7 @@ def _patiently() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _say(*sentences: str) -> None:
+def _print(*sentences: str) -> None:
     for sentence in sentences:
         print(sentence, file=sys.stderr, flush=True)
 

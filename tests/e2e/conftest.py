@@ -1,4 +1,4 @@
-"""Fixtures of the suite: the session that __main__ has opened, and a team for each test."""
+"""Fixtures of the suite: the session that __main__ opened, and a team for each test."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import current, needs
-from tests.e2e.desk import Desk
-from tests.e2e.site import Session, Team
+from tests.e2e.cli import Cli
+from tests.e2e.teams import Session, Team
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -18,17 +18,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips a test by what it needs and the cluster lacks."""
+    """Skips a test if the cluster does not meet its needs."""
     if item.get_closest_marker("e2e") is None:
         return
     session = current.SESSION
     if session is None:
         pytest.skip("make e2e starts these tests")
     mark = item.get_closest_marker("needs")
-    assert mark is not None, f"{item.name} does not say what it needs"
-    if lacks := needs.lacking(mark.args[0], session.facts):
-        session.skipped[item.nodeid] = lacks
-        pytest.skip(needs.sentence(lacks))
+    assert mark is not None, f"{item.name} does not have the marker needs"
+    if unmet := needs.unmet_needs(mark.args[0], session.facts):
+        session.skipped[item.nodeid] = unmet
+        pytest.skip(needs.skip_reason(unmet))
 
 
 @pytest.fixture(scope="session")
@@ -39,12 +39,12 @@ def session() -> Session:
 
 @pytest.fixture
 def team(session: Session, request: pytest.FixtureRequest) -> Iterator[Team]:
-    """A team without queues yet; all that it has is gone after the test."""
+    """A team without queues. All its objects are removed after the test."""
     made = new_team(session)
     if session.chips:
         session.make_nodes()
     yield made
-    made.away()
+    made.remove()
 
 
 def new_team(session: Session) -> Team:
@@ -53,5 +53,5 @@ def new_team(session: Session) -> Team:
 
 
 @pytest.fixture
-def desk(session: Session) -> Desk:
-    return session.desk
+def cli(session: Session) -> Cli:
+    return session.cli

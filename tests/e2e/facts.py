@@ -1,11 +1,11 @@
-"""Looks at the cluster once, before the tests, and changes nothing."""
+"""Reads what the cluster has, once, before the tests. Changes nothing."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from launcher.diagnose.doctor import versions
+from launcher.config import versions
 from launcher.k8s.objects import label, name, namespace, quantity
 from tests.cluster.api import Api, ApiError, Object
 from tests.e2e.needs import RIGHTS, Controller, Facts
@@ -17,8 +17,11 @@ _KWOK = "kwok.x-k8s.io/node"
 _GIB = 2**30
 
 
-def look(api: Api, settings: Settings, earlier: str) -> Facts:
-    """What the cluster has. What may not be looked at counts as not there, and the reason says so."""
+def read(api: Api, settings: Settings, earlier: str) -> Facts:
+    """What the cluster has. Something that the user has no right to read counts as missing.
+
+    earlier: why the charts of an earlier release are not available, or "".
+    """
     nodes = _items(api, "/api/v1/nodes")
     usable = [node for node in nodes or [] if _usable(node)]
     deployments = _items(api, "/apis/apps/v1/deployments")
@@ -43,12 +46,12 @@ def look(api: Api, settings: Settings, earlier: str) -> Facts:
 
 
 def is_simulated(node: Object) -> bool:
-    """Whether KWOK plays this node."""
+    """Whether KWOK simulates this node."""
     return _KWOK in (node["metadata"].get("annotations") or {})
 
 
 def _items(api: Api, path: str) -> list[Object] | None:
-    """None where they may not be listed, or where there is no such kind."""
+    """The objects at `path`; None if the user may not list them or the kind does not exist."""
     try:
         return api.items(path)
     except ApiError as error:
@@ -125,21 +128,21 @@ def _may(api: Api, verb: str, group: str, resource: str) -> bool:
 
 
 def _why_not_simulated(api: Api, settings: Settings, deployments: list[Object]) -> str:
-    """ "" where the suite can make nodes whose pods KWOK plays, and end those pods itself."""
+    """Why the suite cannot create nodes whose pods KWOK simulates and the suite ends; "" if it can."""
     if settings.kwok == "no":
         return "SLIPWAY_E2E_KWOK is no"
     controllers = [one for one in deployments if _image(one, ("kwok",))]
     if settings.kwok == "auto" and not controllers:
-        return "no controller of KWOK is there, or SLIPWAY_E2E_KWOK=yes for one that runs elsewhere"
+        return "no KWOK controller was found; set SLIPWAY_E2E_KWOK=yes if it runs outside the cluster"
     stages = _items(api, "/apis/kwok.x-k8s.io/v1alpha1/stages") or []
     for stage in stages:
         if ends_jobs_at_once(stage):
-            return f"KWOK's Stage {name(stage)} ends the pods of every Job at once; tests/e2e/kind has others"
+            return f"KWOK's Stage {name(stage)} ends the pods of every Job at once; tests/e2e/kind has different stages"
     return ""
 
 
 def ends_jobs_at_once(stage: Object) -> bool:
-    """Whether a Stage of KWOK lets pods of Jobs succeed without being asked to, as its stage-fast.yaml does."""
+    """Whether a KWOK Stage ends pods of Jobs that have no label or annotation for it, as stage-fast.yaml does."""
     spec = stage["spec"]
     selector = spec.get("selector") or {}
     keys = [str(entry.get("key", "")) for entry in selector.get("matchExpressions") or []]
@@ -150,22 +153,22 @@ def ends_jobs_at_once(stage: Object) -> bool:
 
 
 def _storage(api: Api, settings: Settings, nodes: int) -> tuple[str, str, str]:
-    """Why there is none, the class, the access mode."""
+    """Why no storage is available (or ""), the StorageClass, and the access mode."""
     classes = {name(one): one for one in _items(api, "/apis/storage.k8s.io/v1/storageclasses") or []}
     if settings.storage_class:
         if settings.storage_class not in classes:
-            there = ", ".join(sorted(classes)) or "none"
-            return f"there is no StorageClass {settings.storage_class}; there are: {there}", "", "ReadWriteMany"
+            available = ", ".join(sorted(classes)) or "none"
+            return f"StorageClass {settings.storage_class} not found; available: {available}", "", "ReadWriteMany"
         return "", settings.storage_class, "ReadWriteOnce" if nodes == 1 else "ReadWriteMany"
     mark = "storageclass.kubernetes.io/is-default-class"
     default = [n for n, one in classes.items() if (one["metadata"].get("annotations") or {}).get(mark) == "true"]
     if nodes == 1 and default:
-        return "", default[0], "ReadWriteOnce"  # on one node all pods may have it
+        return "", default[0], "ReadWriteOnce"  # all pods on one node can mount it
     if nodes == 1:
         return "the cluster has no default StorageClass; name one in SLIPWAY_E2E_STORAGE_CLASS", "", "ReadWriteOnce"
     return "name a StorageClass with ReadWriteMany in SLIPWAY_E2E_STORAGE_CLASS", "", "ReadWriteMany"
 
 
 def with_storage(facts: Facts) -> Facts:
-    """The same where the user's own values say where runs keep what they write."""
+    """The facts if the user's own values define the storage of runs."""
     return replace(facts, storage="", storage_class="")

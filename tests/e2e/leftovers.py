@@ -1,8 +1,7 @@
-"""What one run of the suite has made in a cluster: found by its id, and removed.
+"""Finds what a run of the suite created in a cluster, by the run's id, and removes it.
 
-Every name that a run of the suite gives begins with its id (e2e-1a2b3c), which no other run has, and its first object
-is a namespace of that name with the label slipway.dev/e2e. That namespace goes last, so what was left by a suite that
-was killed is found by the label, whenever.
+All names of a run of the suite begin with its unique id (e2e-1a2b3c). The run's first object is a namespace with that
+name and the label slipway.dev/e2e. That namespace is removed last, so the label always finds what a killed suite left.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.e2e.settings import LABEL
 OWNER = f"{LABEL}-owner"
 """The annotation with the host and the process of the suite."""
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 
 NODES = "/api/v1/nodes"
 RUNS = (
@@ -41,24 +40,24 @@ CLUSTER_WIDE = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     NODES,
 )
-"""Where the suite and the charts make objects outside namespaces."""
+"""Cluster-scoped kinds of which the suite or the charts create objects."""
 NAMESPACES = "/api/v1/namespaces"
-# What a finalizer holds that long has nobody left to take it off.
+# No controller removes a finalizer that is still set after this time.
 _STUCK_SECONDS = 60.0
-# They are records of what was, and Kubernetes drops them itself.
+# Kubernetes itself deletes these records of the past.
 _RECORDS = ("events",)
 _NOT_LISTED = ("metrics.k8s.io", "visibility.kueue.x-k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 
 
 def claim(api: Api, ident: str) -> None:
-    """Make the run's first object. Raises ApiError."""
+    """Create the run's first object. Raises ApiError."""
     owner = f"{socket.gethostname()}:{os.getpid()}"
     metadata = {"name": ident, "labels": {LABEL: ident}, "annotations": {OWNER: owner}}
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
 def known(api: Api) -> dict[str, str]:
-    """The ids of all runs of the suite that have left something, each with its owner ("host:process", or "")."""
+    """The ids of all runs of the suite with objects in the cluster, each with its owner ("host:process", or "")."""
     found = {}
     for namespace in api.items(f"{NAMESPACES}?labelSelector={LABEL}"):
         metadata = namespace["metadata"]
@@ -69,7 +68,7 @@ def known(api: Api) -> dict[str, str]:
 
 
 def may_run(owner: str) -> bool:
-    """Whether the suite that an owner names may still be at work: it is of another machine, or is alive here."""
+    """Whether the suite of an owner may still run: it is on another machine, or its process here is alive."""
     host, _, process = owner.rpartition(":")
     if not process.isdecimal():
         return False
@@ -89,76 +88,79 @@ def belongs(ident: str, name: str) -> bool:
     return name == ident or name.startswith(f"{ident}-")
 
 
-def clean(api: Api, ident: str, say: Say, seconds: float = 300) -> list[str]:
-    """Remove all that has the id; what is still there after `seconds`, by "kind name".
+def clean(api: Api, ident: str, report: Print, seconds: float = 300) -> list[str]:
+    """Remove all objects with the id. Returns those that still exist after `seconds`, as "kind name".
 
-    Runs go first, then queues, then namespaces: Kueue holds on to queues and flavors that are in use. Finalizers of
-    the run's own objects that nobody takes off are taken off after a minute, with a word.
+    Runs are removed first, then queues, then namespaces, because Kueue keeps queues and flavors that are in use. If no
+    controller removes the finalizers of an object within a minute, they are removed here, and `report` gets a message.
     """
     begun = time.monotonic()
-    said: set[str] = set()
+    reported: set[str] = set()
     while True:
-        left = _of(api, ident)
+        left = _objects(api, ident)
         if not left:
             return []
         elapsed = time.monotonic() - begun
         if elapsed > seconds:
-            return [thing.called for thing in left]
-        first = min(thing.order for thing in left)
-        for thing in left:
-            if thing.order > max(first, 1):  # runs and queues may go together
+            return [each.title for each in left]
+        first = min(each.order for each in left)
+        for each in left:
+            if each.order > max(first, 1):  # runs and queues can be removed together
                 continue
-            if elapsed > _STUCK_SECONDS and thing.deleting and thing.finalizers:
-                if thing.called not in said:
-                    said.add(thing.called)
-                    say(
-                        f"{thing.called} is held by {', '.join(thing.finalizers)}, which nobody takes off; it is taken."
+            if elapsed > _STUCK_SECONDS and each.deleting and each.finalizers:
+                if each.title not in reported:
+                    reported.add(each.title)
+                    report(
+                        f"{each.title} has finalizers that no controller removes ({', '.join(each.finalizers)}); "
+                        "they are removed now."
                     )
-                _quietly(lambda path=thing.path: api.merge(path, {"metadata": {"finalizers": None}}))  # type: ignore[misc]
-            elif not thing.deleting and not thing.by_itself:
-                _quietly(lambda path=thing.path: api.delete(path))  # type: ignore[misc]
+                _ignore_api_errors(
+                    lambda path=each.path: api.merge(path, {"metadata": {"finalizers": None}})  # type: ignore[misc]
+                )
+            elif not each.deleting and not each.garbage_collected:
+                _ignore_api_errors(lambda path=each.path: api.delete(path))  # type: ignore[misc]
         time.sleep(1)
 
 
-class Thing:
+class SuiteObject:
     """One object of a run of the suite.
 
-    order: what goes first: 0 runs, 1 queues and rights, 2 namespaces, 3 nodes, 4 the first namespace. Workloads go with
-    their runs, by themselves.
+    order: lower numbers are removed first: 0 runs, 1 queues and rights, 2 namespaces, 3 nodes, 4 the first namespace.
+    garbage_collected: true for Workloads, which Kubernetes removes with their runs.
     """
 
     def __init__(self, path: str, obj: Object, order: int) -> None:
         self.path, self.order = path, order
-        self.by_itself = "/workloads/" in path
+        self.garbage_collected = "/workloads/" in path
         metadata = obj["metadata"]
         self.deleting = "deletionTimestamp" in metadata
         self.finalizers: list[str] = list(metadata.get("finalizers") or [])
         kind = path.split("/")[-2]
         space = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-        self.called = f"{kind} {space}{metadata['name']}"
+        self.title = f"{kind} {space}{metadata['name']}"
 
 
-def _of(api: Api, ident: str) -> list[Thing]:
-    found: list[Thing] = []
+def _objects(api: Api, ident: str) -> list[SuiteObject]:
+    found: list[SuiteObject] = []
     for namespace in api.items(NAMESPACES):
         name = namespace["metadata"]["name"]
         if not belongs(ident, name):
             continue
-        found.append(Thing(f"{NAMESPACES}/{name}", namespace, 4 if name == ident else 2))
+        found.append(SuiteObject(f"{NAMESPACES}/{name}", namespace, 4 if name == ident else 2))
         for place in RUNS:
             path = place.format(name)
-            found += [Thing(f"{path}/{run['metadata']['name']}", run, 0) for run in _listed(api, path)]
+            found += [SuiteObject(f"{path}/{run['metadata']['name']}", run, 0) for run in _listed(api, path)]
         path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{name}/workloads"
-        found += [Thing(f"{path}/{one['metadata']['name']}", one, 0) for one in _listed(api, path)]
+        found += [SuiteObject(f"{path}/{one['metadata']['name']}", one, 0) for one in _listed(api, path)]
     for path in CLUSTER_WIDE:
         for obj in _listed(api, path):
             if belongs(ident, obj["metadata"]["name"]):
-                found.append(Thing(f"{path}/{obj['metadata']['name']}", obj, 3 if path == NODES else 1))
+                found.append(SuiteObject(f"{path}/{obj['metadata']['name']}", obj, 3 if path == NODES else 1))
     return found
 
 
 def mentions(api: Api, word: str) -> list[str]:
-    """Every object of every kind of the cluster that has `word` in it, by "path name", but records such as Events."""
+    """All objects of the cluster, of any kind except records such as Events, that contain `word`, as "path name"."""
     found = []
     for path in listable(api):
         for obj in _pages(api, path):
@@ -170,7 +172,7 @@ def mentions(api: Api, word: str) -> list[str]:
 
 
 def listable(api: Api) -> list[str]:
-    """The paths of all kinds that can be listed, each in the version that the API server prefers."""
+    """The paths of all kinds that can be listed, in the API server's preferred versions."""
     paths = []
     groups = api.get("/apis")["groups"]
     bases = [
@@ -180,7 +182,7 @@ def listable(api: Api) -> list[str]:
     for base in bases:
         try:
             resources = api.get(base)["resources"]
-        except ApiError:  # an aggregated API whose server is away: nothing of ours is there
+        except ApiError:  # an aggregated API whose server is down; it has no objects of the suite
             continue
         for resource in resources:
             if "list" in resource["verbs"] and "/" not in resource["name"] and resource["name"] not in _RECORDS:
@@ -189,22 +191,22 @@ def listable(api: Api) -> list[str]:
 
 
 def _pages(api: Api, path: str) -> Iterator[Object]:
-    going_on = ""
+    next_page = ""
     while True:
         try:
-            page = api.get(f"{path}?limit=500{f'&continue={going_on}' if going_on else ''}")
+            page = api.get(f"{path}?limit=500{f'&continue={next_page}' if next_page else ''}")
         except ApiError as error:
             if error.status in (403, 404, 405):
                 return
             raise
         yield from page["items"]
-        going_on = page["metadata"].get("continue") or ""
-        if not going_on:
+        next_page = page["metadata"].get("continue") or ""
+        if not next_page:
             return
 
 
 def _listed(api: Api, path: str) -> list[Object]:
-    """The objects there; none where there is no such kind, or where they may not be seen."""
+    """The objects at `path`; empty if the kind does not exist or the user may not list it."""
     try:
         return api.items(path)
     except ApiError as error:
@@ -213,7 +215,7 @@ def _listed(api: Api, path: str) -> list[Object]:
         raise
 
 
-def _quietly(act: Callable[[], object]) -> None:
-    """Gone, changed or being deleted in this moment: the next look tells."""
+def _ignore_api_errors(act: Callable[[], object]) -> None:
+    """Call `act`. The object may have been changed or deleted in the meantime; the caller lists the objects again."""
     with contextlib.suppress(ApiError):
         act()

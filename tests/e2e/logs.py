@@ -1,4 +1,4 @@
-"""What a training run printed: its losses by step, and where its loop began. Imports neither launcher nor trainer."""
+"""Reads a training run's log: the losses by step, and the starts of the loop. Imports neither launcher nor trainer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _METRICS, _EVENT = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 
 @dataclass
 class Log:
-    """losses: every loss that was printed for a step, in order (a step that was done again has several);
-    evaluations the same for held-out losses; starts: the first step of each start of the loop."""
+    """losses: all losses that were printed for a step, in order (a repeated step has several); evaluations: the same
+    for held-out losses; starts: the first step of each start of the loop."""
 
     losses: dict[int, list[float]] = field(default_factory=dict)
     evaluations: dict[int, list[float]] = field(default_factory=dict)
@@ -21,18 +21,18 @@ class Log:
 
     @property
     def last_step(self) -> int:
-        """-1 before the first."""
+        """The last step, or -1 before the first."""
         return max(self.losses, default=-1)
 
     def before_start(self, number: int) -> int:
-        """The last step that was printed before the loop began for the `number`th time, counted from 0; -1: none."""
+        """The last step that was printed before start `number` of the loop, counted from 0; -1 if there is none."""
         return self._before[number] if number < len(self._before) else -1
 
     _before: list[int] = field(default_factory=list)
 
 
 def read(text: str) -> Log:
-    """A line that comes twice, as when a stream is taken up again, counts once; one that was cut counts not at all."""
+    """Parse a log. A repeated line, as after a reconnect, counts once. A truncated line is ignored."""
     log, seen, last = Log(), set[str](), -1
     for line in text.splitlines():
         for prefix in (_METRICS, _EVENT):
@@ -55,7 +55,8 @@ def read(text: str) -> Log:
 
 
 def lost(log: Log) -> set[int]:
-    """Steps that were done and never seen: a pod's last lines may go with it, and it begins again behind them."""
+    """Steps that were done but are not in the log: a pod's last lines can be lost with it, and the next start resumes
+    after them."""
     return {
         step
         for number, start in enumerate(log.starts)
@@ -65,7 +66,7 @@ def lost(log: Log) -> set[int]:
 
 
 def differences(one: Log, other: Log, relative: float = 0.0) -> list[str]:
-    """The steps whose losses differ by more than `relative` of them, in either log or within one; in sentences."""
+    """A sentence for each step whose losses differ by more than the fraction `relative`, between or within the logs."""
     found = []
     unseen = lost(one) | lost(other)
     for step in sorted({*one.losses, *other.losses}):

@@ -1,8 +1,8 @@
-"""What a test needs of a cluster, said where the test stands, and what of it a cluster lacks. Pure.
+"""Declares what a test needs from a cluster, and compares it with what a cluster has. Pure functions.
 
     @needs(kueue="0.16", jobset="0.10", image=True, nodes=1, cpu=2, memory_gib=8)
 
-A test whose needs are not met is skipped, and the reason names each of them.
+A test with unmet needs is skipped. The reason names each of them.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any
 
 import pytest
 
-from launcher.diagnose.doctor import versions
+from launcher.config import versions
 
 Version = tuple[int, int]
 
 
-class Whose(StrEnum):
-    """Who can mend a lack: whoever starts the suite, by a setting, or whoever runs the cluster."""
+class FixedBy(StrEnum):
+    """What fixes an unmet need: a change of the cluster by its administrator, or a setting of the suite."""
 
     CLUSTER = "cluster"
     SETTING = "setting"
 
 
 @dataclass(frozen=True)
-class Lack:
-    """One thing that is lacking, in words that stand after "needs"."""
+class UnmetNeed:
+    """A need that a cluster does not meet; `text` follows the word "needs"."""
 
-    whose: Whose
-    says: str
+    fixed_by: FixedBy
+    text: str
 
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller of the cluster. `version` "" where its image does not tell; `ready`: of its pods, one at least."""
+    """A controller of the cluster; `version` is "" if its image does not have one; `ready`: at least one pod is."""
 
     name: str
     version: str
@@ -48,11 +48,11 @@ class Controller:
 class Facts:
     """What a cluster has, as far as tests need it.
 
-    controllers by kueue, jobset, kuberay; `crds` are "plural.group/version" that are served; nodes, cpu (cores) and
-    memory_gib count what ordinary pods may have of nodes that are ready, untainted and not simulated; `simulated`:
-    why no nodes can be simulated, "" where they can; `storage`: why there is no storage that all hosts of a run may
-    write to, "" where there is, of the class storage_class and the mode access_mode; `refused`: the rights that the
-    user lacks, by the names of RIGHTS; `earlier`: why there are no earlier charts, "" where there are.
+    controllers: by kueue, jobset, kuberay. crds: the served kinds, as "plural.group/version". nodes, cpu (cores),
+    memory_gib: what ready nodes without taints, except simulated ones, have for ordinary pods. simulated: why no
+    nodes can be simulated, or "". storage: why no storage is available that all hosts of a run can write to, or "";
+    storage_class and access_mode belong to that storage. refused: the rights that the user does not have, by their
+    names in RIGHTS. earlier: why the charts of an earlier release are not available, or "".
     """
 
     controllers: Mapping[str, Controller] = field(default_factory=dict)
@@ -82,7 +82,7 @@ RIGHTS: Mapping[str, tuple[str, str, str]] = {
     "keep releases": ("create", "", "secrets"),
     "list everything": ("list", "*", "*"),
 }
-"""A right by its name: verb, API group, resource."""
+"""Rights by name: verb, API group, resource."""
 
 CONTROLLERS = {"kueue": "Kueue", "jobset": "JobSet", "kuberay": "KubeRay"}
 _CRDS = {
@@ -100,7 +100,10 @@ _SIMULATION = ("make nodes", "end simulated pods")
 
 @dataclass(frozen=True)
 class Needs:
-    """Oldest versions of controllers ("" for none needed), and the rest as Facts has it."""
+    """kueue, jobset, kuberay: the oldest version of the controller that works, "" if the test does not need it.
+
+    The other fields are as in Facts.
+    """
 
     kueue: str = ""
     jobset: str = ""
@@ -118,49 +121,48 @@ class Needs:
 
 
 def needs(**what: Any) -> pytest.MarkDecorator:
-    """The mark of a test that needs `what`, as Needs has it."""
+    """The marker of a test with these needs; the arguments are the fields of Needs."""
     return pytest.mark.needs(Needs(**what))
 
 
-def lacking(what: Needs, facts: Facts) -> list[Lack]:
-    """Everything that `what` asks for and `facts` does not have, in the order of Needs."""
-    found: list[Lack] = []
+def unmet_needs(what: Needs, facts: Facts) -> list[UnmetNeed]:
+    """The needs in `what` that `facts` do not meet, in the order of Needs."""
+    found: list[UnmetNeed] = []
 
-    def lack(says: str, whose: Whose = Whose.CLUSTER) -> None:
-        found.append(Lack(whose, says))
+    def add(text: str, fixed_by: FixedBy = FixedBy.CLUSTER) -> None:
+        found.append(UnmetNeed(fixed_by, text))
 
     for key, called in CONTROLLERS.items():
-        if (oldest := getattr(what, key)) and (said := _controller(key, called, oldest, facts)):
-            lack(said)
+        if (oldest := getattr(what, key)) and (text := _controller(key, called, oldest, facts)):
+            add(text)
     for crd in what.crds:
         if crd not in facts.crds:
-            lack(f"the kind {crd}, which the cluster does not serve")
+            add(f"the kind {crd}, which the cluster does not serve")
     if what.simulated and facts.simulated:
-        lack(f"simulated nodes ({facts.simulated})")
+        add(f"simulated nodes ({facts.simulated})")
     if what.pods and facts.simulated and not facts.nodes:
-        lack(f"one node that takes ordinary pods, or simulated ones ({facts.simulated}); it has none")
+        add(f"one node that takes ordinary pods, or simulated ones ({facts.simulated}); it has none")
     if facts.nodes < what.nodes:
-        lack(f"{_counted(what.nodes, 'node')} for ordinary pods, ready and without taints; it has {facts.nodes}")
+        add(f"{_counted(what.nodes, 'node')} for ordinary pods, ready and without taints; it has {facts.nodes}")
     if facts.cpu < what.cpu:
-        lack(f"{what.cpu:g} cores on such nodes; they have {facts.cpu:g}")
+        add(f"{what.cpu:g} cores on such nodes; they have {facts.cpu:g}")
     if facts.memory_gib < what.memory_gib:
-        lack(f"{what.memory_gib:g} GiB of memory on such nodes; they have {facts.memory_gib:.1f}")
+        add(f"{what.memory_gib:g} GiB of memory on such nodes; they have {facts.memory_gib:.1f}")
     if what.image and not facts.image:
-        lack("an image with the trainer; name it in SLIPWAY_E2E_IMAGE", Whose.SETTING)
+        add("an image with the trainer; name it in SLIPWAY_E2E_IMAGE", FixedBy.SETTING)
     if what.storage and facts.storage:
-        lack(f"storage that all hosts of a run may write to ({facts.storage})", Whose.SETTING)
+        add(f"storage that all hosts of a run may write to ({facts.storage})", FixedBy.SETTING)
     if what.earlier and facts.earlier:
-        lack(f"the charts of an earlier release ({facts.earlier})", Whose.SETTING)
+        add(f"the charts of an earlier release ({facts.earlier})", FixedBy.SETTING)
     for right in _rights(what, facts):
         if right in facts.refused:
             verb, group, resource = RIGHTS[right]
-            lack(f"the right to {right} ({verb} {resource}{f'.{group}' if group else ''})")
+            add(f"the right to {right} ({verb} {resource}{f'.{group}' if group else ''})")
     return found
 
 
-def sentence(lacks: list[Lack]) -> str:
-    """The reason of a skip."""
-    return "needs " + "; ".join(lack.says for lack in lacks)
+def skip_reason(unmet: list[UnmetNeed]) -> str:
+    return "needs " + "; ".join(need.text for need in unmet)
 
 
 def _controller(key: str, called: str, oldest: str, facts: Facts) -> str:
@@ -173,7 +175,7 @@ def _controller(key: str, called: str, oldest: str, facts: Facts) -> str:
     if there is None:
         return f"{called} {oldest} or later; its kinds are served, and no controller of its kind runs"
     if not there.ready:
-        return f"{called} {oldest} or later; its Deployment {there.namespace}/{there.name} has no pod that is ready"
+        return f"{called} {oldest} or later; its Deployment {there.namespace}/{there.name} has no ready pod"
     if there.version and (_version(there.version) or (0, 0)) < (_version(oldest) or (0, 0)):
         return f"{called} {oldest} or later; it is {there.version}"
     return ""

@@ -1,4 +1,4 @@
-"""The charts as they were in the release before this one: from the checkout's history, without a network."""
+"""The charts of the release before this one, from the checkout's history, without a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHART = "charts/queues/Chart.yaml"
 
 @dataclass(frozen=True)
 class Earlier:
-    """A commit, or a folder with the charts; without either, `why` says why not."""
+    """The earlier charts: a commit, or a folder. If there is neither, `why` gives the reason."""
 
     commit: str = ""
     folder: Path | None = None
@@ -25,9 +25,9 @@ class Earlier:
 
 
 def find(root: Path, wanted: str = "") -> Earlier:
-    """The newest tag before this commit; without tags, the newest commit with another version of charts/queues.
+    """The newest tag, or else the newest commit, before this one with another version of charts/queues.
 
-    wanted: a revision or a folder instead (SLIPWAY_E2E_RELEASE).
+    wanted: the revision or folder to use instead (SLIPWAY_E2E_RELEASE).
     """
     if wanted and Path(wanted).is_dir():
         folder = Path(wanted).resolve()
@@ -47,7 +47,7 @@ def find(root: Path, wanted: str = "") -> Earlier:
         if version_at(root, tag) not in ("", now):
             return Earlier(commit=_git(root, "rev-parse", f"{tag}^{{commit}}") or "", called=tag)
     for commit in (_git(root, "log", "--format=%H", "HEAD", "--", _CHART) or "").splitlines():
-        # The change of the version ended what was before: its parent is the last state of that.
+        # The parent of a commit that changes the version has the last state of the version before.
         before = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^")
         if before and version_at(root, before) not in ("", now):
             return Earlier(commit=before, called=f"{version_at(root, before)} ({before[:7]})")
@@ -64,12 +64,12 @@ def charts(root: Path, earlier: Earlier, folder: Path) -> Path:
         ["git", "archive", "--format=tar", earlier.commit, "charts"], cwd=root, capture_output=True, check=True
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="tar")  # "data" refuses the charts' links to the library beside them
+        archive.extractall(folder, filter="tar")  # "data" rejects the symbolic links from the charts to charts/common
     return folder / "charts"
 
 
 def version_at(root: Path, commit: str) -> str:
-    """The version of charts/queues at a commit, of the checkout itself without one; "" where there is none."""
+    """The version of charts/queues at `commit`, or in the checkout itself if `commit` is ""; "" if there is none."""
     text = _git(root, "show", f"{commit}:{_CHART}") if commit else (root / _CHART).read_text()
     if not text:
         return ""

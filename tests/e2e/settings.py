@@ -1,4 +1,4 @@
-"""What the environment says about a run of the suite."""
+"""Reads the settings of a run of the suite from environment variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from launcher.errors import LauncherError
 
 LABEL = "slipway.dev/e2e"
-"""The label, with a run's id, of what the suite makes itself; what the charts make has the id in its name."""
+"""The label of objects that the suite itself creates, with the run's id. Objects of the charts have the id in their
+names."""
 
 _PREFIX = re.compile(r"[a-z]([-a-z0-9]{0,6}[a-z0-9])?")
 _ID = re.compile(r"[a-z]([-a-z0-9]{0,6}[a-z0-9])?-[0-9a-f]{6}")
@@ -19,7 +20,7 @@ _ID = re.compile(r"[a-z]([-a-z0-9]{0,6}[a-z0-9])?-[0-9a-f]{6}")
 
 @dataclass(frozen=True)
 class Settings:
-    """`kubeconfig` as kubectl takes it ("": ~/.kube/config); `patience` multiplies every time limit of a wait."""
+    """`kubeconfig` as in KUBECONFIG ("": ~/.kube/config); `patience` multiplies the time limit of every wait."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -41,7 +42,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """Raises LauncherError, with the variable's name, for what makes no sense."""
+    """The settings in `environment`. Raises LauncherError with the variable's name for an invalid value."""
 
     def word(name: str, default: str = "") -> str:
         return environment.get(f"SLIPWAY_E2E_{name}", "").strip() or default
@@ -62,11 +63,11 @@ def read(environment: Mapping[str, str]) -> Settings:
     )
     if not _PREFIX.fullmatch(settings.prefix):
         raise LauncherError(
-            f'SLIPWAY_E2E_PREFIX is "{settings.prefix}"; names in Kubernetes begin with it, so it is at most 8 small '
-            "letters, digits and hyphens, and begins with a letter."
+            f'SLIPWAY_E2E_PREFIX is "{settings.prefix}"; it must have at most 8 lowercase letters, digits and hyphens '
+            "and begin with a letter, because names in Kubernetes begin with it."
         )
     if settings.kwok not in ("auto", "yes", "no"):
-        raise LauncherError(f'SLIPWAY_E2E_KWOK is "{settings.kwok}"; it is auto, yes or no.')
+        raise LauncherError(f'SLIPWAY_E2E_KWOK is "{settings.kwok}"; it must be auto, yes or no.')
     for name, image in (("IMAGE", settings.image), ("PLAIN_IMAGE", settings.plain_image)):
         if image:
             _check_image(name, image)
@@ -74,7 +75,7 @@ def read(environment: Mapping[str, str]) -> Settings:
 
 
 def split_image(image: str) -> dict[str, str]:
-    """ "example.com:5000/trainer:1" -> repository and tag; with @sha256:… repository and digest."""
+    """The repository and tag of "example.com:5000/trainer:1"; with @sha256:…, the repository and digest."""
     repository, at, digest = image.partition("@")
     if at:
         return {"repository": _without_tag(repository)[0], "tag": "", "digest": digest}
@@ -91,13 +92,13 @@ def _check_image(name: str, image: str) -> None:
     parts = split_image(image)
     if not parts["repository"] or not (parts["tag"] or parts["digest"]) or parts["tag"] == "latest":
         raise LauncherError(
-            f'SLIPWAY_E2E_{name} is "{image}"; it names an image with a tag (not latest) or a digest, such as '
+            f'SLIPWAY_E2E_{name} is "{image}"; it must be an image with a tag (not latest) or a digest, such as '
             "example.com/team/trainer:0.1.0."
         )
 
 
 def _absolute(path: str) -> str:
-    """Commands are run in a folder of their own."""
+    """An absolute path, because commands run in another folder."""
     return str(Path(path).expanduser().absolute()) if path else ""
 
 
@@ -114,12 +115,12 @@ def _number(name: str, text: str) -> float:
         number = 0
     if not 0.1 <= number <= 100:
         raise LauncherError(
-            f'SLIPWAY_E2E_{name} is "{text}"; it is a number from 0.1 to 100 that time limits are multiplied by.'
+            f'SLIPWAY_E2E_{name} is "{text}"; it must be a number from 0.1 to 100, by which time limits are multiplied.'
         )
     return number
 
 
 def _switch(name: str, text: str) -> bool:
     if text not in ("0", "1"):
-        raise LauncherError(f'SLIPWAY_E2E_{name} is "{text}"; it is 0 or 1.')
+        raise LauncherError(f'SLIPWAY_E2E_{name} is "{text}"; it must be 0 or 1.')
     return text == "1"

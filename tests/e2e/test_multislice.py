@@ -1,12 +1,12 @@
-"""GKE's tutorial on multislice (three v5e slices, Kueue and JobSet), with simulated chips or with shares of cpu."""
+"""GKE's multislice tutorial (three v5e slices, Kueue and JobSet), with simulated chips or with shares of cpu."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.e2e.desk import Desk
+from tests.e2e.cli import Cli
 from tests.e2e.needs import needs
-from tests.e2e.site import ADMIT, GONE, START, Session, Team, end_pod
+from tests.e2e.teams import ADMIT, REMOVED, START, Session, Team, end_pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -14,7 +14,7 @@ QUEUED = ("queued", "preempted")
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_three_slices_run_alone_then_one_and_two_together(session: Session, team: Team, desk: Desk) -> None:
+def test_three_slices_run_alone_then_one_and_two_together(session: Session, team: Team, cli: Cli) -> None:
     team.install(team.slices(3))
     team.submit(team.sleeper("three", 3))
     team.becomes("three", "running", seconds=START)
@@ -29,10 +29,10 @@ def test_three_slices_run_alone_then_one_and_two_together(session: Session, team
     }
     assert (listed["one"]["position"], listed["two"]["position"]) == (1, 2)
     for name in ("one", "two"):
-        assert team.pods(name) == [], "a run that waits holds no pods"
-        said = desk.ask("explain", name, "-n", team.name)
-        assert "three" in said["headline"], said["headline"]
-        assert said["evidence"], said
+        assert team.pods(name) == [], "a queued run has no pods"
+        explanation = cli.query("explain", name, "-n", team.name)
+        assert "three" in explanation["headline"], explanation["headline"]
+        assert explanation["evidence"], explanation
     team.finish("three")
     team.becomes("one", "running", seconds=START)
     team.becomes("two", "running", seconds=START)
@@ -40,43 +40,43 @@ def test_three_slices_run_alone_then_one_and_two_together(session: Session, team
     assert (len(team.pods("one")), len(team.pods("two"))) == (2, 4)
     if session.chips:
         hosts = [pod["spec"]["nodeName"] for name in ("one", "two") for pod in team.pods(name)]
-        assert len(set(hosts)) == 6, "each host of a slice has a machine of its own"
+        assert len(set(hosts)) == 6, "each host of a slice is on a separate machine"
     team.finish("one", "two")
     assert {run["state"] for run in team.listed().values()} == {"succeeded"}
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_a_higher_priority_preempts_and_the_lower_one_comes_back(team: Team, desk: Desk) -> None:
+def test_a_higher_priority_preempts_and_the_lower_one_resumes(team: Team, cli: Cli) -> None:
     team.install(team.slices(3, preemption=True))
     team.submit(team.sleeper("low", 3, priority="low"))
     team.becomes("low", "running", seconds=START)
     team.submit(team.sleeper("high", 1, priority="high"))
     team.becomes("high", "running", seconds=START)
-    low = team.becomes("low", *QUEUED, seconds=GONE)
+    low = team.becomes("low", *QUEUED, seconds=REMOVED)
     assert team.pods("low") == []
-    said = desk.ask("explain", "low", "-n", team.name)
-    assert "high" in said["headline"], said["headline"]
+    explanation = cli.query("explain", "low", "-n", team.name)
+    assert "high" in explanation["headline"], explanation["headline"]
     team.finish("high")
     low = team.becomes("low", "running", seconds=START)
-    assert low["attempt"] == 1, "a preempted run is the same attempt still"
+    assert low["attempt"] == 1, "a preemption does not start a new attempt"
     team.finish("low")
     ended = team.status("low")
-    assert ended["restarts"] <= 1, "a preemption is not one of run.maxRestarts"
+    assert ended["restarts"] <= 1, "a preemption does not count towards run.maxRestarts"
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Team, desk: Desk) -> None:
+def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Team, cli: Cli) -> None:
     team.install(team.slices(3))
     team.submit(team.sleeper("first", 3))
     team.becomes("first", "running", seconds=START)
     team.submit(team.sleeper("second", 3))
     team.becomes("second", "queued", seconds=ADMIT)
     team.submit(team.sleeper("third", 1))
-    cancelled = desk.ask("cancel", "third", "-n", team.name)
-    assert cancelled["state"] == "cancelled", "a run that waits is cancelled at once"
-    desk.ask("cancel", "first", "-n", team.name)
-    team.becomes("first", "cancelled", seconds=GONE)
-    # Nobody but Kueue gives the slices to the next, and only once they are free.
+    cancelled = cli.query("cancel", "third", "-n", team.name)
+    assert cancelled["state"] == "cancelled", "a queued run is cancelled at once"
+    cli.query("cancel", "first", "-n", team.name)
+    team.becomes("first", "cancelled", seconds=REMOVED)
+    # Kueue admits the next run only after the slices are free.
     team.becomes("second", "running", seconds=START)
     assert team.pods("first") == []
     assert {name: run["state"] for name, run in team.listed().items()} == {
@@ -84,15 +84,15 @@ def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Te
         "second": "running",
         "third": "cancelled",
     }
-    again = desk.ask("cancel", "first", "-n", team.name)
+    again = cli.query("cancel", "first", "-n", team.name)
     assert again["state"] == "cancelled"
-    refused = desk.launcher("delete", "second", "-n", team.name, "--yes")
-    assert refused.code == 1, "a run that goes on is not deleted"
-    desk.ask("cancel", "second", "-n", team.name)
-    team.becomes("second", "cancelled", seconds=GONE)
+    refused = cli.launcher("delete", "second", "-n", team.name, "--yes")
+    assert refused.code == 1, "a running run is not deleted"
+    cli.query("cancel", "second", "-n", team.name)
+    team.becomes("second", "cancelled", seconds=REMOVED)
     for name in ("first", "second", "third"):
         team.delete(name)
-    desk.wait("the records to go", lambda: team.listed() == {}, GONE, seen=lambda: str(list(team.listed())))
+    cli.wait("the records to go", lambda: team.listed() == {}, REMOVED, seen=lambda: str(list(team.listed())))
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True, rights=("delete pods",))
@@ -111,7 +111,7 @@ def test_a_killed_pod_restarts_the_run(session: Session, team: Team) -> None:
     def replaced() -> bool:
         return len(now := {pod["metadata"]["uid"] for pod in team.pods("killed")}) == 2 and not now & before
 
-    team.session.desk.wait("both pods to be new ones", replaced, START, run="killed", namespace=team.name)
+    team.session.cli.wait("both pods to be new ones", replaced, START, run="killed", namespace=team.name)
     status = team.becomes("killed", "running", seconds=START)
     assert status["restarts"] >= 1
     team.finish("killed")

@@ -1,13 +1,13 @@
-"""A platform team's queues: installed from a values file, installed again, and gone without a trace."""
+"""A platform team's queues: install them from a values file, install them again, and remove them completely."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.e2e import leftovers
-from tests.e2e.desk import Desk
+from tests.e2e.cli import Cli
 from tests.e2e.needs import needs
-from tests.e2e.site import ADMIT, GONE, KUEUE, START, Session, Team
+from tests.e2e.teams import ADMIT, KUEUE, REMOVED, START, Session, Team
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -35,46 +35,46 @@ def test_a_changed_quota_is_an_upgrade(session: Session, team: Team) -> None:
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True, rights=("list everything",))
-def test_uninstall_leaves_nothing(session: Session, team: Team, desk: Desk) -> None:
-    """Of all kinds that the cluster has, inside namespaces and outside."""
+def test_uninstall_leaves_nothing(session: Session, team: Team, cli: Cli) -> None:
+    """Checks all kinds of the cluster, namespaced and cluster-scoped."""
     assert leftovers.mentions(session.api, team.name) == []
     team.install(team.slices())
     assert leftovers.mentions(session.api, team.name) != []
     team.submit(team.sleeper("works"))
     team.becomes("works", "running", seconds=START)
-    refused = desk.launcher("uninstall", team.name, "-n", session.ident, "--yes")
+    refused = cli.launcher("uninstall", team.name, "-n", session.ident, "--yes")
     assert refused.code == 1, str(refused)
     assert f"{team.name}/works" in refused.err, "uninstall names the run that needs the queues"
-    desk.ask("cancel", "works", "-n", team.name)
-    team.becomes("works", "cancelled", seconds=GONE)
+    cli.query("cancel", "works", "-n", team.name)
+    team.becomes("works", "cancelled", seconds=REMOVED)
     team.delete("works")
-    desk.wait("the run's Workload to go", lambda: not _workloads(session, team), GONE)
+    cli.wait("the run's Workload to go", lambda: not _workloads(session, team), REMOVED)
     removed = team.uninstall()
     assert removed["left"] == []
-    # The team's namespace stays, as the page on releases says, with what others have put there; here that is nobody.
+    # The team's namespace is kept, as the page on releases documents, because users can have objects in it.
     assert removed["kept"] == [f"Namespace {team.name}"]
     session.api.delete(f"/api/v1/namespaces/{team.name}")
-    desk.wait(
-        "everything of the team to be gone",
+    cli.wait(
+        "all objects of the team to be removed",
         lambda: leftovers.mentions(session.api, team.name) == [],
-        GONE,
+        REMOVED,
         seen=lambda: ", ".join(leftovers.mentions(session.api, team.name)),
     )
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_what_never_fits_is_refused_with_the_change_that_would_help(team: Team, desk: Desk) -> None:
+def test_what_never_fits_is_refused_with_the_change_that_would_help(team: Team, cli: Cli) -> None:
     team.install(team.slices(2))
-    refused = desk.launcher("submit", *team.sleeper("large", 3), "--detach")
+    refused = cli.launcher("submit", *team.sleeper("large", 3), "--detach")
     assert refused.code == 1, str(refused)
     assert refused.err.startswith(("Error:", "Submitting")), refused.err
     assert "Traceback" not in refused.err
     assert team.listed() == {}
-    # Those that insist wait, and are told why.
+    # With --force the run is queued, and explain gives the reason.
     team.submit(team.sleeper("large", 3), "--force")
     team.becomes("large", "queued", seconds=ADMIT)
-    said = desk.ask("explain", "large", "-n", team.name)
-    assert said["suggestions"], said
+    explanation = cli.query("explain", "large", "-n", team.name)
+    assert explanation["suggestions"], explanation
 
 
 def _quota(session: Session, team: Team) -> list[object]:

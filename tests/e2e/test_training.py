@@ -1,4 +1,4 @@
-"""The real trainer on the cluster's CPUs: it succeeds, and neither kills nor preemptions change a loss."""
+"""The real trainer on the cluster's CPUs: runs succeed, and neither killed pods nor preemptions change a loss."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import logs
+from tests.e2e.cli import Cli
 from tests.e2e.conftest import new_team
-from tests.e2e.desk import Desk
 from tests.e2e.needs import needs
-from tests.e2e.site import HOSTS, PERIOD, START, STEPS, TRAINED, Session, Team
+from tests.e2e.teams import HOSTS, PERIOD, START, STEPS, TRAINED, Session, Team
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 
@@ -19,7 +19,7 @@ KINDS = [
     pytest.param("job-set", marks=needs(**_BOTH, jobset="0.10", cpu=1.5, memory_gib=7)),
     pytest.param("ray-job", marks=needs(**_BOTH, kuberay="1.5", cpu=2, memory_gib=10)),
 ]
-"""Two hosts of half a core and 3 GiB, and with Ray a head of the same; a little more for what runs beside them."""
+"""Two hosts with half a core and 3 GiB each, a head of the same size under Ray, and a little more for other pods."""
 HEADS = {"job-set": 0, "ray-job": 1}
 
 
@@ -28,11 +28,11 @@ def undisturbed(session: Session) -> Iterator[_Undisturbed]:
     found = _Undisturbed(session)
     yield found
     for team in found.teams:
-        team.away()
+        team.remove()
 
 
 class _Undisturbed:
-    """The log of a run that nothing disturbed, one of each kind, trained when the first test asks for it."""
+    """Logs of undisturbed runs, one of each kind. Each run is trained when the first test needs it."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -46,21 +46,22 @@ class _Undisturbed:
             team.install(team.hosts(HOSTS, HEADS[kind]))
             team.make_claim()
             team.submit(team.trainer("calm", kind))
-            with self.session.desk.following("logs", "calm", "-f", "-n", team.name) as file:
+            with self.session.cli.follow("logs", "calm", "-f", "-n", team.name) as file:
                 team.becomes("calm", "succeeded", seconds=TRAINED)
-                whole(self.session.desk, team, "calm", lambda: team.log(file))
+                wait_for_last_step(self.session.cli, team, "calm", lambda: team.log(file))
                 self._logs[kind] = team.log(file)
         return self._logs[kind]
 
 
-def whole(desk: Desk, team: Team, run: str, read: object) -> None:
-    """Returns once the log has the last step."""
+def wait_for_last_step(cli: Cli, team: Team, run: str, read: object) -> None:
+    """Wait until the log has the last step."""
     assert callable(read)
-    desk.wait(f"the log of {team.name}/{run} to have step {STEPS - 1}", lambda: read().last_step == STEPS - 1, 60)
+    cli.wait(f"the log of {team.name}/{run} to have step {STEPS - 1}", lambda: read().last_step == STEPS - 1, 60)
 
 
-def exact(session: Session) -> float:
-    """How far losses may be apart: not at all on one machine; on several, whose processors round differently, 1 %."""
+def tolerance(session: Session) -> float:
+    """The allowed relative difference of losses: 0 on one machine; 1 % on several, whose processors can round
+    differently."""
     return 0.0 if session.facts.nodes == 1 else 0.01
 
 
@@ -74,66 +75,66 @@ def test_a_run_trains_and_succeeds(session: Session, undisturbed: _Undisturbed, 
     team = next(t for t in undisturbed.teams if "calm" in t.listed() and t.status("calm")["kind"] == kind)
     status = team.status("calm")
     assert (status["state"], status["restarts"]) == ("succeeded", 0)
-    again = session.desk.launcher("submit", *team.trainer("calm", kind))
-    assert again.code == 0, "what has succeeded is not run again"
+    again = session.cli.launcher("submit", *team.trainer("calm", kind))
+    assert again.code == 0, "a run that succeeded is not run again"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_pod_costs_no_step(
-    session: Session, team: Team, desk: Desk, undisturbed: _Undisturbed, kind: str
+    session: Session, team: Team, cli: Cli, undisturbed: _Undisturbed, kind: str
 ) -> None:
     calm = undisturbed(kind)
     team.install(team.hosts(HOSTS, HEADS[kind]))
     team.make_claim()
     team.submit(team.trainer("killed", kind))
-    with desk.following("logs", "killed", "-f", "-n", team.name) as file:
-        _until_step(desk, team, "killed", lambda: team.log(file).last_step, PERIOD + 10)
+    with cli.follow("logs", "killed", "-f", "-n", team.name) as file:
+        _until_step(cli, team, "killed", lambda: team.log(file).last_step, PERIOD + 10)
         victim = _host(team, "killed", kind)
         session.api.delete(f"/api/v1/namespaces/{team.name}/pods/{victim}", grace=1)
         team.becomes("killed", "succeeded", seconds=TRAINED)
-        whole(desk, team, "killed", lambda: team.log(file))
+        wait_for_last_step(cli, team, "killed", lambda: team.log(file))
         log = team.log(file)
-    _resumed_rightly(log)
-    assert logs.differences(log, calm, exact(session)) == []
+    _check_resumes(log)
+    assert logs.differences(log, calm, tolerance(session)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_preempted_run_resumes_where_it_was(
-    session: Session, team: Team, desk: Desk, undisturbed: _Undisturbed, kind: str
+def test_a_preempted_run_resumes_from_its_last_checkpoint(
+    session: Session, team: Team, cli: Cli, undisturbed: _Undisturbed, kind: str
 ) -> None:
     calm = undisturbed(kind)
     hosts = HOSTS + HEADS[kind]
     team.install(team.hosts(hosts, preemption=True))
     team.make_claim()
     team.submit(team.trainer("patient", kind, priority="low"))
-    with desk.following("logs", "patient", "-f", "-n", team.name) as file:
-        _until_step(desk, team, "patient", lambda: team.log(file).last_step, PERIOD + 10)
+    with cli.follow("logs", "patient", "-f", "-n", team.name) as file:
+        _until_step(cli, team, "patient", lambda: team.log(file).last_step, PERIOD + 10)
         team.submit(team.filler("urgent", hosts, 45, priority="high"))
         team.becomes("urgent", "running", "succeeded", seconds=START)
         waiting = team.status("patient")["state"]
-        assert waiting in ("preempted", "queued"), f"it was {waiting} before urgent took its place"
+        assert waiting in ("preempted", "queued"), f"the state was {waiting} when urgent had been admitted"
         team.becomes("urgent", "succeeded", seconds=START)
         team.becomes("patient", "succeeded", seconds=TRAINED)
-        whole(desk, team, "patient", lambda: team.log(file))
+        wait_for_last_step(cli, team, "patient", lambda: team.log(file))
         log = team.log(file)
-    _resumed_rightly(log)
-    assert logs.differences(log, calm, exact(session)) == []
+    _check_resumes(log)
+    assert logs.differences(log, calm, tolerance(session)) == []
     assert team.status("patient")["attempt"] == 1
 
 
-def _resumed_rightly(log: logs.Log) -> None:
-    """It began again, each time from the last whole checkpoint at least, and never from behind the last step."""
-    assert len(log.starts) > 1, "the loop did not begin again"
+def _check_resumes(log: logs.Log) -> None:
+    """The loop started again, each time from the last complete checkpoint or a later one, and before the last step."""
+    assert len(log.starts) > 1, "the loop did not start again"
     for number, resumed in enumerate(log.starts[1:], start=1):
         seen = log.before_start(number)
-        # A checkpoint is written while the next steps are done: ten of them are more than it takes.
+        # A checkpoint is written during the next steps. It takes fewer than ten of them.
         least = max(0, seen - 10) // PERIOD * PERIOD
-        assert least <= resumed < STEPS, f"step {seen} was done and {least} in a checkpoint; it began at {resumed}"
+        assert least <= resumed < STEPS, f"step {seen} was done, {least} was in a checkpoint, resumed at {resumed}"
 
 
-def _until_step(desk: Desk, team: Team, run: str, read: object, step: int) -> None:
+def _until_step(cli: Cli, team: Team, run: str, read: object, step: int) -> None:
     assert callable(read)
-    desk.wait(
+    cli.wait(
         f"{team.name}/{run} to do step {step}",
         lambda: read() >= step,
         START,

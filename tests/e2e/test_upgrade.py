@@ -1,4 +1,4 @@
-"""From the charts of the release before this one to today's, with runs in the queues."""
+"""An upgrade from the charts of the release before this one to the current charts, with runs in the queues."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.desk import Desk
+from tests.e2e.cli import Cli
 from tests.e2e.needs import needs
-from tests.e2e.site import ADMIT, PATHS, START, Session, Team
+from tests.e2e.teams import ADMIT, PATHS, START, Session, Team
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-SETTLED = 10.0
-"""Seconds in which a controller would have acted on what the upgrade has changed."""
+REACTION_SECONDS = 10.0
+"""After this time, a controller would have reacted to a change by the upgrade."""
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True, earlier=True)
-def test_runs_do_not_notice_an_upgrade_of_the_queues(session: Session, team: Team, desk: Desk) -> None:
+def test_an_upgrade_of_the_queues_does_not_change_runs(session: Session, team: Team, cli: Cli) -> None:
     assert session.charts is not None
     values = team.slices(3)
-    file = desk.values(f"{team.name}-earlier", values)
-    done = desk.plain_helm(
+    file = cli.values(f"{team.name}-earlier", values)
+    done = cli.run_helm(
         *("install", team.name, str(session.charts / "queues"), "-n", session.ident, "-f", file, "--wait")
     )
     assert done.code == 0, str(done)
@@ -33,17 +33,17 @@ def test_runs_do_not_notice_an_upgrade_of_the_queues(session: Session, team: Tea
     team.becomes("works", "running", seconds=START)
     _create_with_earlier_chart(session, team, "waits", 3)
     team.becomes("waits", "queued", seconds=ADMIT)
-    before = _picture(session, team)
+    before = _state(session, team)
 
     made = team.install(values)
     assert made["notReady"] == []
-    listed = json.loads(desk.plain_helm("list", "-n", session.ident, "-o", "json").out)
+    listed = json.loads(cli.run_helm("list", "-n", session.ident, "-o", "json").out)
     chart = next(one["chart"] for one in listed if one["name"] == team.name)
     current = yaml.safe_load((_root() / "charts/queues/Chart.yaml").read_text())["version"]
     assert chart == f"queues-{current}"
 
-    time.sleep(SETTLED)  # nothing tells when a controller has decided to do nothing
-    assert _picture(session, team) == before
+    time.sleep(REACTION_SECONDS)  # no status shows that a controller has decided to do nothing
+    assert _state(session, team) == before
     listed_runs = {name: run["state"] for name, run in team.listed().items()}
     assert listed_runs == {"works": "running", "waits": "queued"}
     team.submit(team.sleeper("new", 1))
@@ -54,11 +54,11 @@ def test_runs_do_not_notice_an_upgrade_of_the_queues(session: Session, team: Tea
 
 
 def _create_with_earlier_chart(session: Session, team: Team, name: str, slices: int) -> None:
-    """As its README says: helm template | kubectl create."""
+    """Create the run as the chart's README describes: helm template | kubectl create."""
     assert session.charts is not None
     options = team.sleeper(name, slices)
     chart = str(session.charts / "run")
-    done = session.desk.plain_helm("template", name, chart, "-n", team.name, *options)
+    done = session.cli.run_helm("template", name, chart, "-n", team.name, *options)
     assert done.code == 0, str(done)
     for obj in yaml.safe_load_all(done.out):
         if obj:
@@ -66,8 +66,8 @@ def _create_with_earlier_chart(session: Session, team: Team, name: str, slices: 
             session.api.request("POST", path, obj)
 
 
-def _picture(session: Session, team: Team) -> dict[str, Any]:
-    """What must not change: the runs' specs, their pods, and when Kueue has decided what about them."""
+def _state(session: Session, team: Team) -> dict[str, Any]:
+    """What must not change: the specs of the runs, their pods, and Kueue's conditions with their times."""
     runs = session.api.items(PATHS["job-set"].format(team.name))
     return {
         "runs": {run["metadata"]["name"]: (run["metadata"]["uid"], run["spec"]) for run in runs},
@@ -84,6 +84,6 @@ def _picture(session: Session, team: Team) -> dict[str, Any]:
 
 
 def _root() -> Any:
-    from tests.e2e.desk import ROOT
+    from tests.e2e.cli import ROOT
 
     return ROOT

@@ -1,7 +1,6 @@
-"""A base image for the tests: Debian by debootstrap, with this machine's Python 3.12 in it.
+"""A base image for the tests: Debian from debootstrap, with this machine's Python 3.12.
 
-It stands in for the Dockerfile's own base, which is in a registry; nothing of the Dockerfile depends on the
-difference.
+It replaces the Dockerfile's own base, which is in a registry. The Dockerfile does not depend on the difference.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from pathlib import Path
 
 from tests.tools.go_tools import cached
 
-# Beside what a minimal Debian has: what Python's own extension modules are linked with, and certificates.
+# In addition to a minimal Debian: libraries of Python's own extension modules, and certificates.
 _PACKAGES = (
     *("ca-certificates", "libbz2-1.0", "libffi8", "liblzma5", "libncursesw6"),
     *("libreadline8", "libsqlite3-0", "libssl3", "zlib1g"),
 )
-# Needed by nobody in a container; site-packages is made anew, as this machine's may hold anything.
+# Containers do not need these. site-packages is created empty, because this machine's can contain any package.
 _LEFT_OUT = ("site-packages", "test", "__pycache__", "idlelib", "turtledemo", "config-*")
 
 
 @dataclass(frozen=True)
 class Debian:
-    """A release, and where its packages come from."""
+    """A release of Debian, and the mirror of its packages."""
 
     codename: str
     mirror: str
 
 
 def this_debian() -> Debian:
-    """The release of this machine and the mirror in its apt sources. Raises RuntimeError where it has none."""
+    """The release of this machine and the mirror in its apt sources. Raises RuntimeError if they have none."""
     codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     folder = Path("/etc/apt")
     texts = [path.read_text() for path in (folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list")))
@@ -54,7 +53,7 @@ def this_debian() -> Debian:
 
 
 def base_archive() -> Path:
-    """The base's root file system as a tar archive, made once (about 40 s) and kept in the cache."""
+    """The path of a tar archive of the base's root file system, built once (about 40 s) and cached."""
     key = [Path(__file__).read_bytes(), sys.version.encode(), sys.base_prefix.encode()]
     return cached(b"\0".join(key), "base.tar", _make)
 
@@ -79,17 +78,17 @@ def _make(archive: Path) -> None:
 
 
 def _put_python(root: Path) -> None:
-    """This machine's Python at its own path, found as python3 in /usr/local/bin.
+    """Copy this machine's Python to the same path, with a link python3 in /usr/local/bin.
 
-    Debian 12 has only 3.11. At another path it would run too, but sysconfig, and so whatever builds a package from
-    source (one of MaxText's is to be had in no other form), would look for it where it was made.
+    Debian 12 has only Python 3.11. Python also runs from another path, but sysconfig has the original path. Builds of
+    packages from source use it, and one dependency of MaxText is only available as source.
     """
     prefix = Path(sys.base_prefix)
     inside = root / prefix.relative_to("/")
     (inside / "bin").mkdir(parents=True)
     for folder in inside.parents:
         if folder.is_relative_to(root):
-            folder.chmod(0o755)  # users of the image are not root, and /root may be in the path
+            folder.chmod(0o755)  # users of the image are not root, and the path can contain /root
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     shutil.copy2(prefix / "bin" / version, inside / "bin" / version)
     ignore = shutil.ignore_patterns(*_LEFT_OUT)

@@ -1,4 +1,4 @@
-"""Buildah with a storage of its own, and what a build on this machine needs from it."""
+"""Buildah with a separate storage, and the arguments that a build on this machine needs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"  # where Debian has them; the base is one
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"  # the path on Debian, which the base image is
 
 
 @dataclass(frozen=True)
 class Buildah:
-    """Images in `folder`; the machine's own storage and configuration are left alone."""
+    """Buildah with its images in `folder`. The machine's own storage and configuration are not changed."""
 
     folder: Path
 
@@ -25,7 +25,7 @@ class Buildah:
     def env(self) -> dict[str, str]:
         return {
             **os.environ,
-            "BUILDAH_ISOLATION": "chroot",  # needs neither a runtime nor a cgroup of its own
+            "BUILDAH_ISOLATION": "chroot",  # needs no container runtime and no cgroup
             "CONTAINERS_STORAGE_CONF": str(self.folder / "storage.conf"),
             "CONTAINERS_REGISTRIES_CONF": str(self.folder / "registries.conf"),
         }
@@ -38,7 +38,7 @@ class Buildah:
         (self.folder / "registries.conf").write_text("unqualified-search-registries = []\n")
 
     def __call__(self, *arguments: str) -> str:
-        """What it prints. Raises RuntimeError with what it says where it fails."""
+        """Run buildah and return its output. Raises RuntimeError with its error output if it fails."""
         done = subprocess.run(["buildah", *arguments], env=self.env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"buildah {' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
@@ -61,7 +61,7 @@ class Buildah:
             self("rm", container)
 
     def unpack(self, image: str, folder: Path) -> None:
-        """The image's files, as a container of it would see them."""
+        """Write the image's files to `folder`, as a container of the image sees them."""
         container = self("from", "--pull-never", image)
         try:
             mounted = self("mount", container)
@@ -74,11 +74,11 @@ class Buildah:
 
 
 def machine_arguments(folder: Path) -> list[str]:
-    """Arguments for the build, so that it finds packages from where this machine does: the index and the certificates
-    that pip and uv are configured with here. The files that are handed in are written to `folder`."""
+    """Arguments with which a build uses this machine's package index and certificates, as pip and uv are configured
+    here. Writes the files of these arguments to `folder`."""
     pip = {"cert": _CERTIFICATES}
-    said = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    for line in said.stdout.splitlines():
+    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    for line in listed.stdout.splitlines():
         name, _, value = line.partition("=")
         key = name.rpartition(".")[2]
         if key in ("index-url", "extra-index-url", "trusted-host", "default-timeout", "proxy"):

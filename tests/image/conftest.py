@@ -1,4 +1,4 @@
-"""The CPU image, built as a user builds it, and unpacked for containers."""
+"""Fixtures for the CPU image: built as a user builds it, and unpacked for containers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 from tests.image.base import base_archive, base_key
 from tests.image.buildah import Buildah, machine_arguments
-from tests.image.containers.fixtures import machine, quiet, team  # noqa: F401
+from tests.image.containers.fixtures import machine, team, undisturbed_job  # noqa: F401
 from tests.prerequisites import require
 from tests.tools.go_tools import cache_dir
 
@@ -29,7 +29,7 @@ _NEEDED = ("buildah", "debootstrap")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first build, which any test may have to wait for, takes minutes."""
+    """Gives the tests a long timeout, because any of them can wait for the first build, which takes minutes."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class Image:
-    """An image's root file system (to be read only: many containers share it), and its OCI config."""
+    """An image's root file system, and its OCI config. Tests only read the files, because all containers share them."""
 
     rootfs: Path
     config: dict[str, Any]
@@ -45,7 +45,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Builder:
-    """Where images are built: buildah's storage, the base's name in it, arguments that this machine needs."""
+    """What a build needs: buildah with its storage, the base's name there, and the arguments for this machine."""
 
     buildah: Buildah
     base: str
@@ -54,7 +54,7 @@ class Builder:
 
 @pytest.fixture(scope="session")
 def builder() -> Builder:
-    """A storage in the cache with the base in it, so that a second session builds only what has changed."""
+    """A cached storage with the base, so that the next session builds only changed layers."""
     missing = [name for name in _NEEDED if shutil.which(name) is None]
     lacks = f"{' and '.join(missing)}" if missing else "root"
     require(
@@ -66,12 +66,12 @@ def builder() -> Builder:
     archive = base_archive()
     buildah = Buildah(folder / "storage")
     with lock(folder / ".lock"):
-        # One set of packages at a time: each is 2 GB.
+        # Keep only one set of packages, because each has 2 GB.
         key = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ROOT.glob("docker/*.txt")))).hexdigest()
         mark = buildah.folder / "packages"
         known = mark.is_file() and mark.read_text() == key
         buildah.prepare()
-        buildah("rm", "--all")  # of a build that was killed
+        buildah("rm", "--all")  # containers of killed builds
         if not known:
             buildah("rmi", "--all", "--force")
         mark.write_text(key)
@@ -84,7 +84,7 @@ def builder() -> Builder:
 
 @pytest.fixture(scope="session")
 def image(builder: Builder) -> Iterator[Image]:
-    """The CPU image; its files stay in the cache until another image has taken their place."""
+    """The CPU image. Its files stay in the cache until another image replaces them."""
     folder = cache_dir().with_name("images")
     with lock(folder / ".lock"):
         name = name_of(build(builder))
@@ -100,7 +100,7 @@ def image(builder: Builder) -> Iterator[Image]:
 
 
 def build(builder: Builder, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """`launcher image build` for CPU, in the builder's storage, with what this machine needs."""
+    """Run `launcher image build` for CPU, in the builder's storage, with the arguments for this machine."""
     command = [
         sys.executable,
         "-m",
@@ -125,8 +125,8 @@ def build(builder: Builder, *options: str, check: bool = True) -> subprocess.Com
 
 
 def name_of(done: subprocess.CompletedProcess[str]) -> str:
-    said = json.loads(done.stdout)
-    return f"{said['repository']}:{said['tag']}"
+    built = json.loads(done.stdout)
+    return f"{built['repository']}:{built['tag']}"
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def lock(path: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Files of older images, where no session has them in use: each set is 2 GB."""
+    """Remove files of older images that no session uses. Each set has 2 GB."""
     for rootfs in folder.glob("rootfs-*"):
         if not rootfs.is_dir():
             continue

@@ -1,4 +1,4 @@
-"""The image that people get, built for real: what is in it, what is not, and what a change costs."""
+"""The real image, built by the launcher: its contents, and the layers that a change builds again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.image.buildah import Buildah
 from tests.image.conftest import ROOT, Builder, Image, build, lock, name_of
 from tests.tools import tool
 from tests.tools.go_tools import cache_dir
-from tests.unit.test_image import registry as stand_in
+from tests.unit.test_image import registry as fake_registry
 
 pytestmark = pytest.mark.image
 
@@ -38,8 +38,10 @@ def pins(name: str) -> dict[str, str]:
 
 
 def inside(image: Image, *command: str, user: int = 1000) -> subprocess.CompletedProcess[str]:
-    """A process in the image, with its environment, as a user that need not be in /etc/passwd, without any right; the
-    root is read-only, and /tmp is all that it can write to."""
+    """Run a command in the image with its environment, as a user without capabilities.
+
+    The user does not need to be in /etc/passwd. The root is read-only, and the command can write only to /tmp.
+    """
     script = """
         set -e
         mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"
@@ -55,8 +57,8 @@ def inside(image: Image, *command: str, user: int = 1000) -> subprocess.Complete
 
 
 def test_size(image: Image) -> None:
-    said = subprocess.run(["du", "-s", "--block-size=1M", image.rootfs], capture_output=True, text=True, check=True)
-    megabytes = int(said.stdout.split()[0])
+    done = subprocess.run(["du", "-s", "--block-size=1M", image.rootfs], capture_output=True, text=True, check=True)
+    megabytes = int(done.stdout.split()[0])
     assert 1000 < megabytes < 2500
 
 
@@ -74,7 +76,7 @@ def test_config(image: Image) -> None:
         "dev.slipway.maxtext": held["maxtext"],
         "dev.slipway.jax": held["jax"],
     }
-    # What this machine needed for the build is not in the image.
+    # The image does not contain variables that only the build on this machine needed.
     assert {entry.partition("=")[0] for entry in config["Env"]} == {"PATH", "HOME", "USER", "PYTHONUNBUFFERED"}
 
 
@@ -86,7 +88,7 @@ def test_packages_are_the_pins(image: Image) -> None:
     assert {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found} == pins("cpu")
 
 
-def test_what_is_not_in_it(image: Image) -> None:
+def test_the_image_has_no_compilers_caches_or_secrets(image: Image) -> None:
     root = image.rootfs
     folders = ("usr/bin", "usr/local/bin", "opt/slipway/bin")
     programs = {path.name for folder in folders for path in (root / folder).iterdir()}
@@ -95,14 +97,14 @@ def test_what_is_not_in_it(image: Image) -> None:
         assert not (root / folder).is_dir() or not list((root / folder).iterdir()), folder
     for file in ("etc/pip.conf", "etc/uv", "root/.config"):
         assert not (root / file).exists()
-    # The certificates of this machine were there for the build alone.
+    # The certificates of this machine were mounted only during the build.
     with tarfile.open(base_archive()) as base:
         member = base.extractfile("./etc/ssl/certs/ca-certificates.crt")
         assert member is not None
         assert (root / "etc/ssl/certs/ca-certificates.crt").read_bytes() == member.read()
 
 
-def test_what_charts_and_kuberay_call_is_there(image: Image) -> None:
+def test_the_image_has_the_programs_that_charts_and_kuberay_run(image: Image) -> None:
     for command in (["bash", "-c", "ray --version"], ["bash", "-lc", "ray --version"], ["python", "--version"]):
         done = inside(image, *command)
         assert done.returncode == 0, done.stderr
@@ -110,7 +112,7 @@ def test_what_charts_and_kuberay_call_is_there(image: Image) -> None:
 
 
 @pytest.mark.parametrize("user", [1000, 54321])
-def test_the_trainer_runs_as_anybody_where_nothing_can_be_written(image: Image, user: int, tmp_path: Path) -> None:
+def test_the_trainer_runs_as_any_user_on_a_read_only_root(image: Image, user: int, tmp_path: Path) -> None:
     plan = subprocess.run(
         [sys.executable, "-m", "launcher", "submit", "-f", "quickstart", "--dry-run", "-o", "json"],
         cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "SLIPWAY_HOME": str(tmp_path)},
@@ -120,11 +122,11 @@ def test_the_trainer_runs_as_anybody_where_nothing_can_be_written(image: Image, 
     done = inside(image, "bash", "-c", script, user=user)
     assert done.returncode == 0, done.stderr
     assert "fingerprint" in json.loads(done.stdout.splitlines()[-1])
-    assert inside(image, "touch", "/home/slipway/x", user=user).returncode != 0  # it was read-only indeed
+    assert inside(image, "touch", "/home/slipway/x", user=user).returncode != 0  # the root was read-only
 
 
-def test_bytecode_is_there(image: Image) -> None:
-    """Of all that a start imports; without it every start of every pod would compile it again."""
+def test_the_image_has_bytecode(image: Image) -> None:
+    """All modules that a start imports have bytecode. Otherwise each start of each pod would compile them again."""
     script = """
 import sys
 from trainer import startup
@@ -139,12 +141,12 @@ print(*lacking)
     assert done.stdout.splitlines()[-1] == ""
 
 
-# --- what a change costs, and what a tag says -------------------------------------------------------------------
+# --- layers that a change builds again, and tags ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Installed:
-    """Slipway as a wheel leaves it: no checkout, the data in the package."""
+    """Slipway as installed from a wheel: without a checkout, with the data in the package."""
 
     site: Path
     builder: Builder
@@ -170,7 +172,7 @@ class Installed:
         )
 
     def insecure(self, host: str) -> None:
-        """This registry speaks HTTP, on this machine."""
+        """Allow HTTP for this registry, which is on this machine."""
         config = self.site.parent / "registries.conf"
         config.write_text(f'[[registry]]\nlocation = "{host}"\ninsecure = true\n')
 
@@ -188,7 +190,7 @@ class Installed:
         return list((self.site.parent / "tmp").iterdir())
 
     def dockerfile(self, text: str) -> None:
-        """A small image in place of the real one: for what is about the tool and the registry, not the content."""
+        """Replace the Dockerfile: tests of the build tool and the registry use a small image."""
         (self.site / "launcher/_data/docker/Dockerfile").write_text(text)
 
 
@@ -200,8 +202,8 @@ def installed(builder: Builder, tmp_path: Path) -> Iterator[Installed]:
         shutil.copytree(ROOT / package, site / package, ignore=no_cache)
     shutil.copytree(ROOT / "docker", site / "launcher/_data/docker")
     (tmp_path / "tmp").mkdir()
-    (tmp_path / "auth.json").write_text("{}")  # nobody is logged in
-    with lock(cache_dir().with_name("images") / ".lock"):  # nobody else builds in this storage meanwhile
+    (tmp_path / "auth.json").write_text("{}")  # no login
+    with lock(cache_dir().with_name("images") / ".lock"):  # no other process builds in this storage now
         yield Installed(site, builder)
         names = builder.buildah("images", "--format={{.Name}}:{{.Tag}}").splitlines()
         for name in names:
@@ -211,7 +213,7 @@ def installed(builder: Builder, tmp_path: Path) -> Iterator[Installed]:
 
 def test_a_change_of_the_trainer_is_cheap(image: Image, installed: Installed, builder: Builder) -> None:
     first = json.loads(build(builder).stdout)
-    # An installed wheel makes the same image as the checkout: by its tag, and from the cache.
+    # An installed wheel builds the same image as the checkout: the tag is the same, and the layers are cached.
     done = installed.build()
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tag"] == first["tag"]
@@ -224,17 +226,17 @@ def test_a_change_of_the_trainer_is_cheap(image: Image, installed: Installed, bu
     seconds = time.monotonic() - started
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tag"] != first["tag"]
-    # The packages, which take minutes and nearly all of the space, come from the cache.
+    # The packages, which need minutes and most of the space, come from the cache.
     assert re.search(r"uv pip install .*\n--> Using cache", done.stderr), done.stderr
     after = layers(builder, name_of(done))
     changed = [number for number, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     assert changed
     assert changed[0] >= 4, changed  # below: the base, the user, the list of packages, the packages
-    print(f"{len(changed)} of {len(after)} layers anew, in {seconds:.1f} s")
+    print(f"{len(changed)} of {len(after)} layers built again, in {seconds:.1f} s")
 
 
 def layers(builder: Builder, name: str) -> list[str]:
-    """The digests of the layers, from the base up."""
+    """The digests of the layers, base first."""
     found: list[str] = builder.buildah.inspect(name)["OCIv1"]["rootfs"]["diff_ids"]
     return found
 
@@ -246,7 +248,7 @@ SMALL = "ARG BASE\nFROM scratch\nARG RAY_VERSION\nLABEL dev.slipway.ray=$RAY_VER
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """A registry of its own, in memory; its host and port."""
+    """Starts a registry in memory. Yields its host and port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -265,29 +267,29 @@ def registry(tmp_path: Path) -> Iterator[str]:
             process.wait()
 
 
-def test_pushed_once_and_had_by_its_digest(installed: Installed, registry: str) -> None:
+def test_an_image_is_pushed_once_and_pulled_by_its_digest(installed: Installed, registry: str) -> None:
     installed.dockerfile(SMALL)
     installed.insecure(registry)
     overlay = installed.site.parent / "image.yaml"
     overlay.write_text("# Ours.\nimage:\n  pullPolicy: Always # on purpose\n")
     done = installed.build("--push", f"--repository={registry}/team/slipway", f"--write={overlay}")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["built"] is True
+    pushed = json.loads(done.stdout)
+    assert pushed["built"] is True
     text = overlay.read_text()
     assert text.startswith("# Ours.\nimage:\n  pullPolicy: Always # on purpose\n")
-    for key, value in {"repository": f"{registry}/team/slipway", "digest": said["digest"]}.items():
+    for key, value in {"repository": f"{registry}/team/slipway", "digest": pushed["digest"]}.items():
         assert f'  {key}: "{value}"\n' in text
 
     buildah = installed.builder.buildah
-    by_digest = f"{said['repository']}@{said['digest']}"
-    buildah("rmi", "--force", buildah.inspect(name_of(done))["FromImageID"])  # so that it has to come from there
+    by_digest = f"{pushed['repository']}@{pushed['digest']}"
+    buildah("rmi", "--force", buildah.inspect(name_of(done))["FromImageID"])  # the pull must download it
     pulled = buildah.inspect(buildah("pull", "--quiet", "--tls-verify=false", by_digest))
-    assert pulled["OCIv1"]["config"]["Labels"]["dev.slipway.ray"] == said["rayVersion"]
+    assert pulled["OCIv1"]["config"]["Labels"]["dev.slipway.ray"] == pushed["rayVersion"]
     buildah("rmi", "--force", pulled["FromImageID"])
 
     again = installed.build("--push", f"--repository={registry}/team/slipway")
-    assert json.loads(again.stdout) == {**said, "built": False}
+    assert json.loads(again.stdout) == {**pushed, "built": False}
     assert "is pushed already; there is nothing to build." in again.stderr
     assert installed.left == []
 
@@ -302,7 +304,7 @@ def test_a_push_that_is_refused(installed: Installed, status: int) -> None:
 
     installed.dockerfile(SMALL)
     overlay = installed.site.parent / "image.yaml"
-    with stand_in(answer) as host:
+    with fake_registry(answer) as host:
         installed.insecure(host)
         done = installed.build("--push", f"--repository={host}/team/slipway", f"--write={overlay}")
     error, hint = done.stderr.splitlines()[-2:]
@@ -313,10 +315,10 @@ def test_a_push_that_is_refused(installed: Installed, status: int) -> None:
     assert installed.left == []
 
 
-# --- what cannot be built ---------------------------------------------------------------------------------------
+# --- builds that fail ---------------------------------------------------------------------------------------------
 
 
-def test_a_base_that_is_not_to_be_had(installed: Installed) -> None:
+def test_a_base_that_does_not_exist(installed: Installed) -> None:
     done = installed.build(base="localhost/nosuch:1")
     assert (done.returncode, done.stdout) == (1, "")
     assert "Error: The base image localhost/nosuch:1 cannot be had: " in done.stderr
@@ -324,7 +326,7 @@ def test_a_base_that_is_not_to_be_had(installed: Installed) -> None:
     assert installed.left == []
 
 
-def test_packages_that_are_not_to_be_had(installed: Installed) -> None:
+def test_packages_that_do_not_exist(installed: Installed) -> None:
     packages = installed.site / "launcher/_data/docker/cpu.txt"
     packages.write_text(packages.read_text() + "slipway-has-no-such-package==1.0\n")
     done = installed.build()
@@ -334,7 +336,7 @@ def test_packages_that_are_not_to_be_had(installed: Installed) -> None:
 
 
 def test_a_full_disk(installed: Installed, tmp_path: Path) -> None:
-    """For real: the tool keeps its images on two megabytes."""
+    """A real full disk: the tool's storage has two megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", disk], check=True)
@@ -348,7 +350,7 @@ def test_a_full_disk(installed: Installed, tmp_path: Path) -> None:
         assert "Error: The disk is full: the cpu image takes about " in done.stderr, done.stderr
         assert installed.left == []
     finally:
-        # Storage of type overlay mounts itself.
+        # Overlay storage mounts itself there, too, so --recursive is necessary.
         subprocess.run(["umount", "--recursive", disk], check=True)
 
 

@@ -1,7 +1,7 @@
-"""A RayJob of the rendered chart in containers of the image: head and hosts in networks of their own, tokens on.
+"""A RayJob of the rendered chart in containers of the image: head and hosts in separate networks, with tokens.
 
-Commands, variables, mounts, users, probes and hooks are the chart's; what KubeRay adds is from its recorded pods
-(containers/kuberay.py says where a stand-in does its work). All runs read the same text from the same storage.
+Commands, variables, mounts, users, probes and hooks are the chart's. What KubeRay adds is from its recorded pods
+(containers/kuberay.py is the fake that replaces it). All runs read the same text from the same storage.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ import pytest
 
 from tests.image.containers.kuberay import RayJob
 from tests.image.containers.pod import Pod
-from tests.image.containers.team import MAX_RESTARTS, PERIOD, STEPS, Quiet, Team
+from tests.image.containers.team import MAX_RESTARTS, PERIOD, STEPS, Team, UndisturbedJob
 from tests.trainer.runs import numbers
 
 pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
 
 
-def test_a_ray_job_trains_on_real_text_and_succeeds(quiet: Quiet, team: Team) -> None:
-    assert quiet.status == "SUCCEEDED", quiet.job.told()
-    losses = [line["loss"] for line in quiet.metrics if "loss" in line]
-    held_out = [line["eval_loss"] for line in quiet.metrics if "eval_loss" in line]
+def test_a_ray_job_trains_on_real_text_and_succeeds(undisturbed_job: UndisturbedJob, team: Team) -> None:
+    assert undisturbed_job.status == "SUCCEEDED", undisturbed_job.job.diagnostics()
+    losses = [line["loss"] for line in undisturbed_job.metrics if "loss" in line]
+    held_out = [line["eval_loss"] for line in undisturbed_job.metrics if "eval_loss" in line]
     assert len(losses) == STEPS
     assert losses[-1] < losses[0] - 0.3
     assert held_out[-1] < held_out[0] - 0.3
-    kept = {int(path.name) for path in (team.storage / "quiet/checkpoints").iterdir()}
+    kept = {int(path.name) for path in (team.storage / "undisturbed/checkpoints").iterdir()}
     assert kept == {0, *range(PERIOD, STEPS, PERIOD), STEPS - 1}
-    # Nobody in a container is root, and what a run leaves can be read and removed by the group of all runs.
-    owners = {(path.stat().st_uid, path.stat().st_gid) for path in (team.storage / "quiet").rglob("*")}
+    # No process in a container is root. The group of all runs can read and remove a run's files.
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in (team.storage / "undisturbed").rglob("*")}
     assert owners == {(1000, 1000)}
 
 
-def test_the_heads_log_shows_all_that_the_job_prints(quiet: Quiet) -> None:
-    """By SLIPWAY_POD_LOG, /proc/1/fd/1: the pipe of the container's first process, as the container's user."""
-    printed = [line for line in quiet.job.head.log().splitlines() if "SLIPWAY_METRICS {" in line]
-    assert len(printed) == len(quiet.metrics)
-    assert "cannot be written" not in quiet.job.log()
+def test_the_heads_log_shows_all_that_the_job_prints(undisturbed_job: UndisturbedJob) -> None:
+    """SLIPWAY_POD_LOG is /proc/1/fd/1, the pipe of the container's first process. The container's user can open it."""
+    printed = [line for line in undisturbed_job.job.head.log().splitlines() if "SLIPWAY_METRICS {" in line]
+    assert len(printed) == len(undisturbed_job.metrics)
+    assert "cannot be written" not in undisturbed_job.job.log()
 
 
-def test_the_probes_were_asked_and_nothing_was_restarted(quiet: Quiet) -> None:
-    for pod in (quiet.job.head, *quiet.job.workers):
+def test_the_probes_succeeded_and_no_container_was_restarted(undisturbed_job: UndisturbedJob) -> None:
+    for pod in (undisturbed_job.job.head, *undisturbed_job.job.workers):
         assert pod.ready
         assert pod.restarts == 0
         assert pod.events == []
 
 
-def test_containers_are_confined_as_the_chart_says(quiet: Quiet) -> None:
-    for pod in (quiet.job.head, *quiet.job.workers):
+def test_containers_are_confined_as_the_chart_says(undisturbed_job: UndisturbedJob) -> None:
+    for pod in (undisturbed_job.job.head, *undisturbed_job.job.workers):
         state = process_state(pod)
         assert state["Uid"].split() == state["Gid"].split() == ["1000"] * 4
         assert int(state["CapEff"], 16) == int(state["CapPrm"], 16) == int(state["CapBnd"], 16) == 0
         assert state["NoNewPrivs"] == "1"
         assert state["Seccomp"] == "2"
-        # A new user namespace, from which most of what a kernel has to defend can be reached; a mount; root by a file.
+        # A new user namespace, which gives access to most of the kernel's attack surface; a mount; root by setuid.
         for forbidden in (
             ["unshare", "--user", "true"],
             ["mount", "-t", "tmpfs", "none", "/tmp"],
@@ -69,43 +69,43 @@ def test_containers_are_confined_as_the_chart_says(quiet: Quiet) -> None:
         ):
             done = pod.container.execute(*forbidden)
             assert done.returncode != 0, forbidden
-        # Of the image nothing can be changed: its files are root's.
+        # The image's files cannot be changed, because root owns them.
         for place in ("/", "/etc", "/usr/bin", "/opt", "/etc/slipway"):
             assert pod.container.execute("touch", f"{place}/x").returncode != 0, place
-        # The pod's memory limit is the container's.
+        # The container has the pod's memory limit.
         limit = pod.manifest["spec"]["containers"][0]["resources"]["limits"]["memory"]
         assert pod.container.memory("limit_in_bytes") == int(limit.removesuffix("Gi")) << 30
         assert pod.container.memory("failcnt") == 0
 
 
-def test_the_run_config_and_shared_memory_are_where_the_chart_mounts_them(quiet: Quiet) -> None:
-    worker = quiet.job.workers[0]
+def test_the_run_config_and_shared_memory_are_where_the_chart_mounts_them(undisturbed_job: UndisturbedJob) -> None:
+    worker = undisturbed_job.job.workers[0]
     config = json.loads(worker.container.execute("cat", "/etc/slipway/run.json").stdout)
-    assert config["run"]["name"] == "quiet"
+    assert config["run"]["name"] == "undisturbed"
     size = worker.container.execute("df", "--output=size", "--block-size=1G", "/dev/shm").stdout
     assert size.split()[-1] == "3"
     kinds = worker.container.execute("findmnt", "--noheadings", "--output=FSTYPE", "/dev/shm").stdout
     assert kinds.strip() == "tmpfs"
 
 
-def test_the_dashboard_answers_nobody_without_the_token(quiet: Quiet) -> None:
-    for path in ("/api/jobs/", f"/api/jobs/{quiet.job.job}/logs", "/api/v0/nodes", "/nodes?view=summary"):
-        assert quiet.job.ask(path, token="").status == 401, path
-        assert quiet.job.ask(path, token="another-token-of-32-characters-00").status in (401, 403), path
-        assert quiet.job.ask(path).status == 200, path
-    # But a kubelet has no token.
-    assert quiet.job.ask("/api/gcs_healthz", token="").status == 200
+def test_the_dashboard_requires_the_token(undisturbed_job: UndisturbedJob) -> None:
+    for path in ("/api/jobs/", f"/api/jobs/{undisturbed_job.job.job}/logs", "/api/v0/nodes", "/nodes?view=summary"):
+        assert undisturbed_job.job.request(path, token="").status == 401, path
+        assert undisturbed_job.job.request(path, token="another-token-of-32-characters-00").status in (401, 403), path
+        assert undisturbed_job.job.request(path).status == 200, path
+    # The health endpoint does not, because a kubelet has no token.
+    assert undisturbed_job.job.request("/api/gcs_healthz", token="").status == 200
 
 
-def test_the_ports_that_the_chart_names_for_the_head_are_open(quiet: Quiet) -> None:
-    named = quiet.job.head.ports
+def test_the_ports_that_the_chart_names_for_the_head_are_open(undisturbed_job: UndisturbedJob) -> None:
+    named = undisturbed_job.job.head.ports
     assert {named["gcs-server"], named["dashboard"], named["client"]} == {6379, 8265, 10001}
-    assert quiet.job.head.container.listening() >= set(named.values())
+    assert undisturbed_job.job.head.container.listening() >= set(named.values())
 
 
 @dataclass(frozen=True)
 class Disturbed:
-    """A RayJob one of whose containers was killed, and another's pod deleted with grace."""
+    """A RayJob of which one container was killed, and later another pod was deleted with a grace period."""
 
     job: RayJob
     status: str
@@ -119,18 +119,18 @@ class Disturbed:
 
 
 @pytest.fixture(scope="module")
-def disturbed(team: Team, quiet: Quiet) -> Iterator[Disturbed]:
-    """After `quiet`, so that the programs it compiled are in the cache: each start here is a warm one."""
-    job = RayJob(team.site, team.render("disturbed", "ray-job"))
+def disturbed(team: Team, undisturbed_job: UndisturbedJob) -> Iterator[Disturbed]:
+    """Runs after `undisturbed_job`, whose compiled programs are then in the cache, so each start here is warm."""
+    job = RayJob(team.context, team.render("disturbed", "ray-job"))
     job.wait_ready()
     job.submit()
     started = min(pod.container.started for pod in job.workers)
 
     def until(step: int, starts: int) -> None:
         def reached() -> bool:
-            assert job.status() not in ("SUCCEEDED", "FAILED"), job.told()
-            there = len(team.events("disturbed", "loop_started")) >= starts
-            return there and team.step("disturbed") >= step
+            assert job.status() not in ("SUCCEEDED", "FAILED"), job.diagnostics()
+            started = len(team.events("disturbed", "loop_started")) >= starts
+            return started and team.step("disturbed") >= step
 
         job.until(reached)
 
@@ -148,27 +148,29 @@ def disturbed(team: Team, quiet: Quiet) -> Iterator[Disturbed]:
     job.close()
 
 
-def test_a_killed_and_a_deleted_worker_change_no_number(disturbed: Disturbed, quiet: Quiet, team: Team) -> None:
-    assert disturbed.status == "SUCCEEDED", disturbed.job.told()
-    assert numbers(team.metrics("disturbed")) == numbers(quiet.metrics)
+def test_a_killed_and_a_deleted_worker_change_no_number(
+    disturbed: Disturbed, undisturbed_job: UndisturbedJob, team: Team
+) -> None:
+    assert disturbed.status == "SUCCEEDED", disturbed.job.diagnostics()
+    assert numbers(team.metrics("disturbed")) == numbers(undisturbed_job.metrics)
 
 
 def test_the_kubelet_started_the_killed_container_again(disturbed: Disturbed, team: Team) -> None:
-    assert disturbed.killed.lives[0].exit_code == 128 + signal.SIGKILL
+    assert disturbed.killed.terminations[0].exit_code == 128 + signal.SIGKILL
     assert disturbed.killed.restarts == 1
     starts = [event["step"] for event in team.events("disturbed", "loop_started")]
     assert len(starts) == 3
     assert starts[1] == last_checkpoint_before(disturbed.step_when_killed) + 1
 
 
-def test_a_run_goes_on_within_a_checkpoint_period_and_a_warm_start(
+def test_a_run_recovers_within_a_checkpoint_period_and_a_warm_start(
     disturbed: Disturbed, team: Team, record_testsuite_property: Any
 ) -> None:
     steps = [line for line in team.metrics("disturbed") if "loss" in line]
     begun = team.events("disturbed", "loop_started")
     warm_start = seconds(steps[0]["time"]) - disturbed.first_container_started
     period = PERIOD * statistics.median(line["step_seconds"] for line in steps)
-    # From the kill until a step is done that was not done before.
+    # The time from the kill to the first step that was not done before.
     again = next(line for line in steps if line["step"] == disturbed.step_when_killed + 1)
     recovery = seconds(again["time"]) - disturbed.killed_at
     print(
@@ -179,14 +181,12 @@ def test_a_run_goes_on_within_a_checkpoint_period_and_a_warm_start(
     assert recovery < period + warm_start
 
 
-def test_a_pod_that_is_deleted_lets_the_run_write_a_checkpoint_and_is_not_counted(
-    disturbed: Disturbed, team: Team
-) -> None:
-    """maxRestarts is 1, and the kill was that one; the other pod of the slice goes with it, as KubeRay has it."""
+def test_a_deleted_pod_writes_a_checkpoint_and_does_not_count_as_a_restart(disturbed: Disturbed, team: Team) -> None:
+    """maxRestarts is 1, and the kill was that restart. KubeRay also deletes the other pod of the slice."""
     assert MAX_RESTARTS == 1
     assert all(pod.over for pod in disturbed.deleted)
     assert {pod.name for pod in disturbed.job.workers}.isdisjoint(pod.name for pod in disturbed.deleted)
-    # Killed only after its hook and SIGTERM, neither of which took the whole grace period.
+    # No SIGKILL was necessary: the hook and SIGTERM together took less than the grace period.
     assert not any("killed" in event for pod in disturbed.deleted for event in pod.events), disturbed.deleted[0].events
     last = team.events("disturbed", "loop_started")[-1]["step"]
     assert last > disturbed.step_when_deleted
@@ -199,9 +199,9 @@ def test_the_ports_that_the_chart_names_for_a_host_are_open_while_it_trains(dist
     assert "train-metrics" in disturbed.job.workers[0].ports
 
 
-def test_a_cluster_that_is_taken_whole_leaves_a_checkpoint(team: Team) -> None:
-    """As Kueue's preemption does it: head and hosts are deleted at once."""
-    job = RayJob(team.site, team.render("taken", "ray-job"))
+def test_a_deleted_cluster_leaves_a_checkpoint(team: Team) -> None:
+    """Kueue's preemption deletes the head and the hosts at once."""
+    job = RayJob(team.context, team.render("taken", "ray-job"))
     try:
         job.wait_ready()
         job.submit()
@@ -209,11 +209,12 @@ def test_a_cluster_that_is_taken_whole_leaves_a_checkpoint(team: Team) -> None:
         step = team.step("taken")
         took = job.shut_down()
         print(f"all pods of a training cluster had ended after {took:.1f} s")
-        assert "did not finish draining" not in job.told()
-        assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.told()
+        assert "did not finish draining" not in job.diagnostics()
+        assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.diagnostics()
         (ended,) = team.events("taken", "error")
-        stopped = re.fullmatch(r"The run was told to end: training stopped after (\d+) steps\.", ended["message"])
-        assert stopped, job.told()
+        message = r"The run received a stop signal: training stopped after (\d+) steps\."
+        stopped = re.fullmatch(message, ended["message"])
+        assert stopped, job.diagnostics()
         assert step < int(stopped[1]) < STEPS
         assert (team.storage / f"taken/checkpoints/{int(stopped[1]) - 1}").is_dir()
     finally:
@@ -223,28 +224,28 @@ def test_a_cluster_that_is_taken_whole_leaves_a_checkpoint(team: Team) -> None:
 def test_a_command_runs_on_every_host(team: Team) -> None:
     say = 'echo "host $SLIPWAY_HOST_INDEX of $SLIPWAY_HOSTS on $(hostname) as $(id -u) with $LEVEL"; df /data | tail -1'
     manifest = team.render("command", "ray-job", run={"command": ["sh", "-c", say]}, worker={"env": {"LEVEL": "3"}})
-    job = RayJob(team.site, manifest)
+    job = RayJob(team.context, manifest)
     try:
-        assert job.run() == "SUCCEEDED", job.told()
-        said = job.log()
+        assert job.run() == "SUCCEEDED", job.diagnostics()
+        log = job.log()
         on = {
             f"(host {index}) host {index} of 2 on {pod.name} as 1000 with 3" for index in (0, 1) for pod in job.workers
         }
-        assert len(on & set(said.splitlines())) == 2, said
-        assert all(pod.name in said for pod in job.workers)
-        # With nothing left to train, a pod's end does not last until its grace period is over.
+        assert len(on & set(log.splitlines())) == 2, log
+        assert all(pod.name in log for pod in job.workers)
+        # When no training runs, a pod ends before its grace period is over.
         took = job.shut_down()
         print(f"all pods of a finished cluster had ended after {took:.1f} s")
-        assert "did not finish draining" not in job.told()
-        assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.told()
+        assert "did not finish draining" not in job.diagnostics()
+        assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.diagnostics()
     finally:
         job.close()
 
 
 def process_state(pod: Pod) -> dict[str, str]:
-    """/proc/1/status of the container."""
-    said = pod.container.execute("cat", "/proc/1/status").stdout
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
+    """The fields of /proc/1/status of the container."""
+    text = pod.container.execute("cat", "/proc/1/status").stdout
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
 def last_checkpoint_before(step: int) -> int:

@@ -179,7 +179,7 @@ def _initialize(pyconfig: Any, argv: list[str]) -> Any:
     try:
         return pyconfig.initialize(argv)
     except SystemExit as error:
-        raise ValueError("MaxText refuses the config") from error
+        raise ValueError("MaxText rejects the config") from error
 
 
 def _meaning(axis: str, size: int, config: Any) -> str:

@@ -1,4 +1,4 @@
-"""Tools that tests run, built from source at pinned versions."""
+"""Tools that the tests run, built from source at pinned versions."""
 
 from tests.tools.go_tools import tool
 

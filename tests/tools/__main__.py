@@ -1,7 +1,7 @@
-"""`python -m tests.tools helm` prints the path of the tool, and builds it first if the cache has none.
+"""`python -m tests.tools helm` prints the path of the tool. It builds the tool first if the cache does not have it.
 
-`all` means every tool, `quick` those that `make test` needs: a cold build of Kubernetes takes longer than a
-test may, so make builds them before the first test.
+`all` means every tool, `quick` means the tools that `make test` needs. The first build of Kubernetes takes longer than
+the time limit of a test, so make builds the tools before the first test.
 """
 
 import sys

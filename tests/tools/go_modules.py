@@ -1,4 +1,4 @@
-"""Single files out of Go modules, checked against the pinned sum; the rest of the module is thrown away."""
+"""Downloads single files of Go modules and checks the module against the pinned sum. No other file is kept."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.tools.go_tools import cached, find_go
 
 
 class Module(NamedTuple):
-    """A module at a version, with its sum as go.sum has it."""
+    """A module at a version; `sum` as in go.sum."""
 
     path: str
     version: str
     sum: str
 
     def file(self, name: str) -> Path:
-        """The file `name` of the module, downloaded where the cache of tools has none. Raises RuntimeError."""
+        """The path of the module's file `name`, downloaded if the cache does not have it. Raises RuntimeError."""
         key = f"{self.path} {self.version} {self.sum}".encode()
         return cached(key, Path(name).name, lambda file: self._fetch(name, file))
 
@@ -31,7 +31,7 @@ class Module(NamedTuple):
         at = f"{self.path}@{self.version}"
         print(f"Fetching {Path(name).name} of {at} once, into {file.parent} …", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as temporary:
-            # A module cache of its own: the unpacked module may be 100 MB that nobody else wants.
+            # A temporary module cache: the unpacked module can have 100 MB, and nothing else needs it.
             environment = {
                 **os.environ,
                 "GOMODCACHE": f"{temporary}/modules",

@@ -1,8 +1,8 @@
-"""Go tools for tests, each built once from a go.mod and go.sum of its own, at a pinned version.
+"""Go tools for tests. Each is built once, at a pinned version, from its own go.mod and go.sum.
 
-`tool("helm")` is the path of the binary; the first call builds it (about a minute and a half on two cores). The
-cache is outside the checkout, and its key is the hash of all that goes into the build, so a changed pin builds
-anew and two checkouts share what they have in common.
+`tool("helm")` returns the path of the binary. The first call builds it, in about 90 seconds on two cores. The cache is
+outside the checkout. Its key is the hash of all inputs of the build, so a changed pin builds the tool again, and two
+checkouts share the tools with equal pins.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ GO = (1, 26)
 
 @dataclass(frozen=True)
 class GoTool:
-    """A command in a Go module: what to build in tests/tools/<module or name>/, and the linker's flags."""
+    """A command in a Go module: the package to build in tests/tools/<module or name>/, and the linker's flags.
+
+    module and tags are left out of the repr, which is a part of the cache's key: go.mod itself is in the key, and the
+    tags only leave out parts of a tool that no test uses.
+    """
 
     package: str
     ldflags: str = "-s -w"
-    module: str = field(default="", repr=False)  # not in the key of the cache: go.mod itself is
-    tags: str = field(default="", repr=False)  # what is left out of a build; what a test asks of the tool is not
+    module: str = field(default="", repr=False)
+    tags: str = field(default="", repr=False)
 
 
-# Unstamped, Kubernetes calls itself v0.0.0-master+$Format:%H$, and charts' kubeVersion refuses it.
+# Without these flags, the version of Kubernetes is v0.0.0-master+$Format:%H$, which the charts' kubeVersion rejects.
 STAMP = "-s -w" + "".join(
     f" -X k8s.io/component-base/version.{name}={value}"
     for name, value in {"gitVersion": "v1.36.2", "gitMajor": "1", "gitMinor": "36"}.items()
@@ -42,39 +46,42 @@ STAMP = "-s -w" + "".join(
 
 TOOLS = {
     "helm": GoTool("helm.sh/helm/v4/cmd/helm"),
-    # Unstamped, Helm 3 calls itself "v3.21", which is no version that pyhelm3 can read.
+    # Without this flag, the version of Helm 3 is "v3.21", which pyhelm3 cannot parse.
     "helm3": GoTool(
         "helm.sh/helm/v3/cmd/helm",
         "-s -w -X helm.sh/helm/v3/internal/version.version=v3.21.4",
     ),
     "helm-docs": GoTool("github.com/norwoodj/helm-docs/cmd/helm-docs", "-s -w -X main.version=1.14.2"),
     "kube-score": GoTool("github.com/zegl/kube-score/cmd/kube-score"),
-    "pod-security": GoTool("slipway.example/tools/pod-security"),  # a main.go of our own
-    # Four commands of one module; the first takes three minutes, and the others share most of what it compiled.
+    "pod-security": GoTool("slipway.example/tools/pod-security"),  # our own main.go
+    # Four commands of one module. The first takes three minutes; the others reuse most of the compiled packages.
     "kube-apiserver": GoTool("k8s.io/kubernetes/cmd/kube-apiserver", STAMP, "kubernetes"),
     "kube-controller-manager": GoTool("k8s.io/kubernetes/cmd/kube-controller-manager", STAMP, "kubernetes"),
     "kube-scheduler": GoTool("k8s.io/kubernetes/cmd/kube-scheduler", STAMP, "kubernetes"),
     "kubectl": GoTool("k8s.io/kubernetes/cmd/kubectl", STAMP, "kubernetes"),
     "etcd": GoTool("go.etcd.io/etcd/server/v3"),
     "kwok": GoTool("sigs.k8s.io/kwok/cmd/kwok"),
-    # Without the clients of all clouds that it can find its targets in: two minutes.
+    # The tag leaves out service discovery in clouds. The build then takes two minutes.
     "prometheus": GoTool("github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
     "registry": GoTool("github.com/google/go-containerregistry/cmd/registry"),
 }
 
-# Only tests of slow tiers use these (tests/tiers.py).
+# Tools that only tests of slow tiers use (tests/tiers.py).
 SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "registry")
 
 
 def cache_dir() -> Path:
-    """Where built tools live: $SLIPWAY_CACHE, else slipway in the user's cache folder."""
+    """The folder of the built tools: in $SLIPWAY_CACHE, or else in slipway in the user's cache folder."""
     given = os.environ.get("SLIPWAY_CACHE")
     base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slipway"
     return base.expanduser().absolute() / "tools"
 
 
 def tool(name: str) -> Path:
-    """The binary of the tool `name`, built where the cache has none. Raises RuntimeError with a sentence."""
+    """The path of the binary of the tool `name`, built if the cache does not have it.
+
+    Raises RuntimeError with a message for the user.
+    """
     spec = TOOLS[name]
     source = source_of(name)
     parts = [(source / "go.mod").read_bytes(), (source / "go.sum").read_bytes(), repr(spec).encode()]
@@ -89,7 +96,7 @@ def source_of(name: str) -> Path:
 
 
 def cached(key: bytes, name: str, make: Callable[[Path], None]) -> Path:
-    """The file `name` of the cache's folder for `key`; `make` writes it, once, where it is not there yet."""
+    """The file `name` in the cache's folder for `key`. If it does not exist, `make` writes it, once."""
     folder = cache_dir() / hashlib.sha256(key).hexdigest()[:16]
     file = folder / name
     if file.exists():
@@ -105,7 +112,7 @@ def cached(key: bytes, name: str, make: Callable[[Path], None]) -> Path:
 def _build(spec: GoTool, source: Path, binary: Path) -> None:
     go = find_go()
     print(f"Building {spec.package} once, into {binary.parent} …", file=sys.stderr, flush=True)
-    # GOTOOLCHAIN=local: a build must not fetch another Go. GOWORK=off: a workspace above the checkout is not ours.
+    # GOTOOLCHAIN=local: a build must not download another Go. GOWORK=off: ignore a workspace above the checkout.
     environment = {
         **os.environ,
         "CGO_ENABLED": "0",
@@ -124,16 +131,18 @@ def _build(spec: GoTool, source: Path, binary: Path) -> None:
 
 
 def find_go() -> str:
-    """The path of a Go that is new enough. Raises RuntimeError with a sentence."""
+    """The path of a Go that is new enough. Raises RuntimeError with a message for the user."""
     wanted = ".".join(map(str, GO))
     go = shutil.which("go")
     if go is None:
         raise RuntimeError(
             f"The tests build their tools from source and need Go {wanted}; install it from https://go.dev/dl."
         )
-    # Asked outside the module: inside, an older Go only complains about go.mod.
-    said = subprocess.run([go, "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
-    match = re.match(r"go(\d+)\.(\d+)", said)
+    # Run outside the module: inside it, an older Go prints only an error about go.mod.
+    version = subprocess.run([go, "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
+    match = re.match(r"go(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < GO:
-        raise RuntimeError(f"The tests need Go {wanted} and found {said.strip()}; install it from https://go.dev/dl.")
+        raise RuntimeError(
+            f"The tests need Go {wanted} and found {version.strip()}; install it from https://go.dev/dl."
+        )
     return go

@@ -1,7 +1,7 @@
 """Kubernetes' own schemas: api/openapi-spec/swagger.json of each supported minor version.
 
-They come from the k8s.io/kubernetes module (19 MB each, two seconds), checked against the pinned sum, and stay in
-the cache of tools; the rest of the module is thrown away.
+They come from the k8s.io/kubernetes module (19 MB each, two seconds), are checked against the pinned sum, and stay in
+the cache of tools. No other file of the module is kept.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ def definitions(minor: str) -> dict[str, Any]:
 
 
 def swagger(minor: str) -> Path:
-    """The file swagger.json of Kubernetes `minor`, downloaded where the cache has none. Raises RuntimeError."""
+    """The path of swagger.json of Kubernetes `minor`, downloaded if the cache does not have it. Raises RuntimeError."""
     version, wanted = VERSIONS[minor]
     return Module(MODULE, version, wanted).file("api/openapi-spec/swagger.json")

@@ -1,4 +1,4 @@
-"""The builder of Go tools: one build for two askers, and a sentence where Go is missing or too old."""
+"""The builder of Go tools: two processes share one build, and a missing or old Go is an error with a clear message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fake_go(folder: Path, version: str) -> Path:
-    """A `go` that builds at once, and counts."""
+    """A folder with a fake `go`: it writes the binary at once, and a line to the file `builds` for each build."""
     folder.mkdir()
     go = folder / "go"
     go.write_text(
@@ -38,7 +38,7 @@ def test_a_tool_is_built_once(cache: Path, tmp_path: Path, monkeypatch: pytest.M
     assert made.is_relative_to(cache / "tools")
     assert made.read_text() == "binary\n"
     assert (folder / "builds").read_text() == "built\n"
-    assert sorted(path.name for path in made.parent.iterdir()) == [".lock", "helm"]  # nothing half-made beside it
+    assert sorted(path.name for path in made.parent.iterdir()) == [".lock", "helm"]  # no temporary files
 
 
 def test_two_processes_share_one_build(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_two_processes_share_one_build(cache: Path, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("version", [None, "go1.25.3"])
-def test_without_the_right_go_there_is_a_sentence(
+def test_a_missing_or_old_go_is_an_error(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
 ) -> None:
     folder = fake_go(tmp_path / "bin", version) if version else tmp_path

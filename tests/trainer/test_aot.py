@@ -190,18 +190,18 @@ def test_what_does_not_fit_is_no_error_and_its_largest_buffers_have_names(tmp_pa
 @pytest.mark.parametrize(
     ("tree", "kind", "says", "details"),
     [
-        (_tree(model_name="llama3-9b"), "model", "the nearest names are", {}),
+        (_tree(model_name="llama3-9b"), "model", "similar names are", {}),
         (_tree(steps="many"), "key", "train.steps", {"key": "steps"}),
         (
             _tree({"LIBTPU_INIT_ARGS": "--xla_tpu_no_such_flag=true"}),
             "flag",
-            "does not know",
+            "rejects the unknown flag",
             {"flag": "--xla_tpu_no_such_flag"},
         ),
         (
             {**_tree(), "accelerator": {"name": "l4", "kind": "gpu", "hosts": 1, "chips": 1}},
             "topology",
-            "is no TPU",
+            "is not a TPU",
             {},
         ),
     ],

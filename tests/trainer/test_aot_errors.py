@@ -27,7 +27,7 @@ F1121 23:52:03.343523   17184 parse_flags_from_env.cc:234] Unknown flag in XLA_F
             _CRASH,
             "--xla_no_such_flag",
             "worker.env.XLA_FLAGS",
-            "does not know --xla_no_such_flag (worker.env.XLA_FLAGS)",
+            "rejects the unknown flag --xla_no_such_flag (worker.env.XLA_FLAGS)",
         ),
         (
             "F1121 23:52:24.3 17444 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: "
@@ -40,13 +40,13 @@ F1121 23:52:03.343523   17184 parse_flags_from_env.cc:234] Unknown flag in XLA_F
             "ERROR: Unknown command line flag 'xla_a'\nERROR: Unknown command line flag 'xla_b'\n",
             "--xla_a",
             "worker.env.LIBTPU_INIT_ARGS",
-            "does not know --xla_a (worker.env.LIBTPU_INIT_ARGS)",
+            "rejects the unknown flag --xla_a (worker.env.LIBTPU_INIT_ARGS)",
         ),
         (
             "ERROR: Illegal value 'abc' specified for flag 'xla_tpu_scoped_vmem_limit_kib'\n",
             "--xla_tpu_scoped_vmem_limit_kib",
             "worker.env.LIBTPU_INIT_ARGS",
-            "refuses the value 'abc' of",
+            "rejects the value 'abc' of",
         ),
         (
             "ERROR: Missing the value for the flag 'xla_tpu_scoped_vmem_limit_kib'\n"
@@ -65,7 +65,7 @@ F1121 23:52:03.343523   17184 parse_flags_from_env.cc:234] Unknown flag in XLA_F
             "INVALID_ARGUMENT: Failed to parse 'abc' into flag xla_tpu_scoped_vmem_limit_kib: ",
             "--xla_tpu_scoped_vmem_limit_kib",
             "train.compile_xla_flags",
-            "refuses the value 'abc' of",
+            "rejects the value 'abc' of",
         ),
         (
             "FAILED_PRECONDITION: Continuation fusion for AllGather is enabled on platform x, but it is not supported. "
@@ -78,7 +78,7 @@ F1121 23:52:03.343523   17184 parse_flags_from_env.cc:234] Unknown flag in XLA_F
             "Invalid flag format detected: '--xla_foo'. Expected format: '--key=value'",
             "--xla_foo",
             "train.compile_xla_flags",
-            "cannot read --xla_foo",
+            "cannot parse --xla_foo",
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_flag_that_is_only_mentioned_is_not_refused() -> None:
         (-9, "WARNING: something\n", "memory", "this machine's memory"),
         (-6, "terminate called after throwing an instance of 'std::bad_alloc'\n", "memory", "this machine's memory"),
         (-11, "*** SIGSEGV received\nlast words\n\n", "internal", "by SIGSEGV: last words"),
-        (5, "", "internal", "with exit code 5: it said nothing"),
+        (5, "", "internal", "with exit code 5: no output on stderr"),
     ],
 )
 def test_a_compiler_that_died_without_a_word_gets_its_kind(code: int, stderr: str, kind: str, says: str) -> None:
@@ -183,7 +183,7 @@ _SMEM = (
         (
             _WHOLE_VMEM,
             {"kernel": "jit(big)/my_kernel/pallas_call", "used": 128 << 20, "limit": int(127.94 * 2**20), "flag": None},
-            "128 MiB of the chip's VMEM and may use 127.9 MiB; make the kernel's blocks smaller.",
+            "128 MiB of the chip's VMEM, but may use only 127.9 MiB; make the kernel's blocks smaller.",
         ),
         (
             _SCOPED,
@@ -203,7 +203,7 @@ _SMEM = (
         (
             _SMEM,
             {"kernel": "my_smem.1", "used": 4 << 20, "limit": 1 << 20, "flag": None},
-            "4 MiB of the chip's SMEM and may use 1 MiB",
+            "4 MiB of the chip's SMEM, but may use only 1 MiB",
         ),
     ],
 )
@@ -238,13 +238,13 @@ def test_a_refusal_names_the_train_key_that_it_speaks_of() -> None:
     )
     error = refusal(ValueError(text), _config(steps=3, base_emb_dim=4))
     assert (error.kind, error.details) == ("key", {"key": "base_emb_dim"})
-    assert "MaxText refuses the config" in str(error)
+    assert "MaxText rejects the config" in str(error)
 
 
 def test_a_key_that_maxtext_does_not_have_comes_with_the_nearest() -> None:
     error = refusal(ValueError("'max_target_lenght' not in 'steps', 'max_target_length', 'run_name'."), _config())
     assert error.details == {"key": "max_target_lenght"}
-    assert "the nearest are max_target_length" in str(error)
+    assert "similar keys are max_target_length" in str(error)
 
 
 def test_the_launcher_can_read_an_error_as_json() -> None:

@@ -99,12 +99,12 @@ print("all", len(found))
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"name": "l4", "kind": "gpu"}, "l4 is no TPU"),
-        ({"name": "v9", "kind": "tpu", "label": "tpu-v9", "topology": "2x2"}, "does not know the accelerator v9"),
+        ({"name": "l4", "kind": "gpu"}, "l4 is not a TPU"),
+        ({"name": "v9", "kind": "tpu", "label": "tpu-v9", "topology": "2x2"}, "does not support the accelerator v9"),
         (_row("v6e", "2x2x2", 4), "has 2 sides"),
         (_row("v5p", "4x4", 4), "has 3 sides"),
         (_row("v6e", "4xfour", 4), "cannot describe v6e 4xfour"),
-        (_row("v6e", "4x4", 2), "a host 1, 4 or 8 chips"),
+        (_row("v6e", "4x4", 2), "a host has 1, 4 or 8 chips"),
     ],
 )
 def test_a_slice_that_the_compiler_cannot_describe_is_refused(row: dict[str, Any], says: str) -> None:

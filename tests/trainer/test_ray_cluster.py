@@ -26,7 +26,7 @@ def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
     """Two nodes have the CPUs of four hosts, and are two hosts all the same."""
     config = with_run(lab.config("waits-in-cluster", hosts=3), command=["true"])
     often = (
-        "from trainer import __main__, command; command.SECONDS_BETWEEN_WORDS = 1; raise SystemExit(__main__.main())"
+        "from trainer import __main__, command; command.SECONDS_BETWEEN_MESSAGES = 1; raise SystemExit(__main__.main())"
     )
     log = lab.root / "waits-in-cluster.log"
     with log.open("wb") as output:
@@ -38,7 +38,7 @@ def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
             env={**unmeasured(os.environ), **environment},
         )
     deadline = time.monotonic() + 60
-    while "Waiting for 3 hosts with 1 CPU each" not in log.read_text():
+    while "Waiting for 3 hosts with 1 free CPU each" not in log.read_text():
         assert driver.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.2)

@@ -36,7 +36,7 @@ def test_a_refused_config_fails_the_job_for_good(
     assert job.end() == "FAILED", job.log()[-3000:]
     assert job.reason().startswith("data.files: /data/no-such-text does not exist")
     assert f"Error: {job.reason()}" in job.pod_log().splitlines()
-    assert "starts again" not in job.log()
+    assert "restarts are left" not in job.log()
     assert rendered["backoffLimit"] == 0
 
 
@@ -199,7 +199,7 @@ def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
     assert host is not None
     host.suspend()  # so that it cannot tell of it
     program.kill()
-    wait(job, lambda: "starts again" in job.log())
+    wait(job, lambda: "The command restarts" in job.log())
     cluster.kill(node)
     assert hook.wait(60) == 0  # there is nothing left to wait for
     cluster.add()
@@ -218,7 +218,7 @@ def test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job(
     cluster.add()
     assert job.end() == "FAILED", job.log()[-3000:]
     assert "no restart was left" in job.reason()
-    assert "The driver starts again" not in job.log()
+    assert "The driver restarts" not in job.log()
     # A node that joins brings the lines of all logs in the folder that nodes of one machine share: of jobs before, too.
     told = [event for event in events(job.pod_log()) if event["time"] >= began]
     # A host that loses another may fail of it, too.

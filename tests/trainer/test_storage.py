@@ -72,8 +72,8 @@ def test_a_disk_that_fills_is_named_and_the_run_goes_on_once_it_is_larger(
     assert run.wait() == 1, run.output()[-3000:]
     # Threads of Orbax's may print something after it.
     assert [line for line in run.output().splitlines() if line.startswith("Error: ")] == [
-        f"Error: The run's storage is full (No space left on device): the file system of {disk.path}. Make room there "
-        "or enlarge it, and submit the run again: it goes on from its last checkpoint."
+        f"Error: The run's storage is full (No space left on device): the file system of {disk.path}. Free space there "
+        "or enlarge it, and submit the run again: it resumes from its last checkpoint."
     ]
     disk.remount("size=500m")
     again = start_on(lab, disk, "storage")
@@ -90,8 +90,8 @@ def test_a_storage_that_is_gone_is_said_to_be(lab: TrainingHarness, disk: Disk) 
     disk.take_away()
     assert run.wait() == 1, run.output()[-3000:]
     assert [line for line in run.output().splitlines() if line.startswith("Error: ")] == [
-        f"Error: The run's folder {disk.path}/storage-gone is gone: the file system of {disk.path} is no longer "
-        "mounted, or somebody removed it. See that it is mounted and well."
+        f"Error: The run's folder {disk.path}/storage-gone is missing: the file system of {disk.path} is not "
+        "mounted, or the folder was removed. Check that it is mounted and available."
     ]
 
 
@@ -111,21 +111,20 @@ def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: TrainingHa
         (
             errno.ENOTCONN,
             "bucket",
-        ): "The run's storage does not answer (Transport endpoint is not connected): the bucket "
-        f"our-runs (storage.bucket), mounted at {lab.root}. The log of the pod's container gke-gcsfuse-sidecar says "
-        "more.",
+        ): "The run's storage does not respond (Transport endpoint is not connected): the bucket "
+        f"our-runs (storage.bucket), mounted at {lab.root}. See the log of the pod's container gke-gcsfuse-sidecar.",
         (errno.EACCES, "bucket"): "The run may not write to its storage (Permission denied): the bucket our-runs "
-        f"(storage.bucket), mounted at {lab.root}. Give the run's service account roles/storage.objectUser on it (by "
-        "Workload Identity).",
+        f"(storage.bucket), mounted at {lab.root}. Grant the run's service account roles/storage.objectUser on it "
+        "(with Workload Identity).",
         (
             errno.ESTALE,
             "claim",
-        ): "The run's storage does not answer (Stale file handle): the PersistentVolumeClaim shared "
-        f"(storage.claim), mounted at {lab.root}. See whether its volume and the server behind it are well (kubectl "
-        "describe pvc).",
+        ): "The run's storage does not respond (Stale file handle): the PersistentVolumeClaim shared "
+        f"(storage.claim), mounted at {lab.root}. Check its volume (kubectl describe pvc) and the server that "
+        "provides it.",
         (errno.EDQUOT, "claim"): "The run's storage is full (Disk quota exceeded): the PersistentVolumeClaim shared "
-        f"(storage.claim), mounted at {lab.root}. Make room there or enlarge it, and submit the run again: it goes on "
-        "from its last checkpoint.",
+        f"(storage.claim), mounted at {lab.root}. Free space there or enlarge it, and submit the run again: it "
+        "resumes from its last checkpoint.",
     }
     for (number, which), sentence in told.items():
         assert str(named(OSError(number, os.strerror(number), path), configs[which])) == sentence

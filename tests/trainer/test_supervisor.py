@@ -197,10 +197,8 @@ def test_a_child_that_keeps_the_output_does_not_keep_the_job(tmp_path: Path) -> 
 def test_a_log_that_cannot_be_opened_is_said_once_and_nothing_else(tmp_path: Path, path: str) -> None:
     job = Job(tmp_path, "print('one'); print('two', flush=True); os._exit(0)", pod_log=path)
     assert job.end() == 0
-    warning = (
-        f"The pod's log ({path}) cannot be written (No such file or directory); kubectl logs will not show what is"
-    )
-    assert job.said() == [f"{warning} printed.", "one", "two"]
+    warning = f"Cannot write to the pod's log ({path}): No such file or directory."
+    assert job.said() == [f"{warning} kubectl logs does not show the output.", "one", "two"]
 
 
 def test_without_a_log_of_the_pod_nothing_is_said(tmp_path: Path) -> None:
@@ -226,4 +224,4 @@ print("later", flush=True); os._exit(0)"""
         assert [line.split()[0] for line in lines[:-1]] == [str(n) for n in range(len(lines) - 1)]
         rest = reader.read(1 << 20).decode().splitlines()
     assert rest[-1] == "later"
-    assert re.fullmatch(r"\(\d+ lines are left out here: the log took none\.\)", rest[-2])
+    assert re.fullmatch(r"\(\d+ lines are missing here: the log accepted none\.\)", rest[-2])

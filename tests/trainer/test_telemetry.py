@@ -186,7 +186,7 @@ def test_a_port_in_use_is_told_once_and_stops_nothing(tmp_path: Path, capsys: py
             telemetry.checkpoint_saved(1.0)
     assert capsys.readouterr().err == (
         f"No metrics for Prometheus are served: port {port} (tracking.metricsPort) is in use on this host. "
-        "Training goes on.\n"
+        "Training continues.\n"
     )
 
 
@@ -326,7 +326,7 @@ def test_a_libtpu_that_fails_is_told_once_and_its_metrics_are_absent(capsys: pyt
     deadline = time.monotonic() + 10
     while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert said == "libtpu tells no metrics of the chips: no TPU here\n"
+    assert said == "libtpu reports no metrics of the chips: no TPU here\n"
     assert list(Chips([], LABELS, sampler).collect()) == []
 
 
@@ -445,7 +445,7 @@ def test_where_nobody_answers_training_goes_on(tmp_path: Path) -> None:
     )
     assert said.startswith("trained on"), error
     assert "Weights & Biases: " in error
-    assert "Training goes on without it." in error
+    assert "Training continues without it." in error
     assert key not in said + error
 
 

@@ -100,7 +100,7 @@ def test_a_run_on_this_machine_that_has_nothing_to_save_ends_at_once(lab: Traini
     run.until(lambda: len(run.events()) == 1)
     run.process.send_signal(signal.SIGINT)
     assert run.wait(30) == 3
-    assert "before it had done a step" in run.output() or "stopped after" in run.output()
+    assert "before it finished a step" in run.output() or "stopped after" in run.output()
 
 
 def test_one_host_without_ray_writes_a_checkpoint_too(lab: TrainingHarness, undisturbed_host: Run) -> None:

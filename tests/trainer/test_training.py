@@ -126,7 +126,7 @@ def test_a_run_that_is_trained_already_does_nothing(lab: TrainingHarness, undist
     before = undisturbed.metrics()
     again = lab.train(lab.root / "undisturbed.json")
     assert again.process.returncode == 0
-    assert "is trained already" in again.output()
+    assert "is already trained" in again.output()
     assert again.metrics() == before
 
 
@@ -153,7 +153,7 @@ def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unrea
         run.process.terminate()
         run.wait(60)
     [error] = run.events("error")
-    assert "is no UTF-8 text: byte 0xff at offset" in error["message"]
+    assert "is not UTF-8 text: byte 0xff at offset" in error["message"]
     assert str(tmp_path) in error["message"]
     assert len(run.events()) == 1
 

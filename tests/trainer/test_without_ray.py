@@ -43,7 +43,7 @@ def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: Traini
     stopped = first.step()
     assert stopped < 149
     assert (first.folder / "checkpoints" / str(stopped)).is_dir()
-    assert "Error: A host was told to end: training stopped after" in first.output()
+    assert "Error: A host received a stop signal: training stopped after" in first.output()
     first, second = start()
     assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:]
     assert [line["step"] for line in first.metrics() if "loss" in line] == list(range(150))
@@ -76,7 +76,7 @@ def test_a_process_that_does_not_know_its_place_says_so(lab: TrainingHarness) ->
 def test_a_batch_that_does_not_divide_over_the_hosts_is_refused_at_once(lab: TrainingHarness) -> None:
     run = lab.train(lab.config("indivisible", hosts=1, per_device_batch_size=0.3), "--no-ray")
     assert run.process.returncode == 2, run.output()[-3000:]
-    assert run.events("error")[-1]["message"].startswith("MaxText refuses the config: ")
+    assert run.events("error")[-1]["message"].startswith("MaxText rejects the config: ")
 
 
 def test_synthetic_data_of_maxtext_trains_with_nothing_to_read_and_mfu_is_the_share_of_the_chips_peak(
@@ -139,7 +139,7 @@ def test_data_that_changed_between_attempts_is_refused(lab: TrainingHarness, tmp
     text.write_text("Something else altogether.\n" * 300)
     run = lab.train(config, "--no-ray")
     assert run.process.returncode == 2
-    assert "are not those it was started with" in run.output().splitlines()[-1]
+    assert "have changed since the run started" in run.output().splitlines()[-1]
     # Another config is another matter: `launcher submit --continue` has asked the user.
     more = lab.config("changed", hosts=1, data=data, steps=3)
     assert lab.train(more, "--no-ray").process.returncode == 0

@@ -81,7 +81,7 @@ def test_the_shapes_are_those_of_xpk(name: str) -> None:
         ("v6e", "v6e-16", "topology", "a topology is a shape; v6e-16 is 4x4."),
         ("v5p", "v5p-32", "topology", "a topology is a shape; v5p-32 is 2x2x4."),  # 32 TensorCores, 16 chips
         ("v6e", "1", "topology", "a topology is a shape; the one with 1 chip is 1x1."),
-        ("v6e", "big", "topology", '"big" is no topology; v6e has shapes such as 4x8.'),
+        ("v6e", "big", "topology", '"big" is not a valid topology; v6e has shapes such as 4x8.'),
         ("v6e", "", "topology", "a v6e slice needs a topology: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16."),
         ("v6e-16", "", "accelerator", "v6e-16 is slice.accelerator: v6e with slice.topology: 4x4."),
         ("v5litepod-16", "", "accelerator", "v5litepod-16 is slice.accelerator: v5e with slice.topology: 4x4."),

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from launcher import api
-from launcher.backends import progress
 from launcher.backends.local.record import Record, write_record
 from launcher.cli.main import VERBS
 from launcher.errors import LauncherError
 from launcher.k8s.target import Target
+from launcher.trainer_output import metrics_in_log
 
 FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
 # What a verb is called in Python, where that is not its name.
@@ -57,7 +57,7 @@ def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.Mo
         {"step": 1, "loss": 6.5},
         {"step": 2, "loss": 6.0},
     ]
-    with pytest.raises(LauncherError, match='There is no run "demos" on this machine'):
+    with pytest.raises(LauncherError, match='The run "demos" was not found on this machine'):
         api.metrics("demos", target=Target(local=True))
 
 
@@ -69,4 +69,4 @@ def test_metrics_that_a_log_holds() -> None:
         'SLIPWAY_METRICS {"step": 1, "lo',
         'SLIPWAY_METRICS {"step": 1, "loss": 7.0}',
     ]
-    assert list(progress.metrics(lines)) == [{"step": 0, "loss": 8.0}, {"step": 1, "loss": 7.0}]
+    assert list(metrics_in_log(lines)) == [{"step": 0, "loss": 8.0}, {"step": 1, "loss": 7.0}]

@@ -24,7 +24,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
     (
         refused(401, "Unauthorized", "Unauthorized"),
         errors.Unauthorized,
-        "The API server of the cluster prod does not know who you are: the token or certificate is missing or expired.",
+        "The API server of the cluster prod rejects your credentials: the token or certificate is missing or expired.",
     ),
     (
         refused(409, 'jobsets.jobset.x-k8s.io "demo" already exists', "AlreadyExists", name="demo"),
@@ -50,7 +50,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
         errors.from_status(404, b"404 page not found\n", where=WHERE, method="GET", path=JOB_SETS),
         errors.KindNotServed,
         "The API server of the cluster prod does not serve jobsets of jobset.x-k8s.io/v1alpha2: JobSet is not "
-        "installed there, or in a version that does not fit.",
+        "installed there, or its version is not supported.",
     ),
     (
         refused(
@@ -61,12 +61,12 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
             "Forbidden",
         ),
         errors.QuotaExceeded,
-        "The namespace's quota runs in the cluster prod leaves no room: 3 of 3 jobsets.jobset.x-k8s.io are in use.",
+        "The ResourceQuota runs in the cluster prod is used up: 3 of 3 jobsets.jobset.x-k8s.io are in use.",
     ),
     (
         refused(400, 'admission webhook "vrayjob.kb.io" denied the request: clusterSelector is not allowed'),
         errors.AdmissionDenied,
-        "The API server of the cluster prod refuses it: clusterSelector is not allowed. (said by the admission webhook "
+        "The API server of the cluster prod refuses it: clusterSelector is not allowed. (from the admission webhook "
         "vrayjob.kb.io)",
     ),
     (
@@ -76,7 +76,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
             "request: A run needs an owner.",
         ),
         errors.AdmissionDenied,
-        "The API server of the cluster prod refuses it: A run needs an owner. (said by the policy owners)",
+        "The API server of the cluster prod refuses it: A run needs an owner. (from the policy owners)",
     ),
     (
         refused(

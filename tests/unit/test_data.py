@@ -147,13 +147,13 @@ def bad(tmp_path: Path, name: str, content: bytes) -> Path:
     ("name", "content", "says"),
     [
         ("a.txt", b"", "{path} is empty"),
-        ("a.txt", b" \n \n", "{path}: the part of the data to train on holds no text at all"),
-        ("a.txt", b"good\n\xff\xfe bad", "{path} is no UTF-8 text: byte 0xff at offset 5"),
-        ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: the line at byte 14 is no JSON"),
+        ("a.txt", b" \n \n", "{path}: the training part of the data contains no text"),
+        ("a.txt", b"good\n\xff\xfe bad", "{path} is not UTF-8 text: byte 0xff at offset 5"),
+        ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: the line at byte 14 is not valid JSON"),
         ("a.jsonl", b'{"body": "x"}\n', '{path}: the line at byte 0 has no text field "text" (it has body)'),
         ("a.jsonl", b"[1]\n", '{path}: the line at byte 0 has no text field "text" (it has no fields)'),
-        ("a.parquet", b"no parquet", "{path} is no Parquet file"),
-        ("a.csv", b"a,b", "{path} is no .txt, .md, .jsonl or .parquet file"),
+        ("a.parquet", b"no parquet", "{path} is not a Parquet file"),
+        ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, says: str) -> None:
@@ -168,7 +168,7 @@ def test_a_parquet_column_that_is_missing_or_no_text_is_named(tmp_path: Path) ->
     pq.write_table(pa.table({"id": [1, 2]}), path)
     with pytest.raises(ConfigError, match=r'has no column "text" \(it has id\)'):
         data.check_corpus(corpus(path))
-    with pytest.raises(ConfigError, match=r'the column "id" holds int64, not text'):
+    with pytest.raises(ConfigError, match=r'the column "id" has the type int64, not text'):
         data.check_corpus(corpus(path, field="id"))
 
 
@@ -177,9 +177,9 @@ def test_missing_input_is_named(tmp_path: Path) -> None:
         corpus(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r'no file matches ".*/\*.txt"'):
         corpus(tmp_path / "*.txt")
-    with pytest.raises(ConfigError, match=r"holds no \.txt, \.md, \.jsonl or \.parquet file"):
+    with pytest.raises(ConfigError, match=r"has no \.txt, \.md, \.jsonl or \.parquet file"):
         corpus(tmp_path)
-    with pytest.raises(ConfigError, match='the one corpus that comes with every machine is "python"'):
+    with pytest.raises(ConfigError, match='the only corpus on every machine is "python"'):
         data.open_corpus({"corpus": "wikipedia"})
 
 

@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
+from launcher.config import versions
 from launcher.config.values.files import chart_defaults
-from launcher.diagnose.doctor import capacity, components, finding, kueue_config, permissions, queues, versions
+from launcher.diagnose.doctor import capacity, components, finding, kueue_config, permissions, queues
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, hidden
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.rbac import Permission, Permissions
+from launcher.paths import charts_dir
 from tests.cluster import doctor_objects as there
 from tests.cluster.nodes import nodes
 
@@ -134,6 +137,21 @@ def test_the_charts_say_which_versions_are_supported() -> None:
             assert versions.supported(component.supported).oldest < versions.supported(component.supported).newest
 
 
+def test_all_charts_declare_the_same_versions_and_ct_uses_the_newest() -> None:
+    charts = [yaml.safe_load(path.read_text()) for path in charts_dir().glob("*/Chart.yaml")]
+    declared: dict[str, set[str]] = {}
+    for chart in charts:
+        for key, text in chart.get("annotations", {}).items():
+            declared.setdefault(key, set()).add(text)
+    assert {key for key in declared if key.startswith("slipway.dev/")} >= {
+        "slipway.dev/kueue",
+        "slipway.dev/kubernetes",
+    }
+    assert {key: texts for key, texts in declared.items() if key.startswith("slipway.dev/") and len(texts) > 1} == {}
+    ct = (charts_dir().parent / "ct.yaml").read_text()
+    assert f"--kube-version {versions.kubernetes_without_cluster()}" in ct
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [
@@ -170,14 +188,16 @@ def with_deployments(*made: Object) -> ClusterInventory:
 
 def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
     old = only(with_deployments(ready(there.job_set("v0.9.0"))))
-    assert (old.level, old.says) == (Level.PROBLEM, "version 0.9.0 is too old; supported are 0.10 to 0.12.")
+    assert (old.level, old.says) == (Level.PROBLEM, "version 0.9.0 is too old; supported versions are 0.10 to 0.12.")
     new = only(with_deployments(ready(there.kuberay("v1.8.0"))))
     assert (new.level, new.says) == (
         Level.WARNING,
-        "version 1.8.0 is newer than those the charts know: 1.5 to 1.7.",
+        "version 1.8.0 is newer than the supported versions: 1.5 to 1.7.",
     )
     unknown = only(with_deployments(ready(there.kuberay("nightly"))))
-    assert unknown.says == "its version cannot be told: quay.io/kuberay/operator:nightly; supported are 1.5 to 1.7."
+    assert (
+        unknown.says == "its version is unknown (quay.io/kuberay/operator:nightly); supported versions are 1.5 to 1.7."
+    )
 
 
 def test_a_label_tells_the_version_where_the_tag_does_not() -> None:
@@ -212,7 +232,7 @@ def test_crds_without_a_controller() -> None:
         healthy(deployments=Fetched([ready(build()) for build in there.CONTROLLERS if build != there.kuberay]))
     )
     assert found.level is Level.PROBLEM
-    assert found.says.startswith("the API is served, but no Deployment is its controller")
+    assert found.says.startswith("its API is served, but its controller has no Deployment")
 
 
 def test_a_controller_without_a_ready_pod() -> None:
@@ -226,14 +246,14 @@ def test_a_controller_without_a_ready_pod() -> None:
     }
     found = only(with_deployments(made))
     assert found.level is Level.PROBLEM
-    assert "no pod that is ready (Deployment does not have minimum availability)" in found.says
+    assert "no ready pod (Deployment does not have minimum availability)" in found.says
     made["spec"]["replicas"] = 0
     assert "scale deployment kuberay-operator --replicas=1" in only(with_deployments(made)).hint
 
 
 def test_an_api_of_another_version() -> None:
     old = {**healthy().served, "kueue.x-k8s.io": Fetched[Any]({"v1beta1": ["workloads"]})}
-    assert only(healthy(served=old)).says == "serves kueue.x-k8s.io as v1beta1; the charts write v1beta2."
+    assert only(healthy(served=old)).says == "serves kueue.x-k8s.io as v1beta1; the charts use v1beta2."
     served = healthy().served["kueue.x-k8s.io"].seen
     assert served is not None
     part = {"v1beta2": [plural for plural in served["v1beta2"] if plural != "topologies"]}
@@ -244,13 +264,14 @@ def test_an_api_of_another_version() -> None:
 def test_webhooks_that_are_missing_or_do_not_answer() -> None:
     none = {**healthy().webhooks, "validating": Fetched[Any]([])}
     assert troubles(healthy(webhooks=none)) == [
-        ("problem", "Kueue", "there is no validating webhook configuration of it."),
-        ("problem", "JobSet", "there is no validating webhook configuration of it."),
+        ("problem", "Kueue", "its validating webhook configuration is missing."),
+        ("problem", "JobSet", "its validating webhook configuration is missing."),
     ]
     empty = only(healthy(endpoints={**healthy().endpoints, "jobset-system": Fetched[Any]([])}))
     assert empty.level is Level.PROBLEM
     assert empty.says == (
-        "no pod stands behind its webhook's Service jobset-system/jobset-webhook-service: what it looks at is refused."
+        "its webhook's Service jobset-system/jobset-webhook-service has no ready endpoint: the API server rejects what "
+        "it checks."
     )
     hooks = there.webhooks()
     for hook in hooks:
@@ -278,7 +299,7 @@ def test_the_tpu_webhook_is_needed_where_there_are_tpus() -> None:
     cpu = Fetched(slice_nodes("c", "cpu", "", 2, 0))
     bare = healthy(deployments=Fetched(without), webhooks=hooks, nodes=cpu, flavors=Fetched([there.flavor("cpu")]))
     assert capacity.has_tpus(bare) is False
-    assert ("ok", "not needed: there are no TPUs here.") in [
+    assert ("ok", "not needed: the cluster has no TPUs.") in [
         (str(one.level), one.says) for one in components.examine(bare, tpus=False)
     ]
 
@@ -286,7 +307,7 @@ def test_the_tpu_webhook_is_needed_where_there_are_tpus() -> None:
 def test_an_operator_that_watches_other_namespaces() -> None:
     made = ready(there.kuberay())
     made["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace", "product,interns"]
-    assert "watches product and interns only" in only(with_deployments(made)).says
+    assert "watches only product and interns" in only(with_deployments(made)).says
     made["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace=research"]
     assert troubles(with_deployments(made)) == []
 
@@ -302,8 +323,7 @@ def test_what_a_member_may_not_look_at_is_unknown_and_no_fault() -> None:
         (Level.UNKNOWN, name) for name in ("Kueue", "JobSet", "KubeRay", "TPU webhook")
     ]
     assert found[2].says == (
-        "serves ray.io/v1; whether it is well cannot be told: "
-        "you may not list deployments of apps in the whole cluster."
+        "serves ray.io/v1; whether it works is unknown: you may not list deployments of apps in the whole cluster."
     )
     assert "mutatingwebhookconfigurations of admissionregistration.k8s.io" in found[0].says
     assert not finding.has_problems(found)
@@ -404,11 +424,11 @@ def test_quota_without_room_for_a_head() -> None:
     found = only(with_queue(TPU))
     assert found.level is Level.PROBLEM
     assert found.says == (
-        "has chips but no quota of cpu and memory: a Ray run's head asks for 8 cores and 16Gi of memory, so Ray runs "
-        "wait for ever."
+        "has quota for chips but not for cpu and memory: the head of a Ray run requests 8 cores and 16Gi of memory, so "
+        "Ray runs wait indefinitely."
     )
     small = only(with_queue({**TPU, "cpu": {"cpu": "4", "memory": "64Gi"}}))
-    assert small.says.startswith("its quota, with all that it may borrow, is less than the 8 cores that a Ray run's")
+    assert small.says.startswith("its quota, including what it may borrow, is less than the 8 cores that the head")
 
 
 def test_a_head_may_borrow() -> None:
@@ -425,7 +445,7 @@ def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
     flavors = [there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
     queue = there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
     found = only(healthy(flavors=Fetched(flavors), cluster_queues=Fetched([queue])))
-    assert "no quota of cpu and memory" in found.says
+    assert "not for cpu and memory" in found.says
 
 
 def test_queues_that_take_no_runs() -> None:
@@ -433,22 +453,22 @@ def test_queues_that_take_no_runs() -> None:
     broken = only(with_queue(quota, "FlavorNotFound: references missing ResourceFlavor(s): v9."))
     assert (broken.level, broken.says) == (
         Level.PROBLEM,
-        "takes no runs: references missing ResourceFlavor(s): v9.",
+        "admits no runs: references missing ResourceFlavor(s): v9.",
     )
     assert only(with_queue(quota, "Stopped: is stopped")).level is Level.WARNING
     new = only(with_queue(quota, ""))
-    assert new.says == "Kueue has not looked at research: its controller does not run, or they are new."
+    assert new.says == "Kueue has not processed research: its controller is not running, or they are new."
 
 
 def test_local_queues() -> None:
     assert only(healthy(local_queues=Fetched([]))).says.startswith("the namespace research has none")
     lost = only(healthy(local_queues=Fetched([there.local_queue("a", "research", "gone")])))
     assert (lost.level, lost.subject) == (Level.PROBLEM, "LocalQueue a")
-    assert lost.says == "its ClusterQueue gone does not exist, so its runs wait for ever."
+    assert lost.says == "its ClusterQueue gone does not exist, so its runs wait indefinitely."
     quota = {**TPU, "cpu": CPU}
     selected = only(with_queue(quota, namespaceSelector={"matchLabels": {"team": "product"}}))
     assert selected.says.endswith(
-        "takes no runs of this namespace: its namespaceSelector wants the label team=product."
+        "accepts no runs of this namespace: its namespaceSelector requires the label team=product."
     )
     held = only(healthy(local_queues=Fetched([there.local_queue("a", "research", "research", active="False")])))
     assert held.level is Level.PROBLEM
@@ -464,35 +484,35 @@ def test_a_flavor_that_no_node_matches() -> None:
         "no node matches it now (cloud.google.com/gke-tpu-accelerator=tpu-v6e-slice, "
         "cloud.google.com/gke-tpu-topology=4x4)."
     )
-    assert found.hint.startswith("Fine if a node pool with these labels scales from zero")
+    assert found.hint.startswith("This is fine if a node pool with these labels scales from zero")
 
 
 def test_a_flavor_that_nearly_matches() -> None:
     other = [*slice_nodes("b", "tpu-v6e-slice", "2x4", 2, 4), *slice_nodes("c", "cpu", "", 1, 0)]
     hints = [one.hint for one in examine(healthy(nodes=Fetched(other))) if one.subject == "flavor v6e-4x4"]
-    assert hints == ["Of this accelerator there are 2 of v6e 2x4 (pool b)."]
+    assert hints == ["The cluster has 2 of v6e 2x4 (pool b) with this accelerator."]
     typo = [there.tpu_flavor("v6e-4x4", "tpu-v6e", "4x4"), there.flavor("cpu")]
     hints = [one.hint for one in examine(healthy(flavors=Fetched(typo))) if one.subject == "flavor v6e-4x4"]
-    assert hints == ["GKE knows no cloud.google.com/gke-tpu-accelerator=tpu-v6e; did you mean tpu-v6e-slice?"]
+    assert hints == ["GKE has no cloud.google.com/gke-tpu-accelerator=tpu-v6e; did you mean tpu-v6e-slice?"]
 
 
 def test_nodes_that_no_flavor_covers() -> None:
     seen = healthy().nodes.seen or []
     found = only(healthy(nodes=Fetched([*seen, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
     assert (found.level, found.subject) == (Level.WARNING, "v5e 2x4 (pool x)")
-    assert found.says == "8 nodes are in no flavor: 32 chips that no run can get."
+    assert found.says == "8 nodes match no flavor, so no run can use 32 chips."
     assert "v5e-2x4: {accelerator: v5e, topology: 2x4}" in found.hint
     # Pools of one shape are one finding.
     pools = [node for pool in "xyz" for node in slice_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)]
     found = only(healthy(nodes=Fetched([*seen, *pools])))
     assert found.subject == "v5e 2x4 (3 pools)"
-    assert found.says == "6 nodes are in no flavor: 24 chips that no run can get."
+    assert found.says == "6 nodes match no flavor, so no run can use 24 chips."
 
 
 def test_a_flavor_in_no_queue() -> None:
     both = healthy().flavors
     found = only(replace(with_queue({"cpu": CPU}), flavors=both))
-    assert found.says == "no ClusterQueue and no Cohort has it, so no run gets its nodes."
+    assert found.says == "no ClusterQueue or Cohort has quota for it, so no run can use its nodes."
     # A cohort's own quota is quota.
     cohort = there.cluster_queue("all", TPU)
     assert troubles(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=Fetched([cohort]))) == []
@@ -502,7 +522,7 @@ def test_a_flavor_in_no_queue() -> None:
     ("hosts", "says"),
     [
         (2, "quota for 16 chips, but there are 8 chips on 2 nodes now."),
-        (8, "quota for 16 chips, but there are 32 chips on 8 nodes: 16 chips that no run can get."),
+        (8, "quota for 16 chips, but there are 32 chips on 8 nodes; no run can use the other 16 chips."),
     ],
 )
 def test_more_or_less_quota_than_chips(hosts: int, says: str) -> None:
@@ -549,7 +569,7 @@ def test_spot_nodes_count_for_the_flavor_that_says_more() -> None:
         (
             "warning",
             "flavors v6e-4x4 and v6e-4x4-spot",
-            "8 nodes match all of them: runs of one may take the chips that are counted in another.",
+            "8 nodes match all of them, so runs of one flavor can use chips that are in the quota of another.",
         )
     ]
     for node in made[4:]:
@@ -564,13 +584,13 @@ def test_levels_of_a_topology_that_nodes_lack() -> None:
     missing = only(healthy(flavors=Fetched(flavors)))
     assert (missing.level, missing.says) == (
         Level.PROBLEM,
-        "its Topology racks does not exist, so Kueue holds its queues inactive.",
+        "its Topology racks does not exist, so Kueue keeps its queues inactive.",
     )
     levels = [{"nodeLabel": "cloud.google.com/gke-nodepool"}, {"nodeLabel": "example.com/rack"}]
     topology = there.named("Topology", "kueue.x-k8s.io/v1beta2", "racks", spec={"levels": levels})
     found = only(healthy(flavors=Fetched(flavors), topologies=Fetched([topology])))
     assert found.says == (
-        "4 of its 4 nodes lack the label example.com/rack of the Topology racks: Kueue places nothing on them."
+        "4 of its 4 nodes lack the label example.com/rack of the Topology racks, so Kueue places no pods on them."
     )
 
 
@@ -612,10 +632,10 @@ def test_a_member_who_may_not_cancel() -> None:
     found = {one.subject: one for one in examine(healthy(rights=Fetched(mine))) if one.level is not Level.OK}
     assert found["cancel"].level is Level.PROBLEM
     assert found["cancel"].says == (
-        "a run cannot be stopped: in the namespace research you may not patch workloads of kueue.x-k8s.io."
+        "runs cannot be cancelled: in the namespace research you may not patch workloads of kueue.x-k8s.io."
     )
     assert found["explain"].level is Level.WARNING
-    assert found["a ready Role"].hint == "\n".join(
+    assert found["Role to apply"].hint == "\n".join(
         [
             "apiVersion: rbac.authorization.k8s.io/v1",
             "kind: Role",
@@ -704,4 +724,4 @@ def test_text_has_the_level_as_a_word_and_the_hint_below() -> None:
         "hint": "Install it.\nSoon.",
     }
     assert finding.summary(found) == "1 warning."
-    assert finding.summary(found[:1]) == "All is well."
+    assert finding.summary(found[:1]) == "No problems found."

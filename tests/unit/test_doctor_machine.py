@@ -31,7 +31,7 @@ def by_subject(target: Target) -> dict[str, Finding]:
 def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor"]) == 0
     out, err = capsys.readouterr()
-    assert "  warning  kubeconfig     there is no kubeconfig, so runs can be on this machine only.\n" in out
+    assert "  warning  kubeconfig     there is no kubeconfig, so runs are possible only on this machine.\n" in out
     assert "  warning  Helm           there is no helm on the PATH; the charts cannot be rendered without it.\n" in out
     assert "  ok       training here  Ray and MaxText are installed, so run.kind local works.\n" in out
     assert err == "2 warnings.\n"
@@ -40,7 +40,10 @@ def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.Capt
 def test_a_kubeconfig_that_is_not_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
     found = by_subject(Target())["kubeconfig"]
-    assert found.says == "KUBECONFIG names /nowhere/config, which is not there, so runs can be on this machine only."
+    assert (
+        found.says == "KUBECONFIG names /nowhere/config, which does not exist, "
+        "so runs are possible only on this machine."
+    )
 
 
 def test_nothing_to_train_with_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +58,7 @@ def test_a_context_without_a_kubeconfig_is_a_problem(capsys: pytest.CaptureFixtu
     assert run(["doctor", "--context", "prod", "-o", "json"]) == 1
     found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["kubeconfig"]["level"] == "problem"
-    assert found["kubeconfig"]["says"] == "there is no ~/.kube/config, so there is no cluster to speak to."
+    assert found["kubeconfig"]["says"] == "there is no ~/.kube/config, so there is no cluster to connect to."
     # Helm renders what goes to a cluster.
     assert found["Helm"]["level"] == "problem"
 

@@ -11,7 +11,7 @@ from launcher.errors import LauncherError
 from tests.e2e import facts as looks
 from tests.e2e import leftovers, settings
 from tests.e2e.__main__ import main
-from tests.e2e.needs import Controller, Facts, Needs, Whose, lacking, sentence
+from tests.e2e.needs import Controller, Facts, FixedBy, Needs, skip_reason, unmet_needs
 
 KINDS = frozenset(
     f"{kind}.{group}"
@@ -56,12 +56,12 @@ EVERYTHING = Needs(
 
 
 def message_of(facts: Facts, what: Needs = EVERYTHING) -> str:
-    lacks = lacking(what, facts)
-    return sentence(lacks) if lacks else ""
+    unmet = unmet_needs(what, facts)
+    return skip_reason(unmet) if unmet else ""
 
 
 def test_a_cluster_that_has_all_lacks_nothing() -> None:
-    assert lacking(EVERYTHING, GOOD) == []
+    assert unmet_needs(EVERYTHING, GOOD) == []
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_is_lacking_is_named(change: dict[str, Any], words: str) -> None:
     ("controller", "words"),
     [
         (Controller("kueue", "0.15.9", True), "needs Kueue 0.16 or later; it is 0.15.9"),
-        (Controller("kueue", "0.19.2", False, "system"), "its Deployment system/kueue has no pod that is ready"),
+        (Controller("kueue", "0.19.2", False, "system"), "its Deployment system/kueue has no ready pod"),
         (Controller("kueue", "0.9.0", True), "it is 0.9.0"),  # as numbers, not as text
         (Controller("kueue", "0.16.0", True), ""),
         (Controller("kueue", "", True), ""),  # a version that the image does not tell is no lack
@@ -104,18 +104,18 @@ def test_controllers_by_version(controller: Controller, words: str) -> None:
 
 def test_small_pods_go_to_real_nodes_or_to_simulated_ones() -> None:
     small = Needs(pods=True)
-    assert lacking(small, replace(GOOD, nodes=0)) == []
-    assert lacking(small, replace(GOOD, simulated="no KWOK")) == []
+    assert unmet_needs(small, replace(GOOD, nodes=0)) == []
+    assert unmet_needs(small, replace(GOOD, simulated="no KWOK")) == []
     assert "or simulated ones (no KWOK); it has none" in message_of(replace(GOOD, nodes=0, simulated="no KWOK"), small)
     # The right to make nodes is asked for only where nodes are made.
     no_nodes = replace(GOOD, refused=frozenset({"make nodes"}))
-    assert lacking(small, replace(no_nodes, simulated="no KWOK")) == []
+    assert unmet_needs(small, replace(no_nodes, simulated="no KWOK")) == []
     assert "make nodes" in message_of(no_nodes, small)
 
 
 def test_who_can_mend_it() -> None:
-    lacks = lacking(EVERYTHING, replace(GOOD, image="", nodes=0))
-    assert [lack.whose for lack in lacks] == [Whose.CLUSTER, Whose.SETTING]
+    unmet = unmet_needs(EVERYTHING, replace(GOOD, image="", nodes=0))
+    assert [need.fixed_by for need in unmet] == [FixedBy.CLUSTER, FixedBy.SETTING]
 
 
 def test_stages_of_kwok_that_end_jobs_at_once() -> None:
@@ -199,6 +199,6 @@ def test_no_cluster_at_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     for arguments in ([], ["clean"]):
         assert main(arguments) == 1
         assert capsys.readouterr().err.splitlines() == [
-            "Error: KUBECONFIG names /nowhere/config, which is not there, so there is no cluster to test.",
-            "Hint: tests/e2e/kind up makes one with kind; docs/how-to/e2e.md says more.",
+            "Error: KUBECONFIG names /nowhere/config, which does not exist, so there is no cluster to test.",
+            "Hint: tests/e2e/kind up makes one with kind; docs/how-to/test-a-cluster.md says more.",
         ]

@@ -84,37 +84,37 @@ BACK_OFF = f'Back-off pulling image "{IMAGE}"'
             "ErrImagePull",
             f'failed to pull and unpack image "{IMAGE}": failed to resolve image: {IMAGE}: not found',
             "the registry has no such image",
-            "Mend image.repository, image.tag or image.digest",
+            "Correct image.repository, image.tag or image.digest",
         ),
         (
             "ImagePullBackOff",
             f"{BACK_OFF}: ErrImagePull: failed to authorize: failed to fetch oauth token: 403 Forbidden",
-            "as the registry refuses, and it is asked without a secret",
+            "the registry denies access, and no pull secret is set",
             "image.pullSecrets",
         ),
         (
             "ImagePullBackOff",
             f"{BACK_OFF}: ErrImagePull: dial tcp: lookup example.invalid on 10.96.0.10:53: no such host",
             "the registry's name cannot be resolved",
-            "Mend image.repository",
+            "Correct image.repository",
         ),
         (
             "InvalidImageName",
             'Failed to apply default image tag "Trainer:1": couldn\'t parse image name',
             "its name is not valid",
-            "Mend image.repository",
+            "Correct image.repository",
         ),
         (
             "ErrImageNeverPull",
             f'Container image "{IMAGE}" is not present with pull policy of Never',
-            "as it is not on the node and image.pullPolicy is Never",
+            "it is not on the node, and image.pullPolicy is Never",
             "image.pullPolicy: IfNotPresent",
         ),
     ],
 )
 def test_an_image_that_cannot_be_pulled(reason: str, message: str, why: str, suggestion: str) -> None:
     told = explained(placed(admitted(), {"reason": reason, "message": message}))
-    assert told.headline == f"no-nodes cannot start: the image {IMAGE} cannot be pulled, {why}."
+    assert told.headline == f"no-nodes cannot start because the image {IMAGE} cannot be pulled: {why}."
     assert suggestion in told.suggestions[0]
     assert told.evidence[1].says == "4 of 4 pods wait for it."
 
@@ -123,7 +123,7 @@ def test_an_image_whose_back_off_does_not_say_why() -> None:
     """Older kubelets say only that they wait; the event of the pull has the cause."""
     cluster = placed(admitted(), {"reason": "ImagePullBackOff", "message": BACK_OFF})
     cluster.add(event(cluster, pods(cluster)[0], "Failed", f'Failed to pull image "{IMAGE}": 401 Unauthorized'))
-    assert "as the registry refuses" in explained(cluster).headline
+    assert "the registry denies access" in explained(cluster).headline
 
 
 def test_an_image_with_a_wrong_secret() -> None:
@@ -133,7 +133,7 @@ def test_an_image_with_a_wrong_secret() -> None:
     missing = "Unable to retrieve some image pull secrets (registry); attempting to pull the image may not succeed."
     cluster.add(event(cluster, pods(cluster)[0], "FailedToRetrieveImagePullSecret", missing))
     told = explained(cluster)
-    assert "as the registry refuses its secrets (registry)" in told.headline
+    assert "the registry denies access with the pull secrets registry" in told.headline
     assert "(missing: registry)" in told.suggestions[0]
 
 
@@ -151,7 +151,7 @@ def test_an_image_with_a_wrong_secret() -> None:
 def test_settings_that_are_not_there(message: str, what: str) -> None:
     """k8s pkg/kubelet/kuberuntime: CreateContainerConfigError."""
     told = explained(placed(admitted(), {"reason": "CreateContainerConfigError", "message": message}))
-    assert told.headline == f"no-nodes cannot start: the container trainer cannot be made, {what}."
+    assert told.headline == f"no-nodes cannot start because the container trainer cannot be created: {what}."
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ def test_a_node_pool_that_grows() -> None:
     )
     told = explained(cluster)
     assert told.headline == (
-        "no-nodes waits for machines: 30 s ago the cluster began to add nodes for it (node pool group "
-        "gke-c-v5e-4x4-grp from 0 to 4)."
+        "no-nodes waits for nodes: 30 s ago the cluster began to add nodes for it (node pool group gke-c-v5e-4x4-grp "
+        "from 0 to 4)."
     )
 
 
@@ -192,29 +192,32 @@ def test_a_node_pool_that_grows() -> None:
             "NotTriggerScaleUp",
             "pod didn't trigger scale-up: 2 node(s) didn't match Pod's node affinity/selector, 1 max node group size "
             "reached",
-            "its node pool has as many nodes as it may have",
+            "its node pool has its maximum number of nodes",
         ),
         (
             "NotTriggerScaleUp",
             "pod didn't trigger scale-up: 3 node(s) didn't match Pod's node affinity/selector",
-            "no node pool has machines that its pods fit on",
+            "no node pool has machines that fit its pods",
         ),
         (
             "NotTriggerScaleUp",
             "pod didn't trigger scale-up: 1 in backoff after failed scale-up",
-            "the cloud had no such machines for it, or the project no quota of them",
+            "the cloud has no such machines available, or the project has no quota for them",
         ),
         (
             "FailedScaleUp",
             "Node scale up in zones us-east5-b associated with this pod failed: GCE out of resources.",
-            "the cloud had no such machines for it, or the project no quota of them",
+            "the cloud has no such machines available, or the project has no quota for them",
         ),
     ],
 )
 def test_a_node_pool_that_does_not_grow(reason: str, message: str, why: str) -> None:
     cluster = admitted()
     cluster.add(event(cluster, pods(cluster)[0], reason, message, warning=False))
-    assert explained(cluster).headline == f"no-nodes has its quota but no machines, and the cluster adds none: {why}."
+    assert (
+        explained(cluster).headline == "no-nodes has its quota, but its pods cannot "
+        f"be scheduled, and the cluster adds no nodes: {why}."
+    )
 
 
 def test_a_taint_that_is_not_tolerated() -> None:
@@ -225,8 +228,8 @@ def test_a_taint_that_is_not_tolerated() -> None:
     slices(cluster, [recorded.TPU_TAINT, {"key": "team", "value": "search", "effect": "NoSchedule"}])
     told = explained(cluster)
     assert told.headline == (
-        "no-nodes has its quota but no place: its pods do not tolerate the taint team=search:NoSchedule, which 4 of "
-        "the 4 nodes have that it could run on."
+        "no-nodes has its quota, but its pods cannot be scheduled: they do not tolerate the taint "
+        "team=search:NoSchedule of 4 of the 4 matching nodes."
     )
     assert "worker.tolerations.NAME: {key: team, operator: Exists, effect: NoSchedule}" in told.suggestions[0]
 
@@ -236,8 +239,8 @@ def test_nodes_that_are_not_ready() -> None:
         unschedulable(admitted(), NO_MATCH), [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     )
     assert explained(cluster).headline == (
-        "no-nodes has its quota but no place: the nodes that it could run on are not fit for use, 4 of 4 are tainted "
-        "node.kubernetes.io/not-ready:NoSchedule."
+        "no-nodes has its quota, but its pods cannot be scheduled: 4 of the 4 matching nodes are not usable and have "
+        "the taint node.kubernetes.io/not-ready:NoSchedule."
     )
 
 
@@ -247,7 +250,7 @@ def test_nodes_that_are_in_use() -> None:
     )
     cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT])
     assert explained(cluster).headline == (
-        "no-nodes has its quota but no place: none of the 4 nodes that it could run on has enough chips left."
+        "no-nodes has its quota, but its pods cannot be scheduled: none of the 4 matching nodes has enough chips left."
     )
 
 
@@ -257,7 +260,8 @@ def test_nodes_that_are_too_small() -> None:
     )
     cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT], chips="1")
     assert explained(cluster).headline == (
-        "no-nodes has its quota but no place: a pod asks for 4 chips, and the largest of the 4 nodes has 1 chip."
+        "no-nodes has its quota, but its pods cannot be scheduled: a pod requests 4 chips, and the largest of the 4 "
+        "matching nodes has 1 chip."
     )
 
 
@@ -265,8 +269,8 @@ def test_another_reason_of_the_scheduler() -> None:
     message = "0/12 nodes are available: 4 node(s) didn't satisfy existing pods anti-affinity rules. preemption: none."
     cluster = slices(unschedulable(admitted(), message), [recorded.TPU_TAINT])
     assert explained(cluster).headline == (
-        "no-nodes has its quota but no place: the scheduler finds no node for its pods (0/12 nodes are available: 4 "
-        "node(s) didn't satisfy existing pods anti-affinity rules)."
+        "no-nodes has its quota, but its pods cannot be scheduled: the scheduler finds no node (0/12 nodes are "
+        "available: 4 node(s) didn't satisfy existing pods anti-affinity rules)."
     )
 
 
@@ -275,9 +279,9 @@ def test_nodes_that_may_not_be_seen() -> None:
     cluster.hidden = {("nodes", "")}
     told = explained(cluster)
     assert told.headline.startswith(
-        "no-nodes has its quota but no place: the scheduler finds no node for its pods (0/8"
+        "no-nodes has its quota, but its pods cannot be scheduled: the scheduler finds no node (0/8"
     )
-    assert told.evidence[-1].says == "you may not see the Nodes, so this is said without."
+    assert told.evidence[-1].says == "you may not read the Nodes, so this explanation does not include them."
 
 
 # --- storage ------------------------------------------------------------------------------------------------------
@@ -316,8 +320,10 @@ def test_a_claim_without_a_volume() -> None:
 def test_a_claim_that_is_not_there() -> None:
     message = '0/8 nodes are available: persistentvolumeclaim "checkpoints" not found. preemption: none'
     told = explained(with_claim(unschedulable(admitted(), message)).add(claim("Bound", "data")))
-    assert told.headline == ("no-nodes cannot start: its storage, the PersistentVolumeClaim checkpoints, is not there.")
-    assert told.suggestions == ("Mend storage.claim (research has data), or have the claim made.",)
+    assert told.headline == (
+        "no-nodes cannot start: its storage, the PersistentVolumeClaim checkpoints, does not exist."
+    )
+    assert told.suggestions == ("Correct storage.claim (research has data), or create the claim.",)
 
 
 def test_a_bucket_that_cannot_be_mounted() -> None:
@@ -345,18 +351,18 @@ def test_out_of_memory() -> None:
     )
     told = explained(cluster)
     assert told.headline == (
-        "no-nodes does not come up: its container trainer needs more memory than its limit, and is killed, 4 times so "
-        "far."
+        "no-nodes does not start: its container trainer needs more memory than its limit and is killed (4 times so "
+        "far)."
     )
-    assert told.suggestions[0].startswith("Raise worker.memory")
+    assert told.suggestions[0].startswith("Increase worker.memory")
 
 
 def test_a_crash_loop() -> None:
     ended = {"exitCode": 1, "reason": "Error", "message": "Error: no space left on /data\n"}
     cluster = placed(admitted(), {"reason": "CrashLoopBackOff"}, lastState={"terminated": ended}, restartCount=2)
     assert explained(cluster).headline == (
-        "no-nodes does not come up: trainer ended with exit code 1: no space left on /data, 2 times so far, and is "
-        "started again."
+        "no-nodes does not start: trainer ended with exit code 1: no space left on /data (2 times so far), and is "
+        "restarted."
     )
 
 
@@ -368,7 +374,7 @@ def test_a_config_that_the_trainer_refuses() -> None:
         ended.update(exitCode=2, message="Error: train.steps has to be more than 0.")
     told = explained(cluster, "fails")
     assert told.headline == "fails failed after 1 restart: train.steps has to be more than 0."
-    assert told.suggestions[0].startswith("The trainer refuses its values")
+    assert told.suggestions[0].startswith("The trainer rejects its values")
 
 
 # --- pods that are refused ----------------------------------------------------------------------------------------
@@ -392,8 +398,8 @@ def test_the_quota_of_the_namespace() -> None:
     cluster.add({**quota, "status": {"hard": {"pods": "2"}, "used": {"pods": "2"}}})
     told = explained(cluster)
     assert told.headline == (
-        "no-nodes has its quota in the queue, but the namespace research has a limit of its own (ResourceQuota team) "
-        "that its pods would exceed: its pods ask for pods=1 more, pods=2 is in use, and the limit is pods=2."
+        "no-nodes has its quota in the queue, but its pods would exceed the ResourceQuota team of the namespace "
+        "research: they request pods=1 more, pods=2 is in use, and the limit is pods=2."
     )
     assert told.evidence[1].says == "in use: pods 2 of 2."
 
@@ -407,7 +413,8 @@ def test_pod_security() -> None:
         )
     )
     assert told.headline == (
-        "no-nodes cannot start: the namespace research allows baseline pods only, and its pods break that (privileged "
+        "no-nodes cannot start: the namespace research allows only baseline pods, and its pods violate this "
+        "(privileged "
         '(container "trainer" must not set securityContext.privileged=true), host namespaces (hostNetwork=true)).'
     )
     assert told.suggestions[0] == "Set security.privileged: false and security.hostNetwork: false, and submit it again."
@@ -423,10 +430,10 @@ def test_a_webhook_that_does_not_answer() -> None:
         )
     )
     assert told.headline == (
-        "no-nodes cannot start: the admission webhook vtpu.kb.io does not answer, so the API server makes no "
-        "pods for it."
+        "no-nodes cannot start: the admission webhook vtpu.kb.io does not answer, so the API server creates no pods "
+        "for it."
     )
-    assert "kubectl -n kube-system get pods, endpointslices (Service tpu-webhook)" in told.suggestions[0]
+    assert "kubectl -n kube-system get pods,endpointslices (Service tpu-webhook)" in told.suggestions[0]
 
 
 NO_ACCOUNT = (
@@ -438,7 +445,7 @@ def test_a_service_account_that_is_missing() -> None:
     """k8s plugin/pkg/admission/serviceaccount."""
     told = explained(refused(NO_ACCOUNT))
     assert told.headline.startswith(
-        'no-nodes cannot start: its pods are refused: pods "x" is forbidden: error looking up'
+        'no-nodes cannot start: the API server rejects its pods: pods "x" is forbidden: error looking up'
     )
     assert told.suggestions[0].startswith("The service account research is missing: set team.serviceAccount")
 
@@ -458,7 +465,8 @@ def test_no_job_set_controller() -> None:
     cluster.find("JobSet", RUN)["status"] = {}
     told = explained(cluster)
     assert told.headline == (
-        "no-nodes has been free to start for 39 s, but JobSet's controller has not touched it: it does not seem to run."
+        "no-nodes has been ready to start for 39 s, but JobSet's controller has not processed it and does not seem to "
+        "be running."
     )
     assert "kubectl -n jobset-system get pods" in told.suggestions[0]
 
@@ -468,8 +476,8 @@ def test_no_kuberay() -> None:
     cluster.find("RayJob", "rayjob")["status"] = {}
     told = explained(cluster, "rayjob", "RayJob", later=120)
     assert told.headline == (
-        "rayjob has been free to start for 2 min 1 s, but KubeRay's operator has not touched it: it does not seem to "
-        "run."
+        "rayjob has been ready to start for 2 min 1 s, but KubeRay's operator has not processed it and does not seem "
+        "to be running."
     )
 
 
@@ -478,7 +486,7 @@ def test_a_cluster_without_nodes() -> None:
     cluster = unschedulable(admitted().drop("Node"), "no nodes available to schedule pods")
     told = explained(cluster)
     assert told.headline == (
-        "no-nodes has its quota but no machines: no node of the cluster has "
+        "no-nodes has its quota, but its pods cannot be scheduled: no node of the cluster has "
         "cloud.google.com/gke-tpu-accelerator=tpu-v5-lite-podslice and cloud.google.com/gke-tpu-topology=4x4."
     )
     assert ("Node", "the cluster has 0 nodes, none with TPUs.") in [(item.kind, item.says) for item in told.evidence]

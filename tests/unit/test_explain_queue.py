@@ -68,8 +68,8 @@ def in_cohort(cluster: Recorded, **limits: str) -> Recorded:
 def test_borrowing_limit() -> None:
     told = explained(in_cohort(waiting(), borrowingLimit="0"))
     assert told.headline == (
-        "waiting-2 waits for 16 chips of v5e-2x4: its queue tpu has reached its borrowing limit (0), though the cohort "
-        "org has enough free."
+        "waiting-2 waits for 16 chips of v5e-2x4: its queue tpu has reached its borrowing limit (0), although the "
+        "cohort org has enough free."
     )
     assert any("clusterQueues.tpu.quota.v5e-2x4.borrowing" in text for text in told.suggestions)
 
@@ -95,10 +95,10 @@ def test_cohort_full() -> None:
     told = explained(held_by_search(in_cohort(waiting())))
     assert told.headline == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu and its cohort org have 8 of 48 free, and 2 runs hold "
-        "40, big-3 of search the longest, for 2 h."
+        "40 (big-3 of search for the longest time, 2 h)."
     )
     lines = [(item.kind, item.name, item.says) for item in told.evidence]
-    held = "of search holds 24 chips of v5e-2x4 in the queue search, for 2 h, priority 0."
+    held = "holds 24 chips of v5e-2x4 in the queue search for 2 h (namespace search, priority 0)."
     assert ("Workload", "big-3", held) in lines
     assert ("ClusterQueue", "search", "shares the cohort: has 24, and its runs hold 24.") in lines
 
@@ -108,7 +108,7 @@ def test_cohort_full_of_runs_that_cannot_be_seen() -> None:
     cluster.hidden = {("workloads", ""), ("localqueues", "")}
     assert explained(cluster).headline == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu and its cohort org have 8 of 48 free, and runs of "
-        "other teams hold 24 in the queue search and your team's 16."
+        "other teams hold 24 in the queue search, and runs of your team hold 16."
     )
 
 
@@ -118,7 +118,7 @@ def test_priority_too_low_to_preempt() -> None:
     told = explained(cluster)
     assert told.headline == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu has 8 of 24 free, and first-2 has held 16 for 7 s; it "
-        "cannot preempt that run, as its priority (0) is not higher than that one's (0)."
+        "cannot preempt that run, because its priority (0) is not higher than that run's (0)."
     )
     assert any("--set queue.priority=low" in text for text in told.suggestions)
 
@@ -128,7 +128,7 @@ def test_a_priority_that_no_class_is_above() -> None:
     cluster.find("ClusterQueue", "tpu")["spec"]["preemption"]["withinClusterQueue"] = "LowerPriority"
     cluster.find("Workload", "jobset-first-2-30688")["spec"]["priority"] = 20000
     told = explained(cluster)
-    assert "as its priority (0) is not higher than that one's (20000)" in told.headline
+    assert "because its priority (0) is not higher than that run's (20000)" in told.headline
     assert not any("queue.priority" in text for text in told.suggestions)
 
 
@@ -141,7 +141,7 @@ def test_a_strict_queue() -> None:
     workload["status"]["conditions"] = []
     told = explained(cluster, "slices-2")
     assert told.headline == (
-        "slices-2 is number 2 in the queue tpu, which goes strictly in order, and slices-1 is at its head and has not "
+        "slices-2 is number 2 in the queue tpu, which admits runs strictly in order, and slices-1 is first and has not "
         "started yet."
     )
 
@@ -155,7 +155,7 @@ def test_a_workload_larger_than_one_queue_that_fits_another() -> None:
     told = explained(cluster.add(big, local), "slices-4")
     assert "can never start in the queue tpu" in told.headline
     assert (
-        "The queue large can have as much: launcher cancel slices-4 -n research, then submit it again with --set "
+        "The queue large can have enough quota: launcher cancel slices-4 -n research, then submit it again with --set "
         "queue.name=large --continue." in told.suggestions
     )
 
@@ -173,10 +173,10 @@ def test_a_slice_larger_than_any_quota_of_its_shape() -> None:
     group["flavors"].append({"name": "v5e-4x8", "resources": [{"name": "google.com/tpu", "nominalQuota": "0"}]})
     told = explained(cluster.add(flavor), "slices-4")
     assert told.headline == (
-        "slices-4 can never start in the queue tpu: it asks for 32 chips of v5e-4x8, and the most that the queue can "
-        "ever have is 0 chips."
+        "slices-4 can never start in the queue tpu: it requests 32 chips of v5e-4x8, and the queue can have at most 0 "
+        "chips."
     )
-    assert told.suggestions[0].startswith("A smaller slice fits: the queue has up to 24 chips of 2x4: launcher cancel")
+    assert told.suggestions[0].startswith("A smaller slice fits (the queue has up to 24 chips of 2x4): launcher cancel")
 
 
 def test_a_taint_of_the_flavor() -> None:
@@ -194,7 +194,7 @@ def test_a_taint_of_the_flavor() -> None:
     )
     assert (
         told.suggestions[0]
-        == "Tolerate it: worker.tolerations.NAME: {key: team, operator: Exists, effect: NoSchedule}."
+        == "Tolerate the taint: worker.tolerations.NAME: {key: team, operator: Exists, effect: NoSchedule}."
     )
 
 
@@ -208,7 +208,8 @@ def test_no_place_in_the_topology() -> None:
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
     told = explained(cluster)
     assert told.headline.startswith(
-        "waiting-2 has quota but no place: Kueue finds no free machines that lie together as its slices need it "
+        "waiting-2 waits for nodes: quota is available, but Kueue finds no free nodes that are as close together as "
+        "its slices require "
         '(topology "slices" allows to fit only 1 out of 2 slice(s).'
     )
 
@@ -217,7 +218,7 @@ def test_quota_that_has_just_become_free() -> None:
     cluster = waiting()
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
     assert explained(cluster).headline == (
-        "waiting-2 fits its queue multislice now, and Kueue is about to look at it again."
+        "waiting-2 fits its queue multislice now, and Kueue is about to consider it again."
     )
 
 
@@ -225,7 +226,7 @@ def test_what_no_rule_knows_is_quoted() -> None:
     cluster = says(waiting(), "Workload is blocked by something new", reason="SomethingNew")
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
     assert explained(cluster).headline == (
-        "waiting-2 waits in the queue multislice, and Kueue says why: Workload is blocked by something new."
+        "waiting-2 waits in the queue multislice, and Kueue reports: Workload is blocked by something new."
     )
 
 
@@ -237,14 +238,14 @@ def test_a_local_queue_that_is_stopped() -> None:
     cluster = says(waiting(), "LocalQueue multislice is inactive", "Inadmissible")
     cluster.find("LocalQueue", "multislice")["spec"]["stopPolicy"] = "HoldAndDrain"
     assert explained(cluster).headline == (
-        "waiting-2 waits because the queue multislice is closed: it takes in no runs, and stops all."
+        "waiting-2 waits because the queue multislice is stopped: it admits no runs, and stops admitted runs."
     )
 
 
 def test_a_cluster_queue_that_is_not_there() -> None:
     cluster = says(waiting(), "ClusterQueue tpu doesn't exist", "Inadmissible").drop("ClusterQueue")
     assert explained(cluster).headline == (
-        'waiting-2 waits because its queue multislice leads to the ClusterQueue "tpu", which is not there.'
+        'waiting-2 waits because its queue multislice belongs to the ClusterQueue "tpu", which does not exist.'
     )
 
 
@@ -254,22 +255,22 @@ def test_a_cluster_queue_that_is_not_there() -> None:
         (
             "FlavorNotFound",
             "Can't admit new workloads: references missing ResourceFlavor(s): v5e-4x4.",
-            "waiting-2 waits because its queue tpu names the flavor v5e-4x4, which is not there.",
+            "waiting-2 waits because its queue tpu names the flavor v5e-4x4, which does not exist.",
         ),
         (
             "AdmissionCheckNotFound",
             "Can't admit new workloads: references missing AdmissionCheck(s): budget.",
-            "waiting-2 waits because its queue tpu asks for the admission check budget, which no controller serves.",
+            "waiting-2 waits because its queue tpu requires the admission check budget, which no controller serves.",
         ),
         (
             "TopologyNotFound",
             'Can\'t admit new workloads: there is no Topology "slices" for TAS flavor "v5e-2x4".',
-            "waiting-2 waits because a flavor of its queue tpu names a Topology that is not there.",
+            "waiting-2 waits because a flavor of its queue tpu names a Topology that does not exist.",
         ),
         (
             "Terminating",
             "Can't admit new workloads; clusterQueue is terminating",
-            "waiting-2 waits because its queue tpu takes in no runs: Can't admit new workloads; clusterQueue is "
+            "waiting-2 waits because its queue tpu admits no runs: Can't admit new workloads; clusterQueue is "
             "terminating.",
         ),
     ],
@@ -284,14 +285,17 @@ def test_an_inactive_cluster_queue(reason: str, message: str, headline: str) -> 
 def test_a_namespace_that_the_queue_is_not_for() -> None:
     """pkg/workload/resources.go."""
     cluster = says(waiting(), "workload namespace doesn't match ClusterQueue selector", "Inadmissible")
-    assert explained(cluster).headline == "waiting-2 waits because the queue tpu is not for the namespace research."
+    assert (
+        explained(cluster).headline == "waiting-2 waits because the queue tpu does "
+        "not accept runs of the namespace research."
+    )
 
 
 def test_requests_that_a_limit_range_forbids() -> None:
     """pkg/workload/resources.go."""
     cluster = says(waiting(), "resources didn't satisfy LimitRange constraints: cpu", "Inadmissible")
     assert explained(cluster).headline.startswith(
-        "waiting-2 can never start as it is: resources didn't satisfy LimitRange"
+        "waiting-2 can never start with these requests: resources didn't satisfy LimitRange"
     )
 
 
@@ -304,7 +308,7 @@ def test_another_queue_that_is_open() -> None:
     set_condition(spare, "Active", "True", "Ready", "Can admit new workloads", stamp(cluster.now))
     local["metadata"]["name"], local["spec"]["clusterQueue"] = "spare", "spare"
     told = explained(cluster.add(spare, local), "held")
-    assert told.suggestions[1].startswith("The queue spare is open and has quota for it: launcher cancel held")
+    assert told.suggestions[1].startswith("The queue spare is active and has quota for it: launcher cancel held")
 
 
 # --- no Workload, no Kueue ----------------------------------------------------------------------------------------
@@ -320,12 +324,12 @@ def test_no_kueue() -> None:
 
 def test_no_workload_yet() -> None:
     told = explained(waiting().drop("Workload"))
-    assert told.headline == "waiting-2 was made just now; Kueue is about to put it into the queue multislice."
+    assert told.headline == "waiting-2 was created just now; Kueue is about to put it into the queue multislice."
 
 
 def test_no_workload_for_long() -> None:
     told = explained(waiting().drop("Workload"), later=300)
-    assert told.headline == "waiting-2 is in no queue yet: Kueue has made no Workload for it in 5 min 3 s."
+    assert told.headline == "waiting-2 is not in a queue yet: Kueue has not created a Workload for it in 5 min 3 s."
     assert any("integrations.frameworks" in text for text in told.suggestions)
 
 
@@ -333,7 +337,7 @@ def test_no_queue() -> None:
     cluster = waiting().drop("Workload")
     cluster.find("JobSet", "waiting-2")["metadata"]["labels"] = {}
     told = explained(cluster)
-    assert told.headline == "waiting-2 is suspended and names no queue, so nothing will ever start it."
+    assert told.headline == "waiting-2 is suspended and has no queue, so nothing starts it."
     assert "--set queue.name=multislice" in told.suggestions[0]
 
 
@@ -341,9 +345,9 @@ def test_kueue_does_not_look() -> None:
     cluster = waiting()
     cluster.find("Workload", WAITING)["status"] = {}
     cluster.find("ClusterQueue", "tpu")["status"]["flavorsReservation"] = []
-    assert explained(cluster).headline == "waiting-2 is in the queue multislice; Kueue is about to look at it."
+    assert explained(cluster).headline == "waiting-2 is in the queue multislice; Kueue is about to consider it."
     told = explained(cluster, later=300)
-    assert told.headline == ("waiting-2 is in the queue multislice, but Kueue has not looked at it in 5 min 3 s.")
+    assert told.headline == ("waiting-2 is in the queue multislice, but Kueue has not considered it in 5 min 3 s.")
     assert "kubectl -n kueue-system get pods" in told.suggestions[0]
 
 
@@ -373,8 +377,8 @@ def test_pods_that_were_not_ready_in_time() -> None:
     workload["status"]["requeueState"] = {"count": 2, "requeueAt": stamp(cluster.now + timedelta(seconds=120))}
     told = explained(cluster)
     assert told.headline == (
-        "waiting-2 was stopped for the second time 1 min ago, as not all its pods were ready within Kueue's time limit "
-        "(30 min, if the platform team has not set another), and goes back into the queue in 2 min."
+        "waiting-2 was stopped for the second time 1 min ago because not all its pods were ready within Kueue's time "
+        "limit (30 min unless the platform team set another), and returns to the queue in 2 min."
     )
     assert told.position is None
     assert any("waitForPodsReady.timeout" in text for text in told.suggestions)
@@ -386,7 +390,7 @@ def test_pods_that_were_not_ready_in_time_and_back_in_the_queue() -> None:
         "requeueState"
     ] = {"count": 1}
     told = explained(cluster)
-    assert told.headline.endswith("and waits in its queue again.")
+    assert told.headline.endswith("and is in its queue again.")
     assert told.position == 1
     assert "8 more needed" in told.evidence[1].says
 
@@ -403,7 +407,7 @@ def test_given_up_after_too_many_tries() -> None:
     told = explained(cluster)
     assert (told.state, told.headline) == (
         "failed",
-        "Kueue has given waiting-2 up: its pods were not all ready in time, as often as Kueue tries.",
+        "Kueue has deactivated waiting-2: not all its pods were ready in time, and Kueue has no retries left.",
     )
 
 
@@ -413,7 +417,7 @@ def test_made_inactive_by_somebody() -> None:
     told = explained(cluster)
     assert (told.state, told.headline) == (
         "cancelled",
-        "waiting-2 was stopped by somebody who set its Workload inactive, and stays so.",
+        "waiting-2 was stopped by a user who set its Workload inactive, and stays stopped.",
     )
 
 
@@ -432,8 +436,8 @@ def test_being_deleted() -> None:
         deletionTimestamp=stamp(cluster.now - timedelta(seconds=90)), finalizers=["foregroundDeletion"]
     )
     assert explained(cluster).headline == (
-        "waiting-2 is being deleted, for 1 min 30 s now, and is not gone before foregroundDeletion (Kubernetes, once "
-        "the pods are gone) has let it go."
+        "waiting-2 is being deleted (for 1 min 30 s), and waits for the finalizers foregroundDeletion (removed by "
+        "Kubernetes when the pods are gone)."
     )
 
 
@@ -442,7 +446,7 @@ def test_stopped_by_kueue_for_another_reason() -> None:
     cluster = waiting()
     evict(cluster, "NodeFailures", "Workload was evicted as there was no replacement for a failed node: nodepool1-0")
     assert explained(cluster).headline == (
-        "waiting-2 was stopped by Kueue 1 min ago: Workload was evicted as there was no replacement for a failed node: "
+        "waiting-2 was evicted by Kueue 1 min ago: Workload was evicted as there was no replacement for a failed node: "
         "nodepool1-0."
     )
 
@@ -488,7 +492,7 @@ def test_a_check_that_said_no() -> None:
     set_condition(workload, "Evicted", "True", "DeactivatedDueToAdmissionCheck", message, now)
     set_condition(workload, "QuotaReserved", "False", "Pending", message, now)
     told = explained(cluster, "checked")
-    assert (told.state, told.headline) == ("failed", "Kueue has given checked up: budget: no budget left.")
+    assert (told.state, told.headline) == ("failed", "Kueue has deactivated checked: budget: no budget left.")
 
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
@@ -500,7 +504,7 @@ def test_admitted_and_not_let_go() -> None:
     workload["status"]["admissionChecks"][0]["state"] = "Ready"
     set_condition(workload, "Admitted", "True", "Admitted", "The workload is admitted", stamp(cluster.now))
     told = explained(cluster, "checked", later=120)
-    assert told.headline == ("checked is admitted, but Kueue has not let it go: it is still suspended after 2 min.")
+    assert told.headline == ("checked is admitted, but Kueue has not resumed it: it is still suspended after 2 min.")
 
 
 # --- without a Workload -------------------------------------------------------------------------------------------
@@ -519,8 +523,8 @@ def test_a_run_that_kueue_does_not_manage() -> None:
     told = explained(cluster)
     assert told.state == "queued"
     assert told.headline == (
-        "waiting-2 wants the queue multislice, but Kueue has neither suspended it nor made a Workload for it: Kueue "
-        "does not manage JobSets here, or its webhook did not see this one."
+        "waiting-2 requests the queue multislice, but Kueue has neither suspended it nor created a Workload for it: "
+        "Kueue does not manage JobSets in this cluster, or its webhook did not receive this one."
     )
     cluster.missing.add("Workload")
     assert explained(cluster).headline == (
@@ -535,10 +539,10 @@ def test_a_cancelled_run_that_kueue_has_not_seen() -> None:
     told = explained(cluster)
     assert told.state == "queued"
     assert told.headline == (
-        "waiting-2 was cancelled 1 min ago and holds nothing, but not for good: Kueue has made no Workload of it, by "
-        "which it would be told to leave it alone."
+        "waiting-2 was cancelled 1 min ago and holds nothing, but it can still start: Kueue has not created its "
+        "Workload yet, which the cancellation has to deactivate."
     )
-    assert told.suggestions[0] == "To be rid of the run: launcher delete waiting-2 -n research."
+    assert told.suggestions[0] == "launcher delete waiting-2 -n research removes the run."
     cluster.missing.add("Workload")  # then nobody will start it
     assert explained(cluster).state == "cancelled"
 
@@ -548,7 +552,10 @@ def test_a_cancelled_run_that_kueue_was_not_told_of() -> None:
     run = cluster.find("JobSet", "waiting-2")
     run["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = stamp(cluster.now - timedelta(seconds=60))
     told = explained(cluster)
-    assert (told.state, told.suggestions) == ("queued", ("launcher cancel waiting-2 -n research tells Kueue.",))
+    assert (told.state, told.suggestions) == (
+        "queued",
+        ("launcher cancel waiting-2 -n research deactivates the Workload.",),
+    )
 
 
 def test_a_run_that_has_ended_is_told_without_what_is_hidden() -> None:

@@ -37,26 +37,26 @@ MOMENTS = [
         *("three-then-one-and-two", 4.5, "JobSet", "slices-2", "queued", 2),
         "slices-2 waits for 16 chips of v5e-2x4: the queue tpu has none of 24 free, and slices-3 has held 24 for 4 s.",
     ),
-    ("three-then-one-and-two", 10, "JobSet", "slices-3", "running", None, "slices-3 is running, for 7 s."),
+    ("three-then-one-and-two", 10, "JobSet", "slices-3", "running", None, "slices-3 is running (for 7 s)."),
     (
         *("preempted-by-priority", 9.76, "JobSet", "low-3", "preempted", None),
         "low-3 is being stopped to make room for high-1, whose priority is higher (10000, its own is 100).",
     ),
     (
         *("preempted-by-priority", 9.82, "JobSet", "high-1", "queued", 1),
-        "high-1 is about to start: Kueue has told 1 other run (low-3) to stop for it, and waits until its pods have "
-        "ended.",
+        "high-1 is about to start: Kueue is preempting 1 other run (low-3) for it, and waits until the pods of that "
+        "run have ended.",
     ),
     (
         *("preempted-by-priority", 11, "JobSet", "low-3", "preempted", 1),
         "low-3 was preempted 2 s ago by high-1, whose priority is higher (10000, its own is 100), and waits for 24 "
         "chips of v5e-2x4, of which 16 are free.",
     ),
-    ("preempted-by-priority", 26, "JobSet", "low-3", "running", None, "low-3 is running, for 1 s."),
+    ("preempted-by-priority", 26, "JobSet", "low-3", "running", None, "low-3 is running (for 1 s)."),
     (
         *("borrowing-then-reclaimed", 9.85, "JobSet", "owner-2", "queued", 1),
-        "owner-2 is about to start: Kueue has told 1 other run (borrows-3 of research) to stop for it, and waits until "
-        "its pods have ended.",
+        "owner-2 is about to start: Kueue is preempting 1 other run (borrows-3 of research) for it, and waits until "
+        "the pods of that run have ended.",
     ),
     (
         *("borrowing-then-reclaimed", 15, "JobSet", "borrows-3", "preempted", 1),
@@ -69,21 +69,21 @@ MOMENTS = [
     ),
     (
         *("larger-than-quota", 4, "JobSet", "slices-4", "queued", 1),
-        "slices-4 can never start in the queue tpu: it asks for 32 chips of v5e-2x4, and the most that the queue can "
-        "ever have is 24 chips.",
+        "slices-4 can never start in the queue tpu: it requests 32 chips of v5e-2x4, and the queue can have at most 24 "
+        "chips.",
     ),
     (
         *("no-such-queue", 40, "JobSet", "lost", "queued", None),
-        'lost waits in a queue that is not there: the namespace research has no LocalQueue "nosuch".',
+        'lost waits in a queue that does not exist: the namespace research has no LocalQueue "nosuch".',
     ),
     (
         *("queue-held", 4, "JobSet", "held", "queued", 1),
-        "held waits because the platform team has closed the queue tpu 3 s ago: it takes in no runs, and lets those "
-        "that run go on.",
+        "held waits because the platform team stopped the queue tpu 3 s ago: it admits no runs, and admitted runs "
+        "continue.",
     ),
     (
         *("admission-check-inactive", 4, "JobSet", "checked", "queued", 1),
-        "checked waits because its queue tpu asks for the admission check provision, which no controller serves.",
+        "checked waits because its queue tpu requires the admission check provision, which no controller serves.",
     ),
     (
         *("admission-check-pending", 4, "JobSet", "checked", "queued", None),
@@ -91,17 +91,18 @@ MOMENTS = [
     ),
     (
         *("selector-matches-no-flavor", 4, "JobSet", "wrong-topology", "queued", 1),
-        "wrong-topology can never start: its pods want nodes with cloud.google.com/gke-tpu-topology=4x4, and the only "
-        "flavor, v5e-2x4, of the queue tpu for chips is for 2x4.",
+        "wrong-topology can never start: its pods require nodes with cloud.google.com/gke-tpu-topology=4x4, and the "
+        "only flavor of the queue tpu for chips, v5e-2x4, is for 2x4.",
     ),
     (
         *("admitted-but-no-nodes", 40, "JobSet", "no-nodes", "starting", None),
-        "no-nodes has its quota but no machines: no node of the cluster has cloud.google.com/gke-tpu-topology=4x4.",
+        "no-nodes has its quota, but its pods cannot be scheduled: no node of the cluster has "
+        "cloud.google.com/gke-tpu-topology=4x4.",
     ),
     (
         *("head-not-covered-by-quota", 4, "RayJob", "head-uncovered", "queued", 1),
-        "head-uncovered can never start in the queue tpu: its head asks for 2 CPUs and 8 GiB of memory, and the queue "
-        "has no quota of cpu or memory at all.",
+        "head-uncovered can never start in the queue tpu: its head requests 2 CPUs and 8 GiB of memory, and the queue "
+        "has no quota for cpu or memory.",
     ),
     (
         *("rayjob-admitted", 2, "RayJob", "rayjob", "starting", None),
@@ -117,20 +118,20 @@ MOMENTS = [
         *("rayjob-fails", 60, "RayJob", "bad", "failed", None),
         "bad failed: Job entrypoint command failed with exit code 3.",
     ),
-    ("rayjob-head-killed", 22, "RayJob", "headless", "running", None, "headless is running, for 4 s."),
+    ("rayjob-head-killed", 22, "RayJob", "headless", "running", None, "headless is running (for 4 s)."),
     (
         *("rayjob-head-killed", 29, "RayJob", "headless", "restarting", None),
-        "headless lost its Ray head 1 s ago; KubeRay makes a new one and starts the job again.",
+        "headless lost its Ray head 1 s ago; KubeRay creates a new one and restarts the job.",
     ),
     (
         *("run-fails-after-restarts", 9.5, "JobSet", "fails", "restarting", None),
-        "fails is starting again after a failure (restart 1): the job fails-slice-0 has failed.",
+        "fails is restarting after a failure (restart 1): the job fails-slice-0 has failed.",
     ),
     (
         *("run-fails-after-restarts", 20, "JobSet", "fails", "failed", None),
-        "fails failed after 1 restart: it failed again, as often as run.maxRestarts allows.",
+        "fails failed after 1 restart: it failed again, and run.maxRestarts allows no more restarts.",
     ),
-    ("cancelled-while-running", 5, "JobSet", "cancelled", "running", None, "cancelled is running, for 1 s."),
+    ("cancelled-while-running", 5, "JobSet", "cancelled", "running", None, "cancelled is running (for 1 s)."),
 ]
 
 
@@ -152,7 +153,7 @@ def test_every_recording_has_a_moment() -> None:
 
 def test_a_run_that_lost_its_head_tells_of_it_when_it_runs_again() -> None:
     told = explained(recorded.at("rayjob-head-killed", 60), "RayJob", "headless")
-    assert told.headline.startswith("headless is running, for ")
+    assert told.headline.startswith("headless is running (for ")
     assert told.evidence[-1].says == "was restarted after a failure."
 
 
@@ -163,11 +164,11 @@ def test_the_whole_answer_of_a_run_that_waits() -> None:
         "\n"
         "  Workload jobset-waiting-2-ba966: couldn't assign flavors to pod set slice: insufficient unused quota for "
         "google.com/tpu in flavor v5e-2x4, 8 more needed.\n"
-        "  ClusterQueue tpu: has 24 of v5e-2x4, and its runs hold 16; 8 are to be had now, 8 more are needed.\n"
-        "  Workload first-2: of research holds 16 chips of v5e-2x4 in the queue tpu, for 7 s, priority 0.\n"
+        "  ClusterQueue tpu: has 24 of v5e-2x4, and its runs hold 16; 8 are available now, 8 more are needed.\n"
+        "  Workload first-2: holds 16 chips of v5e-2x4 in the queue tpu for 7 s (namespace research, priority 0).\n"
         "  ClusterQueue tpu: waiting-2 is number 1 of 1 in the queue (computed by Kueue's order: priority, then age).\n"
         "\n"
-        "What would help:\n"
+        "Suggestions:\n"
         "  - 1 slice would fit now: launcher cancel waiting-2 -n research, then submit it again with --set "
         "slice.count=1 --continue."
     )
@@ -178,7 +179,7 @@ def test_what_scripts_read() -> None:
     assert told == {
         "name": "lost",
         "state": "queued",
-        "headline": 'lost waits in a queue that is not there: the namespace research has no LocalQueue "nosuch".',
+        "headline": 'lost waits in a queue that does not exist: the namespace research has no LocalQueue "nosuch".',
         "position": None,
         "evidence": ({"kind": "Workload", "name": "jobset-lost-7d635", "says": "LocalQueue nosuch doesn't exist."},),
         "suggestions": (
@@ -191,7 +192,7 @@ def test_what_scripts_read() -> None:
 @pytest.mark.parametrize(
     ("recording", "kind", "name", "suggestion"),
     [
-        ("larger-than-quota", "JobSet", "slices-4", "The most that fits is 3 slices (24 chips): launcher cancel"),
+        ("larger-than-quota", "JobSet", "slices-4", "At most 3 slices (24 chips) can fit: launcher cancel"),
         ("selector-matches-no-flavor", "JobSet", "wrong-topology", "--set slice.topology=2x4 --continue"),
         ("head-not-covered-by-quota", "RayJob", "head-uncovered", "clusterQueues.tpu.quota.cpu"),
         ("head-not-covered-by-quota", "RayJob", "head-uncovered", "--set run.kind=job-set"),
@@ -224,9 +225,9 @@ def test_a_member_without_the_workloads_of_other_teams() -> None:
         "v5e-2x4, of which 8 are free."
     )
     says = [item.says for item in told.evidence]
-    assert "16 chips of v5e-2x4 are held by runs of other teams, which you may not see." in says
+    assert "16 chips of v5e-2x4 are held by runs of other teams, which you may not read." in says
     assert told.position == 1  # one waits in the queue, says its status, and that is this run
-    assert "you may not see the runs of other teams, so this is said without." in says
+    assert "you may not read the runs of other teams, so this explanation does not include them." in says
 
 
 def test_a_member_who_is_not_alone_in_the_queue() -> None:
@@ -236,7 +237,7 @@ def test_a_member_who_is_not_alone_in_the_queue() -> None:
     told = explained(cluster, "JobSet", "slices-2")
     assert told.position is None
     assert (
-        "slices-2 waits with at least 1 ahead (slices-1); 9 wait in all (the runs of other teams cannot be seen)."
+        "slices-2 has at least 1 run ahead (slices-1); 9 runs wait in total (you may not read the runs of other teams)."
         in [item.says for item in told.evidence]
     )
 
@@ -270,7 +271,7 @@ def test_the_visibility_api_is_believed() -> None:
     )
     told = explained(cluster, "JobSet", "slices-1")
     assert told.position == 3
-    assert "slices-1 is number 3 in the queue, behind other of search and slices-2 (says Kueue's visibility API)." in [
+    assert "slices-1 is number 3 in the queue, behind other of search and slices-2 (from Kueue's visibility API)." in [
         item.says for item in told.evidence
     ]
 
@@ -285,7 +286,7 @@ def test_the_visibility_api_of_a_local_queue() -> None:
     )
     told = explained(cluster, "JobSet", "slices-2")
     assert told.position == 8
-    assert "behind slices-1 and runs of other teams that you may not see" in told.evidence[-1].says
+    assert "behind slices-1 and runs of other teams that you may not read" in told.evidence[-1].says
 
 
 def test_few_requests() -> None:

@@ -112,12 +112,12 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
 def test_ctrl_c_says_how_to_come_back() -> None:
     with pytest.raises(Detached) as caught:
         follow.follow(Script(AT_3, KeyboardInterrupt()), RUN)
-    assert caught.value.message.splitlines()[0] == 'The run "llama" goes on.'
+    assert caught.value.message.splitlines()[0] == 'The run "llama" continues.'
     assert caught.value.exit_code == 130
 
 
 def test_a_run_that_is_deleted_while_it_is_followed() -> None:
-    with pytest.raises(LauncherError, match='The run "llama" was deleted meanwhile'):
+    with pytest.raises(LauncherError, match='The run "llama" was deleted in the meantime'):
         follow.follow(Script(None), AT_3)
 
 
@@ -129,8 +129,8 @@ def test_the_summary_of_a_success() -> None:
         "held-out   10.800 -> 7.100",
         "speed      1,234 tokens/s",
         "metrics    /runs/llama/metrics.jsonl",
-        "next       launcher logs llama                                                   its output",
-        "           launcher submit -f FILE --name llama --set train.steps=80 --continue  trains on",
+        "next       launcher logs llama                                                   show its output",
+        "           launcher submit -f FILE --name llama --set train.steps=80 --continue  continue training",
     ]
     assert follow.exit_code(DONE) == 0
 
@@ -142,8 +142,8 @@ def test_the_summary_of_a_failure() -> None:
     assert "restarts     2" in lines
     assert "checkpoints  gs://bucket/llama/checkpoints" in lines
     assert lines[-2:] == [
-        "next         launcher logs llama                   says more",
-        "             launcher submit -f FILE --name llama  resumes it",
+        "next         launcher logs llama                   show its output",
+        "             launcher submit -f FILE --name llama  resume it",
     ]
     assert [follow.exit_code(replace(DONE, state=state)) for state in (State.FAILED, State.CANCELLED)] == [1, 1]
 
@@ -224,5 +224,7 @@ def test_a_run_that_is_stuck_is_given_up_once_patience_is_over_and_not_before(
     ended = follow.follow(Stubborn(*[stuck] * 100_000), stuck)
     assert given_up == [("llama", stuck.reason)]
     assert follow.exit_code(ended) == 1
-    assert said[-1] == f'{stuck.reason} No waiting helps, so the run "llama" is cancelled, and its chips are free.'
+    assert said[-1] == (
+        f'{stuck.reason} Waiting does not fix this, so the run "llama" is cancelled and its chips are released.'
+    )
     assert ("reason", stuck.reason) in [tuple(line.split(None, 1)) for line in follow.summary(ended).splitlines()]

@@ -55,9 +55,9 @@ def test_the_child_gets_the_config_and_a_folder_that_goes(log: Path, tmp_path: P
     ("body", "message"),
     [
         (
-            "say(error='flag', message='The compiler does not know --xla_x (worker.env.XLA_FLAGS); remove it.',"
+            "say(error='flag', message='The compiler rejects the unknown flag --xla_x (worker.env.XLA_FLAGS).',"
             " flag='--xla_x')",
-            "The compiler does not know --xla_x (worker.env.XLA_FLAGS); remove it.",
+            "The compiler rejects the unknown flag --xla_x (worker.env.XLA_FLAGS).",
         ),
         ("say(error='key', message='it must divide 16.', key='ici_x')", "train.ici_x: it must divide 16."),
         ("say(error='model', message='MaxText has no model x.')", "MaxText has no model x."),

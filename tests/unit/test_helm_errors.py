@@ -44,7 +44,7 @@ NOBODYS = (
         (
             "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress\n",
             InProgress,
-            "The release x is locked: another helm works on it, or one was killed while it did.",
+            "The release x is locked: another Helm process is changing it, or one was killed while it changed it.",
         ),
         (
             f'Error: unable to continue with install: NetworkPolicy "i" in namespace "i" {EXISTS}{OTHER}\n',
@@ -78,8 +78,8 @@ NOBODYS = (
             'Error: unable to build kubernetes objects from release manifest: resource mapping not found for name: "a" '
             'namespace: "" from "": no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"\n',
             HelmError,
-            "The cluster c knows no kind ClusterQueue of kueue.x-k8s.io/v1beta2: Kueue is not installed there, or in a "
-            "version that does not fit.",
+            "The cluster c does not serve the kind ClusterQueue of kueue.x-k8s.io/v1beta2: Kueue is not installed "
+            "there, or its version is not supported.",
         ),
         (
             'Error: create: failed to create: namespaces "no" not found\n',
@@ -90,7 +90,7 @@ NOBODYS = (
             "Error: UPGRADE FAILED: release x failed, and has been rolled back due to atomic being set: cannot patch "
             '"a" with kind LocalQueue: admission webhook "v.kueue" denied the request: it is immutable\n',
             HelmError,
-            "Helm failed: it is immutable (said by the admission webhook v.kueue).",
+            "Helm failed: it is immutable (from the admission webhook v.kueue).",
         ),
         (
             "Error: UPGRADE FAILED: an error occurred while rolling back the release. original upgrade error: "
@@ -98,12 +98,12 @@ NOBODYS = (
             "localqueues.kueue.x-k8s.io \"one\" is forbidden: ValidatingAdmissionPolicy 'nope' with binding 'nope' "
             "denied request: not today && server-side apply failed for object two/two\n",
             HelmError,
-            'Helm failed: localqueues.kueue.x-k8s.io "one": not today (said by the policy nope).',
+            'Helm failed: localqueues.kueue.x-k8s.io "one": not today (from the policy nope).',
         ),
         (
             "Error: release name is invalid: x\n",
             HelmError,
-            '"x" is no name for a release; use at most 53 small letters, digits and hyphens.',
+            '"x" is not a valid release name; use at most 53 lowercase letters, digits and hyphens.',
         ),
         ("Error: something else\n", HelmError, "Helm failed: something else."),
         ("", HelmError, "Helm failed: it did not say why."),

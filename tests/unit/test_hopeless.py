@@ -45,20 +45,20 @@ def pod(
         ),
         (
             pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}": ErrImagePull: pull access denied'),
-            f"The image {IMAGE} cannot be pulled: the registry refuses. See that image.repository is spelt right",
+            f"The image {IMAGE} cannot be pulled: the registry denies access. Check the spelling of image.repository",
         ),
         (pod("InvalidImageName", "couldn't parse image name"), f"The name of the image {IMAGE} is not valid."),
         (
             pod("CreateContainerConfigError", 'configmap "settings" not found'),
-            "There is no ConfigMap settings in the namespace, which its container trainer needs.",
+            "The ConfigMap settings does not exist in the namespace, but its container trainer needs it.",
         ),
         (
             pod("CreateContainerConfigError", "couldn't find key token in Secret research/hugging-face"),
-            "The Secret research/hugging-face has no key token, which its container trainer needs.",
+            "The Secret research/hugging-face has no key token, but its container trainer needs it.",
         ),
         (
             pod(placed=False, said='0/4 nodes are available: persistentvolumeclaim "data" not found.'),
-            "Its storage, the PersistentVolumeClaim data, is not there. Mend storage.claim",
+            "Its storage, the PersistentVolumeClaim data, does not exist. Correct storage.claim",
         ),
     ],
 )
@@ -92,16 +92,16 @@ def test_what_may_mend_itself_is_left_alone(one: Any) -> None:
         (
             'MountVolume.SetUp failed for volume "storage" : rpc error: code = NotFound desc = failed to get GCS '
             'bucket "our-runs": storage: bucket doesn\'t exist',
-            "Its bucket cannot be mounted, for there is none of that name.",
+            "Its bucket cannot be mounted: the bucket does not exist.",
         ),
         (
             'MountVolume.SetUp failed for volume "storage" : rpc error: code = PermissionDenied desc = googleapi: '
             "Error 403: does not have storage.objects.list access",
-            "Its bucket cannot be mounted, for it may not be read.",
+            "Its bucket cannot be mounted: access is denied.",
         ),
         (
             'MountVolume.SetUp failed for volume "x" : secret "keys" not found',
-            "Its pod demo-0 cannot mount the secret keys: there is none.",
+            "Its pod demo-0 cannot mount the secret keys: it does not exist.",
         ),
         ('MountVolume.SetUp failed for volume "storage" : driver name gcsfuse not yet registered', ""),
         ("Readiness probe failed: connection refused", ""),

@@ -459,7 +459,7 @@ def test_an_overlay_behind_a_link(tmp_path: Path) -> None:
     [
         (b"image: [", "overlay.yaml"),
         (b"a: 1\na: 2\n", "overlay.yaml:2"),
-        (b"- 1\n", "the file holds a list"),
+        (b"- 1\n", "the file contains a list"),
         (b"image: old:1\n", "has an image that is no map"),
         (b"\xff\xfe", "UTF-8"),
         (b"{team: {name: a}}\n", "cannot be kept"),

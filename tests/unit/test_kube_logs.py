@@ -109,7 +109,7 @@ def test_a_pod_that_is_not_there_yet_is_waited_for() -> None:
 
 
 def test_a_worker_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(LauncherError, match=r"There is no worker 3: the run has 1, counted from 0\."):
+    with pytest.raises(LauncherError, match=r"Worker 3 was not found: the run has 1, counted from 0\."):
         read(Streams(), looks(run()), worker=3)
 
 
@@ -126,7 +126,7 @@ def test_nothing_written_yet() -> None:
     with pytest.raises(LauncherError) as caught:
         read(Streams(), looks(run(pods=())), follow=False)
     assert caught.value.message == 'The run "demo" is admitted and has written nothing yet.'
-    assert caught.value.hint == "launcher explain demo -n research says why."
+    assert caught.value.hint == "To find out why: launcher explain demo -n research"
 
 
 def test_a_stream_that_outlives_the_run_is_left() -> None:
@@ -153,4 +153,4 @@ def test_nothing_written_by_a_run_that_runs() -> None:
     with pytest.raises(LauncherError) as caught:
         read(Streams(), looks(seen), follow=False)
     assert caught.value.message == 'The run "demo" is running and has written nothing yet.'
-    assert caught.value.hint == "launcher logs -f demo -n research waits for its output."
+    assert caught.value.hint == "To wait for its output: launcher logs -f demo -n research"

@@ -97,7 +97,12 @@ print(client.Configuration is client.configuration.Configuration, client.V1Pod._
         (None, [], "", "There is no ~/.kube/config"),
         ("", [], "", "There is no ~/.kube/config"),
         ("/dev/null", [], "", "KUBECONFIG names no file"),
-        ("HOME/a", [], "KUBECONFIG names HOME/a, which is not there", "KUBECONFIG names HOME/a, which is not there"),
+        (
+            "HOME/a",
+            [],
+            "KUBECONFIG names HOME/a, which does not exist",
+            "KUBECONFIG names HOME/a, which does not exist",
+        ),
         ("/dev/null:HOME/b", ["b"], "", ""),
     ],
 )
@@ -116,7 +121,7 @@ def test_no_kubeconfig(
     if not there:
         with pytest.raises(kubeconfig.NoCluster) as refused:
             kubeconfig.load()
-        assert refused.value.message == f"{says.replace('HOME', str(tmp_path))}, so there is no cluster to speak to."
+        assert refused.value.message == f"{says.replace('HOME', str(tmp_path))}, so there is no cluster to connect to."
         assert refused.value.hint.startswith("Set KUBECONFIG to the path of your cluster's kubeconfig")
         assert "run.kind" not in refused.value.hint
 

@@ -13,7 +13,7 @@ import pytest
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, flavor_fits
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.objects import condition
+from launcher.k8s.objects import condition, uid
 from tests.unit import recorded
 
 TPU = "google.com/tpu"
@@ -241,9 +241,7 @@ LOCAL = {"metadata": {"name": "q", "namespace": "research"}, "spec": {"clusterQu
 
 
 def order(*workloads: Object) -> list[str]:
-    places = kueue.queue_positions(workloads, [LOCAL])
-    assert sorted(places.values()) == list(range(1, len(places) + 1))
-    return sorted(places, key=lambda name: places[name])
+    return list(map(uid, kueue.queued_workloads(workloads, [LOCAL])["a"]))
 
 
 def evicted(reason: str, at: str) -> list[Object]:
@@ -298,9 +296,9 @@ def test_a_thousand_workloads_in_no_time() -> None:
         many.append(other)
     local = {"metadata": {"name": "multislice", "namespace": "research"}, "spec": {"clusterQueue": "tpu"}}
     began = time.perf_counter()
-    places = kueue.queue_positions(many, [local])
+    (waiting,) = kueue.queued_workloads(many, [local]).values()
     assert time.perf_counter() - began < 0.2
-    assert (places["u0000"], places["u0999"]) == (1, 1000)
+    assert list(map(uid, waiting)) == [f"u{number:04}" for number in range(1000)]
 
 
 def test_several_pod_sets_need_what_all_of_them_need() -> None:

@@ -37,9 +37,9 @@ def refusals(cluster: Recorded, folder: Path) -> list[str]:
 def test_a_priority_that_is_not_there(tmp_path: Path) -> None:
     cluster = recorded.at("quota-in-use-by-others", 8)
     none = 'There is no WorkloadPriorityClass "urgent".\n  '
-    assert refusals(cluster, tmp_path) == [f"{none}There are: high, low, normal."]
+    assert refusals(cluster, tmp_path) == [f"{none}The cluster has: high, low, normal."]
     cluster.drop("WorkloadPriorityClass")
-    hint = 'There are none at all: charts/queues makes them; "" asks for none.'
+    hint = 'The cluster has none: charts/queues creates them; set "" to use none.'
     assert refusals(cluster, tmp_path) == [f"{none}{hint}"]
 
 

@@ -1,4 +1,4 @@
-"""What is made of RayClusters' objects, tokens and logs; tests/cluster/test_standing.py has the real Ray."""
+"""What is made of RayClusters' objects, tokens and logs; tests/cluster/test_ray_cluster_runs.py has the real Ray."""
 
 from __future__ import annotations
 
@@ -72,16 +72,16 @@ def test_kubernetes_own_tokens_need_no_secret() -> None:
     options = {"mode": "token", "enableK8sTokenAuth": True}
     found = token_of(cast(Cluster, Secrets({}, bearer="mine")), ray_cluster("forbidden", options))
     assert found == Token("mine", "your token of the cluster test")
-    with pytest.raises(LauncherError, match="the kubeconfig's user alice has a client certificate only"):
+    with pytest.raises(LauncherError, match="the kubeconfig's user alice has only a client certificate"):
         token_of(cast(Cluster, Secrets({})), ray_cluster("forbidden", options))
 
 
 @pytest.mark.parametrize(
     ("name", "secrets", "sentence"),
     [
-        ("c", {}, "The Secret c .* is not there"),
-        ("c", {"c": b""}, "The Secret c .* holds no token of Ray's under the key auth_token"),
-        ("c", {"c": b"\xff"}, "The Secret c .* holds no token"),
+        ("c", {}, "The Secret c .* does not exist"),
+        ("c", {"c": b""}, "The Secret c .* has no Ray token under the key auth_token"),
+        ("c", {"c": b"\xff"}, "The Secret c .* has no Ray token"),
         ("forbidden", {}, "You may not get secrets, and the Secret forbidden holds the token of the Ray cluster"),
     ],
 )
@@ -124,14 +124,14 @@ def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]
     ("has", "wants", "sentence"),
     [
         (SLICES, config(V6E, 2), None),
-        (SLICES, config(V6E, 3), "wants 3 slices of tpu-v6e-slice 4x4 .* has 2 slices of tpu-v6e-slice 4x4"),
-        (SLICES, config({**V6E, "topology": "2x4", "hosts": 2}), "wants 1 slice of tpu-v6e-slice 2x4"),
+        (SLICES, config(V6E, 3), "requires 3 slices of tpu-v6e-slice 4x4 .* has 2 slices of tpu-v6e-slice 4x4"),
+        (SLICES, config({**V6E, "topology": "2x4", "hosts": 2}), "requires 1 slice of tpu-v6e-slice 2x4"),
         (SLICES, config({**V6E, "chipsPerHost": 8, "hosts": 2}), "2 hosts with 8 chips"),
-        (SLICES, config(H100), "wants 2 hosts with 8 GPUs of nvidia-h100-80gb"),
+        (SLICES, config(H100), "requires 2 hosts with 8 GPUs of nvidia-h100-80gb"),
         (GPUS, config(H100, 2), None),
-        (GPUS, config(H100, 3), "wants 6 hosts with 8 GPUs"),
+        (GPUS, config(H100, 3), "requires 6 hosts with 8 GPUs"),
         (HOSTS, config(CPU), None),
-        (HOSTS, config(CPU, 2), "wants 4 hosts, and the Ray cluster c has 3 hosts without chips, group slice"),
+        (HOSTS, config(CPU, 2), "requires 4 hosts, but the Ray cluster c has 3 hosts without chips, group slice"),
         (HOSTS, config(CPU, secretEnv={"A": {"name": "s", "key": "k"}}), "worker.secretEnv.A: the group slice"),
         (HOSTS, config(CPU, envFrom={"settings": "ConfigMap"}), "worker.envFrom.settings: the group slice"),
         (
@@ -174,7 +174,7 @@ Error: The disk is full.
 def test_one_workers_lines_are_told_by_address_and_process() -> None:
     assert list(of_worker(LOG, 1)) == [LOG[1], LOG[8]]
     assert list(of_worker(LOG, 0))[:2] == [LOG[2], LOG[5]]
-    with pytest.raises(LauncherError, match="There is no worker 2: the run has 2, counted from 0"):
+    with pytest.raises(LauncherError, match="Worker 2 was not found: the run has 2, counted from 0"):
         list(of_worker(LOG, 2))
     hosts = ["(host 0) a", "b", "(host 1) c"]
     assert list(of_worker(hosts, 1)) == ["(host 1) c"]
@@ -196,7 +196,7 @@ def test_progress_is_read_from_a_log_whose_lines_may_come_twice() -> None:
 
 
 def test_a_host_that_was_told_to_go_is_no_restart() -> None:
-    word = "A host was told to go: all stopped after 3 steps, with a checkpoint, and go on on other machines."
+    word = "A host received a stop signal: all hosts stopped after 3 steps, with a checkpoint, and resume."
     gone = [LOG[5], f'SLIPWAY_EVENT {{"event": "preempted", "step": 3, "message": "{word}"}}']
     stopped = progress.read(gone, steps=None, devices=2)
     assert (stopped.failing, stopped.failure, stopped.restarts) == (True, word, 0)

@@ -16,6 +16,7 @@ from launcher.report.compare import differences
 from launcher.report.model import LOSS, STEP_SECONDS, Phase, RunData, Span
 from launcher.report.sampling import sampled
 from launcher.report.timeline import ChipsHeld, PhaseChange, changes_of, spans
+from launcher.trainer_output import events_of
 from tests import report_runs as runs
 from tests.report_runs import BEGIN, stamp
 from trainer.telemetry import goodput as trainers
@@ -148,7 +149,7 @@ def test_what_clocks_put_backwards_has_no_length() -> None:
 
 def test_a_killed_trainer_is_known_by_its_last_step() -> None:
     events = [runs.loop(BEGIN), runs.loop(BEGIN + 100)]
-    found = changes_of(events, [BEGIN + 10, BEGIN + 40, BEGIN + 150])
+    found = changes_of(events_of(events), [BEGIN + 10, BEGIN + 40, BEGIN + 150])
     assert found == [PhaseChange(BEGIN, T), PhaseChange(BEGIN + 40, R), PhaseChange(BEGIN + 100, T)]
 
 

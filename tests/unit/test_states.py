@@ -13,15 +13,15 @@ import pytest
 
 from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.states import ObservedRun
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 from tests.cluster import recordings
 
 Object = dict[str, Any]
 
 RUNS = ("RayJob", "JobSet")
-NOT_MADE = ("queued", "Kueue has made no Workload for it yet.")
-NOT_SEEN = ("queued", "Kueue has not looked at it yet.")
-LET_GO = ("admitted", "Its pods are about to be made.")
+NOT_MADE = ("queued", "Kueue has not created its Workload yet.")
+NOT_SEEN = ("queued", "Kueue has not processed it yet.")
+LET_GO = ("admitted", "Its pods are about to be created.")
 NO_PODS = ("admitted", "It has no pods yet.")
 RUNNING = ("running", "")
 SUCCEEDED = ("succeeded", "")
@@ -37,7 +37,7 @@ RAY_STARTS = [
     *(("starting", f"{n} of 3 pods are ready.") for n in range(4)),
     RAY_UP,
 ]
-HEAD_LOST = ("restarting", "Its Ray head is lost, and is replaced.")
+HEAD_LOST = ("restarting", "Its Ray head is lost and is being replaced.")
 
 
 def starts(hosts: int) -> list[tuple[str, str]]:
@@ -108,11 +108,11 @@ SEQUENCES: dict[tuple[str, str], list[tuple[str, str]]] = {
         NOT_MADE,
         NOT_SEEN,
         *starts(2),
-        ("restarting", "A pod has failed, and is replaced."),
+        ("restarting", "A pod has failed and is being replaced."),
         ("restarting", "The job fails-slice-0 has failed."),
-        ("restarting", "A pod has failed, and is replaced."),
+        ("restarting", "A pod has failed and is being replaced."),
         RUNNING,
-        ("failed", "It failed again, as often as run.maxRestarts allows."),
+        ("failed", "It failed again, and run.maxRestarts allows no more restarts."),
     ],
     ("selector-matches-no-flavor", "wrong-topology"): queued(
         f"{FLAVOR} slice: flavor v5e-2x4 doesn't match node affinity"
@@ -248,8 +248,8 @@ def test_a_suspended_run_without_a_workload_is_cancelled_where_nobody_would_star
 ) -> None:
     metadata = {
         "name": "demo",
-        "labels": {states.QUEUE: queue},
-        "annotations": {states.CANCELLED: "2026-01-02T03:04:05Z"},
+        "labels": {keys.KUEUE_QUEUE: queue},
+        "annotations": {keys.CANCELLED: "2026-01-02T03:04:05Z"},
     }
     seen = ObservedRun({"kind": "JobSet", "metadata": metadata, "spec": {"suspend": True}}, None, (), kueue)
     assert states.classify(seen)[0] == state

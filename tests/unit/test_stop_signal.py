@@ -40,7 +40,7 @@ def test_a_containers_first_process_ends_while_it_starts() -> None:
         finally:
             outer.kill()
     assert outer.returncode == 3
-    assert said == "Error: The run was told to end before it had done a step since its start.\n"
+    assert said == "Error: The run received a stop signal before it finished a step since its start.\n"
 
 
 def test_others_keep_the_signal_as_it_is() -> None:

@@ -113,7 +113,7 @@ def test_the_names_limit_is_told_by_the_longest_name() -> None:
     assert failed.value.message == (
         f'--name: run.name: "{"x" * 33}-100" has 37 characters; the name of a ray-job run may have 35.'
     )
-    assert failed.value.hint == f"The runs of the sweep are called {'x' * 33}-1 to {'x' * 33}-100."
+    assert failed.value.hint == f"The runs of the sweep are named {'x' * 33}-1 to {'x' * 33}-100."
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_names_limit_is_told_by_the_longest_name() -> None:
     [
         (
             ("run.name=a,b",),
-            "--sweep 1: run.name cannot be swept: the runs are called by the sweep's name and a number.",
+            "--sweep 1: run.name cannot be swept: the runs are named after the sweep, with a number.",
         ),
         (("run.kind=local,ray-job",), "--sweep 1: run.kind cannot be swept: all runs of a sweep are of one kind."),
         (("team.name=a,b",), "--sweep 1: team.name cannot be swept: all runs of a sweep belong to one team."),
@@ -134,7 +134,7 @@ def test_the_names_limit_is_told_by_the_longest_name() -> None:
                 f"train.steps={','.join(map(str, range(1, 101)))}",
                 f"train.eval_steps={','.join(map(str, range(1, 12)))}",
             ),
-            f"The sweep has 100 x 11 = 1,100 combinations; it may have {LIMIT:,}.",
+            f"The sweep has 100 x 11 = 1,100 combinations; the maximum is {LIMIT:,}.",
         ),
         (("train.steps",), '--sweep "train.steps": the key "steps" has no value.'),
     ],
@@ -273,5 +273,5 @@ def test_what_is_refused_for_many_runs_is_said_once() -> None:
     swept = plan("train.steps=10,20,30,40,50,60,70")
     with pytest.raises(LauncherError) as failed:
         sweeps.submit(swept, Cluster([]), accept_changes=False)
-    assert failed.value.message == "lr-1 is refused. (and so lr-2, lr-3, lr-4, lr-5, lr-6 and lr-7)"
+    assert failed.value.message == "lr-1 is refused. (also lr-2, lr-3, lr-4, lr-5, lr-6 and lr-7)"
     assert failed.value.hint == "Ask."

@@ -182,17 +182,17 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_refused(tmp_path: Path, 
 def test_a_tokenizer_that_is_none_is_named(tmp_path: Path, defaults: Values) -> None:
     text = tmp_path / "tokenizer.model"
     text.write_text("no model")
-    with pytest.raises(ConfigError, match=r"tokenizer.model is no sentencepiece model"):
+    with pytest.raises(ConfigError, match=r"tokenizer.model is not a sentencepiece model"):
         trainer_config.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={text}"))
-    with pytest.raises(ConfigError, match=r"is no file"):
+    with pytest.raises(ConfigError, match=r"is not a file"):
         trainer_config.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={tmp_path}"))
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is no JSON"),
-        ("[]", "holds no JSON object"),
+        ("{", "is not valid JSON"),
+        ("[]", "is not a JSON object"),
         ("{}", "the key run is missing"),
         ('{"run": {}}', "the key run.name is missing"),
     ],
@@ -245,8 +245,8 @@ def test_a_failure_of_many_workers_is_one_sentence_that_a_status_has_room_for(wo
 @pytest.mark.parametrize(
     ("sets", "then"),
     [
-        ([], "with a checkpoint, and go on on other machines."),
-        (["train.enable_checkpointing=true"], "with a checkpoint, and go on on other machines."),
+        ([], "with a checkpoint, and resume on other machines."),
+        (["train.enable_checkpointing=true"], "with a checkpoint, and resume on other machines."),
         (
             ["train.enable_checkpointing=false"],
             "without a checkpoint (train.enable_checkpointing is false), and start over on other machines.",
@@ -257,4 +257,4 @@ def test_a_host_that_goes_is_told_with_what_becomes_of_the_steps(
     tmp_path: Path, defaults: Values, sets: list[str], then: str
 ) -> None:
     told = preemption_message(run_config(tmp_path, defaults, *LOCAL, *sets), 3)
-    assert told == f"A host was told to go: all stopped after 3 steps, {then}"
+    assert told == f"A host received a stop signal: all hosts stopped after 3 steps, {then}"

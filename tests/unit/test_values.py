@@ -82,26 +82,26 @@ def test_set_reads_a_value_as_in_a_file(option: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a:\n  b: 1\n  b: 2\n", 'v.yaml:3: the key "b" is there already, on line 2; keep one of the two.'),
-        ("y: 1\ntrue: 2\n", 'v.yaml:2: the key "true" is there already, on line 1; keep one of the two.'),
-        ("- a\n", "v.yaml:1: the file holds a list; a values file is a map of keys to values."),
-        ("hello\n", "v.yaml:1: the file holds a single value; a values file is a map of keys to values."),
+        ("a:\n  b: 1\n  b: 2\n", 'v.yaml:3: duplicate key "b": it is already set on line 2; keep one of the two.'),
+        ("y: 1\ntrue: 2\n", 'v.yaml:2: duplicate key "true": it is already set on line 1; keep one of the two.'),
+        ("- a\n", "v.yaml:1: the file contains a list; a values file must be a map of keys to values."),
+        ("hello\n", "v.yaml:1: the file contains a single value; a values file must be a map of keys to values."),
         ("a: 1\n---\nb: 2\n", "v.yaml:3: a second document begins here, which Helm 3 drops and Helm 4 merges;"
-         " put it into a file of its own."),
-        ("a: 1\n--- b\n", 'v.yaml:2: nothing but a comment may follow "---" on its line.'),
-        ("a:\n\tb: 1\n", "v.yaml:2: this is not valid YAML: there is a tab; indent with spaces."),
-        ("a: b: c\n", 'v.yaml:1: this is not valid YAML: there is a ":" where no key may stand; quote the text,'
-         " or mend the indentation."),
-        ("  a: 1\nb: 2\n", "v.yaml:2: this is not valid YAML: this does not continue what stands above it"
-         " (Helm would drop it); mend the indentation."),
-        ("a: .inf\n", "v.yaml:1: inf is no number that JSON, and so Helm, can hold."),
+         " move it to its own file."),
+        ("a: 1\n--- b\n", 'v.yaml:2: only a comment may follow "---" on its line.'),
+        ("a:\n\tb: 1\n", "v.yaml:2: this is not valid YAML: a tab is not allowed here; indent with spaces."),
+        ("a: b: c\n", 'v.yaml:1: this is not valid YAML: a ":" is not allowed here; quote the text,'
+         " or fix the indentation."),
+        ("  a: 1\nb: 2\n", "v.yaml:2: this is not valid YAML: this does not continue the text above it"
+         " (Helm would drop it); fix the indentation."),
+        ("a: .inf\n", "v.yaml:1: inf is not a valid number in JSON, and so not in Helm."),
         ("~: 1\n", 'v.yaml:1: the key "~" is empty.'),
         ("18446744073709551615: 1\n", 'v.yaml:1: the key "18446744073709551615" is too large.'),
-        ("? [a]\n: 1\n", "v.yaml:1: a key is a map or a list; keys are text."),
+        ("? [a]\n: 1\n", "v.yaml:1: the key is a map or a list; a key must be text."),
         ("a: *x\n", "v.yaml:1: the alias *x has no anchor above it."),
-        ("a: &x {b: *x}\n", "v.yaml:1: an alias stands inside what it stands for."),
-        ("a: {<<: 1}\n", "v.yaml:1: the merge key << takes a map, an alias of a map, or a list of those."),
-        ("a: !!int x\n", 'v.yaml:1: "x" is no int, which its tag !!int says.'),
+        ("a: &x {b: *x}\n", "v.yaml:1: an alias is inside the value that it refers to."),
+        ("a: {<<: 1}\n", "v.yaml:1: the merge key << requires a map, an alias of a map, or a list of those."),
+        ("a: !!int x\n", 'v.yaml:1: "x" is not a valid int, which its tag !!int requires.'),
         ("a: 1\nb: \x07\n", "v.yaml:2: the character U+0007 is not allowed here; write it as an escape."),
         ("a: 1\nb: x\u2028y\n", "v.yaml:2: the character U+2028 is not allowed here; write it as an escape."),
         ("a: " + "[" * 200 + "]" * 200 + "\n", "v.yaml:1: the file is nested deeper than 100 levels."),
@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(text: str, message: str) -> N
 def test_aliases_that_unfold_to_the_whole_memory_are_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
-    with pytest.raises(LauncherError, match="aliases unfold to too much"):
+    with pytest.raises(LauncherError, match="too large once its aliases are expanded"):
         read("\n".join(lines) + "\n")
 
 
@@ -128,8 +128,8 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name, message in {
         "latin.yaml": "latin.yaml:2: the file is not UTF-8 text; save it as UTF-8.",
         "utf16.yaml": "utf16.yaml:1: the file is not UTF-8 text; save it as UTF-8.",
-        "folder": '"folder" is a folder; -f takes a values file.',
-        "nothing.yaml": 'There is no values file "nothing.yaml", neither here nor among the presets.',
+        "folder": '"folder" is a folder, but -f requires a values file.',
+        "nothing.yaml": 'The values file "nothing.yaml" was not found, neither here nor among the presets.',
     }.items():
         with pytest.raises(LauncherError) as raised:
             values.load([name])
@@ -153,7 +153,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
 
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: 1\na: 2\n")))
-    with pytest.raises(LauncherError, match=r'^standard input:2: the key "a" is there already'):
+    with pytest.raises(LauncherError, match=r'^standard input:2: duplicate key "a"'):
         values.load(["-"])
 
 
@@ -164,10 +164,10 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ("=1", '--set "=1": a key is missing.'),
         ("a..b=1", '--set "a..b=1": a key is missing.'),
         ("", '--set "": there is nothing to set.'),
-        ("a[x]=1", '--set "a[x]=1": "[x" is no index; an index is a number in brackets, from 0 to 65536.'),
-        ("a={x", '--set "a={x": the list has no "}" at its end.'),
-        ("a=1,a.b=2", '--set "a=1,a.b=2": "b" cannot be set, since what is above it is no map.'),
-        ("a=1,a[0]=2", '--set "a=1,a[0]=2": [0] is the index of a list, but there is no list.'),
+        ("a[x]=1", '--set "a[x]=1": "[x" is not a valid index; an index is a number in brackets, from 0 to 65536.'),
+        ("a={x", '--set "a={x": the list is not closed: a "}" is missing at its end.'),
+        ("a=1,a.b=2", '--set "a=1,a.b=2": "b" cannot be set, because the value above it is not a map.'),
+        ("a=1,a[0]=2", '--set "a=1,a[0]=2": [0] is the index of a list, but the value is not a list.'),
         ('a="x', '--set "a="x": "x is not valid YAML.'),
         ('a=[x,"1"]', '--set "a=[x,"1"]": [x is not valid YAML; as in Helm, a comma ends a value here.'),
     ],

@@ -1,4 +1,4 @@
-"""Compiles a run ahead of time, for chips that this machine does not have: what `launcher forecast` asks.
+"""Compiles a run ahead of time, for chips that this machine does not have. `launcher forecast` uses it.
 
-`python -m trainer.aot RUN_CONFIG.json OUT.json`
+Usage: `python -m trainer.aot RUN_CONFIG.json OUT.json`
 """

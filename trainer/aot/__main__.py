@@ -1,10 +1,11 @@
-"""python -m trainer.aot RUN_CONFIG.json OUT.json: compile a run for chips that are not here, and write what that says.
+"""python -m trainer.aot RUN_CONFIG.json OUT.json: compile a run for chips that this machine does not have, and write
+the description of the program.
 
-Exit code 0: OUT.json is written, in one step. 1: the last line on stdout is {"error": KIND, "message": …} with the
-kinds of trainer/aot/errors.py. Each phase is a line on stdout as it begins, {"phase": …}. 2: wrong usage.
+Exit code 0: OUT.json is written, atomically. 1: the last line on stdout is {"error": KIND, "message": …} with a kind
+of trainer/aot/errors.py. 2: wrong usage. At the start of each phase, a line {"phase": …} is printed on stdout.
 
-The compiler ends its process where it refuses a flag, and the system where memory runs out. So the compile is done by
-a child of this process, which dies with it and whose death is told here.
+The compiler ends its process if it rejects a flag, and the system ends it if memory runs out. Therefore a child process
+compiles. The child dies with this process, and this process reports how the child ended.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from trainer.aot.errors import AotError, death
 from trainer.config import RunConfig, read
 from trainer.errors import ConfigError
 
-_TOLD = 3  # trainer.aot.program.TOLD, which imports more than this process needs
+_TOLD = 3  # equals TOLD in trainer/aot/program.py, a module that imports more than this process needs
 
 _STDERR_KEPT = 64 << 10
 _COMPILERS_OWN = ("JAX_", "LIBTPU_", "M_", "MEGASCALE_", "PJRT_", "TPU_", "XLA_")
-"""Names of variables that JAX, MaxText and libtpu read."""
+"""Prefixes of the variables that JAX, MaxText and libtpu read."""
 
 _HERE = {
     "JAX_PLATFORMS": "cpu",
-    # There are no chips to ask about, and no metadata server.
+    # This machine has no chips and no metadata server.
     "TPU_SKIP_MDS_QUERY": "1",
-    # Else libtpu writes into a folder of the machine that Ray shows in the log of every run on it.
+    # Otherwise libtpu writes to a folder of the machine that Ray shows in the log of every run on it.
     "TPU_LOG_DIR": "disabled",
     "TPU_ACCELERATOR_TYPE": "v6e-1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    # The lock keeps two processes from one chip; two compiles do not disturb each other.
+    # libtpu's lock prevents two processes from using one chip. Two compiles can run at the same time.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "HF_HUB_OFFLINE": "1",
 }
@@ -50,9 +51,9 @@ _NOT_TAKEN = {"JAX_COMPILATION_CACHE_DIR", "JAX_DUMP_IR_TO", "TPU_LIBRARY_PATH"}
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer.aot", description=__doc__)
     parser.add_argument("config", type=Path, help="the run config, JSON")
-    parser.add_argument("out", type=Path, help="where the program's description is written, JSON")
+    parser.add_argument("out", type=Path, help="the file for the description of the program, JSON")
     parser.add_argument(
-        "--finish", action="store_true", help="make the chip's code, too, which takes ten times as long"
+        "--finish", action="store_true", help="also generate the chip's code, which takes ten times as long"
     )
     parser.add_argument("--in-this-process", type=Path, metavar="DUMPS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -75,10 +76,10 @@ def main() -> int:
 
 
 def environment(config: RunConfig, own: Mapping[str, str], dumps: Path) -> dict[str, str]:
-    """The compiler's environment: this process's, but with what the run's pods would set (worker.env) for JAX, MaxText
-    and libtpu, and without what this machine's shell sets for them.
+    """Return the compiler's environment, based on `own`, the environment of this process.
 
-    XLA writes what it compiles into `dumps`. Without that MaxText would have it written into a folder of /tmp.
+    The variables for JAX, MaxText and libtpu are those that the run's pods would set (worker.env), not those of this
+    machine's shell. XLA writes what it compiles to `dumps`. Without that, MaxText makes XLA write to a folder in /tmp.
     """
     kept = {name: value for name, value in own.items() if not name.startswith(_COMPILERS_OWN)}
     given = (config.tree.get("worker") or {}).get("env") or {}
@@ -92,13 +93,13 @@ def environment(config: RunConfig, own: Mapping[str, str], dumps: Path) -> dict[
 
 
 def _without_dumps(flags: str) -> str:
-    """Flags without those that make XLA write files, which change no program."""
+    """Remove the flags that make XLA write files. They do not change the program."""
     return " ".join(word for word in flags.split() if not re.match(r"--xla_dump_", word))
 
 
 def _run_child(arguments: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run the compile; its exit code, and the end of what it wrote to stderr (which goes on to this one's)."""
-    child = subprocess.Popen(  # its output is this process's
+    """Compile in a child. Returns its exit code and the end of its stderr, which is copied to this process's stderr."""
+    child = subprocess.Popen(  # it writes to the stdout of this process
         [sys.executable, *_interpreter_options(), "-m", "trainer.aot", *arguments],
         env=environment,
         stderr=subprocess.PIPE,
@@ -107,7 +108,7 @@ def _run_child(arguments: list[str], environment: Mapping[str, str]) -> tuple[in
     tail = b""
     assert child.stderr is not None  # noqa: S101 - for the type checker
     try:
-        while chunk := child.stderr.read1(1 << 16):  # type: ignore[attr-defined]  # typed as any file, and a pipe is buffered
+        while chunk := child.stderr.read1(1 << 16):  # type: ignore[attr-defined]  # its type IO has none
             with contextlib.suppress(OSError):
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
@@ -125,7 +126,7 @@ def _interpreter_options() -> list[str]:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; libtpu is for Linux alone
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; libtpu runs only on Linux
 
 
 def _end(error: AotError) -> int:

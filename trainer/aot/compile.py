@@ -1,8 +1,8 @@
-"""The train step of a run, compiled for the slice that the run asks for.
+"""Compiles the train step of a run for the slice that the run requests.
 
-MaxText's own start (`train.initialize`) and its own functions shape and lower the step, so what is compiled is what
-the run compiles on its first step. It differs from trainer/loop.py in the keys of `maxtext_argv` below and in
-nothing else.
+MaxText's own initialization (`train.initialize`) and its own functions shape and lower the step, so the program is the
+one that the run compiles at its first step. The only difference from trainer/loop.py is the keys in `maxtext_argv`
+below.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from trainer.config import RunConfig
 from trainer.data import Corpus, Unit, is_given
 from trainer.errors import ConfigError
 
-# What MaxText, Flax, Pallas and JAX raise for a config that cannot be.
+# The errors that MaxText, Flax, Pallas and JAX raise for an invalid config.
 _REFUSALS = (ValueError, TypeError, AssertionError, ArithmeticError, LookupError, NotImplementedError)
 
 
 class _WithoutData(RunConfig):
-    """A run config whose text is not looked for: it is in the run's storage, and the step does not depend on it."""
+    """A run config that does not read its text: it is in the run's storage, and the step does not depend on it."""
 
     @cached_property
     def corpus(self) -> Corpus | None:
@@ -46,12 +46,12 @@ class _WithoutData(RunConfig):
 
 
 def maxtext_argv(config: RunConfig, topology: Topology) -> list[str]:
-    """The run's own arguments to MaxText, with those replaced that need chips, or would write or reach somewhere."""
+    """Return the run's arguments to MaxText. Replaces those that need chips, write files, or connect to a service."""
     argv = run_config.maxtext_argv(_WithoutData(config.path, config.tree))
     keys: dict[str, Any] = {
         "compile_topology": topology.name,
         "compile_topology_num_slices": config.slices,
-        # A program from the cache has no text to read, and the cache is in the run's storage.
+        # A program from the cache has no HLO text, and the cache is in the run's storage.
         "jax_cache_dir": "",
         "dump_hlo": False,
         "dump_hlo_xla_flags": "",
@@ -63,9 +63,9 @@ def maxtext_argv(config: RunConfig, topology: Topology) -> list[str]:
         "log_config": False,
     }
     if "quantization_local_shard_count" not in config.train:
-        # MaxText counts the devices of a host, which are not here.
+        # MaxText counts the devices of its host, and this machine has none.
         keys["quantization_local_shard_count"] = topology.devices_per_host
-    # The text's, and no part of the step; some models name a tokenizer of their own, which this would be against.
+    # The tokenizer is part of the text, not of the step. Some models set their own, which would conflict with this one.
     dropped = {*keys, "tokenizer_type", "tokenizer_path"}
     kept = [word for word in argv if word.partition("=")[0] not in dropped]
     return kept + [f"{key}={json.dumps(value)}" for key, value in keys.items()]
@@ -73,8 +73,8 @@ def maxtext_argv(config: RunConfig, topology: Topology) -> list[str]:
 
 @dataclass(frozen=True)
 class Step:
-    """A step as it goes to the compiler. `config` is MaxText's, `state` the shapes of the train state, `capacity` the
-    HBM of one device in bytes that a program may use."""
+    """The compiler's input. `config` is MaxText's, `state` the shapes of the train state, `capacity` the HBM of one
+    device that a program may use, in bytes (None: unknown)."""
 
     config: Any
     mesh: Any
@@ -85,8 +85,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled step: `executable` is JAX's Compiled, or None where the compiler said that it does not fit, in
-    `refusal`."""
+    """A compiled step. `executable` is JAX's Compiled, or None if the program does not fit; `refusal` is then the
+    compiler's error text."""
 
     step: Step
     executable: Any
@@ -94,7 +94,7 @@ class Compiled:
 
 
 def require_packages() -> None:
-    """Raises AotError (extra) where the compiler or MaxText is not installed."""
+    """Raise AotError (extra) if the compiler or MaxText is not installed."""
     for module in ("jax", "maxtext", "libtpu"):
         if importlib.util.find_spec(module) is None:
             raise AotError(
@@ -106,8 +106,8 @@ def require_packages() -> None:
 
 
 def require_model(config: RunConfig) -> None:
-    """Raises AotError (model) for a name that MaxText has no architecture for; some of them it takes, and trains its
-    default model."""
+    """Raise AotError (model) if MaxText has no architecture for the model's name. MaxText accepts some of these names,
+    and trains its default model."""
     name = config.train.get("model_name")
     if name in (None, "default"):
         return
@@ -119,7 +119,7 @@ def require_model(config: RunConfig) -> None:
         raise AotError(
             "model",
             f"MaxText has no model {name} (train.model_name); "
-            + (f"the nearest names are {', '.join(close)}." if close else f"it has {len(models)} others."),
+            + (f"similar names are {', '.join(close)}." if close else f"it has {len(models)} others."),
             nearest=close,
         )
 
@@ -127,10 +127,10 @@ def require_model(config: RunConfig) -> None:
 def compile_step(
     config: RunConfig, say: Callable[[str], None], clock: Clock, begin: Callable[[Step], None] = lambda step: None
 ) -> Compiled:
-    """Compile the run's train step; `say` is told each phase, and `begin` the step before it is compiled. Raises
-    AotError.
+    """Compile the run's train step. Raises AotError.
 
-    Takes over this process: it sets MaxText's and JAX's process-wide state, as a run does.
+    Calls `say` with the name of each phase at its start, and `begin` with the step before it is compiled. `clock`
+    measures the phases. Use the process for nothing else: as in a run, this sets process-wide state of MaxText and JAX.
     """
     require_packages()
     require_model(config)
@@ -172,7 +172,7 @@ def compile_step(
 
 
 class Clock:
-    """The seconds of each phase; of one that is not over, those until now."""
+    """Measures the seconds of each phase. An unfinished phase counts up to now."""
 
     def __init__(self) -> None:
         self._phases: dict[str, tuple[float, float | None]] = {}
@@ -193,7 +193,7 @@ class Clock:
 
 
 def _announce(topology: Topology) -> None:
-    """Put the slice into MaxText's map of products, under the name that `maxtext_argv` uses."""
+    """Add the slice to MaxText's map of products, under the name that `maxtext_argv` uses."""
     from maxtext.utils import accelerator_to_spec_map as products
 
     products.UserFacingNameToSystemCharacteristics[topology.name] = products.SystemCharacteristics(
@@ -207,13 +207,13 @@ def _announce(topology: Topology) -> None:
 
 
 def _lower(config: Any, mesh: Any) -> tuple[Any, Any]:
-    """The step as it is handed to the compiler, and the shapes of the train state."""
+    """Return the lowered step and the shapes of the train state."""
     import jax
     from maxtext.trainers.pre_train import train, train_compile
     from maxtext.utils import maxtext_utils, sharding
 
     if config.enable_diloco:
-        raise NotImplementedError("enable_diloco trains a step of another form, which is not forecast; set it to false")
+        raise NotImplementedError("forecasts do not support the train step of enable_diloco; set it to false")
     inputs, keywords, state_shardings, _, model = train_compile.get_shaped_inputs(mesh, config)
     parameters, state_shardings = sharding.maybe_update_params_sharding_with_opt(config, state_shardings)
     step, in_shardings, out_shardings, static, donated = maxtext_utils.get_functional_train_with_signature(
@@ -236,9 +236,10 @@ def _lower(config: Any, mesh: Any) -> tuple[Any, Any]:
 
 
 def _capacity(mesh: Any, options: Mapping[str, str]) -> int | None:
-    """The HBM of one device that a program may use, in bytes: the compiler says it where a program needs more.
+    """Return the HBM of one device that a program may use, in bytes, or None if the compiler does not report it.
 
-    So it is asked to compile one that needs 4 TiB, which it refuses in a tenth of a second.
+    The compiler reports it only in the error for a program that needs more. So this compiles a program that needs
+    4 TiB, which the compiler rejects in a tenth of a second.
     """
     import jax
     import jax.numpy as jnp
@@ -259,19 +260,19 @@ _AVAILABLE = re.compile(r"exceeds available HBM \((?P<size>[\d.]+[KMGT]?)\)")
 
 
 def capacity_in(text: str) -> int | None:
-    """The HBM that an out-of-memory text says there is, in bytes."""
+    """Return the available HBM that an out-of-memory error reports, in bytes, or None if it reports none."""
     found = _AVAILABLE.search(text)
     return bytes_of(found["size"]) if found else None
 
 
 def is_out_of_hbm(text: str) -> bool:
-    """Whether the compiler's error says that the program does not fit the chip's HBM."""
+    """Return whether the compiler's error means that the program does not fit into the chip's HBM."""
     return "RESOURCE_EXHAUSTED" in text and bool(re.search(r"memory space hbm|on HBM|exceeds available HBM", text))
 
 
 @contextlib.contextmanager
 def _compiler_errors() -> Iterator[None]:
-    """Give the compiler's errors their kind."""
+    """Convert the compiler's errors to an AotError of the right kind."""
     import jax
 
     try:
@@ -283,7 +284,8 @@ def _compiler_errors() -> Iterator[None]:
 
 
 def compiler_error(text: str) -> AotError:
-    """The kind of what libtpu raised: a flag, a slice it cannot describe, a kernel that is too large; else internal."""
+    """Convert libtpu's error text to an AotError: flag, topology (a slice that it cannot describe), vmem (a kernel that
+    is too large), otherwise internal."""
     if refused := refused_flag(text):
         return refused
     brief = " ".join(text.split())
@@ -294,7 +296,7 @@ def compiler_error(text: str) -> AotError:
     return AotError("internal", f"The TPU compiler failed: {brief[:1000]}")
 
 
-# libtpu says it in three ways: a kernel's own limit, the chip's VMEM, and the scalar memory.
+# libtpu has three messages for this: a kernel's own limit, the chip's VMEM, and the scalar memory.
 _SCOPED = re.compile(
     r"in memory space vmem while allocating on stack for %(?P<kernel>[\w.\-]+) = .*?"
     r"Scoped allocation with size (?P<used>[\d.]+[KMG]?) and limit (?P<limit>[\d.]+[KMG]?)",
@@ -310,7 +312,10 @@ _OP_NAME = re.compile(r'op_name="([^"]*)"')
 
 
 def kernel_overflow(text: str) -> AotError | None:
-    """The error for a kernel that needs more VMEM or SMEM than it may use; None where the text says no such thing."""
+    """Return the error for a kernel that needs more VMEM or SMEM than it may use, or None if `text` is another error.
+
+    Its details `used` and `limit` are bytes.
+    """
     found = _SCOPED.search(text) or _WHOLE.search(text) or _SCALAR.search(text)
     if found is None:
         return None
@@ -327,8 +332,8 @@ def kernel_overflow(text: str) -> AotError | None:
         smaller += f", or raise {flag} (worker.env.LIBTPU_INIT_ARGS) to {math.ceil(used / 1024)} or more"
     return AotError(
         "vmem",
-        f"The kernel {kernel} needs {used / 2**20:.4g} MiB of the chip's {space} and may use {limit / 2**20:.4g} MiB; "
-        f"{smaller}.",
+        f"The kernel {kernel} needs {used / 2**20:.4g} MiB of the chip's {space}, but may use only "
+        f"{limit / 2**20:.4g} MiB; {smaller}.",
         kernel=kernel,
         used=used,
         limit=limit,
@@ -338,21 +343,21 @@ def kernel_overflow(text: str) -> AotError | None:
 
 @contextlib.contextmanager
 def _refusals(config: RunConfig) -> Iterator[None]:
-    """Turn MaxText's ways to refuse a config into an AotError."""
+    """Convert all errors by which MaxText rejects a config to an AotError."""
     try:
         yield
     except AotError:
         raise
     except ConfigError as error:
         raise AotError("key", str(error), key=_key_in(str(error), config)) from error
-    except SystemExit as stop:  # MaxText's way to end on a config that it refuses
+    except SystemExit as stop:  # MaxText exits if it rejects a config
         raise refusal(stop.__context__ or stop, config) from stop
     except _REFUSALS as error:
         raise refusal(error, config) from error
 
 
 def refusal(error: BaseException, config: RunConfig) -> AotError:
-    """What MaxText has against the config, with the key of `train` where it tells."""
+    """Return MaxText's objection to the config as an AotError, with the key of `train` if MaxText names it."""
     text = " ".join(str(error).split()) or type(error).__name__
     if refused := refused_flag(text):
         return refused
@@ -362,19 +367,19 @@ def refusal(error: BaseException, config: RunConfig) -> AotError:
         named = [(".".join(map(str, each.get("loc") or ())), str(each["msg"])) for each in problems]
         text = "; ".join(f"train.{key}: {message}" if key else message for key, message in named)
         key = next((key.partition(".")[0] for key, _ in named if key), None)
-        return AotError("key", f"MaxText refuses the config: {text[:1000]}", key=key or _key_in(text, config))
+        return AotError("key", f"MaxText rejects the config: {text[:1000]}", key=key or _key_in(text, config))
     unknown = re.match(r"'(\w+)' not in '(.*)'\.$", text)
     if unknown:
         close = nearest(unknown[1], unknown[2].split("', '"))
         return AotError(
             "key",
             f"MaxText has no key {unknown[1]} (train.{unknown[1]})"
-            + (f"; the nearest are {', '.join(close)}." if close else "."),
+            + (f"; similar keys are {', '.join(close)}." if close else "."),
             key=unknown[1],
         )
-    return AotError("key", f"MaxText refuses the config: {text[:1000]}", key=_key_in(text, config))
+    return AotError("key", f"MaxText rejects the config: {text[:1000]}", key=_key_in(text, config))
 
 
 def _key_in(text: str, config: RunConfig) -> str | None:
-    """The first of the run's own train keys that a text names."""
+    """Return the first of the run's own train keys that occurs in the text, or None."""
     return next((word for word in re.findall(r"\w+", text) if word in config.train), None)

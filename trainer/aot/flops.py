@@ -1,4 +1,4 @@
-"""How much a convolution or a dot multiplies, and in which type."""
+"""Counts the FLOPs of a convolution or a dot, and finds their element type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from trainer.aot.hlo import Instruction
 
 
 def flops(each: Instruction, inside: Sequence[Instruction]) -> int:
-    """2 x the multiplications of a convolution or a dot: its results times what each of them sums over."""
+    """Return the FLOPs of a convolution or a dot: 2 x its number of results x the number of products that each sums.
+
+    `inside` are the instructions of its computation. Returns 0 if the operands or the labels are not found there.
+    """
     shapes = {other.name: other.arrays[0].dims for other in inside if other.arrays}
     operands = [shapes[name] for name in each.operands if name in shapes]
     if len(operands) != 2:
@@ -34,10 +37,11 @@ def flops(each: Instruction, inside: Sequence[Instruction]) -> int:
 
 
 def _taps(given: int, made: int, size: int, window: Mapping[str, str], axis: int) -> int:
-    """How often a kernel of `size` meets one of the `given` elements along an axis, over the `made` results.
+    """Count along an axis how often a kernel of `size` elements covers one of the `given` elements, over all `made`
+    results.
 
-    The compiler writes a batch as an axis whose kernel meets one element only: the others are padding, or fall
-    between elements that are dilated.
+    The compiler writes a batch as an axis whose kernel covers only one element: the others are padding, or are between
+    dilated elements.
     """
 
     def of(name: str, default: str) -> str:
@@ -63,7 +67,7 @@ def _taps(given: int, made: int, size: int, window: Mapping[str, str], axis: int
 
 
 def type_of(products: Sequence[Instruction], inside: Sequence[Instruction]) -> str:
-    """What the matrix unit is given: the type of the narrower side of the first product."""
+    """Return the type of the matrix unit's input: that of the narrower operand of the first product; "" without one."""
     if not products:
         return ""
     arrays = {each.name: each.arrays[0] for each in inside if each.arrays}

@@ -1,7 +1,7 @@
-"""Read a compiled program: XLA's text of an optimised, scheduled HLO module, as `compiled.as_text()` gives it.
+"""Parses a compiled program: XLA's text of an optimized, scheduled HLO module, as `compiled.as_text()` returns it.
 
-Nothing here knows what the program is for. The format is XLA's own (openxla.org/xla/hlo_dumps); what a TPU backend
-adds (estimated cycles, memory spaces) was read off libtpu 0.0.46.
+This module does not depend on the purpose of the program. The format is XLA's own (openxla.org/xla/hlo_dumps). The
+additions of the TPU backend (estimated cycles, memory spaces) were found in the output of libtpu 0.0.46.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 HBM, VMEM, SMEM, HOST = 0, 1, 2, 5
-"""Memory spaces in a layout's S(n); a layout without one is in HBM."""
+"""Memory spaces: the number n in a layout's S(n). A layout without it is in HBM."""
 
 COLLECTIVES = {
     "all-gather": "all-gather",
@@ -24,7 +24,7 @@ COLLECTIVES = {
     "collective-permute": "permute",
     "collective-broadcast": "all-gather",
 }
-"""The instructions by which devices exchange arrays, and what each is like."""
+"""The instructions by which devices exchange arrays, and the kind of collective of each."""
 
 _BYTES = {
     **dict.fromkeys(("pred", "s8", "u8", "f8e4m3fn", "f8e5m2", "f8e4m3", "f8e4m3b11fnuz"), 1.0),
@@ -43,12 +43,12 @@ _REFERENCE = re.compile(r"%([\w.\-]+)")
 
 
 class HloError(ValueError):
-    """Text that is no HLO module, or one of a form that is not known here; names the line."""
+    """The text is not an HLO module, or has an unknown form. The message names the line or the text."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """One array of a shape: its element type, dimensions, and the memory it is in."""
+    """One array of a shape: its element type, dimensions, and memory space."""
 
     type: str
     dims: tuple[int, ...]
@@ -56,7 +56,7 @@ class Array:
 
     @property
     def bytes(self) -> int:
-        """Without a layout's padding."""
+        """The size in bytes, without the layout's padding."""
         return math.ceil(math.prod(self.dims) * _BYTES.get(self.type, 4.0))
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Instruction:
 
     @cached_property
     def arrays(self) -> tuple[Array, ...]:
-        """What it yields; more than one where it yields a tuple."""
+        """The arrays of its result; a tuple has one for each element."""
         return arrays_of(self.shape)
 
     @property
@@ -86,18 +86,18 @@ class Instruction:
 
     @cached_property
     def cycles(self) -> int | None:
-        """The compiler's estimate of how long it takes, in clock cycles of the TensorCore; None where it has none."""
+        """The compiler's estimate of its duration, in clock cycles of the TensorCore; None if there is none."""
         found = _CYCLES.search(self.attributes)
         return int(found[1]) if found else None
 
     @property
     def op_name(self) -> str:
-        """Where in the traced Python program it is from, as JAX names it; "" where it is the compiler's own."""
+        """JAX's name of its origin in the traced Python program; "" if the compiler added the instruction."""
         found = _OP_NAME.search(self.attributes)
         return found[1] if found else ""
 
     def attribute(self, key: str) -> str:
-        """The text of an attribute up to its end ("" where there is none): balanced braces, or a word."""
+        """Return the text of an attribute: up to the closing brace, or one word; "" if the attribute is missing."""
         found = re.search(rf"(?:^|[ ,]){re.escape(key)}=", self.attributes)
         if not found:
             return ""
@@ -105,7 +105,7 @@ class Instruction:
 
     @property
     def called(self) -> tuple[str, ...]:
-        """Computations that it calls as fusions, reductions, asynchronous operations and branches do."""
+        """The computations that a fusion, reduction, asynchronous operation or branch calls."""
         text = " ".join(
             self.attribute(key)
             for key in ("calls", "to_apply", "branch_computations", "true_computation", "false_computation")
@@ -115,18 +115,18 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Module:
-    """A module's computations by name, each in the order in which it is carried out."""
+    """A module's computations by name, each with its instructions in the order of execution."""
 
     computations: dict[str, tuple[Instruction, ...]]
     entry: str
 
     def trip_count(self, loop: Instruction) -> int:
-        """How often a while loop's body is done.
+        """Return how often a while loop's body is executed.
 
-        Read from its condition, `counter < constant` (or <=), where the counter begins (0, unless it is told
-        otherwise) and how far it goes on each time (by one, unless the body adds another constant: loops that the
-        compiler has unrolled do). Where the beginning or the addition is not a constant, it is 0 and 1, as JAX writes
-        its loops. Raises HloError for a condition of another form.
+        If XLA does not state it, the count follows from the loop's condition, `counter < constant` (or <=). The counter
+        starts at the constant in the loop's operand, and increases by the constant that the body adds: 1, or more if
+        the compiler unrolled the loop. A start that is not a constant is taken as 0 and such an increment as 1, as in
+        JAX's loops. Raises HloError for a condition of another form.
         """
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
         if known:
@@ -139,21 +139,21 @@ class Module:
             for each in (by_name[name] for name in root.operands if name in by_name)
             if each.op == "constant" and re.fullmatch(r"-?\d+", each.arguments)
         ]
-        if not constants:  # compared in a fusion, or through a copy
+        if not constants:  # the comparison is in a fusion, or uses a copy
             constants = [
                 int(each.arguments)
                 for each in condition
                 if each.op == "constant" and re.fullmatch(r"\d+", each.arguments) and not each.arrays[0].dims
             ]
         if len(constants) != 1:
-            raise HloError(f"The while loop {loop.name} has no plain trip count: its condition is {root.op}.")
+            raise HloError(f"The while loop {loop.name} has no constant trip count: its condition is {root.op}.")
         bound = constants[0] + (1 if "direction=LE" in root.attributes else 0)
         element = _element(root, by_name)
         start, step = (0, 1) if element is None else (self._starts_at(loop, element), self._goes_by(loop, element))
         return max(0, math.ceil((bound - start) / step))
 
     def _goes_by(self, loop: Instruction, element: int) -> int:
-        """What a loop's body adds to that element of its tuple."""
+        """Return the constant that a loop's body adds to that element of its tuple, or 1 if it is not a constant."""
         body = self.computations[loop.attribute("body").lstrip("%")]
         found = self._value(body, element)
         while found is not None:
@@ -179,7 +179,8 @@ class Module:
     def _value(
         self, computation: Sequence[Instruction], element: int
     ) -> tuple[Instruction, dict[str, Instruction]] | None:
-        """The instruction that makes that element of a computation's result, and those beside it."""
+        """Return the instruction that produces that element of a computation's result, and all instructions of its
+        computation by name; None if they are not found."""
         among = {each.name: each for each in computation}
         root = next(each for each in computation if each.is_root)
         if root.op != "tuple" or len(root.operands) <= element or root.operands[element] not in among:
@@ -197,7 +198,7 @@ class Module:
         return int(each.arguments) if each.op == "constant" and re.fullmatch(r"-?\d+", each.arguments) else None
 
     def walk(self, name: str) -> Iterator[Instruction]:
-        """All instructions of a computation and of those that its fusions and calls hold."""
+        """Yield all instructions of a computation and of the computations that it calls."""
         for each in self.computations[name]:
             yield each
             for called in each.called:
@@ -206,7 +207,7 @@ class Module:
 
 
 def _element(compare: Instruction, among: Mapping[str, Instruction]) -> int | None:
-    """Which element of the loop's tuple a condition looks at, None where it does not say so plainly."""
+    """Return which element of the loop's tuple a condition compares, or None if it is not directly visible."""
     for name, written in re.findall(r"%([\w.\-]+)(?:#(\d+))?", compare.arguments):
         if written:
             return int(written)
@@ -219,7 +220,7 @@ def _element(compare: Instruction, among: Mapping[str, Instruction]) -> int | No
 
 
 def parse(text: str) -> Module:
-    """Read a module's text. Raises HloError."""
+    """Parse a module's text. Raises HloError."""
     computations: dict[str, tuple[Instruction, ...]] = {}
     entry = ""
     current: list[Instruction] | None = None
@@ -238,14 +239,14 @@ def parse(text: str) -> Module:
             try:
                 current.append(_instruction(line))
             except (ValueError, IndexError) as error:
-                raise HloError(f"Line {number} of the HLO is no instruction: {line.strip()[:80]}") from error
+                raise HloError(f"Line {number} of the HLO is not a valid instruction: {line.strip()[:80]}") from error
     if not entry or current is not None:
-        raise HloError("This is no whole HLO module: it has no entry computation, or ends in the middle of one.")
+        raise HloError("The text is not a complete HLO module: it has no entry computation, or ends inside of one.")
     return Module(computations, entry)
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines, with those joined that a kernel's metadata breaks: its JSON stands there with its newlines."""
+    """Yield the lines with their numbers. Joins lines of a kernel's metadata, whose JSON contains newlines."""
     held, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         if held:
@@ -289,7 +290,7 @@ _PAIRS = {"(": ")", "{": "}", "[": "]"}
 
 
 def _closing(text: str, start: int) -> int:
-    """The place of the bracket that closes the one at `start`."""
+    """Return the index of the bracket that closes the one at `start`. Raises ValueError if there is none."""
     opening, closing = text[start], _PAIRS[text[start]]
     depth = 0
     for place in range(start, len(text)):
@@ -299,13 +300,13 @@ def _closing(text: str, start: int) -> int:
             depth -= 1
             if not depth:
                 return place
-    raise ValueError("an open bracket")
+    raise ValueError("unclosed bracket")
 
 
 def _value_at(text: str, start: int) -> str:
     if start < len(text) and text[start] in "{[":
         end = _closing(text, start) + 1
-        # replica_groups=[4,4]<=[16]T(1,0), and so on
+        # For example replica_groups=[4,4]<=[16]T(1,0)
         rest = re.match(r"(<=\[[\d,]*\](T\([\d,]*\))?)?", text[end:])
         return text[start : end + (rest.end() if rest else 0)]
     if text.startswith("mesh[", start):
@@ -314,7 +315,7 @@ def _value_at(text: str, start: int) -> str:
 
 
 def arrays_of(shape: str) -> tuple[Array, ...]:
-    """The arrays of a shape's text; those of a tuple in their order."""
+    """Return the arrays of a shape's text; those of a tuple in their order."""
     found = []
     for each in _ARRAY.finditer(re.sub(r"/\*.*?\*/", "", shape)):
         space = _SPACE.search(each["layout"] or "")
@@ -324,10 +325,10 @@ def arrays_of(shape: str) -> tuple[Array, ...]:
 
 
 def groups_of(text: str) -> tuple[tuple[int, ...], ...]:
-    """Which devices do a collective together, from its replica_groups in any of XLA's three spellings.
+    """Return the groups of devices of a collective, from its replica_groups in any of XLA's three formats.
 
-    Lists ({{0,1},{2,3}}), an iota that is transposed ([2,2]<=[2,2]T(1,0)), and axes of a mesh
-    (mesh['x'=2,'y'=2] {'y'}). Raises HloError for another, or none.
+    The formats are lists ({{0,1},{2,3}}), a transposed iota ([2,2]<=[2,2]T(1,0)), and axes of a mesh
+    (mesh['x'=2,'y'=2] {'y'}). Raises HloError for another format, or an empty text.
     """
     if text.startswith("{"):
         return tuple(tuple(map(int, each.split(","))) for each in re.findall(r"\{([\d,]+)\}", text))
@@ -343,17 +344,17 @@ def groups_of(text: str) -> tuple[tuple[int, ...], ...]:
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", mesh[1])}
         chosen = re.findall(r"'([^']+)'", mesh[2])
         if "device_ids" in text or "(" in mesh[2] or not set(chosen) <= set(sizes):
-            raise HloError(f"The replica groups {text} are spelled in a way that is not known.")
+            raise HloError(f"The replica groups {text} have an unknown format.")
         axes = list(sizes)
         order = [axes.index(name) for name in axes if name not in chosen] + [axes.index(name) for name in chosen]
         flat = _transposed(list(sizes.values()), order)
         size = math.prod(sizes[name] for name in chosen)
         return tuple(tuple(flat[start : start + size]) for start in range(0, len(flat), size))
-    raise HloError(f"The replica groups {text or '(none)'} are spelled in a way that is not known.")
+    raise HloError(f"The replica groups {text or '(none)'} have an unknown format.")
 
 
 def _transposed(dims: Sequence[int], order: Sequence[int]) -> list[int]:
-    """0, 1, 2, … laid out as `dims`, transposed by `order`, read row by row."""
+    """Arrange 0, 1, 2, … as `dims`, transpose by `order`, and return the numbers row by row."""
     strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
     flat = [0]
     for axis in order:
@@ -362,5 +363,5 @@ def _transposed(dims: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def pairs_of(text: str) -> tuple[tuple[int, int], ...]:
-    """The pairs (from, to) of a collective-permute's source_target_pairs."""
+    """Return the pairs (from, to) of a collective-permute's source_target_pairs."""
     return tuple((int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", text))

@@ -1,7 +1,8 @@
-"""What a compiled program needs of a chip's memory: the compiler's totals, and which buffers they are made of.
+"""Reads how much of a chip's memory a compiled program needs: the compiler's totals, and the largest buffers in them.
 
-The totals are the compiler's own. It hands out no list of buffers, so the largest are found in the scheduled HLO: each
-array's life is from the instruction that makes it to its last use, and the list is of those alive when most is.
+The totals are the compiler's own. The compiler provides no list of buffers, so this module finds the largest in the
+scheduled HLO. Each array lives from the instruction that produces it to its last use. The list shows the arrays that
+live at the peak, the moment with the most live bytes.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ LARGEST = 20
 
 
 def code_bytes(executable: Any) -> int:
-    """What the program's own code takes of HBM, from JAX's Compiled."""
+    """Return the size of the program's code in HBM, in bytes, from JAX's Compiled."""
     return int(executable.memory_analysis().generated_code_size_in_bytes)
 
 
 def largest_buffers(text: str, module: Module) -> list[dict[str, Any]]:
-    """The largest HBM buffers alive at the moment when most is, at most LARGEST, largest first.
+    """Return the largest HBM buffers that live at the peak, at most LARGEST, largest first.
 
-    `module` is the HLO `text`, parsed. Buffers of one name, shape and kind are one entry: `bytes` are of each, `count`
-    says how many.
+    `module` is the HLO `text`, parsed. Buffers with the same name, shape, kind and size are one entry: `bytes` is the
+    size of each, `count` their number.
     """
     alive = alive_at_peak(text, module)
     counted = Counter((each.name, each.shape, each.kind, each.bytes) for each in alive)
@@ -39,7 +40,7 @@ def largest_buffers(text: str, module: Module) -> list[dict[str, Any]]:
 
 
 def alive_at_peak(text: str, module: Module) -> list[Buffer]:
-    """Every HBM buffer that is alive when most is, largest first."""
+    """Return every HBM buffer that lives at the peak, largest first."""
     head = re.search(r"input_output_alias=\{(.*?\)) \}", text.partition("\n")[0])
     aliases = {int(a): int(b) for a, b in re.findall(r"\{(\d+)\}: \((\d+), \{\}", head[1] if head else "")}
     return _Liveness(module, aliases).at_peak()
@@ -47,7 +48,7 @@ def alive_at_peak(text: str, module: Module) -> list[Buffer]:
 
 @dataclass(eq=False)
 class Buffer:
-    """One array in HBM; `bytes` with its layout's padding."""
+    """One array in HBM. `bytes` includes its layout's padding."""
 
     name: str
     shape: str
@@ -55,21 +56,21 @@ class Buffer:
     bytes: int
 
 
-# A value: one buffer (None: not in HBM), or the values of a tuple.
+# The result of an instruction: one buffer (None: not in HBM), or the values of a tuple.
 _Value = Buffer | None | tuple["_Value", ...]
 
-# These yield what they are given, or a part of it.
+# These return their operand or a part of it, without a copy.
 _SAME = {"bitcast", "optimization-barrier", "add-dependency", "while"}
-# In these the program carries values of which it has no copy.
+# The values of these have no buffer of their own.
 _NO_BUFFER = {"constant", "after-all", "partition-id", "replica-id", "iota-free"}
 
 
 class _Liveness:
-    """Walks the schedule once, and remembers the largest set of buffers alive together."""
+    """Walks the schedule once, and records the largest set of buffers that live at the same time."""
 
     def __init__(self, module: Module, aliases: Mapping[int, int]) -> None:
         self._module = module
-        self._aliases = aliases  # the program's results that are written over arguments: result -> parameter
+        self._aliases = aliases  # results that overwrite an argument: result -> parameter
         self._peak = 0
         self._alive: frozenset[Buffer] = frozenset()
 
@@ -92,9 +93,9 @@ class _Liveness:
     def _walk(
         self, name: str, parameters: Sequence[_Value], held: frozenset[Buffer], slots: Mapping[str, _Value]
     ) -> None:
-        """Carry a computation out; `held` stays alive throughout.
+        """Walk a computation, in which the buffers in `held` live to the end.
 
-        `slots`: what its results are written over, by the name of the root's operand.
+        `slots`: the values that its results overwrite, by the name of the root's operand.
         """
         schedule = self._module.computations[name]
         last_use = _last_uses(schedule)
@@ -109,7 +110,7 @@ class _Liveness:
             for leaf in _leaves(value):
                 if leaf not in held and leaf not in owners:
                     alive[leaf] = None
-                # A value that passes another on keeps its buffers alive until its own last use.
+                # An instruction that returns an earlier buffer keeps it alive until its own last use.
                 until = max(owners.get(leaf, index), last_use.get(each.name, index))
                 owners[leaf] = until
                 ends.setdefault(until, []).append(leaf)
@@ -125,7 +126,7 @@ class _Liveness:
             self._peak, self._alive = size, held | frozenset(alive)
 
     def _inside(self, each: Instruction, values: Mapping[str, _Value], held: frozenset[Buffer]) -> None:
-        """What is alive within the computations that an instruction carries out one instruction after another."""
+        """Walk the computations that an instruction executes one instruction after another: loops, calls, branches."""
         given = [values.get(operand) for operand in each.operands]
         if each.op == "while":
             body = each.attribute("body").lstrip("%")
@@ -176,7 +177,7 @@ class _Liveness:
         return written
 
     def _in_place(self, each: Instruction, index: int, last_use: Mapping[str, int]) -> int | None:
-        """The operand that an instruction writes its result over, or None."""
+        """Return the index of the operand that an instruction overwrites with its result, or None."""
         stated = re.search(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)", each.attributes)
         if stated:
             return int(stated[1])
@@ -204,7 +205,7 @@ class _Liveness:
 
 
 def _last_uses(schedule: Sequence[Instruction]) -> dict[str, int]:
-    """The index of the last instruction that reads each; the root's value outlives the computation."""
+    """Return the index of the last instruction that reads each one. The root's value outlives the computation."""
     uses: dict[str, int] = {}
     for index, each in enumerate(schedule):
         for operand in each.operands:
@@ -215,8 +216,11 @@ def _last_uses(schedule: Sequence[Instruction]) -> dict[str, int]:
 
 
 def _writers(schedule: Sequence[Instruction], slots: Mapping[str, _Value]) -> dict[tuple[str, int], Buffer]:
-    """The instructions that write into the slots, with the place in what they yield (0 where that is no tuple): a
-    slot's own operand, or what that is a view, a part or the end of."""
+    """Find the instructions that write to the slots.
+
+    The keys are an instruction's name and the index in its result (0 if that is not a tuple). The instruction is the
+    slot's operand itself, or the one whose result that operand views, takes an element of, or waits for.
+    """
     by_name = {each.name: each for each in schedule}
     found: dict[tuple[str, int], Buffer] = {}
     for operand, slot in slots.items():
@@ -234,7 +238,7 @@ def _writers(schedule: Sequence[Instruction], slots: Mapping[str, _Value]) -> di
 
 
 def _started(each: Instruction, value: tuple[_Value, ...], given: Sequence[_Value], slot: Buffer | None) -> _Value:
-    """An asynchronous start yields its operands again, beside what is on its way and where that goes."""
+    """Return the value of an asynchronous start: a tuple of its operands, its results and its context."""
     if each.op == "copy-start":  # (to, from, context)
         return (slot or value[0], given[0] if given else None, None)
     first: _Value = tuple(given) if isinstance(value[0], tuple) else (given[0] if given else None)
@@ -264,7 +268,7 @@ _EMPTY = re.compile(r"(^|/)(broadcast(_in_dim)?|copy|constant|fusion|select|Allo
 
 
 def _name_after(value: _Value, writer: Instruction) -> None:
-    """What is written into a buffer that began as zeros says more of it than the zeros."""
+    """Rename a buffer that began as zeros or a copy after its writer, whose name describes the content better."""
     if isinstance(value, Buffer) and value.kind == "temporary" and writer.op_name and _EMPTY.search(value.name):
         value.name = short_name(writer)
 
@@ -273,7 +277,7 @@ _ELEMENT = re.compile(r"[a-z][a-z0-9]*\[[^\]]*\](?:\{[^{}]*\})?")
 
 
 def _value_of(shape: str, name: str, kind: str) -> _Value:
-    """New buffers for a shape's text: those of its arrays that are in HBM."""
+    """Return new buffers for the arrays of a shape's text that are in HBM."""
     text = re.sub(r"/\*.*?\*/", "", shape)
     stack: list[list[_Value]] = [[]]
     place = 0
@@ -303,13 +307,14 @@ def _buffer(shape: str, name: str, kind: str) -> Buffer | None:
 
 
 def padded_bytes(shape: str, array: Array) -> int:
-    """The bytes of an array as it lies in memory: its layout's tiles, T(8,128), are whole ones."""
+    """Return the size of an array in memory, in bytes. Each dimension is rounded up to whole tiles of its layout, for
+    example T(8,128)."""
     found = re.search(r"\{(?P<order>[\d,]*):[^}]*?T\((?P<tile>[\d,]+)\)", shape)
     if not found or not array.dims:
         return array.bytes
     order = [int(axis) for axis in found["order"].split(",")]
     tile = [int(side) for side in found["tile"].split(",")]
-    sides = [array.dims[axis] for axis in reversed(order)]  # the last one runs through memory
+    sides = [array.dims[axis] for axis in reversed(order)]  # the last one is contiguous in memory
     padded = [1] * max(0, len(tile) - len(sides)) + sides
     for place in range(1, len(tile) + 1):
         padded[-place] = math.ceil(padded[-place] / tile[-place]) * tile[-place]
@@ -318,8 +323,8 @@ def padded_bytes(shape: str, array: Array) -> int:
 
 
 def path_in_state(op_name: str) -> str:
-    r"""The argument's place in the train state, from its name in the HLO: state[\'model\'][\'decoder\'].value is
-    model.decoder."""
+    r"""Return the argument's path in the train state, from its name in the HLO: model.decoder for
+    state[\'model\'][\'decoder\'].value; "" if the name has another form."""
     root, bracket, rest = op_name.replace("\\'", "'").partition("[")
     if not bracket or not re.fullmatch(r"\w+", root):
         return ""
@@ -328,7 +333,7 @@ def path_in_state(op_name: str) -> str:
 
 
 def short_name(each: Instruction) -> str:
-    """Where in the model an array is made, as JAX names it, without the wrappers of its transformations."""
+    """Return JAX's name for the place in the model that produces the array, without the prefix of the train step."""
     return path_in_state(each.op_name) or each.op_name.removeprefix("jit(train_step)/") or each.name
 
 
@@ -340,7 +345,7 @@ _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def bytes_of(text: str) -> int:
-    """What the compiler spells 31.24G, in bytes: its K, M, G and T are powers of 1024."""
+    """Return the bytes of a size in the compiler's notation, for example 31.24G. K, M, G and T are powers of 1024."""
     unit = text[-1] if text[-1] in _UNITS else ""
     return math.floor(float(text.removesuffix(unit)) * (1 << 10 * _UNITS[unit]))
 
@@ -355,7 +360,7 @@ _ALLOCATION = re.compile(
 
 
 def allocations_in(text: str) -> list[dict[str, Any]]:
-    """The largest buffers that an out-of-memory text lists; none where it has no such list."""
+    """Return the largest buffers that an out-of-memory error lists, at most LARGEST; [] if it has no list."""
     found = []
     for each in _ALLOCATION.finditer(text):
         label = re.search(r"XLA label: (\S+)", each["rest"])
@@ -373,8 +378,10 @@ def allocations_in(text: str) -> list[dict[str, Any]]:
 
 
 def from_refusal(text: str, capacity: int | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The `memory` and `buffers` of a program that does not fit, from what the compiler said; null where it says
-    nothing."""
+    """Return the `memory` and `buffers` of a program that does not fit, from the compiler's error.
+
+    `capacity` is the available HBM in bytes. Values that the error does not contain are None.
+    """
     used = next((found["used"] for pattern in _NEEDED if (found := pattern.search(text))), None)
     return {
         **dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code", "peak", "host")),
@@ -387,8 +394,10 @@ _ASSIGNED = re.compile(r"^allocation \d+: size (?P<size>\d+), (?P<says>.*)$", re
 
 
 def from_assignment(text: str, capacity: int | None) -> dict[str, Any]:
-    """The same totals from the buffer assignment that XLA writes down before it makes code; so `code` is None in them
-    and `peak`, too."""
+    """Return the `memory` of a program that fits, in bytes, from XLA's buffer assignment.
+
+    XLA writes it before it generates code, so `code` and `peak` are None.
+    """
     found: dict[int, Counter[str]] = {HBM: Counter(), HOST: Counter()}
     for each in _ASSIGNED.finditer(text):
         says, size = each["says"], int(each["size"])

@@ -1,4 +1,4 @@
-"""What a compile says, as one JSON object: memory, buffers, the model's facts, and the work of a step."""
+"""Describes a compiled program as one JSON object: memory, buffers, the model's sizes, and the work of a step."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _LOOK_SECONDS = 0.2
 
 
 def compile_and_describe(config_path: Path, out: Path, dumps: Path, *, finish: bool) -> bool:
-    """Compile the run of `config_path` and write its program to `out`; whether an error was printed instead.
+    """Compile the run of `config_path` and write its program to `out`. Returns whether an error was printed instead.
 
-    `dumps` is where XLA writes what it compiles. Where what fits and what happens when is settled, the compiler begins
-    to make the chip's code, which takes nine tenths of its time: without `finish` this process ends there.
+    `dumps` is the folder to which XLA writes what it compiles. After the buffer assignment and the schedule, the
+    compiler generates the chip's code, which takes nine tenths of its time. Without `finish` this process ends before.
     """
     clock = Clock()
-    mine = threading.Lock()  # whose the answer is: this thread's, or that of the one that reads the dumps
+    mine = threading.Lock()  # the thread that holds it writes the result: this one, or the one that reads the dumps
     with _own_stdout() as stdout:
 
         def say(line: dict[str, Any]) -> None:
@@ -50,7 +50,7 @@ def compile_and_describe(config_path: Path, out: Path, dumps: Path, *, finish: b
             if not mine.acquire(blocking=False):
                 return
             failed = _report_errors(say, lambda: write(step, None))
-            os._exit(TOLD if failed else 0)  # the compiler cannot be stopped otherwise
+            os._exit(TOLD if failed else 0)  # no other way stops the compiler
 
         def begin(step: Step) -> None:
             if not finish:
@@ -66,11 +66,11 @@ def compile_and_describe(config_path: Path, out: Path, dumps: Path, *, finish: b
 
 
 TOLD = 3
-"""The exit code of a process that has printed its error itself."""
+"""The exit code of a process that printed its own error."""
 
 
 def _report_errors(say: Callable[[dict[str, Any]], None], do: Callable[[], None]) -> bool:
-    """Whether an error was printed, of what was done."""
+    """Call `do`. If it raises, print the error with `say`. Returns whether it raised."""
     try:
         do()
     except AotError as error:
@@ -91,7 +91,7 @@ def _report_errors(say: Callable[[dict[str, Any]], None], do: Callable[[], None]
 
 
 def scheduled(dumps: Path) -> str | None:
-    """The text of the step as it is scheduled and laid out in memory, None while XLA has not written it whole."""
+    """Return the scheduled HLO of the step, with its buffers assigned, or None if XLA has not written all of it yet."""
     for path in sorted(dumps.glob(_SCHEDULED)):
         text = path.read_text(encoding="utf-8")
         with contextlib.suppress(hlo.HloError):
@@ -102,7 +102,7 @@ def scheduled(dumps: Path) -> str | None:
 
 @contextlib.contextmanager
 def _own_stdout() -> Iterator[TextIO]:
-    """stdout for our lines alone: what libraries print there goes to stderr."""
+    """Yield a stdout for Slipway's lines only. Redirects what libraries print on stdout to stderr."""
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as ours:
         os.dup2(2, 1)
@@ -110,8 +110,10 @@ def _own_stdout() -> Iterator[TextIO]:
 
 
 def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Compiled | None) -> dict[str, Any]:
-    """The program as data; launcher/forecast/program.py says what its keys are. `compiled` is None where the compiler
-    has not come to its end."""
+    """Return the program as plain data. launcher/forecast/program.py documents its keys.
+
+    `compiled` is None if the compiler was stopped before it generated code.
+    """
     places, torus = _places(step.mesh)
     program: dict[str, Any] = {
         "version": VERSION,
@@ -127,7 +129,7 @@ def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Co
     }
     if compiled is not None and compiled.executable is None:
         program["memory"], program["buffers"] = memory.from_refusal(compiled.refusal, step.capacity)
-        # The scheduled program that was too large, which XLA leaves beside its words.
+        # XLA also writes the scheduled program that was too large.
         for path in sorted(dumps.glob("*jit_train_step*.oom_intermediate_module.txt"))[:1]:
             text = path.read_text(encoding="utf-8")
             program["buffers"] = memory.largest_buffers(text, hlo.parse(text))
@@ -137,11 +139,11 @@ def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Co
     (assignment,) = dumps.glob(_ASSIGNED)
     program["memory"] = memory.from_assignment(assignment.read_text(encoding="utf-8"), step.capacity)
     laid_out = scheduled(dumps)
-    assert laid_out is not None  # noqa: S101 - who calls this has seen it, or the compiler is done
+    assert laid_out is not None  # noqa: S101 - the caller has seen it, or the compiler has finished
     program["buffers"] = memory.largest_buffers(laid_out, hlo.parse(laid_out))
     text = laid_out
     if compiled is not None:
-        # The same with the cycles that the compiler reckoned as it made the code.
+        # The same HLO, with the cycles that the compiler estimates when it generates the code.
         text = compiled.executable.as_text()
         program["memory"]["code"] = memory.code_bytes(compiled.executable)
     program["work"] = schedule(hlo.parse(text), places, torus, step.topology.wrap)
@@ -149,16 +151,17 @@ def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Co
 
 
 def _places(mesh: Any) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-    """Each device's slice and coordinates in it, in the order of the program's partitions, and a slice's sides."""
+    """Return (slice, x, y, z) of each device in the order of the program's partitions, and the lengths of a slice's
+    sides in chips."""
     devices = list(mesh.devices.flat)
     torus = tuple(max(each.coords[axis] for each in devices) + 1 for axis in range(len(devices[0].coords)))
-    # With one slice there is none to tell.
+    # With one slice, JAX's devices have no slice_index.
     return [(getattr(each, "slice_index", 0), *each.coords) for each in devices], torus
 
 
 def model_facts(config: Any, state: Any) -> dict[str, Any]:
-    """What MaxText counts of the model and of one step of one device. FLOPs are MaxText's, those that its own
-    tflops_per_second is made of."""
+    """Return MaxText's sizes of the model and of one step of one device. The FLOPs are MaxText's own, from which it
+    computes its tflops_per_second."""
     import jax
     from flax import nnx
     from maxtext.utils import maxtext_utils
@@ -186,7 +189,7 @@ def model_facts(config: Any, state: Any) -> dict[str, Any]:
 
 
 def meshes(config: Any, mesh: Any) -> dict[str, Any]:
-    """The size of each axis: of the whole mesh, and of that part of it that spans slices."""
+    """Return the size of each axis of the whole mesh, and of the part of the mesh that spans slices."""
     from maxtext.utils import max_utils
 
     across = [1] * len(mesh.axis_names)

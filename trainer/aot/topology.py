@@ -1,7 +1,7 @@
-"""How a slice is described to the TPU compiler.
+"""Describes a slice to the TPU compiler.
 
-MaxText has a map of the products it knows (v6e-16, v5p-8 …); the rule here gives what that map says for every one of
-them (a test compares), and holds for the shapes and machines that the map leaves out.
+MaxText has a map of known products (v6e-16, v5p-8 …). The rule here gives the same result for each of them, which a
+test verifies, and also covers the shapes and machines that are not in the map.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from trainer.aot.errors import AotError
 
-# GKE's label of the chip -> the compiler's name of the generation and its name of how a chip's cores are used:
-# a v4 or v5p chip is one device (megacore), an Ironwood chip is two.
+# GKE's label of the chip -> the compiler's name of the generation, its name for the use of a chip's cores, and the
+# devices per chip: a v4 or v5p chip is one device (megacore), an Ironwood chip is two.
 _GENERATIONS = {
     "tpu-v4-podslice": ("v4", "megacore", 1),
     "tpu-v5-lite-podslice": ("v5e", "default", 1),
@@ -27,7 +27,12 @@ _HOSTS = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
 @dataclass(frozen=True)
 class Topology:
-    """One slice: `name` as the compiler spells it (v6e:4x4), chips of a host and links that close a ring by axis."""
+    """One slice.
+
+    name          in the compiler's notation, for example v6e:4x4
+    host_bounds   chips of a host along each axis
+    wrap          whether the links of each axis form a ring
+    """
 
     name: str
     chip_config: str
@@ -38,17 +43,18 @@ class Topology:
 
 
 def describe(accelerator: Mapping[str, Any]) -> Topology:
-    """The slice of a run config's `accelerator`; raises AotError (topology)."""
+    """Return the slice of a run config's `accelerator`. Raises AotError (topology)."""
     label, shape = str(accelerator.get("label") or ""), str(accelerator.get("topology") or "")
     if accelerator.get("kind") != "tpu":
         raise AotError(
-            "topology", f"{accelerator.get('name')} is no TPU; only TPUs can be compiled for without having one."
+            "topology",
+            f"{accelerator.get('name')} is not a TPU; only programs for TPUs can be compiled without the chip.",
         )
     if label not in _GENERATIONS:
         raise AotError(
             "topology",
-            f"The TPU compiler does not know the accelerator {accelerator.get('name')} (label {label or 'empty'}); "
-            f"it knows the labels {', '.join(_GENERATIONS)}.",
+            f"The TPU compiler does not support the accelerator {accelerator.get('name')} (label {label or 'empty'}); "
+            f"it supports the labels {', '.join(_GENERATIONS)}.",
         )
     generation, chip_config, devices_per_chip = _GENERATIONS[label]
     sides = [int(side) for side in shape.split("x")] if all(part.isdigit() for part in shape.split("x")) else []
@@ -58,7 +64,7 @@ def describe(accelerator: Mapping[str, Any]) -> Topology:
         raise AotError(
             "topology",
             f"The TPU compiler cannot describe {accelerator.get('name')} {shape or '(no topology)'} with {per_host} "
-            f"chips a host: a {generation} slice has {2 if flat else 3} sides, and a host 1, 4 or 8 chips.",
+            f"chips per host: a {generation} slice has {2 if flat else 3} sides, and a host has 1, 4 or 8 chips.",
         )
     return Topology(
         name=f"{generation}:{shape}",
@@ -71,8 +77,11 @@ def describe(accelerator: Mapping[str, Any]) -> Topology:
 
 
 def _wrap(sides: list[int]) -> tuple[bool, bool, bool]:
-    """Which axes are rings: on flat generations a side of all 16 chips, on the others all of them where the slice is
-    made of whole cubes of 4x4x4 (their faces are joined by optical switches)."""
+    """Return which axes are rings.
+
+    On generations with two axes, a side of 16 chips is a ring. On the others, all axes are rings if the slice consists
+    of whole cubes of 4x4x4 chips, whose faces are connected by optical switches.
+    """
     if len(sides) == 2:
         return (sides[0] == 16, sides[1] == 16, False)
     cubes = all(side % 4 == 0 for side in sides)

@@ -1,4 +1,4 @@
-"""How much an instruction or a fusion moves between HBM and the core."""
+"""Computes how many bytes an instruction or a fusion moves between HBM and the core."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from trainer.aot.hlo import COLLECTIVES, HBM, Array, Instruction
 
 Among = Mapping[str, Instruction]
-"""A computation's instructions by their names."""
+"""A computation's instructions by name."""
 
 _SLICES = {"dynamic-slice", "slice", "gather"}
 _SAME = {"bitcast", "get-tuple-element", "reshape"}
 
 
 def traffic(each: Instruction, among: Among, computations: Mapping[str, Sequence[Instruction]]) -> int:
-    """Bytes between HBM and the core. Of what is only sliced the slices count, and of what is updated in place
-    the update."""
+    """Return the bytes that an instruction moves between HBM and the core.
+
+    If an array is only sliced, its slices count. If an array is updated in place, the update counts.
+    """
     operands = [_operand(among, *found) for found in _OPERAND.findall(each.arguments)]
     if each.op == "fusion" and each.called and each.called[0] in computations:
         read, written = _touched(each.called[0], computations)
@@ -33,7 +35,10 @@ def traffic(each: Instruction, among: Among, computations: Mapping[str, Sequence
 
 
 def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tuple[dict[int, int], dict[int, int]]:
-    """Bytes that the fusion of that computation reads of each of its parameters, and writes of each of its results."""
+    """Return the bytes that a fusion reads from each of its parameters, and that it writes to each of its results.
+
+    `name` is the fusion's computation. The keys are the indexes of the parameters and results.
+    """
     body = computations[name]
     users: dict[str, list[Instruction]] = {}
     by_name = {each.name: each for each in body}
@@ -49,7 +54,7 @@ def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tu
             elif user.op in _SAME or (user.op == "pad" and user.operands[0] == each.name):
                 total += min(each.bytes, read(user))
             elif user.op == "fusion" and len(user.operands) == 1 and user.bytes == each.bytes:
-                total += read(user)  # lays it out otherwise
+                total += read(user)  # changes only the layout
             elif user.op == "fusion" and user.called and user.called[0] in computations:
                 inner, _ = _touched(user.called[0], computations)
                 total += inner.get(user.operands.index(each.name), each.bytes)
@@ -71,12 +76,12 @@ def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tu
 
 
 def _passes_on(each: Instruction) -> bool:
-    """What the core does nothing to: the results' tuple, and a collective, which writes its own over the links."""
+    """Return whether the core moves nothing: for the results' tuple, and for a collective, which uses the links."""
     return each.op == "tuple" or each.op in COLLECTIVES
 
 
 def _touched_alone(each: Instruction, operands: Sequence[Sequence[Array]]) -> tuple[dict[int, int], dict[int, int]]:
-    """The same, of an instruction in no fusion."""
+    """Return the same as `_touched` for an instruction outside of fusions; without an entry, the whole array counts."""
     if each.op in _SLICES:
         return {0: each.bytes}, {}
     if each.op == "dynamic-update-slice" and len(operands) > 1:
@@ -85,7 +90,7 @@ def _touched_alone(each: Instruction, operands: Sequence[Sequence[Array]]) -> tu
 
 
 _OPERAND = re.compile(r"%([\w.\-]+)(?:#(\d+))?")
-"""An operand; %name#2 is the element 2 of a tuple, as XLA's dumps write it."""
+"""An operand. %name#2 is element 2 of a tuple, as in XLA's dumps."""
 
 
 def _operand(among: Among, name: str, element: str) -> Sequence[Array]:

@@ -1,31 +1,33 @@
-"""What a chip does in one step, in the order that the compiler chose: from a scheduled HLO module to plain data.
+"""Converts a scheduled HLO module to plain data: what a chip does in one step, in the order that the compiler chose.
 
-A schedule is a list of steps; each is a map with `do`:
+A schedule is a list of steps. Each step is a map with `do`:
 
     {"do": "compute", "what": "matmul" | "elementwise" | "copy", "name": …, "cycles": n, "flops": n, "type": …,
      "bytes": n, "plain": bool}
-        `cycles` is None where the compiler was stopped before it had reckoned them; `type`: of what is multiplied, ""
-        where nothing is; `bytes`: what it reads from and writes to HBM; `plain`: one instruction, in no fusion.
+        `cycles`: None if the compiler was stopped before it estimated them; `type`: the element type of the
+        multiplication, "" if it multiplies nothing; `bytes`: read from HBM and written to it; `plain`: one instruction
+        outside of fusions.
     {"do": "kernel", "name": …, "operands": [[type, [dimensions]]…], "results": the same, "bytes": n, "options": {…},
      "fusion": bool}
-        A hand-written (Pallas) kernel or, if `fusion`, an emitter of the compiler's, of which it knows no cycles.
-        `bytes`: operands and results together; `options`: what the kernel says of itself (block sizes).
+        A handwritten (Pallas) kernel or, if `fusion`, one of the compiler's own emitters. The compiler has no cycles
+        for them. `bytes`: operands and results together; `options`: the kernel's own metadata (block sizes).
     {"do": "collective", "what": "all-gather" | "all-reduce" | "reduce-scatter" | "all-to-all" | "permute", "name": …,
      "bytes": n, "group": {…}}
-        `bytes`: the whole array of a group, gathered or before it is scattered; of a permute, what one chip sends, and
-        of an all-to-all, what it has.
+        `bytes`: the whole array of a group, after it is gathered or before it is scattered; for a permute what one
+        chip sends, for an all-to-all what one chip holds.
     {"do": "start", "id": …, "of": a collective, or {"do": "transfer", "way": …, "bytes": n}}
         `way`: "to-host", "from-host", or "hbm" (between HBM and the chip's own memory).
-    {"do": "wait", "id": …}                   until what was started under that id is done
+    {"do": "wait", "id": …}                   waits for the operation that was started with this id
     {"do": "loop", "times": n, "steps": […]}
-    {"do": "either", "steps": [[…], […]]}     one of them, the longest at worst
+    {"do": "either", "steps": [[…], […]]}     executes one of the lists; the worst case is the longest
 
-and a group says where in the machine it lies:
+A group describes its position in the machine:
 
     {"size": chips, "slices": slices, "extent": [chips along each dimension of the torus], "stride": [distance between
-     neighbours along each, in links]}; of a permute {"hops": [the most links a message goes, along each dimension],
-     "load": the most messages that cross one link in one direction, "ways": [[dimension, 1 or -1: up or down it]…],
-     "slices": 2 where one leaves its slice}.
+     neighbors along each dimension, in links]}
+    For a permute: {"hops": [maximum links of a message along each dimension], "load": maximum number of messages that
+     cross one link in one direction, "ways": [[dimension, 1 (up) or -1 (down)]…], "slices": 2 if a message leaves its
+     slice, else 1}
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ from trainer.aot.traffic import Among, traffic
 
 Step = dict[str, Any]
 Place = tuple[int, ...]
-"""A chip: its slice, then its coordinates in that slice's torus."""
+"""The place of a device: its slice, then its coordinates in the slice's torus."""
 
-# Instructions that only name what is there, or are scalars' arithmetic on the scalar unit beside the rest.
+# Instructions without a cost: they only name a value, or the scalar unit computes them at the same time as the rest.
 _FREE = {
     "parameter",
     "constant",
@@ -63,10 +65,10 @@ _FREE_TARGETS = {"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound"
 
 
 def schedule(module: Module, places: Sequence[Place], torus: Sequence[int], wraps: Sequence[bool]) -> list[Step]:
-    """What one chip does in a step, from the optimised module.
+    """Return the work of one chip in a step, from the optimized module.
 
-    `places`: of each device in the order of the program's partitions; `torus`: a slice's chips along each dimension;
-    `wraps`: whether the last of a dimension is linked to its first. Raises HloError.
+    `places`: the place of each device, in the order of the program's partitions; `torus`: a slice's chips along each
+    dimension; `wraps`: for each dimension, whether its last chip is linked to its first. Raises HloError.
     """
     return list(_Reader(module, places, torus, wraps).steps_of_entry())
 
@@ -111,7 +113,7 @@ class _Reader:
             yield from self._fusion(each, among)
         elif each.cycles is not None or op in _MOVES:
             yield self._compute(each, _kind_of(op), among)
-        # What is left has no window: scalars, and arrays so small that they cost some hundred cycles.
+        # The rest has no window: scalars, and arrays that are so small that they cost some hundred cycles.
 
     def _fusion(self, each: Instruction, among: Among) -> Iterator[Step]:
         inside = [inner for called in each.called for inner in self._module.walk(called)]
@@ -130,14 +132,14 @@ class _Reader:
         for inner in started:
             yield {"do": "start", "id": inner.name, "of": self._started(inner)}
         for inner in collectives:
-            # An all-reduce of which each keeps a part is a reduce-scatter, whatever it is called.
+            # An all-reduce whose result each device slices is a reduce-scatter.
             scatters = inner.op == "all-reduce" and any(other.op == "dynamic-slice" for other in inside)
             yield self._collective(inner, "reduce-scatter" if scatters else COLLECTIVES[inner.op])
         plain = each.attribute("kind") != "kCustom" and not collectives and not started
         if each.cycles is not None or products or plain:
             yield self._compute(each, "matmul" if products else _kind_of(each.op), among, inside, products)
         elif not collectives and not started:
-            # A fusion by an emitter of its own (gather, scatter, sort).
+            # A fusion with its own emitter (gather, scatter, sort).
             yield self._kernel(each, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays])
         for inner in inside:
             if inner.op.endswith("-done"):
@@ -189,9 +191,9 @@ class _Reader:
         if kind in COLLECTIVES:
             return self._collective(each, COLLECTIVES[kind])
         if kind in _TRANSFERS:
-            # The result is (target, source, …) of a copy, and (what is updated, the update, …) of an update.
+            # The result of a copy is (target, source, …), that of an update (updated array, update, …).
             return _transfer(each.arrays, kind in ("copy", "dynamic-update-slice") and each.arrays[0].space == HOST)
-        # A computation of its own beside the core's, on the sparse core for one.
+        # A computation that runs next to the core's, for example on the sparse core.
         inside = [inner for called in each.called for inner in self._module.walk(called)]
         for inner in inside:
             if (name := inner.op.removesuffix("-start")) in COLLECTIVES:
@@ -217,7 +219,7 @@ class _Reader:
         group = self._group(groups_of(each.attribute("replica_groups")))
         whole = sum(sizes)
         if each.op.endswith("-start") and each.op != "all-reduce-start":
-            # It holds its operands, then its results: of each the larger is the whole.
+            # The shape has the operands, then the results. Of each pair, the larger one is the whole array.
             half = len(sizes) // 2
             whole = sum(map(max, sizes[:half], sizes[half:])) if len(sizes) % 2 == 0 else max(sizes)
         if what == "reduce-scatter" and each.op == "reduce-scatter":
@@ -279,23 +281,23 @@ _TRANSFERS = {"copy", "slice", "dynamic-slice", "dynamic-update-slice"}
 _MOVES = {"copy", "dynamic-slice", "dynamic-update-slice", "slice", "concatenate", "transpose", "reduce", "pad"}
 
 
-# A collective whose steps the compiler has put into the fusions beside which it goes on.
+# Names of the fusions that start and end a collective whose steps the compiler has put into other fusions.
 _FUSED_START, _FUSED_DONE = "async-collective-start", "async-collective-done"
 
 
 def _goes_on(each: Instruction) -> bool:
-    """Whether a fusion has a step of a collective that another one has started, before a loop perhaps: it passes the
-    collective's semaphores on."""
+    """Return whether a fusion contains a step of a collective that another fusion started, possibly before a loop. Such
+    a fusion passes on the collective's semaphores."""
     return sum(array.type == "u32" and not array.dims for array in each.arrays) >= 2
 
 
 def _origin(done: Instruction) -> str:
-    """The start that a done waits for; an update between them passes its operand on."""
+    """Return the name of the start that a done waits for. An update between them passes on its operand."""
     return done.operands[0]
 
 
 def _transfer(arrays: Sequence[Array], to_host: bool) -> Step:
-    """`arrays`: what is moved, and what it is moved from and to, which may be larger."""
+    """`arrays`: the moved array, its source and its target. The source and the target may be larger."""
     moved = [array for array in arrays if array.dims]
     way = "to-host" if to_host else "from-host" if any(array.space == HOST for array in moved) else "hbm"
     return {"do": "transfer", "way": way, "bytes": min((array.bytes for array in moved), default=0)}

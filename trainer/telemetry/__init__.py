@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from trainer import metrics
 from trainer.config import RunConfig
-from trainer.telemetry.log import say
+from trainer.telemetry.log import warn
 from trainer.telemetry.prometheus import Endpoint
 from trainer.telemetry.weights_and_biases import Upload
 
@@ -36,7 +36,7 @@ class Telemetry:
             if self._config.wandb is not None:
                 self._upload = Upload(self._config, lines)
         except (OSError, ValueError, KeyError) as error:
-            say(f"The run is not told to Prometheus nor Weights & Biases: {error}. Training goes on.")
+            warn(f"The run is not reported to Prometheus and Weights & Biases: {error}. Training continues.")
             self._close(patient=False)
             self._endpoint = self._upload = None
 

@@ -16,16 +16,16 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainer.telemetry.log import say
+from trainer.telemetry.log import warn
 
 _MEMORY = {
-    "bytes_in_use": ("slipway_hbm_used_bytes", "Memory of the device in use, by JAX's allocator."),
-    "peak_bytes_in_use": ("slipway_hbm_peak_bytes", "The most memory of the device in use since this process began."),
-    "bytes_limit": ("slipway_hbm_limit_bytes", "Memory of the device that JAX may use."),
+    "bytes_in_use": ("slipway_hbm_used_bytes", "Device memory in use, from JAX's allocator."),
+    "peak_bytes_in_use": ("slipway_hbm_peak_bytes", "Peak device memory in use since the start of this process."),
+    "bytes_limit": ("slipway_hbm_limit_bytes", "Device memory that JAX may use."),
 }
 _LIBTPU = {
-    "duty_cycle_pct": ("slipway_chip_duty_cycle_ratio", "Share of the time in which the chip was busy, by libtpu."),
-    "tensorcore_util": ("slipway_tensorcore_utilization_ratio", "Use of the TensorCore, by libtpu."),
+    "duty_cycle_pct": ("slipway_chip_duty_cycle_ratio", "Share of the time that the chip was busy, from libtpu."),
+    "tensorcore_util": ("slipway_tensorcore_utilization_ratio", "Utilization of the TensorCore, from libtpu."),
 }
 _LABEL = {"duty_cycle_pct": "chip", "tensorcore_util": "core"}
 _SECONDS_BETWEEN_SAMPLES = 15.0
@@ -43,9 +43,9 @@ class Chips(Collector):
         self._sampler = sampler
 
     def collect(self) -> Iterator[Metric]:
-        said = {device.id: _memory(device) for device in self._devices}
+        memory = {device.id: _memory(device) for device in self._devices}
         for key, (name, text) in _MEMORY.items():
-            values = {str(number): stats[key] for number, stats in said.items() if key in stats}
+            values = {str(number): stats[key] for number, stats in memory.items() if key in stats}
             yield from self._family(name, text, "device", values)
         for key, percent in (self._sampler.latest() if self._sampler else {}).items():
             name, text = _LIBTPU[key]
@@ -93,7 +93,7 @@ class Sampler:
             try:
                 sample = self._read()
             except Exception as error:  # libtpu raises its own errors, and training does not need it
-                say(f"libtpu tells no metrics of the chips: {error}")
+                warn(f"libtpu reports no metrics of the chips: {error}")
                 return
             self._sample, self._at = sample, time.monotonic()
             if self._over.wait(_SECONDS_BETWEEN_SAMPLES):
@@ -109,5 +109,5 @@ def read_libtpu() -> Sample:
         tpumonitoring: Any = importlib.import_module("libtpu.sdk").tpumonitoring
     finally:
         sys.setdlopenflags(flags)
-    said = {name: [float(value) for value in tpumonitoring.get_metric(name).data()] for name in _LIBTPU}
-    return {name: values for name, values in said.items() if values}
+    found = {name: [float(value) for value in tpumonitoring.get_metric(name).data()] for name in _LIBTPU}
+    return {name: values for name, values in found.items() if values}

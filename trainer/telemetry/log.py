@@ -5,5 +5,5 @@ from __future__ import annotations
 import sys
 
 
-def say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)  # noqa: T201 - narration
+def warn(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)  # noqa: T201 - the log

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.telemetry.goodput import first_start, goodput, productive_seconds
-from trainer.telemetry.log import say
+from trainer.telemetry.log import warn
 
 # From a tiny model on a CPU to 405B parameters on a slice.
 STEP_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)
@@ -35,10 +35,10 @@ _FROM_LINE = {
     ),
     "tflops_per_second_per_device": (
         "slipway_device_flops_per_second",
-        "Floating-point operations of the model that each device did per second, in the last finished step.",
+        "Floating-point operations of the model that each device performed per second, in the last finished step.",
         1e12,
     ),
-    "mfu": ("slipway_mfu_ratio", "Model FLOP/s of the last finished step, by the chips' peak.", 1.0),
+    "mfu": ("slipway_mfu_ratio", "Model FLOP/s of the last finished step, divided by the chips' peak.", 1.0),
     "learning_rate": ("slipway_learning_rate", "Learning rate of the last finished step.", 1.0),
     "grad_norm": ("slipway_gradient_norm", "Norm of the gradient in the last finished step.", 1.0),
     "eval_loss": ("slipway_eval_loss", "Loss of the last evaluation of the held-out text.", 1.0),
@@ -46,20 +46,23 @@ _FROM_LINE = {
 """By the key in a line of metrics.jsonl: the metric's name and help, and its unit in the key's."""
 
 _OTHERS = {
-    "steps": ("slipway_target_steps", "Steps that the run is to make in all."),
+    "steps": ("slipway_target_steps", "Total number of steps of the run."),
     "devices": ("slipway_devices", "Devices that the run trains on, over all hosts."),
-    "attempt": ("slipway_attempt", "Which start of the training loop this is, from 1, over all processes of the run."),
+    "attempt": (
+        "slipway_attempt",
+        "Number of this start of the training loop, counted from 1 over all processes of the run.",
+    ),
     "tokens": ("slipway_tokens_per_second", "Tokens that the run trained on per second, in the last finished step."),
     "productive": (
         "slipway_productive_seconds",
-        "Seconds of the steps that count, each counted once however often it was done. A start's first step holds its "
-        "compilation.",
+        "Seconds of the steps that count, each counted once even if it was repeated. The first step after a start "
+        "includes compilation.",
     ),
-    "elapsed": ("slipway_elapsed_seconds", "Seconds since the run's first start, all attempts and pauses included."),
+    "elapsed": ("slipway_elapsed_seconds", "Seconds since the run's first start, including all attempts and pauses."),
     "goodput": (
         "slipway_goodput_ratio",
-        "Seconds of the steps that count (slipway_productive_seconds) by the seconds since the run's first start "
-        "(slipway_elapsed_seconds), earlier attempts included.",
+        "Seconds of the steps that count (slipway_productive_seconds), divided by the seconds since the run's first "
+        "start (slipway_elapsed_seconds), including earlier attempts.",
     ),
 }
 
@@ -84,13 +87,13 @@ class Endpoint:
         self._restarts = Counter("slipway_restarts", "Starts of the training loop after the first.", **names)
         self._steps = Histogram(
             "slipway_step_duration_seconds",
-            "Seconds of the steps done in this process, from one finished step to the next.",
+            "Seconds of each step in this process, from one finished step to the next.",
             buckets=STEP_BUCKETS,
             **names,
         )
         self._saves = Summary(
             "slipway_checkpoint_save_seconds",
-            "Seconds for which training stood still to save a checkpoint, which is then written in the background.",
+            "Seconds that training paused to save a checkpoint, which is then written in the background.",
             **names,
         )
 
@@ -102,7 +105,7 @@ class Endpoint:
         try:
             from trainer.telemetry.chips import Chips, Sampler, read_libtpu
         except ModuleNotFoundError as error:
-            say(f"No metrics for Prometheus are served: the Python package {error.name} is not installed.")
+            warn(f"No metrics for Prometheus are served: the Python package {error.name} is not installed.")
             return None
         endpoint = cls({"run": config.name, "team": config.team, "host": str(host)})
         local = config.is_local
@@ -110,10 +113,11 @@ class Endpoint:
             # This machine has several runs, and several hosts of one: each gets a free port.
             port = endpoint.listen(0 if local else config.metrics_port, loopback=local)
         except OSError as error:
-            reason = "is in use on this host" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
-            say(
+            in_use = error.errno == errno.EADDRINUSE
+            reason = "is in use on this host" if in_use else f"is not available: {error.strerror}"
+            warn(
                 f"No metrics for Prometheus are served: port {config.metrics_port} (tracking.metricsPort) {reason}. "
-                "Training goes on."
+                "Training continues."
             )
             return None
         if local:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import RunConfig
-from trainer.telemetry.log import say
+from trainer.telemetry.log import warn
 
 _SECONDS_TO_FINISH = 60
 _SECONDS_TO_FORGET = 3
@@ -54,7 +54,7 @@ class Upload:
         self._lines.put(None)
         self._thread.join(_SECONDS_TO_FINISH + 5 if patient else 2)
         if patient and self._thread.is_alive():
-            say("Weights & Biases has not taken all in a minute; the rest is in metrics.jsonl.")
+            warn("Weights & Biases did not accept all lines within a minute; the rest is in metrics.jsonl.")
         if not self._finished:
             _end_service()
 
@@ -63,7 +63,7 @@ class Upload:
             self._send()
         except Exception as error:  # no W&B error is worth a training run
             first = next(iter(str(error).strip().splitlines()), "")
-            say(f"Weights & Biases: {first or type(error).__name__} Training goes on without it.")
+            warn(f"Weights & Biases: {first or type(error).__name__} Training continues without it.")
 
     def _send(self) -> None:
         wandb: Any = importlib.import_module("wandb")

@@ -1,4 +1,4 @@
-{{- /* common.labels: the labels of every object; `name`, `component`, `chart` and `release` as in Helm. */ -}}
+{{- /* common.labels: the labels of every object. Takes `name`, `component`, and Helm's `chart` and `release`. */ -}}
 {{- define "common.labels" -}}
 app.kubernetes.io/name: {{ .name | quote }}
 app.kubernetes.io/component: {{ .component | quote }}

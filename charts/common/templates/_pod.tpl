@@ -1,16 +1,16 @@
 {{- /*
-common.pod: YAML (metadata, spec) of the one pod template, for a Ray cluster's head and for every host of a slice.
+common.pod: YAML (metadata, spec) of the pod template for a Ray cluster's head and for every host of a slice.
 
-values       the chart's values
-head         whether this is a Ray cluster's head
-slice        of a host: its slice's values, with `accelerator`, the resolved slice, under the key "resolved"
-cpu, memory  what the container asks for; "" for nothing
-container    dict of name, command (list), ports (name: number), env (list of Kubernetes' own), more (dict of its
-             other fields: probes, lifecycle)
+values       the values of the chart
+head         whether the pod is the head of a Ray cluster
+slice        for a host: the values of its slice, with the resolved slice under the key "resolved"
+cpu, memory  requests of the container; "" for no request
+container    dict of name, command (list), ports (name: number), env (list, as in Kubernetes), more (dict of other
+             fields: probes, lifecycle)
 labels       dict
-annotations  dict; the run config among them is mounted as a file
-restart      restart policy; "" for the owner's default
-token        whether the pod gets a token of its service account
+annotations  dict; if the run config is in it, it is mounted as a file
+restart      restart policy; "" for the default of the owner
+token        whether the token of the service account is mounted
 */ -}}
 {{- define "common.pod" -}}
 {{- $values := .values }}

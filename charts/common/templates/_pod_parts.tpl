@@ -1,11 +1,11 @@
-{{- /* What the pod template in _pod.tpl is put together from; they take its arguments, if nothing else is said. */ -}}
+{{- /* The parts of the pod template in _pod.tpl. They take its arguments, unless a comment lists others. */ -}}
 
-{{- /* common.image: repository@digest, or repository:tag; of `image`. */ -}}
+{{- /* common.image: repository@digest, or repository:tag. Takes the values `image`. */ -}}
 {{- define "common.image" -}}
   {{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository .tag }}{{ end -}}
 {{- end -}}
 
-{{- /* What Pod Security's `restricted` asks of a container. */ -}}
+{{- /* The container fields that Pod Security's level `restricted` requires. */ -}}
 {{- define "common.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities:
@@ -21,7 +21,7 @@ capabilities:
   {{- end -}}
 {{- end -}}
 
-{{- /* GKE taints the nodes that have chips, are of the spot kind, or come from a queued provisioning request. */ -}}
+{{- /* GKE taints nodes with chips, spot nodes, and nodes of a queued provisioning request. */ -}}
 {{- define "common.pod.tolerations" -}}
   {{- $tolerations := list -}}
   {{- $own := .values.head.tolerations -}}
@@ -40,7 +40,7 @@ capabilities:
   {{- $tolerations | toJson -}}
 {{- end -}}
 
-{{- /* The container's own variables, then JAX's platform, then worker.env, which wins, then those from Secrets. */ -}}
+{{- /* The container's own variables, then JAX's platform, which worker.env overrides, then those from Secrets. */ -}}
 {{- define "common.pod.env" -}}
   {{- $env := .container.env | default list -}}
   {{- if not .head -}}
@@ -58,7 +58,7 @@ capabilities:
   {{- $env | toJson -}}
 {{- end -}}
 
-{{- /* Memory and chips are limited to what is asked for; CPU is not, so that idle cores of the host are of use. */ -}}
+{{- /* Memory and chips have limits equal to their requests. CPU has none, so that a pod can use idle cores. */ -}}
 {{- define "common.pod.resources" -}}
   {{- $requests := dict -}}
   {{- $limits := dict -}}
@@ -74,7 +74,7 @@ capabilities:
   {{- $resources | toJson -}}
 {{- end -}}
 
-{{- /* The annotations that have GKE put its gcsfuse sidecar into the pod; of `storage`. */ -}}
+{{- /* The annotations with which GKE adds its gcsfuse sidecar to the pod. Takes the values `storage`. */ -}}
 {{- define "common.pod.storageAnnotations" -}}
   {{- $annotations := dict -}}
   {{- if eq .kind "gcsfuse" -}}
@@ -84,8 +84,8 @@ capabilities:
   {{- $annotations | toJson -}}
 {{- end -}}
 
-{{- /* The volume's source; of `storage`, `user`, who is to own the files of a bucket, which knows no owners, and
-`host`, whether the pod is on its machine's network. */ -}}
+{{- /* The source of the volume. Takes `storage`; `user`, the owner of the files, because a bucket stores no owners; and
+`host`, whether the pod uses its machine's network. */ -}}
 {{- define "common.pod.storage" -}}
 {{- if eq .storage.kind "gcsfuse" -}}
 {{- $options := list .storage.mountOptions -}}
@@ -96,7 +96,7 @@ csi:
     bucketName: {{ .storage.bucket | quote }}
     mountOptions: {{ $options | compact | join "," | quote }}
     {{- if .host }}
-    # Without it the driver does not find the service account of a pod on the host's network (GKE 1.29 and later).
+    # Without this, the driver cannot find the service account of a pod on the host's network (GKE 1.29 and later).
     hostNetworkPodKSA: "true"
     {{- end }}
 {{- else if eq .storage.kind "pvc" -}}
@@ -108,8 +108,8 @@ emptyDir: {}
 {{- end -}}
 
 {{- /*
-common.pod.metricsPort: JSON dict of the port on which the trainer serves its metrics, by its name in the container. Not
-`metrics`: so KubeRay names the one of Ray's own. Of the values.
+common.pod.metricsPort: JSON dict with the name and number of the port on which the trainer serves its metrics. The name
+is not `metrics`, because KubeRay uses this name for the port of Ray's own metrics. Takes the values.
 */ -}}
 {{- define "common.pod.metricsPort" -}}
   {{- $port := int64 .tracking.metricsPort -}}

@@ -1,17 +1,21 @@
 {{- /*
-The spec of a Ray cluster, a standing one's (charts/ray-cluster) and a RayJob's own (charts/run).
+common.ray.spec: the spec of a Ray cluster, long-lived (charts/ray-cluster) or of a RayJob (charts/run).
 
-common.ray.spec takes: values; slices, a list of groups as common.slices gives them; labels and annotations of the
-pods (dicts); autoscaling (bool); podLog (bool), whether the trainer copies what it prints to the head's own log;
-kubernetesTokens (bool), whether Ray has Kubernetes judge tokens, which KubeRay does for a standing cluster alone;
-trains (bool), whether the trainer runs on the hosts, and not another program.
+values            the values of the chart
+slices            the list of groups that common.slices returns
+labels            labels of the pods (dict)
+annotations       annotations of the pods (dict)
+autoscaling       whether Ray's autoscaler is on
+podLog            whether the trainer copies its output to the log of the head's pod
+kubernetesTokens  whether Ray asks Kubernetes to check tokens; KubeRay supports this only for a long-lived cluster
+trains            whether the trainer runs on the hosts, and not another program
 */ -}}
 {{- define "common.ray.spec" -}}
 {{- $in := . }}
 {{- $values := .values -}}
-{{- /* Told to end, Ray waits up to 30 seconds for its node to be idle: a head's never is, for a job's watcher stays on it,
-and a host asks for that long a head that is gone before it, and keeps its chips. What there is to wait for in a run's
-own cluster, the hook (common.ray.lifecycle) has waited for before. */}}
+{{- /* When Ray is terminated, it waits up to 30 seconds for its node to be idle. A head is never idle, because the
+watcher of a job stays on it. A host whose head has ended first asks it for that long, and keeps its chips. In the cluster
+of a run, the hook (common.ray.lifecycle) has already waited for everything that must finish. */}}
 {{- $noDrain := dict "name" "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "value" "0" -}}
 rayVersion: {{ $values.image.rayVersion | quote }}
 authOptions:
@@ -24,7 +28,7 @@ enableInTreeAutoscaling: true
 autoscalerOptions:
   version: v2
   idleTimeoutSeconds: {{ int64 $values.cluster.idleSeconds }}
-  # What the operator gives the autoscaler by default; the queue's quota has to cover it.
+  # The defaults of the operator for the autoscaler. The quota of the queue must cover them.
   resources:
     requests: {cpu: 500m, memory: 512Mi}
     limits: {cpu: 500m, memory: 512Mi}
@@ -32,19 +36,19 @@ autoscalerOptions:
     {{- include "common.containerSecurity" . | nindent 4 }}
 {{- end }}
 headGroupSpec:
-  # No tasks: the head is not one of the hosts.
+  # Run no tasks on the head: it is not one of the hosts.
   rayStartParams:
     num-cpus: "0"
   template:
     {{- $ports := dict "gcs-server" 6379 "dashboard" 8265 "client" 10001 }}
     {{- $env := list }}
     {{- if .podLog }}
-    {{- /* Ray keeps a job's output in a file. What the container's first process prints is what `kubectl logs` shows,
-    and the pipe belongs to the container's user (runc, fixStdioPermissions). */}}
+    {{- /* Ray writes the output of a job to a file, but `kubectl logs` shows what the container's first process prints.
+    The trainer can write to the pipe of that process: the container's user owns it (runc, fixStdioPermissions). */}}
     {{- $env = append $env (dict "name" "SLIPWAY_POD_LOG" "value" "/proc/1/fd/1") }}
     {{- $env = append $env $noDrain }}
     {{- end }}
-    {{- /* A job that is stopped has as long as a pod for its last checkpoint; Ray's own patience is 3 seconds. */}}
+    {{- /* A stopped job has as much time as a pod for its last checkpoint. Ray's default is 3 seconds. */}}
     {{- $env = append $env (dict "name" "RAY_JOB_STOP_WAIT_TIME_S" "value" (int64 $values.run.graceSeconds | toString)) }}
     {{- $more := include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml }}
     {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" true) | fromYaml) }}
@@ -75,8 +79,8 @@ workerGroupSpecs:
 {{- end -}}
 
 {{- /*
-Ready once Ray answers; killed only after ten minutes without an answer (KubeRay's own figure), for a host that is
-busy compiling answers late. The paths need no token.
+A container is ready when Ray answers. It is killed only after ten minutes without an answer (KubeRay's own value),
+because a host that is compiling answers late. The paths do not require a token.
 */ -}}
 {{- define "common.ray.probes" -}}
 readinessProbe:
@@ -94,9 +98,10 @@ livenessProbe:
 {{- end -}}
 
 {{- /*
-A pod that is told to end (a spot machine taken back, a drained node, a run that Kueue preempts) has its run write one
-more checkpoint, and stays until it has (trainer/prestop.py). A worker's tells Ray, so that the restart is a preemption
-to Ray Train and not one of run.maxRestarts. Takes values; head (bool).
+common.ray.lifecycle: the preStop hook. When a pod must end (a spot machine is reclaimed, a node is drained, Kueue
+preempts the run), the hook asks the run for one more checkpoint and waits for it (trainer/prestop.py). The hook of a
+worker also notifies Ray, so that Ray Train counts the restart as a preemption and not towards run.maxRestarts. Takes
+values; head (bool).
 */ -}}
 {{- define "common.ray.lifecycle" -}}
 preStop:
@@ -105,8 +110,8 @@ preStop:
 {{- end -}}
 
 {{- /*
-common.topologyRequest: JSON of the annotations that ask Kueue to keep a slice's pods on one node pool, where
-slice.placement is topology; `sliced`: the pod set holds several slices, each of which is kept together.
+common.topologyRequest: JSON of the annotations that ask Kueue to keep the pods of a slice on one node pool, if
+slice.placement is topology. Takes `slice`; `sliced`: the pod set holds several slices, each on its own node pool.
 */ -}}
 {{- define "common.topologyRequest" -}}
   {{- $annotations := dict -}}

@@ -1,111 +1,85 @@
 {{- /*
-common.rules: JSON list of sentences, one for each thing that is wrong with the values across keys; of `values`, `kind`
-(ray-job, job-set, or cluster for a standing one), `name` and `named` (the key that names it). launcher/cluster_rules.py
-has the same rules with files and lines.
+common.rules: JSON list of sentences, one for each problem of the values; of `values`, `kind` (ray-job, job-set, or
+cluster for a release of charts/ray-cluster), `name` and `named` (the key that gives the name). Most rules are in the
+table common.valueRules. Here are those that calculate; launcher/config/checks/cluster_rules.py has them for runs, too.
 */ -}}
 {{- define "common.rules" -}}
 {{- $v := .values }}
-{{- $wrong := list }}
-{{- $standing := eq .kind "cluster" }}
-{{- $trainer := and (not $standing) (not $v.run.command) }}
-
-{{- /* Names. GKE's TPU webhook cuts service names at 50 characters and KubeRay does not, so that longer names give
-hosts that cannot be found; a JobSet's pods, NAME-slice-99-9999-xxxxx, must stay within 63. */}}
-{{- $limit := get (dict "cluster" 41 "ray-job" 35 "job-set" 40) .kind }}
-{{- $what := get (dict "cluster" "a RayCluster" "ray-job" "a ray-job run" "job-set" "a job-set run") .kind }}
-{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" .name) }}
-{{- $wrong = append $wrong (printf "%s: %q is no name; use small letters, digits and hyphens, with a letter first and no hyphen last." .named .name) }}
-{{- else if gt (len .name) $limit }}
-{{- $wrong = append $wrong (printf "%s: %q has %d characters; the name of %s may have %d." .named .name (len .name) $what $limit) }}
-{{- end }}
-{{- range $key, $name := dict "team.name" $v.team.name "team.namespace" $v.team.namespace "team.serviceAccount" $v.team.serviceAccount "queue.name" $v.queue.name "queue.priority" $v.queue.priority "queue.podPriority" $v.queue.podPriority "slice.reservation" $v.slice.reservation "storage.claim" $v.storage.claim }}
-{{- if and $name (not (regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" $name)) }}
-{{- $wrong = append $wrong (printf "%s: %q is no name in Kubernetes; use at most 63 small letters, digits and hyphens, no hyphen first or last." $key $name) }}
-{{- end }}
-{{- end }}
-
-{{- /* Image */}}
-{{- with $v.image }}
-{{- if not .repository }}
-{{- $wrong = append $wrong "image.repository is empty; it must name the image with the trainer and Ray in it." }}
-{{- else if regexMatch "@|:[^/]*$" .repository }}
-{{- $wrong = append $wrong (printf "image.repository: %q carries a tag or a digest; they go into image.tag or image.digest." .repository) }}
-{{- else if not (regexMatch "^([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$" .repository) }}
-{{- $wrong = append $wrong (printf "image.repository: %q is no image's name; write it like example.com/team/trainer." .repository) }}
-{{- end }}
-{{- if and (not .tag) (not .digest) }}
-{{- $wrong = append $wrong "image.tag is empty; give the image's tag, or its digest in image.digest." }}
-{{- else if and .tag .digest }}
-{{- $wrong = append $wrong "image.tag and image.digest are both set; keep one of the two." }}
-{{- else if eq .tag "latest" }}
-{{- $wrong = append $wrong "image.tag is latest, which changes under a run; name a version." }}
-{{- else if and .tag (not (regexMatch "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$" .tag)) }}
-{{- $wrong = append $wrong (printf "image.tag: %q is no tag; use letters, digits, dots, hyphens and underscores." .tag) }}
-{{- else if and .digest (not (regexMatch "^sha256:[0-9a-f]{64}$" .digest)) }}
-{{- $wrong = append $wrong (printf "image.digest: %q is no digest; it is sha256: and 64 hexadecimal digits." .digest) }}
-{{- end }}
-{{- if not (regexMatch "^[0-9]+\\.[0-9]+\\.[0-9]+[-+.A-Za-z0-9]*$" .rayVersion) }}
-{{- $wrong = append $wrong (printf "image.rayVersion: %q is no version of Ray; it is like 2.60.0." .rayVersion) }}
-{{- end }}
-{{- end }}
-
-{{- /* Storage */}}
-{{- with $v.storage }}
-{{- if and (eq .kind "gcsfuse") (not .bucket) }}
-{{- $wrong = append $wrong "storage.kind is gcsfuse; storage.bucket must name the bucket." }}
-{{- else if and .bucket (not (regexMatch "^[a-z0-9][-a-z0-9._]{1,220}[a-z0-9]$" .bucket)) }}
-{{- $wrong = append $wrong (printf "storage.bucket: %q is no bucket's name; write it without gs:// and without a folder." .bucket) }}
-{{- end }}
-{{- if and (eq .kind "pvc") (not .claim) }}
-{{- $wrong = append $wrong "storage.kind is pvc; storage.claim must name the PersistentVolumeClaim." }}
-{{- end }}
-{{- if and (eq .kind "local") $trainer }}
-{{- $wrong = append $wrong "storage.kind is local, which on a cluster ends with each pod, checkpoints and all; the trainer needs gcsfuse or pvc." }}
-{{- end }}
-{{- if not (regexMatch "^/[^:]*[^:/]$" .mountPath) }}
-{{- $wrong = append $wrong (printf "storage.mountPath is %q; it must begin with \"/\" and name a folder below it." .mountPath) }}
-{{- else if regexMatch "^/((etc/slipway|dev|proc|sys|bin|sbin|lib|lib64|usr|tmp/ray)(/|$)|(etc|tmp|run|var)$)" .mountPath }}
-{{- $wrong = append $wrong (printf "storage.mountPath is %q, which the pods need for themselves; use another folder, such as /data." .mountPath) }}
-{{- else if regexMatch "//|/\\.\\.?(/|$)|[[:cntrl:]]" .mountPath }}
-{{- $wrong = append $wrong (printf "storage.mountPath: %q is no plain path; write it without \"..\", \"//\" and the like." .mountPath) }}
-{{- end }}
-{{- end }}
-
-{{- /* What hosts are asked for */}}
-{{- $table := include "common.rules.table" (dict "values" $v "standing" $standing) | fromJsonArray }}
-{{- $wrong = concat $wrong $table }}
-{{- if not $table }}
-{{- $groups := include "common.slices" (dict "values" $v "standing" $standing "split" (ne .kind "job-set")) | fromJsonArray }}
+{{- $longLived := eq .kind "cluster" }}
+{{- $values := mergeOverwrite (deepCopy (omit $v "common" "global")) (dict "run" (dict "name" .name)) }}
+{{- $problems := include "common.rules.accelerators" (dict "values" $v "longLived" $longLived) | fromJsonArray }}
+{{- if not $problems }}
+{{- $groups := include "common.slices" (dict "values" $v "longLived" $longLived "split" (ne .kind "job-set")) | fromJsonArray }}
+{{- $_ := set $values "accelerator" (first $groups).slice.resolved }}
 {{- $names := list }}
 {{- range $groups }}
-{{- $wrong = concat $wrong (include "common.rules.slice" . | fromJsonArray) }}
+{{- $problems = concat $problems (include "common.rules.group" (dict "group" . "kind" $.kind) | fromJsonArray) }}
 {{- if and (has .group $names) (ne .group "slice") }}
-{{- $wrong = append $wrong (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group) }}
+{{- $problems = append $problems (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group) }}
 {{- end }}
 {{- $names = append $names .group }}
 {{- end }}
 {{- if gt (len $groups) 7 }}
-{{- $wrong = append $wrong (printf "%s: with its head the Ray cluster has %d pod sets, and Kueue takes at most 8; use fewer groups%s." (ternary "cluster.groups" "slice.count" (and $standing (not (empty $v.cluster.groups)))) (add 1 (len $groups)) (ternary ", or slice.placement: exclusive" "" (eq $v.slice.placement "topology"))) }}
+{{- $key := ternary "cluster.groups" "slice.count" (and $longLived (not (empty $v.cluster.groups))) }}
+{{- $or := ternary ", or slice.placement: exclusive" "" (eq $v.slice.placement "topology") }}
+{{- $problems = append $problems (printf "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 8; use fewer groups%s." $key (add 1 (len $groups)) $or) }}
 {{- end }}
 {{- end }}
-{{- $quantities := dict "worker.cpu" $v.worker.cpu "worker.memory" $v.worker.memory }}
-{{- if ne .kind "job-set" }}{{ $quantities = merge $quantities (dict "head.cpu" $v.head.cpu "head.memory" $v.head.memory) }}{{ end }}
-{{- range $name, $group := ternary $v.cluster.groups dict $standing }}
-{{- range $resource, $quantity := pick $group "cpu" "memory" }}{{ $_ := set $quantities (printf "cluster.groups.%s.%s" $name $resource) $quantity }}{{ end }}
-{{- end }}
-{{- range $resource, $quantity := pick $v.storage.sidecarLimits "cpu" "memory" "ephemeral-storage" }}
-{{- if ne $quantity "0" }}{{ $_ := set $quantities (printf "storage.sidecarLimits.%s" $resource) ($quantity | default " ") }}{{ end }}
-{{- end }}
-{{- range $key, $quantity := $quantities }}
-{{- if and $quantity (not (regexMatch (ternary "^([1-9][0-9]*m?|[0-9]+\\.[0-9]*[1-9][0-9]*)$" "^[0-9]*\\.?[0-9]*[1-9][0-9]*(\\.0)?(Ki|Mi|Gi|Ti|k|M|G|T)$" (hasSuffix "cpu" $key)) $quantity)) }}
-{{- $wrong = append $wrong (printf "%s: %q is no amount of %s; write it like %s." $key (trim $quantity) (last (splitList "." $key)) (ternary "8 or 500m" "16Gi" (hasSuffix "cpu" $key))) }}
+{{- if $longLived }}
+{{- $min := int64 $v.cluster.minSlices }}
+{{- $max := int64 $v.cluster.maxSlices }}
+{{- if and $max (gt $min $max) }}
+{{- $problems = append $problems (printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d." $min $max) }}
 {{- end }}
 {{- end }}
-{{- $wrong = concat $wrong (include "common.rules.pods" (dict "values" $v "standing" $standing "kind" .kind) | fromJsonArray) }}
-{{- $wrong = concat $wrong (include "common.rules.words" (dict "values" $v "kind" .kind) | fromJsonArray) }}
-{{- $wrong = concat $wrong (include "common.rules.tracking" (dict "values" $v "trainer" $trainer) | fromJsonArray) }}
-{{- if $trainer }}
-{{- $wrong = concat $wrong (include "common.rules.data" $v | fromJsonArray) }}
-{{- end }}
-{{- $wrong | uniq | toJson }}
+{{- $table := include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" false "named" .named) | fromJsonArray }}
+{{- concat $table $problems | uniq | toJson }}
+{{- end -}}
+
+{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it, in `group`; and `kind`. */ -}}
+{{- define "common.rules.group" -}}
+  {{- $problems := list -}}
+  {{- $resolved := .group.slice.resolved -}}
+  {{- with $resolved.error }}{{ $problems = append $problems . }}{{ end -}}
+  {{- $values := dict "slice" .group.slice "worker" (pick .group "cpu" "memory") "accelerator" $resolved -}}
+  {{- $problems = concat $problems (include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" true "group" .group.key) | fromJsonArray) -}}
+  {{- with .group -}}
+    {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice") (has .group (list "slice" "head" "headgroup"))) -}}
+      {{- $problems = append $problems (printf "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or headgroup, which are reserved." .key .group) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $problems | toJson -}}
+{{- end -}}
+
+{{- /*
+common.rules.accelerators: contradictions in the rows that the values use of the table of accelerators; of `values` and
+`longLived`.
+*/ -}}
+{{- define "common.rules.accelerators" -}}
+  {{- $problems := list -}}
+  {{- $used := list .values.slice.accelerator -}}
+  {{- if .longLived }}{{ range .values.cluster.groups }}{{ $used = append $used .accelerator }}{{ end }}{{ end -}}
+  {{- range $name := uniq $used -}}
+    {{- $row := get $.values.common.accelerators $name | default dict -}}
+    {{- $machines := $row.machineTypes | default dict -}}
+    {{- $shapes := $row.topologies | default dict -}}
+    {{- with $row.larger }}{{ $shapes = set (deepCopy $shapes) "4x4x4x1" .machineTypes }}{{ end -}}
+    {{- range $shape, $types := $shapes -}}
+      {{- $key := printf "common.accelerators.%s.%s" $name (ternary (printf "topologies.%s" $shape) "larger" (hasKey ($row.topologies | default dict) $shape)) -}}
+      {{- if not (regexMatch "^[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*$" $shape) -}}
+        {{- $problems = append $problems (printf "%s: %q is not a valid topology; write it like 4x4." $key $shape) -}}
+      {{- else -}}
+        {{- $chips := 1 -}}
+        {{- range splitList "x" $shape }}{{ $chips = mul $chips (int64 .) }}{{ end -}}
+        {{- range $types -}}
+          {{- if not (hasKey $machines .) -}}
+            {{- $problems = append $problems (printf "%s: %q is not in common.accelerators.%s.machineTypes; add it there with its chips per host." $key . $name) -}}
+          {{- else if mod $chips (get $machines . | int64) -}}
+            {{- $problems = append $problems (printf "%s: %d chips are not a whole number of hosts; a host of %s has %d chips." $key $chips . (get $machines . | int64)) -}}
+          {{- end -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $problems | toJson -}}
 {{- end -}}

@@ -1,16 +1,16 @@
-{{- /* What several manifests take from the values of charts/run and charts/ray-cluster. */ -}}
+{{- /* Definitions that several manifests of charts/run and charts/ray-cluster use. */ -}}
 
-{{- /* The namespace of what belongs to a team: its own, else the release's; of `values` and `release`. */ -}}
+{{- /* common.namespace: the namespace of the team, or else of the release. Takes `values` and `release`. */ -}}
 {{- define "common.namespace" -}}
   {{- .values.team.namespace | default .values.team.name | default .release.Namespace -}}
 {{- end -}}
 
-{{- /* The LocalQueue, "" where Kueue is not asked; of the values. */ -}}
+{{- /* common.queue: the LocalQueue, or "" if Kueue does not manage the object. Takes the values. */ -}}
 {{- define "common.queue" -}}
   {{- .queue.name | default .team.name -}}
 {{- end -}}
 
-{{- /* Labels of a run's or a cluster's own object that Kueue reads, and that find the team's objects; of the values. */ -}}
+{{- /* common.objectLabels: labels of a run or a cluster: those that Kueue reads, and the team. Takes the values. */ -}}
 {{- define "common.objectLabels" -}}
   {{- $labels := dict -}}
   {{- with .team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end -}}
@@ -20,16 +20,17 @@
 {{- end -}}
 
 {{- /*
-common.slices: JSON list of the groups of hosts, each with `group` (its name), `key` (where its values stand), `slice`
-(its slice's values and, under "resolved", what common.slice makes of them), cpu and memory of a host.
+common.slices: JSON list of the groups of hosts. Each has `group` (its name), `key` (the key of its values), `slice` (the
+values of its slice and, under "resolved", the result of common.slice), and the cpu and memory of a host.
 
-Kueue places a pod set as one, so with its topology-aware scheduling every slice of a Ray cluster is a group of its
-own. `values`, and `standing`: with the groups of cluster.groups; `split`: into one group per slice where that is so.
+Takes `values`; `longLived`: include the groups of cluster.groups; `split`: make one group per slice if slice.placement
+is topology. Kueue places a pod set as a unit, so with topology-aware scheduling every slice of a Ray cluster must be a
+group of its own.
 */ -}}
 {{- define "common.slices" -}}
   {{- $values := .values -}}
   {{- $groups := list (dict "group" "slice" "key" "slice" "slice" .values.slice "cpu" .values.worker.cpu "memory" .values.worker.memory) -}}
-  {{- if .standing -}}
+  {{- if .longLived -}}
     {{- range $name, $group := .values.cluster.groups -}}
       {{- $slice := dict "topology" "" "machineType" "" "count" 1 "hosts" 0 "provisioning" "on-demand" "reservation" "" "placement" $values.slice.placement -}}
       {{- $slice = mergeOverwrite $slice (omit $group "cpu" "memory") -}}

@@ -1,18 +1,18 @@
 {{- /*
 queues.flavors: JSON of the flavors, each with all its keys and
-  resolved  what common.slice says of it; has `error` where it is no slice
+  resolved  the result of common.slice; has `error` if the slice is not valid
   resource  google.com/tpu, nvidia.com/gpu, or "" for cpu
-  spec      of the ResourceFlavor
+  spec      the spec of the ResourceFlavor
   object    the name of the ResourceFlavor
 
-Nodes of spot and flex-start carry a taint, and so do these flavors: Kueue places only runs there that tolerate it,
-which charts/run does for a run that asks for such machines. With anyRun the flavor gives every run the toleration.
+Spot and flex-start nodes have a taint, and so do these flavors: Kueue places only runs on them that tolerate the taint.
+charts/run adds the toleration to a run that requests such machines. With anyRun, the flavor adds it to every run.
 */ -}}
 {{- define "queues.flavors" -}}
   {{- $defaults := dict "create" true "accelerator" "" "topology" "" "machineType" "" "hosts" 0 "provisioning" "on-demand" "reservation" "" "nodeLabels" (dict) "taints" (dict) "tolerations" (dict) "topologyName" "" "hostCpu" "" "hostMemory" "" "anyRun" false "versioned" false -}}
   {{- $flavors := include "queues.entries" (dict "entries" .Values.flavors "defaults" $defaults) | fromJson -}}
   {{- range $name, $flavor := $flavors -}}
-    {{- /* A flavor of cpu is no slice: its topology is for the rules to refuse. */ -}}
+    {{- /* A cpu flavor is not a slice: the rules reject its topology. */ -}}
     {{- $cpu := eq (dig $flavor.accelerator "kind" "" $.Values.common.accelerators) "cpu" -}}
     {{- $slice := ternary (pick $flavor "accelerator") $flavor $cpu -}}
     {{- $resolved := include "common.slice" (dict "slice" $slice "accelerators" $.Values.common.accelerators "key" (printf "flavors.%s" $name)) | fromJson -}}
@@ -33,7 +33,7 @@ which charts/run does for a run that asks for such machines. With anyRun the fla
   {{- $labels = mergeOverwrite $labels .nodeLabels -}}
   {{- $taints := list -}}
   {{- $tolerations := list -}}
-  {{- /* Quota for the hosts' own cpu and memory would fit a Ray head too, which must not land beside the chips. */ -}}
+  {{- /* A Ray head would fit into the quota of the hosts' cpu and memory. The taint keeps heads off these nodes. */ -}}
   {{- if and .resource .hostCpu -}}
     {{- $taints = append $taints (dict "key" .resource "value" "present" "effect" "NoSchedule") -}}
   {{- end -}}

@@ -1,6 +1,6 @@
-{{- /* What several manifests and rules share. The entries of maps come here for the keys that they leave out. */ -}}
+{{- /* Definitions that several manifests and rules use. They add the defaults to the entries of the maps. */ -}}
 
-{{- /* queues.entries: JSON of a map of entries, each with all its keys; of `entries` and `defaults`. */ -}}
+{{- /* queues.entries: JSON of a map of entries, each with all its keys. Takes `entries` and `defaults`. */ -}}
 {{- define "queues.entries" -}}
   {{- $all := dict -}}
   {{- $defaults := .defaults -}}
@@ -33,7 +33,7 @@
   {{- include "queues.entries" (dict "entries" .Values.admissionChecks "defaults" (dict "create" true "controllerName" "" "parameters" (dict))) -}}
 {{- end -}}
 
-{{- /* The teams; namespace, queue and service account are filled in. */ -}}
+{{- /* queues.teams: JSON of the teams, with the defaults of namespace, queue and service account. */ -}}
 {{- define "queues.teams" -}}
   {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
   {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" -}}
@@ -47,7 +47,7 @@
   {{- $teams | toJson -}}
 {{- end -}}
 
-{{- /* The flavors of a quota, those with a lower `order` first, then by name; JSON list; of the quota. */ -}}
+{{- /* queues.ordered: JSON list of the flavors of a quota, sorted by `order`, then by name. Takes the quota. */ -}}
 {{- define "queues.ordered" -}}
   {{- $keys := list -}}
   {{- range $name, $quota := . -}}
@@ -58,13 +58,13 @@
   {{- $names | toJson -}}
 {{- end -}}
 
-{{- /* A fair sharing weight as a quantity: 2, 0.5 as 500m. */ -}}
+{{- /* queues.weight: a fair sharing weight as a quantity: 2 is 2, 0.5 is 500m. */ -}}
 {{- define "queues.weight" -}}
   {{- $milli := round (mulf . 1000) 0 | int64 -}}
   {{- if mod $milli 1000 }}{{ printf "%dm" $milli }}{{ else }}{{ div $milli 1000 }}{{ end -}}
 {{- end -}}
 
-{{- /* Labels of an object; of `root`, `name` and, for what belongs to a team, `team`. */ -}}
+{{- /* queues.labels: the labels of an object. Takes `root`, `name` and, for the objects of a team, `team`. */ -}}
 {{- define "queues.labels" -}}
 {{- include "common.labels" (dict "chart" .root.Chart "release" .root.Release "name" .name "component" "queues") }}
 {{- with .team }}
@@ -73,8 +73,9 @@ slipway.dev/team: {{ . | quote }}
 {{- end -}}
 
 {{- /*
-"true" where the team's namespace is this release's to make: not default, kube-* or the release's own, and in a
-cluster none that somebody else made; of `root`, `team` and `live`, the namespace in the cluster, if any.
+queues.makesNamespace: "true" if this release creates the team's namespace: it is not default, kube-* or the namespace
+of the release, and it does not exist in the cluster, or this release created it. Takes `root`, `team` and `live`, the
+namespace in the cluster, if any.
 */ -}}
 {{- define "queues.makesNamespace" -}}
   {{- $release := .root.Release -}}

@@ -1,9 +1,9 @@
-{{- /* The ports that are scraped, by the names that charts/run and KubeRay give them; of `monitoring`. */ -}}
+{{- /* queues.scrapedPorts: JSON list of port names, as in charts/run and KubeRay. Takes `monitoring`. */ -}}
 {{- define "queues.scrapedPorts" -}}
   {{- ternary (list "train-metrics" "metrics") (list "train-metrics") .ray | toJson -}}
 {{- end -}}
 
-{{- /* The endpoints of a monitor of either kind; of `monitoring`. */ -}}
+{{- /* queues.scrapes: the endpoints of a monitor of either kind. Takes `monitoring`. */ -}}
 {{- define "queues.scrapes" -}}
 {{- range include "queues.scrapedPorts" . | fromJsonArray }}
 - port: {{ . }}
@@ -19,16 +19,16 @@
   {{- end -}}
   {{- $wanted := or $monitoring.podMonitoring $monitoring.podMonitor -}}
   {{- if and $monitoring.labels (not $monitoring.podMonitor) -}}
-    {{- $wrong = append $wrong "monitoring.labels are those of PodMonitors: set monitoring.podMonitor: true, or remove them." -}}
+    {{- $wrong = append $wrong "monitoring.labels applies only to PodMonitors; set monitoring.podMonitor: true, or remove the labels." -}}
   {{- end -}}
   {{- if and $monitoring.ray (not (or $wanted $monitoring.fromNamespaces)) -}}
-    {{- $wrong = append $wrong "monitoring.ray says what is scraped, and nothing is: set monitoring.podMonitoring or monitoring.podMonitor." -}}
+    {{- $wrong = append $wrong "monitoring.ray has no effect, because nothing is scraped; set monitoring.podMonitoring or monitoring.podMonitor." -}}
   {{- end -}}
   {{- range $label, $value := $monitoring.labels -}}
     {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) -}}
-      {{- $wrong = append $wrong (printf "monitoring.labels: %q is no key of a label; use letters, digits, hyphens, dots and underscores, such as example.com/pool." $label) -}}
+      {{- $wrong = append $wrong (printf "monitoring.labels: %q is not a valid label key; use letters, digits, hyphens, dots and underscores, such as example.com/pool." $label) -}}
     {{- else if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value) -}}
-      {{- $wrong = append $wrong (printf "monitoring.labels.%s: %q is no value of a label; use at most 63 letters, digits, hyphens, dots and underscores." $label $value) -}}
+      {{- $wrong = append $wrong (printf "monitoring.labels.%s: %q is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores." $label $value) -}}
     {{- else if regexMatch "^(app\\.kubernetes\\.io/.*|helm\\.sh/chart|slipway\\.dev/.*)$" $label -}}
       {{- $wrong = append $wrong (printf "monitoring.labels.%s is set by Slipway; remove it." $label) -}}
     {{- end -}}

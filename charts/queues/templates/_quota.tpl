@@ -1,13 +1,15 @@
 {{- /*
-queues.resourceGroups: JSON of Kueue's resource groups; of `quota` and `flavors` (as queues.flavors gives them).
+queues.resourceGroups: JSON of Kueue's resource groups. Takes `quota`, and `flavors` as queues.flavors returns them.
 
-Each resource of a pod has to be covered by one group, a resource and a flavor stand in one group only, and every
-flavor of a group has quota for every resource of it. So there is
-- a group for google.com/tpu, one for nvidia.com/gpu, each with the flavors of such chips, and one for cpu and memory
-  with the cpu flavors. A host's pod takes its chips from the first, and what cpu and memory it asks for from the
-  last, where the heads have theirs. Kueue gives the pod the labels of both flavors, so a cpu flavor has none.
-- or, where chips' flavors have hostCpu and hostMemory, one group for all: a host's pod takes all it asks for from one
-  flavor, which topology-aware scheduling demands. A cpu flavor has 0 chips, and a chips' flavor a taint against heads.
+One group must cover each resource of a pod. A resource and a flavor are in one group only, and every flavor of a group
+has quota for every resource of the group. The result is one of:
+- A group for google.com/tpu, a group for nvidia.com/gpu, each with the flavors of these chips, and a group for cpu and
+  memory with the cpu flavors. The pod of a host takes its chips from one of the first two, and the cpu and memory that
+  it requests from the last, which the heads also use. Kueue adds the node labels of both flavors to the pod, so a cpu
+  flavor has none.
+- One group for all resources, if the flavors with chips have hostCpu and hostMemory. The pod of a host takes all
+  resources from one flavor, as topology-aware scheduling requires. A cpu flavor has 0 chips, and a flavor with chips
+  has a taint that keeps heads away.
 */ -}}
 {{- define "queues.resourceGroups" -}}
   {{- $chips := dict -}}
@@ -47,7 +49,7 @@ flavor of a group has quota for every resource of it. So there is
   {{- $made | toJson -}}
 {{- end -}}
 
-{{- /* One flavor's quota of one resource; limits that are not given are left out, which leaves them open. */ -}}
+{{- /* queues.resourceQuota: JSON of one flavor's quota of one resource. A limit that is not set is unlimited. */ -}}
 {{- define "queues.resourceQuota" -}}
   {{- $made := dict "name" .resource "nominalQuota" 0 -}}
   {{- $keys := dict "nominalQuota" "slices" "borrowingLimit" "borrowing" "lendingLimit" "lending" -}}

@@ -1,7 +1,7 @@
 {{- /*
-queues.valid is "true", or fails with all that is wrong across keys, a sentence a line. Every manifest is inside of it,
-so that it comes before anything that the mistake would break; `helm lint`, which goes on after a fail, gets nothing.
-Helm gives all of a chart's files the same dot, where the first of them notes that the rules hold.
+queues.valid returns "true", or fails with one sentence per line for each problem between keys. Every manifest is inside
+`if queues.valid`, so that the check runs before an invalid value breaks a template. `helm lint` continues after a fail;
+the manifests are then empty. All files of a chart have the same root context, in which the first file stores the result.
 */ -}}
 {{- define "queues.valid" -}}
   {{- if hasKey . "queuesValid" -}}
@@ -33,26 +33,26 @@ Helm gives all of a chart's files the same dot, where the first of them notes th
   {{- end -}}
 {{- end -}}
 
-{{- /* A sentence where `name` is no name for an object, or longer than `max`; of `key`, `name`, `max`. */ -}}
+{{- /* A sentence if `name` is not a valid object name or is longer than `max`. Takes `key`, `name` and `max`. */ -}}
 {{- define "queues.rules.name" -}}
   {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" .name) -}}
-    {{- printf "%s: %q is no name in Kubernetes; use small letters, digits and hyphens, no hyphen first or last." .key .name -}}
+    {{- printf "%s: %q is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with no hyphen at either end." .key .name -}}
   {{- else if gt (len .name) (int .max) -}}
-    {{- printf "%s: %q has %d characters; this name may have %d." .key .name (len .name) (int .max) -}}
+    {{- printf "%s: %q has %d characters; the name can have at most %d." .key .name (len .name) (int .max) -}}
   {{- end -}}
 {{- end -}}
 
-{{- /* A sentence where `quantity` is not one; of `key`, `quantity` and `of` (cpu or memory). */ -}}
+{{- /* A sentence if `quantity` is not valid. Takes `key`, `quantity` and `of` (cpu or memory). */ -}}
 {{- define "queues.rules.quantity" -}}
   {{- $cpu := eq .of "cpu" -}}
   {{- if hasPrefix "-" .quantity -}}
-    {{- printf "%s is %s; a quota is never negative." .key .quantity -}}
+    {{- printf "%s is %s; a quota cannot be negative." .key .quantity -}}
   {{- else if not (regexMatch (ternary "^[0-9]+m?$" "^[0-9]+(k|M|G|T|Ki|Mi|Gi|Ti)?$" $cpu) .quantity) -}}
-    {{- printf "%s: %q is no amount of %s; write it like %s." .key .quantity .of (ternary "64 or 500m" "256Gi" $cpu) -}}
+    {{- printf "%s: %q is not a valid amount of %s; write it like %s." .key .quantity .of (ternary "64 or 500m" "256Gi" $cpu) -}}
   {{- end -}}
 {{- end -}}
 
-{{- /* An amount of cpu or memory as a number that compares: thousandths of cores, bytes. */ -}}
+{{- /* An amount of cpu or memory as a number, to compare amounts: in thousandths of a core or of a byte. */ -}}
 {{- define "queues.number" -}}
   {{- $factors := dict "m" 1 "" 1000 "k" 1000000 "M" 1000000000 "G" 1000000000000 "T" 1000000000000000 "Ki" 1024000 "Mi" 1048576000 "Gi" 1073741824000 "Ti" 1099511627776000 -}}
   {{- mul (regexFind "^[0-9]+" . | int64) (get $factors (regexFind "[A-Za-z]*$" .)) -}}
@@ -65,17 +65,17 @@ Helm gives all of a chart's files the same dot, where the first of them notes th
     {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" $key "name" $name "max" 63)) -}}
     {{- $levels := $topology.levels -}}
     {{- if not $levels -}}
-      {{- $wrong = append $wrong (printf "%s.levels is empty; list node labels from the widest down, such as cloud.google.com/gke-nodepool and kubernetes.io/hostname." $key) -}}
+      {{- $wrong = append $wrong (printf "%s.levels is empty; list node labels from the widest level down, such as cloud.google.com/gke-nodepool and kubernetes.io/hostname." $key) -}}
     {{- else if gt (len $levels) 16 -}}
-      {{- $wrong = append $wrong (printf "%s.levels has %d levels; Kueue takes 16." $key (len $levels)) -}}
+      {{- $wrong = append $wrong (printf "%s.levels has %d levels; Kueue accepts at most 16." $key (len $levels)) -}}
     {{- else if ne (len $levels) (len (uniq $levels)) -}}
-      {{- $wrong = append $wrong (printf "%s.levels names a label twice; keep one." $key) -}}
+      {{- $wrong = append $wrong (printf "%s.levels contains a duplicate label; remove it." $key) -}}
     {{- else if and (has "kubernetes.io/hostname" $levels) (ne (last $levels) "kubernetes.io/hostname") -}}
       {{- $wrong = append $wrong (printf "%s.levels: kubernetes.io/hostname is the narrowest level; put it last." $key) -}}
     {{- end -}}
     {{- range $levels -}}
       {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" .) -}}
-        {{- $wrong = append $wrong (printf "%s.levels: %q is no label of a node; one is like kubernetes.io/hostname." $key .) -}}
+        {{- $wrong = append $wrong (printf "%s.levels: %q is not a valid node label; write it like kubernetes.io/hostname." $key .) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
@@ -89,18 +89,18 @@ Helm gives all of a chart's files the same dot, where the first of them notes th
     {{- $key := printf "priorities.%s" $name -}}
     {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" $key "name" $name "max" 63)) -}}
     {{- if and $priority.globalDefault (not $priority.pods) -}}
-      {{- $wrong = append $wrong (printf "%s.globalDefault is a matter of PriorityClasses; set %s.pods: true, or leave it out." $key $key) -}}
+      {{- $wrong = append $wrong (printf "%s.globalDefault applies only to PriorityClasses; set %s.pods: true, or remove globalDefault." $key $key) -}}
     {{- end -}}
     {{- if $priority.globalDefault }}{{ $defaults = append $defaults $name }}{{ end -}}
     {{- if and $priority.pods (gt (int64 $priority.value) 1000000000) -}}
-      {{- $wrong = append $wrong (printf "%s.value is %d; a PriorityClass may have at most 1000000000." $key (int64 $priority.value)) -}}
+      {{- $wrong = append $wrong (printf "%s.value is %d; the value of a PriorityClass can be at most 1000000000." $key (int64 $priority.value)) -}}
     {{- end -}}
     {{- if and $priority.pods (hasPrefix "system-" $name) -}}
-      {{- $wrong = append $wrong (printf "%s: the names of PriorityClasses with system- are Kubernetes' own; choose another." $key) -}}
+      {{- $wrong = append $wrong (printf "%s: Kubernetes reserves the names of PriorityClasses that begin with system-; choose another name." $key) -}}
     {{- end -}}
   {{- end -}}
   {{- if gt (len $defaults) 1 -}}
-    {{- $wrong = append $wrong (printf "priorities: globalDefault is set for %s; a cluster has one default." (join " and " $defaults)) -}}
+    {{- $wrong = append $wrong (printf "priorities: globalDefault is set for %s; a cluster can have only one default." (join " and " $defaults)) -}}
   {{- end -}}
   {{- compact $wrong | toJson -}}
 {{- end -}}
@@ -108,19 +108,19 @@ Helm gives all of a chart's files the same dot, where the first of them notes th
 {{- define "queues.rules.checks" -}}
   {{- $wrong := list (include "queues.rules.name" (dict "key" "flexStart.name" "name" .Values.flexStart.name "max" 63)) -}}
   {{- if hasKey .Values.admissionChecks .Values.flexStart.name -}}
-    {{- $wrong = append $wrong (printf "admissionChecks.%s is the name of the AdmissionCheck of flex-start, too; give flexStart.name another." .Values.flexStart.name) -}}
+    {{- $wrong = append $wrong (printf "admissionChecks.%s is also the name of the AdmissionCheck for flex-start; set flexStart.name to another name." .Values.flexStart.name) -}}
   {{- end -}}
   {{- if gt (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds) -}}
-    {{- $wrong = append $wrong (printf "flexStart.retrySeconds is %d; it must be at most flexStart.retryMaxSeconds, %d." (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds)) -}}
+    {{- $wrong = append $wrong (printf "flexStart.retrySeconds is %d; it must be at most flexStart.retryMaxSeconds, which is %d." (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds)) -}}
   {{- end -}}
   {{- range $name, $check := include "queues.admissionChecks" . | fromJson -}}
     {{- $key := printf "admissionChecks.%s" $name -}}
     {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" $key "name" $name "max" 63)) -}}
     {{- if and $check.create (not $check.controllerName) -}}
-      {{- $wrong = append $wrong (printf "%s.controllerName is empty; it names the controller that does the check." $key) -}}
+      {{- $wrong = append $wrong (printf "%s.controllerName is empty; set it to the controller that does the check." $key) -}}
     {{- end -}}
     {{- if and $check.parameters (lt (len $check.parameters) 3) -}}
-      {{- $wrong = append $wrong (printf "%s.parameters needs apiGroup, kind and name." $key) -}}
+      {{- $wrong = append $wrong (printf "%s.parameters requires apiGroup, kind and name." $key) -}}
     {{- end -}}
   {{- end -}}
   {{- compact $wrong | toJson -}}

@@ -1,9 +1,9 @@
 {{- /*
-What a cluster would refuse to change, or should: `helm upgrade` says so in a sentence and before it changes anything.
-Offline (helm template) nothing is looked up, so nothing is compared.
+Fields that the cluster does not allow to change, or should not allow to change: `helm upgrade` fails with a sentence
+before it changes anything. Without a cluster (helm template), lookups return nothing, so nothing is compared.
 */ -}}
 
-{{- /* JSON list of the objects with such fields: where its values stand, what it is, the fields' new values, a way out. */ -}}
+{{- /* JSON list of the objects with such fields: the key in the values, identity, new values, and what to do. */ -}}
 {{- define "queues.fixed" -}}
   {{- $kueue := "kueue.x-k8s.io/v1beta2" -}}
   {{- $fixed := list -}}
@@ -11,7 +11,7 @@ Offline (helm template) nothing is looked up, so nothing is compared.
     {{- if $flavor.create -}}
       {{- $fields := dict -}}
       {{- range list "nodeLabels" "nodeTaints" "tolerations" "topologyName" }}{{ $_ := set $fields (printf "spec.%s" .) (get $flavor.spec .) }}{{ end -}}
-      {{- $way := printf "Runs that were admitted there hold the machines of before, and with a topology Kueue refuses the change. Give the flavor a new key, or set flavors.%s.versioned: true." $name -}}
+      {{- $way := printf "Admitted runs hold the previous machines, and Kueue rejects the change if the flavor has a topology. Use a new key for the flavor, or set flavors.%s.versioned: true." $name -}}
       {{- $fixed = append $fixed (dict "key" (printf "flavors.%s" $name) "apiVersion" $kueue "kind" "ResourceFlavor" "namespace" "" "name" $flavor.object "fields" $fields "way" $way) -}}
     {{- end -}}
   {{- end -}}
@@ -19,27 +19,27 @@ Offline (helm template) nothing is looked up, so nothing is compared.
     {{- if $topology.create -}}
       {{- $levels := list -}}
       {{- range $topology.levels }}{{ $levels = append $levels (dict "nodeLabel" .) }}{{ end -}}
-      {{- $fixed = append $fixed (dict "key" (printf "topologies.%s" $name) "apiVersion" $kueue "kind" "Topology" "namespace" "" "name" $name "fields" (dict "spec.levels" $levels) "way" "Kueue refuses that. Give the topology a new key.") -}}
+      {{- $fixed = append $fixed (dict "key" (printf "topologies.%s" $name) "apiVersion" $kueue "kind" "Topology" "namespace" "" "name" $name "fields" (dict "spec.levels" $levels) "way" "Kueue rejects this change. Use a new key for the topology.") -}}
     {{- end -}}
   {{- end -}}
   {{- range $name, $check := include "queues.admissionChecks" . | fromJson -}}
     {{- if $check.create -}}
-      {{- $fixed = append $fixed (dict "key" (printf "admissionChecks.%s" $name) "apiVersion" $kueue "kind" "AdmissionCheck" "namespace" "" "name" $name "fields" (dict "spec.controllerName" $check.controllerName) "way" "Kueue refuses that. Give the check a new key.") -}}
+      {{- $fixed = append $fixed (dict "key" (printf "admissionChecks.%s" $name) "apiVersion" $kueue "kind" "AdmissionCheck" "namespace" "" "name" $name "fields" (dict "spec.controllerName" $check.controllerName) "way" "Kueue rejects this change. Use a new key for the check.") -}}
     {{- end -}}
   {{- end -}}
   {{- range $name, $priority := include "queues.priorities" . | fromJson -}}
     {{- if and $priority.create $priority.pods -}}
-      {{- $fixed = append $fixed (dict "key" (printf "priorities.%s" $name) "apiVersion" "scheduling.k8s.io/v1" "kind" "PriorityClass" "namespace" "" "name" $name "fields" (dict "value" (int64 $priority.value)) "way" "Kubernetes refuses that. Give the priority a new key.") -}}
+      {{- $fixed = append $fixed (dict "key" (printf "priorities.%s" $name) "apiVersion" "scheduling.k8s.io/v1" "kind" "PriorityClass" "namespace" "" "name" $name "fields" (dict "value" (int64 $priority.value)) "way" "Kubernetes rejects this change. Use a new key for the priority.") -}}
     {{- end -}}
   {{- end -}}
   {{- range $name, $team := include "queues.teams" . | fromJson -}}
-    {{- $way := printf "Kueue refuses that. Set teams.%s.queue to a new name, or delete the LocalQueue first when no run waits in it." $name -}}
+    {{- $way := printf "Kueue rejects this change. Set teams.%s.queue to a new name, or delete the LocalQueue first when no run waits in it." $name -}}
     {{- $fixed = append $fixed (dict "key" (printf "teams.%s" $name) "apiVersion" $kueue "kind" "LocalQueue" "namespace" $team.namespace "name" $team.queue "fields" (dict "spec.clusterQueue" $team.clusterQueue) "way" $way) -}}
   {{- end -}}
   {{- $fixed | toJson -}}
 {{- end -}}
 
-{{- /* The sentences for one of them; of `fixed` and `live`, the object in the cluster, empty where there is none. */ -}}
+{{- /* The sentences for one object. Takes `fixed` and `live`, the object in the cluster, empty if there is none. */ -}}
 {{- define "queues.rules.change" -}}
   {{- $wrong := list -}}
   {{- if .live -}}

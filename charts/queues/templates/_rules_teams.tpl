@@ -10,40 +10,40 @@
       {{- end -}}
     {{- end -}}
     {{- if not $team.clusterQueue -}}
-      {{- $wrong = append $wrong (printf "%s.clusterQueue is empty; it must be one of clusterQueues: %s." $key (keys $queues | sortAlpha | join ", " | default "none yet")) -}}
+      {{- $wrong = append $wrong (printf "%s.clusterQueue is empty; set it to one of clusterQueues: %s." $key (keys $queues | sortAlpha | join ", " | default "none yet")) -}}
     {{- else if not (hasKey $queues $team.clusterQueue) -}}
-      {{- $wrong = append $wrong (printf "%s.clusterQueue: there is no ClusterQueue %s; clusterQueues has %s." $key $team.clusterQueue (keys $queues | sortAlpha | join ", " | default "none")) -}}
+      {{- $wrong = append $wrong (printf "%s.clusterQueue: unknown ClusterQueue %q (available in clusterQueues: %s)." $key $team.clusterQueue (keys $queues | sortAlpha | join ", " | default "none")) -}}
     {{- end -}}
     {{- with get $namespaces $team.namespace -}}
-      {{- $wrong = append $wrong (printf "%s.namespace is %s, which teams.%s has already; a team has a namespace of its own." $key $team.namespace .) -}}
+      {{- $wrong = append $wrong (printf "%s.namespace is %s, which teams.%s already uses; each team requires a namespace of its own." $key $team.namespace .) -}}
     {{- end -}}
     {{- $_ := set $namespaces $team.namespace $name -}}
     {{- if regexMatch "^kube-" $team.namespace -}}
-      {{- $wrong = append $wrong (printf "%s.namespace: %s is Kubernetes' own; give the team another." $key $team.namespace) -}}
+      {{- $wrong = append $wrong (printf "%s.namespace: Kubernetes reserves %s; choose another namespace." $key $team.namespace) -}}
     {{- else if and (eq $team.namespace "default") $team.networkPolicy -}}
-      {{- $wrong = append $wrong (printf "%s.networkPolicy would close the namespace default for all pods there, whosever they are; set %s.networkPolicy: false, or give the team a namespace of its own." $key $key) -}}
+      {{- $wrong = append $wrong (printf "%s.networkPolicy would restrict all pods in the namespace default, including those of other users; set %s.networkPolicy: false, or give the team a namespace of its own." $key $key) -}}
     {{- end -}}
     {{- if and $team.serviceAccount.create (eq $team.serviceAccount.name "default") -}}
-      {{- $wrong = append $wrong (printf "%s.serviceAccount.name: every namespace has a service account default; choose another name, or set %s.serviceAccount.create: false." $key $key) -}}
+      {{- $wrong = append $wrong (printf "%s.serviceAccount.name: the service account default already exists in every namespace; choose another name, or set %s.serviceAccount.create: false." $key $key) -}}
     {{- else if and $team.serviceAccount.annotations (not $team.serviceAccount.create) -}}
-      {{- $wrong = append $wrong (printf "%s.serviceAccount.annotations needs %s.serviceAccount.create: true." $key $key) -}}
+      {{- $wrong = append $wrong (printf "%s.serviceAccount.annotations requires %s.serviceAccount.create: true." $key $key) -}}
     {{- end -}}
     {{- range $member, $kind := $team.members -}}
       {{- if and (eq $kind "ServiceAccount") (not (regexMatch "^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $member)) -}}
-        {{- $wrong = append $wrong (printf "%s.members: %q is no service account; write its name, or NAMESPACE/NAME." $key $member) -}}
+        {{- $wrong = append $wrong (printf "%s.members: %q is not a valid service account; write NAME, or NAMESPACE/NAME." $key $member) -}}
       {{- else if or (eq $member "system:anonymous") (eq $member "system:unauthenticated") (eq $member "system:authenticated") -}}
-        {{- $wrong = append $wrong (printf "%s.members: %s is anybody; name the team's own users, groups and service accounts." $key $member) -}}
+        {{- $wrong = append $wrong (printf "%s.members: %s includes users outside the team; list the team's own users, groups and service accounts." $key $member) -}}
       {{- end -}}
     {{- end -}}
     {{- range $team.clusters -}}
       {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "%s.clusters" $key) "name" . "max" 41)) -}}
     {{- end -}}
     {{- if and $team.k8sTokenAuth (not $team.clusters) -}}
-      {{- $wrong = append $wrong (printf "%s.k8sTokenAuth needs %s.clusters, the clusters that members' tokens are for." $key $key) -}}
+      {{- $wrong = append $wrong (printf "%s.k8sTokenAuth requires %s.clusters, the clusters that accept members' tokens." $key $key) -}}
     {{- end -}}
     {{- range $resource, $amount := $team.resourceQuota -}}
       {{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$" $amount) -}}
-        {{- $wrong = append $wrong (printf "%s.resourceQuota: %s: %q is no amount; write it like 500 or 256Gi." $key $resource $amount) -}}
+        {{- $wrong = append $wrong (printf "%s.resourceQuota: %s: %q is not a valid amount; write it like 500 or 256Gi." $key $resource $amount) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
@@ -66,7 +66,7 @@
   {{- range $key, $list := $cidrs -}}
     {{- range $list -}}
       {{- if not (or (regexMatch $v4 .) (regexMatch "^[0-9a-fA-F]*:[0-9a-fA-F:]*/([1-9]?[0-9]|1[01][0-9]|12[0-8])$" .)) -}}
-        {{- $wrong = append $wrong (printf "%s: %q is no CIDR; one is like 10.0.0.0/8." $key .) -}}
+        {{- $wrong = append $wrong (printf "%s: %q is not a valid CIDR; write it like 10.0.0.0/8." $key .) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}

@@ -2,20 +2,20 @@
   {{- .Values.run.name | default .Release.Name -}}
 {{- end -}}
 
-{{- /* Fails with all that is wrong, a sentence a line; on the first line of each manifest, so that it comes first. */ -}}
+{{- /* run.validate: fail with a line for each problem. Each manifest includes it in its first line. */ -}}
 {{- define "run.validate" -}}
   {{- $kind := .Values.run.kind -}}
   {{- $wrong := list -}}
   {{- if eq $kind "local" -}}
-    {{- $wrong = list "run.kind local runs on your machine: use launcher submit." -}}
+    {{- $wrong = list "run.kind local runs on your machine; use launcher submit." -}}
   {{- else if eq $kind "ray-cluster" -}}
-    {{- $wrong = list "run.kind ray-cluster makes nothing in Kubernetes: launcher submit hands the run to the standing cluster run.cluster, which charts/ray-cluster makes." -}}
+    {{- $wrong = list "run.kind ray-cluster creates no Kubernetes object; launcher submit submits the run to the long-lived Ray cluster run.cluster, which charts/ray-cluster creates." -}}
   {{- else -}}
     {{- $named := ternary "run.name" "the release's name (run.name is empty)" (not (empty .Values.run.name)) -}}
     {{- $wrong = include "common.rules" (dict "values" .Values "kind" $kind "name" (include "run.name" .) "named" $named) | fromJsonArray -}}
     {{- if not $wrong -}}
       {{- if gt (include "run.config" . | len) 120000 -}}
-        {{- $wrong = list "train, data: the run config is too large for an annotation, of which an object in Kubernetes takes 256 KiB; name files by folders and globs." -}}
+        {{- $wrong = list "train, data: the run config is too large: a Kubernetes object can have at most 256 KiB of annotations; name files by folders and globs." -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
@@ -24,12 +24,12 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* The hosts of the run: its slice, as common.slices gives it. */ -}}
+{{- /* run.slice: JSON of the hosts of the run: its slice, as common.slices returns it. */ -}}
 {{- define "run.slice" -}}
-  {{- include "common.slices" (dict "values" .Values "standing" false "split" false) | fromJsonArray | first | toJson -}}
+  {{- include "common.slices" (dict "values" .Values "longLived" false "split" false) | fromJsonArray | first | toJson -}}
 {{- end -}}
 
-{{- /* What the trainer reads: the effective values, keys unchanged, and what the table says of the slice. */ -}}
+{{- /* run.config: JSON of the run config: the effective values, and under `accelerator` the resolved slice. */ -}}
 {{- define "run.config" -}}
   {{- $slice := (include "run.slice" . | fromJson).slice -}}
   {{- set (omit .Values "common" "global") "accelerator" $slice.resolved | toJson -}}

@@ -26,7 +26,7 @@ from launcher.backends.kubernetes.waiting import Wait
 from launcher.config.checks.problems import has_errors
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 from launcher.k8s.client import (
     EVENT,
     NAMESPACE,
@@ -41,6 +41,7 @@ from launcher.k8s.client import (
 )
 from launcher.k8s.errors import QuotaExceeded
 from launcher.k8s.objects import Object, is_true
+from launcher.trainer_output import metrics_in_log
 
 if TYPE_CHECKING:
     from launcher.config.checks.problems import Problem
@@ -121,10 +122,10 @@ class KubernetesBackend:
             self._absent.add(plan.name)
             said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
             return Preview(plan.config, said + warnings)
-        resubmit.check_sweep(plan, objects.label(found, kube_view.SWEEP), where=self.option)
+        resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.option)
         verdict = self._verdict(found, obj, accept_changes, finish=False)
         if verdict is not None:
-            return Preview(plan.config, f"{verdict} Would start nothing.")
+            return Preview(plan.config, f"{verdict} Nothing would be started.")
         warnings = self._warnings_before(plan, obj)
         self._try(obj, found)
         return Preview(plan.config, resubmit.would_resume(plan.name, kube_view.attempt_of(found) + 1) + warnings)
@@ -136,7 +137,7 @@ class KubernetesBackend:
             found = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
             if found is not None:
-                resubmit.check_sweep(plan, objects.label(found, kube_view.SWEEP), where=self.option)
+                resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.option)
                 try:
                     verdict = self._verdict(found, obj, accept_changes)
                 except _RunDeleted:
@@ -156,15 +157,16 @@ class KubernetesBackend:
             except ClusterError as error:
                 if freed:
                     error.message = (
-                        f'The record of attempt {freed} of the run "{plan.name}" is gone, and attempt {freed + 1} was '
-                        f"not made. {error.message}"
+                        f'The record of attempt {freed} of the run "{plan.name}" was deleted, but attempt {freed + 1} '
+                        f"was not created. {error.message}"
                     )
-                    goes_on = "Submitting it again goes on from its last checkpoint; its attempts count from 1 then."
-                    error.hint = f"{error.hint} {goes_on}".strip()
+                    again = "Submit the run again to continue from its last checkpoint; its attempts restart from 1."
+                    error.hint = f"{error.hint} {again}".strip()
                 raise
             return Submission(kube_view.status(self.cluster, ObservedRun(made)), said + warnings, created=True)
         raise LauncherError(
-            f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
+            f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
+            "Use another name (--name), or try again later.",
         )
 
     def _object(self, plan: LaunchPlan) -> dict[str, Any]:
@@ -174,9 +176,9 @@ class KubernetesBackend:
         obj: dict[str, Any] = copy.deepcopy(dict(made))
         obj["metadata"]["namespace"] = self.cluster.namespace
         if plan.member is not None:
-            obj["metadata"].setdefault("labels", {})[kube_view.SWEEP] = plan.member.sweep
+            obj["metadata"].setdefault("labels", {})[keys.SWEEP] = plan.member.sweep
             values = json.dumps(dict(plan.member.values), ensure_ascii=False)
-            obj["metadata"].setdefault("annotations", {})[kube_view.SWEEP_VALUES] = values
+            obj["metadata"].setdefault("annotations", {})[keys.SWEEP_VALUES] = values
         return obj
 
     def _kinds(self, plans: Sequence[LaunchPlan]) -> Sequence[str]:
@@ -196,7 +198,7 @@ class KubernetesBackend:
         if has_errors(found) and not plan.force:
             self._refuse_no_namespace(obj)
             failed = CheckFailed(found)
-            failed.hint = "--force submits it all the same."
+            failed.hint = "To submit it anyway, use --force."
             raise failed
         return "".join(f"\nWarning: {problem}" for problem in found)
 
@@ -225,8 +227,8 @@ class KubernetesBackend:
         if not going:
             self._refuse_release(found, "be replaced")
         attempt = kube_view.attempt_of(found) + 1
-        obj["metadata"].setdefault("annotations", {})[states.ATTEMPT] = str(attempt)
-        for part, key in (("labels", kube_view.SWEEP), ("annotations", kube_view.SWEEP_VALUES)):
+        obj["metadata"].setdefault("annotations", {})[keys.ATTEMPT] = str(attempt)
+        for part, key in (("labels", keys.SWEEP), ("annotations", keys.SWEEP_VALUES)):
             kept = (found["metadata"].get(part) or {}).get(key)
             if kept is not None:  # a run of a sweep stays in it, even if submitted alone
                 obj["metadata"].setdefault(part, {}).setdefault(key, kept)
@@ -253,8 +255,8 @@ class KubernetesBackend:
             # Deleting `found` would release quota a moment later, but another client could take it.
             name = objects.name(found)
             error.hint = (
-                f"The record of the last attempt counts too. launcher delete {name}{self.option}, and submitting "
-                "it again, goes on from its last checkpoint as well."
+                f"The record of the last attempt counts, too. Delete it (launcher delete {name}{self.option}) and "
+                "submit the run again; it then also continues from its last checkpoint."
             )
             raise
 
@@ -274,7 +276,7 @@ class KubernetesBackend:
         if not statuses and not self.all_namespaces and not sweep:
             with contextlib.suppress(ClusterError):  # the user may lack the right to read namespaces
                 if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
-                    warn(f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.")
+                    warn(f"The namespace {self.cluster.namespace} does not exist in {self.cluster.name}.")
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
     def _with_pods(self, everything: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
@@ -283,12 +285,12 @@ class KubernetesBackend:
         if not starting:
             return everything
         try:
-            pods = self.cluster.list(POD, labels=kube_view.RUN, all_namespaces=self.all_namespaces)
+            pods = self.cluster.list(POD, labels=keys.RUN, all_namespaces=self.all_namespaces)
         except ClusterError:  # the status without pods is still useful
             return everything
         of: dict[tuple[str, str], list[Object]] = {}
         for pod in pods:
-            of.setdefault((objects.namespace(pod), objects.label(pod, kube_view.RUN)), []).append(pod)
+            of.setdefault((objects.namespace(pod), objects.label(pod, keys.RUN)), []).append(pod)
         return [
             replace(
                 seen,
@@ -323,7 +325,7 @@ class KubernetesBackend:
         return {} if obj is None else kube_view.config_of(obj)
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
-        return list(progress.metrics(self.logs(name, follow=False, worker=None)))
+        return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
         def look() -> ObservedRun | None:
@@ -338,7 +340,7 @@ class KubernetesBackend:
 
     def cancel_stuck(self, name: str, reason: str) -> RunStatus:
         """Cancel a run that can never start, and store `reason` in its record."""
-        return self._cancel(name, {states.CANCELLED_FOR: reason})
+        return self._cancel(name, {keys.CANCELLED_FOR: reason})
 
     def cancel(self, name: str) -> RunStatus:
         return self._cancel(name, {})
@@ -350,7 +352,7 @@ class KubernetesBackend:
             return self._status_of(obj)
         if not seen.cancelled_at:
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            self._patch(obj, {"metadata": {"annotations": {states.CANCELLED: now, **notes}}})
+            self._patch(obj, {"metadata": {"annotations": {keys.CANCELLED: now, **notes}}})
         return self._stop_and_wait(obj)
 
     def delete(self, name: str) -> None:
@@ -366,7 +368,9 @@ class KubernetesBackend:
             try:
                 self.cluster.delete(kube_view.kind_of(obj), name, uid=objects.uid(obj))
             except Conflict as error:
-                raise LauncherError(f'The run "{name}" was submitted again meanwhile; nothing was deleted.') from error
+                raise LauncherError(
+                    f'The run "{name}" was submitted again in the meantime; nothing was deleted.'
+                ) from error
         self._wait_until_gone(obj)
 
     def _stop_and_wait(self, obj: Object) -> RunStatus:
@@ -382,7 +386,7 @@ class KubernetesBackend:
             seen = kube_view.observe(self.cluster, self._known(name))
             if objects.uid(seen.obj) != uid:
                 raise _RunDeleted(
-                    f'The run "{name}" was submitted again while it was cancelled; the new one is left alone.'
+                    f'The run "{name}" was submitted again while it was cancelled; the new attempt is not changed.'
                 )
             if states.classify(seen)[0].ended:
                 return self._with_progress(seen)
@@ -390,15 +394,15 @@ class KubernetesBackend:
             if seen.holds_nothing and seen.workload is None:
                 if wait.elapsed > _WORKLOAD_SECONDS:
                     raise self._no_workload(name)
-                wait.for_(f'Waiting for Kueue to make a Workload of the run "{name}", to be told to leave it alone…')
+                wait.for_(f'Waiting for Kueue to create the Workload of the run "{name}", to deactivate it…')
             elif wait.over:
                 raise LauncherError(
-                    f'The run "{name}" was told to end, and still holds {_held(seen)}.',
-                    f"launcher cancel {name}{self.option} goes on waiting; launcher explain {name}{self.option} says "
-                    "more.",
+                    f'The run "{name}" was asked to stop, but still holds {_held(seen)}.',
+                    f"To keep waiting: launcher cancel {name}{self.option}. "
+                    f"To find the cause: launcher explain {name}{self.option}",
                 )
             else:
-                wait.for_(f'Waiting for the run "{name}" to give back {_held(seen)}…')
+                wait.for_(f'Waiting for the run "{name}" to release {_held(seen)}…')
 
     def _stop(self, seen: ObservedRun) -> None:
         """Stop the run permanently.
@@ -414,10 +418,10 @@ class KubernetesBackend:
 
     def _no_workload(self, name: str) -> LauncherError:
         return LauncherError(
-            f'The run "{name}" holds nothing now, but is not cancelled for good: Kueue has made no Workload of it, by '
-            "which it would be told to leave it alone, and starts the run once it makes one.",
-            f"To be rid of the run: launcher delete {name}{self.option}. To keep its record, repeat launcher cancel "
-            f"{name}{self.option} when Kueue runs again, which launcher doctor shows.",
+            f'The run "{name}" holds nothing now, but is not cancelled yet: Kueue has not created its Workload, which '
+            "would have to be deactivated, and starts the run once it creates it.",
+            f"To remove the run: launcher delete {name}{self.option}. To keep its record, repeat launcher cancel "
+            f"{name}{self.option} when Kueue is running again (see launcher doctor).",
         )
 
     def _patch(self, obj: Object, patch: dict[str, Any]) -> None:
@@ -436,10 +440,10 @@ class KubernetesBackend:
             held = ", ".join(now["metadata"].get("finalizers") or []) or "its pods"
             if wait.over:
                 raise LauncherError(
-                    f'The {obj["kind"]} "{name}" is being deleted, and is held by {held}.',
-                    "The controller that has to let it go may be down: launcher doctor shows it. Try again later.",
+                    f'The {obj["kind"]} "{name}" is being deleted, but is held by {held}.',
+                    "The controller that has to release it may be down (see launcher doctor). Try again later.",
                 )
-            wait.for_(f'Waiting for the {obj["kind"]} "{name}" to be gone: it is being deleted, and is held by {held}…')
+            wait.for_(f'Waiting for the {obj["kind"]} "{name}" to be deleted: it is held by {held}…')
 
     # --- the object ---
 
@@ -448,9 +452,9 @@ class KubernetesBackend:
         obj = kube_view.find(self.cluster, name)
         if obj is not None and not foreign and not kube_view.ours(obj):
             raise LauncherError(
-                f'There is a {obj["kind"]} "{name}" in the namespace {self.cluster.namespace}, and Slipway did not '
-                "make it.",
-                "Take another name (--name).",
+                f'The {obj["kind"]} "{name}" already exists in the namespace {self.cluster.namespace}, but Slipway did '
+                "not create it.",
+                "Use another name (--name).",
             )
         return obj
 
@@ -461,7 +465,7 @@ class KubernetesBackend:
         return obj
 
     def _unknown(self, name: str) -> LauncherError:
-        return _RunDeleted(f'There is no run "{name}" in the {self.where}.')
+        return _RunDeleted(f'The run "{name}" was not found in the {self.where}.')
 
     def _status_of(self, obj: Object) -> RunStatus:
         return self._with_progress(kube_view.observe(self.cluster, obj))
@@ -528,8 +532,8 @@ class KubernetesBackend:
 
     def _no_namespace(self, error: NoNamespace) -> LauncherError:
         return LauncherError(
-            f"There is no namespace {self.cluster.namespace} in {self.cluster.name}.",
-            "charts/queues makes one for each of its teams; team.name and team.namespace choose one.",
+            f"The namespace {self.cluster.namespace} does not exist in {self.cluster.name}.",
+            "charts/queues creates one for each of its teams; team.name and team.namespace select one.",
         )
 
     def _refuse_release(self, obj: Object, what: str) -> None:
@@ -537,7 +541,7 @@ class KubernetesBackend:
         if release:
             raise LauncherError(
                 f'The run "{objects.name(obj)}" is the Helm release {release}, and cannot {what} without it.',
-                f"helm uninstall {release} -n {self.cluster.namespace} removes it.",
+                f"To remove it: helm uninstall {release} -n {self.cluster.namespace}",
             )
 
 
@@ -562,5 +566,5 @@ def _held(seen: ObservedRun) -> str:
     if pods:
         return f"{pods} pod{'s' if pods > 1 else ''}"
     if seen.workload is None or not is_true(seen.workload, "QuotaReserved"):
-        return "what its controller made for it"
-    return "its quota, which Kueue has not taken back"
+        return "what its controller created for it"
+    return "its quota, which Kueue has not released"

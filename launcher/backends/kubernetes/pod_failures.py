@@ -15,13 +15,13 @@ from launcher.k8s.objects import Object, condition, is_true, name, seconds_since
 IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 SETTINGS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 NO_IMAGE = "the registry has no such image"
-REFUSED = "the registry refuses"
+REFUSED = "the registry denies access"
 
 # Patterns of registry errors and their causes; the first match wins. Status codes match as whole words, because digests
 # contain the same digits.
 _CAUSES = (
-    (r"toomanyrequests|\b429\b|[Rr]ate ?limit|pull QPS exceeded", "the registry limits how often it is asked"),
-    (r"content digest \S+ not found|httpReadSeeker", "its layers do not come whole to the node"),
+    (r"toomanyrequests|\b429\b|[Rr]ate ?limit|pull QPS exceeded", "the registry limits the rate of requests"),
+    (r"content digest \S+ not found|httpReadSeeker", "its layers do not arrive complete at the node"),
     (r"not found|manifest unknown|NotFound|name unknown", NO_IMAGE),
     (r"\b40[13]\b|unauthorized|Unauthorized|denied|forbidden|Forbidden|authorization|no basic auth", REFUSED),
     (r"no such host|lookup .* on|server misbehaving", "the registry's name cannot be resolved"),
@@ -121,8 +121,8 @@ def fatal_reason(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
             absent := re.search(r'persistentvolumeclaim "([^"]+)" not found', said)
         ):
             return (
-                f"Its storage, the PersistentVolumeClaim {absent[1]}, is not there. Mend storage.claim, or have the "
-                "claim made."
+                f"Its storage, the PersistentVolumeClaim {absent[1]}, does not exist. Correct storage.claim, or create "
+                "the claim."
             )
     asked = to_be_asked(pods)
     return _mount(asked, events) if asked is not None and _making(asked) else ""
@@ -130,7 +130,7 @@ def fatal_reason(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
 
 def _image(item: Waiting, events: Sequence[str]) -> str:
     if item.reason == "InvalidImageName":
-        return f"The name of the image {item.image} is not valid. Mend image.repository, image.tag or image.digest."
+        return f"The name of the image {item.image} is not valid. Correct image.repository, image.tag or image.digest."
     if item.reason == "ErrImageNeverPull":
         return f"The image {item.image} is not on the node, and image.pullPolicy is Never. Set it to IfNotPresent."
     if item.reason not in IMAGE[:2]:
@@ -139,11 +139,11 @@ def _image(item: Waiting, events: Sequence[str]) -> str:
     cause = next(filter(None, said), "")
     if cause not in _FOR_GOOD:
         return ""
-    mend = {
-        NO_IMAGE: "Mend image.repository, image.tag or image.digest, or push the image.",
-        REFUSED: "See that image.repository is spelt right, and that image.pullSecrets or the nodes may pull it.",
+    fix = {
+        NO_IMAGE: "Correct image.repository, image.tag or image.digest, or push the image.",
+        REFUSED: "Check the spelling of image.repository, and that image.pullSecrets or the nodes have access to it.",
     }.get(cause, "Build it for the machines of the slice.")
-    return f"The image {item.image} cannot be pulled: {cause}. {mend}"
+    return f"The image {item.image} cannot be pulled: {cause}. {fix}"
 
 
 def _settings(item: Waiting) -> str:
@@ -152,13 +152,13 @@ def _settings(item: Waiting) -> str:
     absent = re.search(r'(secret|configmap) "([^"]+)" not found', item.message, re.IGNORECASE)
     if absent:
         kind = "Secret" if absent[1].lower() == "secret" else "ConfigMap"
-        what = f"There is no {kind} {absent[2]} in the namespace"
+        what = f"The {kind} {absent[2]} does not exist in the namespace"
     elif key := re.search(r"couldn't find key (\S+) in (Secret|ConfigMap) (\S+)", item.message):
         what = f"The {key[2]} {key[3]} has no key {key[1]}"
     else:
         return ""
     return (
-        f"{what}, which its container {item.container} needs. Have it made, or mend worker.secretEnv, worker.envFrom "
+        f"{what}, but its container {item.container} needs it. Create it, or correct worker.secretEnv, worker.envFrom "
         "or tracking."
     )
 
@@ -166,16 +166,16 @@ def _settings(item: Waiting) -> str:
 def _mount(pod: Object, events: Sequence[str]) -> str:
     for text in events:
         if absent := re.search(r'(secret|configmap|persistentvolumeclaim) "([^"]+)" not found', text):
-            return f"Its pod {name(pod)} cannot mount the {absent[1]} {absent[2]}: there is none. Have it made."
+            return f"Its pod {name(pod)} cannot mount the {absent[1]} {absent[2]}: it does not exist. Create it."
         if "MountVolume" not in text and "mount" not in text.lower():
             continue
         if re.search(_BUCKET_REFUSED, text):
             return (
-                "Its bucket cannot be mounted, for it may not be read. Give the run's service account access to it "
+                "Its bucket cannot be mounted: access is denied. Give the run's service account access to it "
                 "(storage.bucket; roles/storage.objectUser, by Workload Identity)."
             )
         if re.search(_BUCKET_GONE, text):
-            return "Its bucket cannot be mounted, for there is none of that name. Mend storage.bucket."
+            return "Its bucket cannot be mounted: the bucket does not exist. Correct storage.bucket."
     return ""
 
 

@@ -104,19 +104,13 @@ def _computed(cluster: Cluster, queued: list[Object], local_queues: list[Any]) -
         local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=True)
     except Forbidden:
         everyone = cluster.list(WORKLOAD)
-    targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
-    seen: dict[str, int] = {}
-    for workload in everyone:
-        if kueue.is_queued(workload):
-            queue = targets.get((namespace(workload), kueue.local_queue_of(workload)), "")
-            seen[queue] = seen.get(queue, 0) + 1
-    told = [
-        workload
-        for workload in everyone
-        if (queue := targets.get((namespace(workload), kueue.local_queue_of(workload)), "")) in cluster_queues
-        and not kueue.ordered_by_usage(cluster_queues[queue])
-        and int(status(cluster_queues[queue]).get("pendingWorkloads") or 0) <= seen.get(queue, 0)
-    ]
     own = {uid(workload) for workload in queued}
-    found = kueue.queue_positions(told, local_queues)
-    return {key: place for key, place in found.items() if key in own}
+    return {
+        uid(workload): place
+        for queue, waiting in kueue.queued_workloads(everyone, local_queues).items()
+        if queue in cluster_queues
+        and not kueue.ordered_by_usage(cluster_queues[queue])
+        and int(status(cluster_queues[queue]).get("pendingWorkloads") or 0) <= len(waiting)
+        for place, workload in enumerate(waiting, start=1)
+        if uid(workload) in own
+    }

@@ -15,16 +15,10 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 from launcher.k8s.client import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, KindNotServed
 from launcher.k8s.client import Object as Json
 from launcher.k8s.objects import Object
-
-RUN, TEAM, SWEEP = "slipway.dev/run", "slipway.dev/team", "slipway.dev/sweep"
-SWEEP_VALUES = "slipway.dev/sweep-values"
-RUN_CONFIG = "slipway.dev/run-config"
-PRIORITY = "kueue.x-k8s.io/priority-class"
-JOB_UID = "kueue.x-k8s.io/job-uid"
 
 KINDS: Mapping[str, Kind] = {RunKind.RAY_JOB: RAY_JOB, RunKind.JOB_SET: JOB_SET}
 _NAMES = {kind.kind: name for name, kind in KINDS.items()}
@@ -38,15 +32,16 @@ def find(cluster: Cluster, name: str) -> Object | None:
     found = [obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
     if len(found) == 2:
         raise LauncherError(
-            f'There are a RayJob and a JobSet "{name}" in the namespace {cluster.namespace}, and a run is one of them.',
-            f"Delete the one that is too many: kubectl delete jobset {name} -n {cluster.namespace}, or rayjob.",
+            f'There are a RayJob and a JobSet "{name}" in the namespace {cluster.namespace}; a run must be only one.',
+            f"Delete one of them: kubectl delete jobset {name} -n {cluster.namespace}, or kubectl delete rayjob {name} "
+            f"-n {cluster.namespace}",
         )
     return found[0] if found else None
 
 
 def ours(obj: Object) -> bool:
     """Return whether the object is a run, and not an unrelated RayJob or JobSet."""
-    return objects.label(obj, RUN) == objects.name(obj)
+    return objects.label(obj, keys.RUN) == objects.name(obj)
 
 
 def kind_of(obj: Object) -> Kind:
@@ -58,8 +53,8 @@ def observe(cluster: Cluster, obj: Object) -> ObservedRun:
     name, uid = objects.name(obj), objects.uid(obj)
     workloads, pods = run_parallel(
         [
-            lambda: list_or_none(cluster, WORKLOAD, labels=f"{JOB_UID}={uid}") if _queued(obj) else [],
-            lambda: cluster.list(POD, labels=f"{RUN}={name}"),
+            lambda: list_or_none(cluster, WORKLOAD, labels=f"{keys.KUEUE_JOB_UID}={uid}") if _queued(obj) else [],
+            lambda: cluster.list(POD, labels=f"{keys.RUN}={name}"),
         ]
     )
     return ObservedRun(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
@@ -79,7 +74,7 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
 
     With `sweep`, return only the runs of that sweep.
     """
-    labels = f"{RUN},{SWEEP}={sweep}" if sweep else RUN
+    labels = f"{keys.RUN},{keys.SWEEP}={sweep}" if sweep else keys.RUN
     of_runs = [_lister(cluster, kind, labels, all_namespaces) for kind in KINDS.values()]
     of_workloads = partial(list_or_none, cluster, WORKLOAD, all_namespaces=all_namespaces)
     if sweep:  # most names are not a sweep's, and a list of all Workloads is large
@@ -87,7 +82,7 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
         workloads = of_workloads() if any(runs) else []
     else:
         *runs, workloads = run_parallel([*of_runs, of_workloads])
-    by_owner = {objects.label(workload, JOB_UID): workload for workload in workloads or ()}
+    by_owner = {objects.label(workload, keys.KUEUE_JOB_UID): workload for workload in workloads or ()}
     kueue = workloads is not None
     return [
         ObservedRun(obj, by_owner.get(objects.uid(obj)), None, kueue) for found in runs for obj in found if ours(obj)
@@ -114,19 +109,19 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
         restarts=states.restarts(seen),
         attempt=attempt_of(seen.obj),
         folder=folder_of(config),
-        team=objects.label(seen.obj, TEAM),
-        queue=objects.label(seen.obj, states.QUEUE),
+        team=objects.label(seen.obj, keys.TEAM),
+        queue=objects.label(seen.obj, keys.KUEUE_QUEUE),
         priority=_priority(seen),
         accelerator=" ".join(filter(None, [str(slice_.get("accelerator") or ""), str(slice_.get("topology") or "")])),
         slices=slice_.get("count"),
         context=cluster.context,
-        sweep=objects.label(seen.obj, SWEEP),
-        sweep_values=read_values(objects.annotation(seen.obj, SWEEP_VALUES)),
+        sweep=objects.label(seen.obj, keys.SWEEP),
+        sweep_values=read_values(objects.annotation(seen.obj, keys.SWEEP_VALUES)),
     )
 
 
 def attempt_of(obj: Object) -> int:
-    text = objects.annotation(obj, states.ATTEMPT)
+    text = objects.annotation(obj, keys.ATTEMPT)
     return int(text) if text.isdigit() else 1
 
 
@@ -138,7 +133,7 @@ def config_of(obj: Object) -> dict[str, Any]:
     else:
         jobs = spec.get("replicatedJobs") or [{}]
         template = ((((jobs[0].get("template") or {}).get("spec")) or {}).get("template")) or {}
-    text = ((template.get("metadata") or {}).get("annotations") or {}).get(RUN_CONFIG)
+    text = ((template.get("metadata") or {}).get("annotations") or {}).get(keys.RUN_CONFIG)
     return json_object(text or "") or {}
 
 
@@ -200,11 +195,11 @@ def _lister(cluster: Cluster, kind: Kind, labels: str, all_namespaces: bool) -> 
 
 
 def _queued(obj: Object) -> bool:
-    return bool(objects.label(obj, states.QUEUE))
+    return bool(objects.label(obj, keys.KUEUE_QUEUE))
 
 
 def _priority(seen: ObservedRun) -> str:
-    named = objects.label(seen.obj, PRIORITY)
+    named = objects.label(seen.obj, keys.KUEUE_PRIORITY_CLASS)
     if named or seen.workload is None:
         return named
     reference = seen.workload["spec"].get("priorityClassRef") or {}

@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from launcher.backends.base import BEING_CANCELLED, State
+from launcher.k8s import keys
 from launcher.k8s.objects import Object, annotation, condition, is_false, is_true, label, parse_time, status
 
-CANCELLED = "slipway.dev/cancelled"
-"""Annotation of a run's object: the time at which it was cancelled (RFC 3339)."""
-CANCELLED_FOR = "slipway.dev/cancelled-for"
-"""Annotation of a run's object: the reason, if launcher cancelled it automatically."""
-ATTEMPT = "slipway.dev/attempt"
-"""Annotation of a run's object: the number of the attempt; 1 if missing."""
-QUEUE = "kueue.x-k8s.io/queue-name"
-
-_NO_WORKLOAD = "Kueue has made no Workload for it yet."
+_NO_WORKLOAD = "Kueue has not created its Workload yet."
 # A new head becomes ready up to 15 s after its job has started (the readiness probe of charts/common). A head that
 # only did not answer for a while is not ready for at least 45 s.
 _READY_AFTER_START = timedelta(seconds=30)
@@ -52,11 +45,11 @@ class ObservedRun:
     @property
     def queued(self) -> bool:
         """Whether Kueue decides when the run starts."""
-        return bool(label(self.obj, QUEUE))
+        return bool(label(self.obj, keys.KUEUE_QUEUE))
 
     @property
     def cancelled_at(self) -> str:
-        return annotation(self.obj, CANCELLED)
+        return annotation(self.obj, keys.CANCELLED)
 
     @property
     def active(self) -> bool:
@@ -163,7 +156,7 @@ def _finished(seen: ObservedRun) -> tuple[State, str] | None:
         return State.SUCCEEDED, ""
     if deployment in ("Complete", "Failed", "ValidationFailed"):
         if job == "STOPPED":
-            return State.FAILED, "Its Ray job was stopped, not by launcher cancel."
+            return State.FAILED, "Its Ray job was stopped, but not by launcher cancel."
         return State.FAILED, _ray_failure(seen)
     return None
 
@@ -171,14 +164,14 @@ def _finished(seen: ObservedRun) -> tuple[State, str] | None:
 def _stopped(seen: ObservedRun) -> tuple[State, str] | None:
     """Return the state of a run that its user or Kueue stopped before its end, or None."""
     if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
-        return State.CANCELLED, annotation(seen.obj, CANCELLED_FOR) or "Cancelled."
+        return State.CANCELLED, annotation(seen.obj, keys.CANCELLED_FOR) or "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
         evicted = condition(seen.workload, "Evicted") or {}
         reason = str(evicted.get("reason") or "")
-        # "Deactivated" is a request by a user; with an underlying cause ("DeactivatedDueTo…"), Kueue gave up the run.
+        # "Deactivated" is a request by a user; with an underlying cause ("DeactivatedDueTo…"), Kueue stopped the run.
         if reason.startswith("DeactivatedDueTo"):
-            return State.FAILED, f"Kueue has given it up: {evicted.get('message')}"
-        return State.CANCELLED, "Its Workload was made inactive, not by launcher cancel."
+            return State.FAILED, f"Kueue has deactivated it: {evicted.get('message')}"
+        return State.CANCELLED, "Its Workload was deactivated, but not by launcher cancel."
     return None
 
 
@@ -221,13 +214,13 @@ def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
         preempted = evicted.get("reason") == "Preempted"
         return (State.PREEMPTED if preempted else State.QUEUED), _eviction(evicted)
     if is_true(workload, "Admitted"):
-        return None if not seen.suspended else (State.ADMITTED, "Its pods are about to be made.")
+        return None if not seen.suspended else (State.ADMITTED, "Its pods are about to be created.")
     reserved = condition(workload, "QuotaReserved") or {}
     if reserved.get("status") == "True":
         checks = [str(check.get("name")) for check in status(workload).get("admissionChecks") or []]
         of = f" {', '.join(checks)}" if checks else "s of its queue"
         return State.QUEUED, f"Its quota is reserved; it waits for the admission check{of}."
-    return State.QUEUED, str(reserved.get("message") or "Kueue has not looked at it yet.")
+    return State.QUEUED, str(reserved.get("message") or "Kueue has not processed it yet.")
 
 
 def _job_set(seen: ObservedRun) -> tuple[State, str]:
@@ -238,7 +231,7 @@ def _job_set(seen: ObservedRun) -> tuple[State, str]:
     if ready.get("status") == "True":
         return State.RUNNING, ""
     if ready.get("reason") == "WaitForRecovery":
-        return State.RESTARTING, "A pod has failed, and is replaced."
+        return State.RESTARTING, "A pod has failed and is being replaced."
     if seen.pods is None and not seen.queued:
         return State.STARTING, ""
     return _by_pods(seen)
@@ -248,11 +241,11 @@ def _ray_job(seen: ObservedRun) -> tuple[State, str]:
     now = status(seen.obj)
     deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
     if deployment == "Retrying":
-        return State.RESTARTING, "KubeRay starts it again with a new cluster."
+        return State.RESTARTING, "KubeRay restarts it with a new Ray cluster."
     if deployment == "Running":
         cluster = now.get("rayClusterStatus") or {}
         if is_false({"status": cluster}, "HeadPodReady") and job in ("RUNNING", "Failure"):
-            return State.RESTARTING, "Its Ray head is lost, and is replaced."
+            return State.RESTARTING, "Its Ray head is lost and is being replaced."
         if job == "Failure":  # KubeRay could not reach the dashboard
             again = bool((now.get("rayJobInfo") or {}).get("startTime"))
             return (
@@ -287,7 +280,7 @@ def _job_set_failure(seen: ObservedRun, message: str) -> str:
             if ended.get("exitCode") and (said := last_error(str(ended.get("message") or "").splitlines())):
                 return said
     if "max number of restarts" in message:
-        return "It failed again, as often as run.maxRestarts allows."
+        return "It failed again, and run.maxRestarts allows no more restarts."
     return message
 
 

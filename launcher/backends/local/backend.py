@@ -38,10 +38,8 @@ from launcher.backends.local.processes import kill_all, marked
 from launcher.backends.local.record import (
     CONFIG,
     ENDED,
-    EVENTS,
     LOCK,
     LOG,
-    METRICS,
     ORIGINS,
     Record,
     is_locked,
@@ -55,6 +53,7 @@ from launcher.config.checks.problems import ERROR, Problem
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
+from launcher.trainer_output import EVENTS_FILE, METRICS_FILE
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -90,8 +89,8 @@ class LocalBackend:
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
         if len(plans) > _MOST_OF_A_SWEEP:
             raise LauncherError(
-                f"A sweep of {len(plans)} runs is too large for this machine, where they go one after another; it may "
-                f"have {_MOST_OF_A_SWEEP}."
+                f"A sweep of {len(plans)} runs is too large for this machine, where they run one after another; the "
+                f"maximum is {_MOST_OF_A_SWEEP}."
             )
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
@@ -113,7 +112,7 @@ class LocalBackend:
             resubmit.check_sweep(plan, found.record.sweep)
             verdict = self._verdict(found, config, accept_changes)
             if isinstance(verdict, str):
-                return Preview(config, f"{verdict} Would start nothing.")
+                return Preview(config, f"{verdict} Nothing would be started.")
             self._preflight(plan, config)
             return Preview(config, resubmit.would_resume(plan.name, found.record.attempt + 1))
 
@@ -176,7 +175,9 @@ class LocalBackend:
         command = runner.command_of(config)
         if command:
             if shutil.which(command[0]) is None:
-                raise LauncherError(_located(plan, f'run.command: there is no program "{command[0]}" on this machine.'))
+                raise LauncherError(
+                    _located(plan, f'run.command: the program "{command[0]}" was not found on this machine.')
+                )
             return
         most = _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
         if runner.hosts(config) > most:
@@ -184,14 +185,15 @@ class LocalBackend:
                 _located(
                     plan,
                     f"slice.hosts: {runner.hosts(config)} workers are too many for this machine's"
-                    f" {os.cpu_count()} processors; a local run may have {most}.",
+                    f" {os.cpu_count()} processors; the maximum of a local run is {most}.",
                 )
             )
         for module in ("ray", "maxtext"):
             if importlib.util.find_spec(module) is None:
                 raise LauncherError(
-                    f"This Python ({sys.executable}) lacks {module}, which training on this machine needs.",
-                    'Install it beside the launcher: pip install "slipway[train]".',
+                    f"The Python package {module} is not installed ({sys.executable}), but training on this machine "
+                    "requires it.",
+                    'Install it next to the launcher: pip install "slipway[train]"',
                 )
         text = json.dumps(config, sort_keys=True)
         if text in self._checked:  # a sweep is previewed as a whole before its first run is made
@@ -255,7 +257,7 @@ class LocalBackend:
             attempt = record.attempt + 1
             resumed = replace(
                 Record(record.name, record.namespace, record.id, attempt, State.QUEUED, now()),
-                events_from=folder.size(found.path / EVENTS),
+                events_from=folder.size(found.path / EVENTS_FILE),
                 sweep=record.sweep,
                 sweep_number=record.sweep_number,
                 sweep_values=record.sweep_values,
@@ -328,7 +330,7 @@ class LocalBackend:
         return json_object((self.runs / name / CONFIG).read_bytes()) or {}
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
-        return list(read_lines(self.runs / name / METRICS))
+        return list(read_lines(self.runs / name / METRICS_FILE))
 
     def cancel_stuck(self, name: str, reason: str) -> RunStatus:
         raise AssertionError("unreachable")  # stuck_seconds is None
@@ -345,7 +347,7 @@ class LocalBackend:
     def _known(self, name: str) -> RunStatus:
         status = self.status(name)
         if status is None:
-            raise LauncherError(f'There is no run "{name}" on this machine.')
+            raise LauncherError(f'The run "{name}" was not found on this machine.')
         return status
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
@@ -383,7 +385,7 @@ class LocalBackend:
             while True:
                 found = folder.find(self.runs, name)
                 if found is None:
-                    raise LauncherError(f'There is no run "{name}" on this machine.')
+                    raise LauncherError(f'The run "{name}" was not found on this machine.')
                 record = found.record
                 if record.state in ENDED:
                     return found.status()
@@ -391,12 +393,12 @@ class LocalBackend:
                     self._cancel_interrupted(found)
                 elif record.pid is not None and record.pid != signalled:
                     if record.host != platform.node():
-                        raise LauncherError(f'The run "{name}" goes on on {record.host}; cancel it there.')
+                        raise LauncherError(f'The run "{name}" is running on {record.host}; cancel it there.')
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(record.pid, signal.SIGTERM)
                     signalled = record.pid
                 if time.monotonic() > deadline:
-                    raise LauncherError(f'The run "{name}" was told to end but has not; its log may say why.')
+                    raise LauncherError(f'The run "{name}" was asked to stop, but has not ended; its log may show why.')
                 time.sleep(0.02)
 
     def _cancel_interrupted(self, found: RunFolder) -> None:
@@ -411,9 +413,9 @@ class LocalBackend:
         with _sentences(f'The run "{name}" cannot be deleted'):
             found = folder.find(self.runs, name)
             if found is None:
-                raise LauncherError(f'There is no run "{name}" on this machine.')
+                raise LauncherError(f'The run "{name}" was not found on this machine.')
             if found.path.is_symlink():
-                raise LauncherError(f"{found.path} is a link; remove it and what it points to by hand.")
+                raise LauncherError(f"{found.path} is a symbolic link; remove it and its target by hand.")
             if found.active:
                 raise LauncherError(f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}")
             grave = self.runs / f"{_DELETED}{uuid.uuid4().hex[:12]}"
@@ -495,7 +497,7 @@ def _sentences(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        hint = f"Runs are kept in {paths.home()}; SLIPWAY_HOME names another folder."
+        hint = f"Runs are stored in {paths.home()}; set SLIPWAY_HOME to use another folder."
         raise LauncherError(f"{what}: {error.strerror or error}{where}.", hint) from error
 
 

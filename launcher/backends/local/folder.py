@@ -17,12 +17,9 @@ from launcher.backends.local import runner
 from launcher.backends.local.record import (
     CONFIG,
     ENDED,
-    EVENTS,
     LOCK,
     LOG,
-    METRICS,
     RECORD,
-    Events,
     Record,
     RecordError,
     is_locked,
@@ -34,6 +31,7 @@ from launcher.backends.local.record import (
 )
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
+from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, TrainerState
 
 _INTERRUPTED = "Interrupted: its supervisor was killed, or the machine restarted; submit it again to resume it."
 _STARTING = "starting Ray, then loading and compiling the model"
@@ -69,7 +67,7 @@ class RunFolder:
 
     @property
     def last_sign_of_life(self) -> str:
-        files = [path for name in (LOG, METRICS, EVENTS, RECORD) if (path := self.path / name).exists()]
+        files = [path for name in (LOG, METRICS_FILE, EVENTS_FILE, RECORD) if (path := self.path / name).exists()]
         return timestamp(max(path.stat().st_mtime for path in files))
 
     def config(self) -> dict[str, Any]:
@@ -105,9 +103,9 @@ class RunFolder:
             sweep_values=dict(self.record.sweep_values),
         )
         chips = runner.hosts(config) * int((config.get("accelerator") or {}).get("chipsPerHost") or 1)
-        return _with_metrics(status, self.path / METRICS, events.devices or chips)
+        return _with_metrics(status, self.path / METRICS_FILE, events.devices or chips)
 
-    def _state(self, events: Events) -> tuple[State, str]:
+    def _state(self, events: TrainerState) -> tuple[State, str]:
         """Return the run's state and reason, from the record and, for a training run, the later events."""
         state = State(self.record.state)
         if self.interrupted:
@@ -137,7 +135,7 @@ def find(runs: Path, name: str) -> RunFolder | None:
         with contextlib.suppress(FileNotFoundError):
             if any(path.iterdir()):
                 raise ForeignFolderError(
-                    f"{path} is there, but Slipway did not make it; move it away, or take another name."
+                    f"{path} already exists, but Slipway did not create it; move it away, or use another name."
                 ) from None
         return None
     except RecordError as error:

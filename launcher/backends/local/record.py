@@ -11,25 +11,18 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from launcher.json_object import json_object
+from launcher.trainer_output import EVENTS_FILE, TrainerState, events_of, state_after
 
 FORMAT = 1
 """The version of record.json and of the folder. A folder with a newer version is not used."""
 
-RECORD, CONFIG, ORIGINS, LOCK, LOG, EVENTS, METRICS = (
-    "record.json",
-    "run.json",
-    "origins.json",
-    "lock",
-    "log.txt",
-    "events.jsonl",
-    "metrics.jsonl",
-)
+RECORD, CONFIG, ORIGINS, LOCK, LOG = "record.json", "run.json", "origins.json", "lock", "log.txt"
 ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -109,7 +102,7 @@ def read_record(folder: Path) -> Record:
         raise RecordError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
     if not isinstance(version, int) or version > FORMAT:
         raise RecordError(
-            f"The run in {folder} was made by a newer Slipway (record format {version}, this one knows {FORMAT}); "
+            f"The run in {folder} was created by a newer Slipway (record format {version}; this one reads {FORMAT}); "
             "upgrade Slipway to use it."
         )
     known = {field.name for field in fields(Record)}
@@ -137,39 +130,9 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-@dataclass(frozen=True)
-class Events:
-    """The content of events.jsonl since the current processes started."""
-
-    loops: int = 0  # the number of times that the training loop was entered
-    failing: bool = False  # a worker failed and the loop was not entered again yet
-    failure: str = ""  # why the last worker failed
-    error: str = ""  # the sentence that the trainer ended with
-    steps: int | None = None
-    devices: int | None = None
-
-    @property
-    def restarts(self) -> int:
-        return max(0, self.loops - 1)
-
-
-def read_events(folder: Path, start: int) -> Events:
-    events = Events()
-    for entry in read_lines(folder / EVENTS, start):
-        match entry.get("event"):
-            case "loop_started":
-                events = replace(
-                    events,
-                    loops=events.loops + 1,
-                    failing=False,
-                    steps=entry.get("steps", events.steps),
-                    devices=entry.get("devices", events.devices),
-                )
-            case "worker_failed":
-                events = replace(events, failing=True, failure=str(entry.get("message", "")))
-            case "error":
-                events = replace(events, error=str(entry.get("message", "")))
-    return events
+def read_events(folder: Path, start: int) -> TrainerState:
+    """Return what events.jsonl reports from byte `start`, where the current processes started."""
+    return state_after(events_of(read_lines(folder / EVENTS_FILE, start)))
 
 
 def is_locked(path: Path) -> bool:

@@ -34,7 +34,6 @@ if __name__ == "__main__":  # started as a file; the package may not be installe
 from launcher.backends.local.processes import MARK, descendants, kill_all, marked
 from launcher.backends.local.record import (
     CONFIG,
-    EVENTS,
     LOCK,
     LOG,
     is_locked,
@@ -43,6 +42,7 @@ from launcher.backends.local.record import (
     read_record,
     write_record,
 )
+from launcher.trainer_output import EVENTS_FILE
 
 # The time for a process to end after SIGTERM: enough to write a checkpoint, and the default of a Kubernetes pod.
 GRACE_SECONDS = 30.0
@@ -138,7 +138,7 @@ class Supervisor:
         earlier = [f"{sweep}-{number}" for number in range(self.record.sweep_number - 1, 0, -1)]
         for name in earlier:
             while not self.cancels and is_locked(runs / name / LOCK):
-                self._wait_for(f"It waits for {name}, which comes before it in the sweep.")
+                self._wait_for(f"It waits for {name}, an earlier run of the sweep.")
         # The file is never removed, because all waiting runs must lock the same file.
         file = os.open(runs / TURN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         turn.callback(os.close, file)
@@ -309,7 +309,7 @@ class Supervisor:
 
     def _events_size(self) -> int:
         try:
-            return (self.folder / EVENTS).stat().st_size
+            return (self.folder / EVENTS_FILE).stat().st_size
         except OSError:
             return 0
 
@@ -378,7 +378,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.stderr.write(f"{folder} has a supervisor already.\n")
+            sys.stderr.write(f"{folder} already has a supervisor.\n")
             return 1
     supervisor = None
     try:
@@ -391,7 +391,7 @@ def main(arguments: Sequence[str]) -> int:
         record = supervisor.record if supervisor else read_record(folder)
         if supervisor:
             kill_all(lambda: descendants(os.getpid()), supervisor._reap)
-        reason = f"A bug in Slipway's supervisor ({type(error).__name__}: {error}); the log holds its traceback."
+        reason = f"A bug in Slipway's supervisor ({type(error).__name__}: {error}); the log contains its traceback."
         write_record(folder, replace(record, state="failed", ended=now(), reason=reason))
         return 3
     return 0

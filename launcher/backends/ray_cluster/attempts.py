@@ -15,20 +15,12 @@ from launcher.backends.local.record import timestamp
 from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster.jobs import Job, RayJobs
 from launcher.errors import LauncherError
+from launcher.k8s.keys import ATTEMPT, DIGEST, RUN, RUN_CONFIG, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
-# Keys of a job's metadata.
-RUN, ATTEMPT, CONFIG = "slipway.dev/run", "slipway.dev/attempt", "slipway.dev/run-config"
-TEAM, SWEEP, SWEEP_VALUES, DIGEST, SUBMISSION = (
-    "slipway.dev/team",
-    "slipway.dev/sweep",
-    "slipway.dev/sweep-values",
-    "slipway.dev/digest",
-    "slipway.dev/submission",
-)
-ENTRYPOINT = f"python -m trainer --job-config {CONFIG}"
+ENTRYPOINT = f"python -m trainer --job-config {RUN_CONFIG}"
 # Ray passes a job's metadata to its driver in one environment variable, which Linux limits to 128 KiB.
 _METADATA_LIMIT = 120_000
 _STARTING = "starting the driver, then loading and compiling the model"
@@ -58,7 +50,7 @@ class Attempt:
         return str(self.job["submission_id"])
 
     def config(self) -> dict[str, Any]:
-        return dict(json.loads(self.metadata.get(CONFIG) or "{}"))
+        return dict(json.loads(self.metadata.get(RUN_CONFIG) or "{}"))
 
 
 def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
@@ -66,7 +58,7 @@ def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
     newest: dict[str, Attempt] = {}
     for job in jobs.list():
         metadata = job.get("metadata") or {}
-        if RUN not in metadata or not str(metadata.get(ATTEMPT)).isdigit() or CONFIG not in metadata:
+        if RUN not in metadata or not str(metadata.get(ATTEMPT)).isdigit() or RUN_CONFIG not in metadata:
             continue
         found = Attempt(jobs, job)
         before = newest.get(found.name)
@@ -84,15 +76,15 @@ def metadata_of(plan: LaunchPlan, attempt: int) -> dict[str, str]:
         TEAM: str((plan.config.get("team") or {}).get("name") or ""),
         DIGEST: hashlib.sha256(text.encode()).hexdigest()[:16],
         SUBMISSION: uuid.uuid4().hex,
-        CONFIG: text,
+        RUN_CONFIG: text,
     }
     if plan.member is not None:
         labels[SWEEP] = plan.member.sweep
         labels[SWEEP_VALUES] = json.dumps(dict(plan.member.values), ensure_ascii=False)
     if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
         raise LauncherError(
-            "train, data: the run config is too large for a job of Ray, which takes 128 KiB with its quotes escaped; "
-            "name files by folders and globs."
+            "train, data: the run config is too large for a Ray job, which accepts 128 KiB with quotes escaped; "
+            "list files by folders and globs."
         )
     return labels
 
@@ -116,10 +108,10 @@ def classify(job: Job, known: Progress) -> tuple[State, str]:
 def _failure(message: str) -> str:
     """Return why a job failed, from Ray's message, which has the driver's result and then the driver's last lines."""
     if "No module named trainer" in message:
-        return "The image of the Ray cluster has no trainer in it; install the cluster with Slipway's image."
+        return "The image of the Ray cluster does not contain the trainer; install the cluster with Slipway's image."
     lines = message.strip().splitlines()
     told = progress.read(lines, steps=None, devices=1).reason
-    return told or (lines[0] if lines else "Ray does not say why.")
+    return told or (lines[0] if lines else "Ray does not report a cause.")
 
 
 def time_of(milliseconds: object) -> str | None:

@@ -17,14 +17,9 @@ from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster import logs as standing_logs
+from launcher.backends.ray_cluster import logs as job_logs
 from launcher.backends.ray_cluster.attempts import (
     ENTRYPOINT,
-    RUN,
-    SUBMISSION,
-    SWEEP,
-    SWEEP_VALUES,
-    TEAM,
     Attempt,
     classify,
     metadata_of,
@@ -38,7 +33,9 @@ from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.client import Cluster, ClusterError, Forbidden, Unreachable
+from launcher.k8s.keys import RUN, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
+from launcher.trainer_output import metrics_in_log
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -94,7 +91,7 @@ class RayClusterBackend:
             return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.where}.{note}')
         verdict = self._verdict(found, plan, accept_changes)
         if verdict is not None:
-            return Preview(plan.config, f"{verdict} Would start nothing.")
+            return Preview(plan.config, f"{verdict} Nothing would be started.")
         ray_clusters.check_fit(target, plan.config)
         return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + note)
 
@@ -114,7 +111,8 @@ class RayClusterBackend:
             if made is not None:
                 return Submission(self._status(made), said + note, created=True)
         raise LauncherError(
-            f'The run "{plan.name}" appears and goes again while it is submitted: somebody else makes and deletes it.'
+            f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
+            "Use another name (--name), or try again later.",
         )
 
     def _target(self, plan: LaunchPlan) -> tuple[Object, RayJobs, str]:
@@ -128,7 +126,7 @@ class RayClusterBackend:
         runs, wanted = jobs.version(), str(plan.config["image"]["rayVersion"])
         if runs == wanted:
             return target, jobs, ""
-        return target, jobs, f" Note: the cluster has Ray {runs}, and image.rayVersion says {wanted}."
+        return target, jobs, f" Note: the cluster has Ray {runs}, but image.rayVersion is {wanted}."
 
     def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: Attempt | None) -> Attempt | None:
         """Start the attempt after `before`. Return None if another client has already started it."""
@@ -160,11 +158,11 @@ class RayClusterBackend:
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         newest: list[Attempt] = []
         try:
-            standing = ray_clusters.all_clusters(self.cluster, all_namespaces=self.all_namespaces)
+            existing = ray_clusters.all_clusters(self.cluster, all_namespaces=self.all_namespaces)
         except Forbidden as error:
             warn(error.message)
             return []
-        for ray_cluster in standing:
+        for ray_cluster in existing:
             try:
                 newest += newest_attempts(self._jobs(ray_cluster)).values()
             except LauncherError as error:
@@ -188,16 +186,16 @@ class RayClusterBackend:
             return self._status(found)
         if seen is not None:
             raise LauncherError(
-                f'The run "{name}" is not known any more in {seen.jobs.head.where}: its record was deleted, or the '
-                "head has started anew, and Ray forgets its jobs with it.",
-                f"Submitting it again goes on from its last checkpoint in {self._folder(seen)}.",
+                f'The run "{name}" was not found any more in {seen.jobs.head.where}: its record was deleted, or the '
+                "head was restarted, which deletes Ray's jobs.",
+                f"Submit it again to continue from its last checkpoint in {self._folder(seen)}.",
             )
         return None
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
         found = self._known(name)
-        lines = standing_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
-        return lines if worker is None else standing_logs.of_worker(lines, worker)
+        lines = job_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
+        return lines if worker is None else job_logs.of_worker(lines, worker)
 
     def clusters(self, name: str | None = None) -> Sequence[RayClusterStatus]:
         """Return the namespace's long-lived Ray clusters (or the one with that name), each with its pods and runs."""
@@ -212,7 +210,7 @@ class RayClusterBackend:
         return self.status(name)
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
-        return list(progress.metrics(self.logs(name, follow=False, worker=None)))
+        return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
 
     def cancel_stuck(self, name: str, reason: str) -> RunStatus:
         raise AssertionError("unreachable")  # stuck_seconds is None
@@ -248,13 +246,13 @@ class RayClusterBackend:
         while found.job["status"] not in ENDED:
             if time.monotonic() > deadline:
                 raise LauncherError(
-                    f'The run "{name}" was told to end but has not in {patience:g} s; its log may say why.',
+                    f'The run "{name}" was asked to stop, but has not ended in {patience:g} s; its log may show why.',
                     f"launcher logs {name}{self.option}",
                 )
             time.sleep(0.2)
             job = found.jobs.get(found.id)
             if job is None:
-                raise LauncherError(f'The run "{name}" was deleted meanwhile.')
+                raise LauncherError(f'The run "{name}" was deleted in the meantime.')
             found = Attempt(found.jobs, job)
         return self._status(found)
 
@@ -277,7 +275,7 @@ class RayClusterBackend:
     def _known(self, name: str) -> Attempt:
         found = self._find(name)
         if found is None:
-            raise LauncherError(f'There is no run "{name}" in a standing Ray cluster ({self.where}).')
+            raise LauncherError(f'The run "{name}" was not found in a long-lived Ray cluster ({self.where}).')
         return found
 
     def _find(self, name: str, *, first: RayJobs | None = None) -> Attempt | None:
@@ -290,10 +288,10 @@ class RayClusterBackend:
         silent: LauncherError | None = None
         found: list[Attempt] = []
         try:
-            standing = ray_clusters.all_clusters(self.cluster)
+            existing = ray_clusters.all_clusters(self.cluster)
         except Forbidden:
             return None
-        for ray_cluster in standing:
+        for ray_cluster in existing:
             ours = first is not None and objects.name(ray_cluster) == first.head.name
             try:
                 jobs = first if ours and first is not None else self._jobs(ray_cluster)

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.errors import LauncherError
 from launcher.formatting import table
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, KindNotServed
 from launcher.k8s.objects import Object
 
@@ -96,7 +96,7 @@ def all_clusters(cluster: Cluster, *, all_namespaces: bool = False) -> list[Obje
     return [
         each
         for each in found
-        if not objects.label(each, "ray.io/originated-from-crd")
+        if not objects.label(each, keys.RAY_ORIGIN)
         and not any(owner.get("kind") in ("RayJob", "RayService") for owner in _owners(each))
     ]
 
@@ -108,10 +108,10 @@ def named(cluster: Cluster, name: str) -> Object:
         return found
     names = [objects.name(each) for each in all_clusters(cluster)]
     near = get_close_matches(name, names, n=1)
-    guess = f' Did you mean "{near[0]}"?' if near else f" There are: {', '.join(names)}." if names else ""
+    guess = f' Did you mean "{near[0]}"?' if near else f" Existing Ray clusters: {', '.join(names)}." if names else ""
     raise LauncherError(
-        f'There is no Ray cluster "{name}" in the {cluster.where}.{guess}',
-        f"run.cluster names it; launcher install ray-cluster {name}{cluster.option} -f FILE makes one.",
+        f'The Ray cluster "{name}" was not found in the {cluster.where}.{guess}',
+        f"Correct run.cluster, or create the Ray cluster: launcher install ray-cluster {name}{cluster.option} -f FILE",
     )
 
 
@@ -122,8 +122,8 @@ def check_ready(ray_cluster: Object, where: str = "") -> None:
         name = objects.name(ray_cluster)
         why = f": {reason}" if reason else ""
         raise LauncherError(
-            f"The Ray cluster {name} is {state}, so it takes no runs yet{why}.",
-            f"launcher status {name}{where} shows its pods.",
+            f"The Ray cluster {name} is {state}, so it does not accept runs yet{why}.",
+            f"To show its pods: launcher status {name}{where}",
         )
 
 
@@ -183,16 +183,16 @@ def _check_slices(ray_cluster: Object, config: Mapping[str, Any]) -> None:
     if there >= wanted:
         return
     name = objects.name(ray_cluster)
-    has = "; ".join(f"{each.spelled()}, group {each.name}" for each in groups) or "no workers at all"
+    has = "; ".join(f"{each.spelled()}, group {each.name}" for each in groups) or "no workers"
     if having and row["kind"] == "tpu":
-        mend = f"Set slice.count to {there}, or give the cluster more slices (slice.count in its own values)."
+        fix = f"Set slice.count to {there}, or give the cluster more slices (slice.count in its own values)."
     elif having:
-        mend = (
+        fix = (
             f"Set slice.hosts to {there // count or 1}, or give the cluster more hosts (slice.hosts in its own values)."
         )
     else:
-        mend = "Set slice.accelerator and slice.topology to what it has, or run.cluster to another (launcher list)."
-    raise LauncherError(f"The run wants {asked}, and the Ray cluster {name} has {has}.", mend)
+        fix = "Set slice.accelerator and slice.topology to its own, or run.cluster to another one (launcher list)."
+    raise LauncherError(f"The run requires {asked}, but the Ray cluster {name} has {has}.", fix)
 
 
 def _is_slice(group: Group, row: Mapping[str, Any]) -> bool:
@@ -221,9 +221,9 @@ def _check_storage(ray_cluster: Object, config: Mapping[str, Any]) -> None:
         ]
         if not any(f"{path}/".startswith(f"{mount}/") for mount in mounts):
             raise LauncherError(
-                f"storage.mountPath is {path}, where {what} of the Ray cluster {objects.name(ray_cluster)} mounts "
-                f"nothing, so what the run writes would be lost with the pod.",
-                f"It has: {', '.join(mounts) or 'no mounts'}. Set storage to what the cluster was installed with.",
+                f"storage.mountPath is {path}, but {what} of the Ray cluster {objects.name(ray_cluster)} mounts "
+                f"nothing there, so the files of the run would be lost with the pod.",
+                f"Its mounts: {', '.join(mounts) or 'none'}. Set storage to the values of the installed Ray cluster.",
             )
 
 
@@ -243,8 +243,8 @@ def _check_environment(ray_cluster: Object, config: Mapping[str, Any]) -> None:
         missing += [f"worker.envFrom.{name}" for name in worker.get("envFrom") or {} if name not in sources]
         if missing:
             raise LauncherError(
-                f"{missing[0]}: {what} of the Ray cluster {objects.name(ray_cluster)} was made without it, and a run "
-                "cannot add a Secret to pods that are there already.",
+                f"{missing[0]}: {what} of the Ray cluster {objects.name(ray_cluster)} was created without it, and a "
+                "run cannot add a Secret to existing pods.",
                 "Set it in the cluster's own values (launcher install ray-cluster), or remove it from the run's.",
             )
 
@@ -266,7 +266,7 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
     """Return the cluster's status with its pods. `runs` are the names of its active runs, if known."""
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = _state(ray_cluster)
-    pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"ray.io/cluster={name}")
+    pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{keys.RAY_CLUSTER}={name}")
     hosts = sorted(map(_host, pods), key=lambda host: (host.group != "head", host.group, host.pod))
     workers = [host for host in hosts if host.group != "head"]
     return RayClusterStatus(
@@ -335,10 +335,10 @@ def _host(pod: Object) -> Host:
     ]
     scheduled = objects.condition(pod, "PodScheduled") or {}
     reason = next(filter(None, waiting), "") or str(scheduled.get("reason") or "") or str(status.get("phase") or "")
-    head = objects.label(pod, "ray.io/node-type") == "head"
+    head = objects.label(pod, keys.RAY_NODE_TYPE) == "head"
     return Host(
         pod=objects.name(pod),
-        group="head" if head else objects.label(pod, "ray.io/group"),
+        group="head" if head else objects.label(pod, keys.RAY_GROUP),
         node=str(spec.get("nodeName") or ""),
         ready=ready,
         chips=sum(_limit(each, name) for each in spec["containers"] for name in _CHIPS.values()),
@@ -350,7 +350,7 @@ def _state(ray_cluster: Object) -> tuple[str, str]:
     """Return the state and reason; see RayClusterStatus."""
     status = objects.status(ray_cluster)
     if ray_cluster["spec"].get("suspend") or objects.is_true(ray_cluster, "RayClusterSuspended"):
-        queue = objects.label(ray_cluster, "kueue.x-k8s.io/queue-name")
+        queue = objects.label(ray_cluster, keys.KUEUE_QUEUE)
         return "suspended", f"it waits in the queue {queue}" if queue else "spec.suspend is set"
     failure = objects.condition(ray_cluster, "ReplicaFailure") or {}
     if failure.get("status") == "True":

@@ -22,7 +22,7 @@ from launcher.backends.ray_cluster.backend import RayClusterBackend
 from launcher.backends.ray_cluster.jobs import TOKEN_HEADER, RayHead, RayJobs
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
-from launcher.k8s import objects
+from launcher.k8s import keys, objects
 from launcher.k8s.client import RAY_CLUSTER, RAY_JOB, Cluster, Forbidden, Unreachable
 from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Object
@@ -47,7 +47,7 @@ def head_of(cluster: Cluster, name: str) -> RayHead:
         head = RayHead(cluster, ray_cluster)
         RayJobs(head).version()  # check that it answers and accepts the token
     except Forbidden as error:
-        if not objects.label(ray_cluster, "ray.io/originated-from-crd"):
+        if not objects.label(ray_cluster, keys.RAY_ORIGIN):
             raise
         raise _not_for_members(error, cluster, name) from error
     return head
@@ -57,10 +57,10 @@ def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
     """Return the error for a RayJob's cluster, which has a new name in each attempt: no Role can name its Secret."""
     return Forbidden(
         f'{error.message.partition(", and the Secret")[0].rstrip(".")}: the Ray cluster of the run "{run}", its '
-        "Service and the Secret with its token have other names in each attempt, so members' rights do not name them.",
-        "Somebody with rights to all Services and Secrets of the namespace, such as a platform engineer, can open it. "
-        f"launcher status {run}{cluster.option} and launcher logs {run}{cluster.option} work without; a standing "
-        "cluster's dashboard is for members, too.",
+        "Service and the Secret with its token have new names in each attempt, so members' rights do not include them.",
+        "A user with rights to all Services and Secrets of the namespace, such as a platform engineer, can open it. "
+        f"launcher status {run}{cluster.option} and launcher logs {run}{cluster.option} do not need these rights; "
+        "neither does the dashboard of a long-lived Ray cluster.",
         verb=error.verb,
         resource=error.resource,
         group=error.group,
@@ -85,8 +85,10 @@ def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, ht
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
-        why = "is in use" if error.errno == errno.EADDRINUSE else "may not be used by you"
-        raise LauncherError(f"The port {port} of this machine {why}.", "Without --port a free one is taken.") from error
+        why = "is in use" if error.errno == errno.EADDRINUSE else "cannot be used: permission denied"
+        raise LauncherError(
+            f"The port {port} of this machine {why}.", "Without --port, a free port is used."
+        ) from error
     server.daemon_threads = True
     with server:
         yield f"http://{_LOOPBACK}:{server.server_address[1]}", server
@@ -103,14 +105,14 @@ def _ray_cluster(cluster: Cluster, name: str) -> Object:
         if found is None:
             raise LauncherError(
                 f'The run "{name}" has no Ray cluster now, so it has no dashboard.',
-                f"launcher status {name}{cluster.option} says where it is; launcher logs {name}{cluster.option} shows "
-                "what it printed.",
+                f"To show its state: launcher status {name}{cluster.option}. "
+                f"To show its output: launcher logs {name}{cluster.option}",
             )
         return found
     backend = RayClusterBackend(cluster)
-    standing = backend.cluster_of(name)
-    if standing is not None:
-        return ray_clusters.named(cluster, standing)
+    of_run = backend.cluster_of(name)
+    if of_run is not None:
+        return ray_clusters.named(cluster, of_run)
     raise _no_dashboard(name, backend)
 
 
@@ -122,12 +124,14 @@ def _no_dashboard(name: str, backend: RayClusterBackend) -> LauncherError:
     near = closest(name, [*clusters, *runs])
     guess = f' Did you mean "{near[0]}"?' if near else ""
     there = (
-        [f"Standing Ray clusters: {join_or(clusters, 'and')}."] if clusters else ["There is no standing Ray cluster."]
+        [f"Long-lived Ray clusters: {join_or(clusters, 'and')}."]
+        if clusters
+        else ["No long-lived Ray clusters were found."]
     )
-    there += [f"Runs with a Ray cluster of their own: {join_or(runs, 'and')}."] if runs else []
+    there += [f"Runs with their own Ray cluster: {join_or(runs, 'and')}."] if runs else []
     return LauncherError(
-        f'There is no Ray cluster "{name}", and no run of that name with one, in the {cluster.where}.{guess}',
-        " ".join([*there, f"launcher list{cluster.option} shows all; a sweep's runs are asked for one by one."]),
+        f'The Ray cluster "{name}", or a run of that name with one, was not found in the {cluster.where}.{guess}',
+        " ".join([*there, f"For a sweep, name one of its runs. To list all: launcher list{cluster.option}"]),
     )
 
 
@@ -187,23 +191,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         ours = {f"{_LOOPBACK}:{port}", f"localhost:{port}"}
         if self.headers.get("Host", "").lower() not in ours:
             # Another name that resolves to this machine: a DNS rebinding attack by a web page.
-            return 421, f"This is Ray's dashboard for http://{_LOOPBACK}:{port} alone."
+            return 421, f"Ray's dashboard is available only at http://{_LOOPBACK}:{port}."
         origin = self.headers.get("Origin")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") or (
             origin is not None and urlsplit(origin).netloc.lower() not in ours
         ):
-            return 403, "Another web page may not use this dashboard; open its address yourself."
+            return 403, "Requests of another web page are rejected; open the address of the dashboard."
         if "upgrade" in self.headers.get("Connection", "").lower():
-            return 501, "Websockets are not passed on; launcher logs -f NAME follows a run's output."
+            return 501, "Websockets are not supported. To follow a run's output: launcher logs -f NAME"
         path = urlsplit(self.path).path
         if not self.path.startswith("/") or any(part in (".", "..") for part in _unquoted(path).split("/")):
             # A path that leaves Ray's prefix would reach other paths of the API server.
-            return 400, "The path is not one of Ray's."
+            return 400, "The path is not a valid path of Ray's dashboard."
         if self.headers.get("Transfer-Encoding"):
-            return 411, "A body needs its length."
+            return 411, "A request body needs a Content-Length header."
         length = self.headers.get("Content-Length") or "0"
         if not length.isdigit() or int(length) > _BODY_LIMIT:
-            return 413, "Ray takes 100 MiB at most."
+            return 413, "Ray accepts at most 100 MiB."
         return None
 
     def _answer(self, status: int, text: str) -> None:

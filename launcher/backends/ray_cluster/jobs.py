@@ -20,8 +20,9 @@ from urllib.parse import quote
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.client import RAY_CLUSTER, SECRET, Cluster, Forbidden, Response, Unreachable
-from launcher.k8s.errors import ClusterError, from_status, role_for
+from launcher.k8s.errors import ClusterError, from_status
 from launcher.k8s.objects import Object
+from launcher.k8s.rbac import Permission, role_for
 
 TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 - a header's name
 DASHBOARD_PORT = 8265
@@ -68,8 +69,8 @@ def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
         bearer = cluster.bearer_token()
         if not bearer:
             raise LauncherError(
-                f"The Ray cluster {name} knows its users by their tokens of Kubernetes (enableK8sTokenAuth), and the "
-                f"kubeconfig's user {cluster.user} has a client certificate only.",
+                f"The Ray cluster {name} requires a Kubernetes token (enableK8sTokenAuth), but the kubeconfig's user "
+                f"{cluster.user} has only a client certificate.",
                 f"Use a context whose user has a token, such as a service account's: kubectl create token NAME "
                 f"-n {namespace}.",
             )
@@ -81,8 +82,9 @@ def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
         raise _may_not_read(error, name, secret_name, namespace) from error
     if secret is None:
         raise LauncherError(
-            f"The Secret {secret_name} (namespace {namespace}) with the token of the Ray cluster {name} is not there.",
-            "KubeRay makes it together with the cluster; launcher doctor shows whether KubeRay runs.",
+            f"The Secret {secret_name} (namespace {namespace}), which has the token of the Ray cluster {name}, does not "
+            "exist.",
+            "KubeRay creates it together with the cluster; launcher doctor shows whether KubeRay is running.",
         )
     try:
         text = base64.b64decode((secret.get("data") or {})[_TOKEN_KEY], validate=True).decode("ascii").strip()
@@ -90,7 +92,7 @@ def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
         text = ""
     if not text:
         raise LauncherError(
-            f"The Secret {secret_name} (namespace {namespace}) holds no token of Ray's under the key {_TOKEN_KEY}."
+            f"The Secret {secret_name} (namespace {namespace}) has no Ray token under the key {_TOKEN_KEY}."
         )
     return Token(text, f"the Secret {secret_name}")
 
@@ -152,7 +154,7 @@ class RayHead:
         """Return the error for a response from Ray with a status of 400 or higher."""
         if status == 401:
             return TokenRefused(
-                f"{_capital(self.where)} asks for a token, and its RayCluster object says that there is none "
+                f"{_capital(self.where)} requires a token, but its RayCluster object does not set one "
                 "(spec.authOptions).",
                 "Set security.tokenAuth: true in the cluster's values and install it again.",
                 status=status,
@@ -160,19 +162,19 @@ class RayHead:
         if status == 403 and self._token is not None and "token" in text.lower():
             return TokenRefused(
                 f"{_capital(self.where)} does not accept {self._token.origin}.",
-                "Where the Secret was made anew, the cluster's pods still have the old token until they are deleted. "
-                "Where the token is your own, you need the verb ray:write on this RayCluster; a platform engineer can "
+                "If the Secret was created again, the cluster's pods have the old token until they are deleted. "
+                "If the token is your own, you need the verb ray:write on this RayCluster; a platform engineer can "
                 "allow it:\n"
-                + _indented(_named(role_for("ray:write", RAY_CLUSTER.plural, "ray.io", self.namespace), self.name)),
+                + _indented(role_for(Permission("ray:write", RAY_CLUSTER.plural, "ray.io"), self.namespace, self.name)),
                 status=status,
             )
         if status == 500 and ("agent to submit" in text or "head node agent" in text):
             return Unreachable(
-                f"{_capital(self.where)} is up, but the part of it that starts jobs is not yet.",
+                f"{_capital(self.where)} is running, but its job agent is not ready yet.",
                 "Try again in a moment.",
                 status=status,
             )
-        return RayError(f"{_capital(self.where)} answers with an error ({status}): {_last_line(text)}", status=status)
+        return RayError(f"{_capital(self.where)} returned an error ({status}): {_last_line(text)}", status=status)
 
     def _not_reached(self, status: int, data: bytes, method: str, url: str) -> ClusterError:
         error = from_status(status, data, where=self._cluster.name, method=method, path=url)
@@ -180,7 +182,7 @@ class RayHead:
             why = str(json.loads(data).get("message") or "").rstrip(".")
             return Unreachable(
                 f"The head of {self.where} does not answer: {why}.",
-                f"launcher status {self.name}{self._cluster.option} shows its pods.",
+                f"To show its pods: launcher status {self.name}{self._cluster.option}",
                 status=status,
             )
         return error
@@ -275,20 +277,15 @@ class RayJobs:
 
 
 def _may_not_read(error: Forbidden, name: str, secret: str, namespace: str) -> Forbidden:
-    role = _named(role_for("get", "secrets", "", namespace), secret)
+    role = role_for(Permission("get", "secrets", ""), namespace, secret)
     return Forbidden(
         f"{error.message.rstrip('.')}, and the Secret {secret} holds the token of the Ray cluster {name}.",
-        "A platform engineer can allow you this one Secret:\n" + _indented(role),
+        "A platform engineer can allow you to read this Secret:\n" + _indented(role),
         verb="get",
         resource="secrets",
         group="",
         namespace=namespace,
     )
-
-
-def _named(role: str, name: str) -> str:
-    """Return the Role, restricted to the object with that name."""
-    return f"{role}\n    resourceNames: [{name}]"
 
 
 def _secret_name(name: str) -> str:
@@ -312,7 +309,7 @@ def _is_kubernetes(data: bytes) -> bool:
 def _last_line(text: str) -> str:
     """Return the last line of Ray's traceback, which has the error."""
     lines = text.strip().splitlines()
-    return lines[-1].strip()[:500] if lines else "it says no more"
+    return lines[-1].strip()[:500] if lines else "no details"
 
 
 def _indented(text: str) -> str:

@@ -78,7 +78,7 @@ def of_worker(source: Iterable[str], worker: int) -> Iterator[str]:
             elif ranks[key] == worker:
                 yield line
     if known and worker not in known:
-        raise LauncherError(f"There is no worker {worker}: the run has {len(known)}, counted from 0.")
+        raise LauncherError(f"Worker {worker} was not found: the run has {len(known)}, counted from 0.")
 
 
 def _after(parts: Iterable[bytes], count: int) -> Iterator[bytes]:

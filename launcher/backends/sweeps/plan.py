@@ -23,7 +23,7 @@ LIMIT = 1000
 
 # One submit has one target, and the names of the runs derive from the name of the sweep.
 _NOT_SWEPT = {
-    "run.name": "the runs are called by the sweep's name and a number.",
+    "run.name": "the runs are named after the sweep, with a number.",
     "run.kind": "all runs of a sweep are of one kind.",
     "team": "all runs of a sweep belong to one team.",
 }
@@ -107,11 +107,11 @@ def _check_axes(axes: Sequence[Axis]) -> None:
             )
     if _size(axes) > LIMIT:
         of = " x ".join(str(len(axis.values)) for axis in axes)
-        raise LauncherError(f"The sweep has {of} = {_size(axes):,} combinations; it may have {LIMIT:,}.")
+        raise LauncherError(f"The sweep has {of} = {_size(axes):,} combinations; the maximum is {LIMIT:,}.")
 
 
 def _failed(problems: list[Problem], base: str, runs: int) -> CheckFailed:
     failed = CheckFailed(problems)
     if any(problem.rule == "name" for problem in problems):
-        failed.hint = f"The runs of the sweep are called {base}-1 to {base}-{runs}."
+        failed.hint = f"The runs of the sweep are named {base}-1 to {base}-{runs}."
     return failed

@@ -111,7 +111,7 @@ def preview(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> list[
     """
     if backend.status(plan.name) is not None:
         raise LauncherError(
-            f'There is a run "{plan.name}" already; a sweep needs a name of its own.', "Take another one (--name)."
+            f'The run "{plan.name}" already exists; a sweep needs its own name.', "Use another name (--name)."
         )
     backend.prepare(plan.plans)
     return _all(backend, plan.plans, lambda each: backend.preview(each, accept_changes=accept_changes), _same_refusals)
@@ -133,8 +133,8 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
 
     def stopped(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
         error = _same_refusals(failures)
-        there = f"{len(made)} of the {len(plan.plans)} runs of the sweep are there"
-        return LauncherError(f"{error.message}\n{there}; submitting it again makes the others.", error.hint)
+        there = f"{len(made)} of the {len(plan.plans)} runs of the sweep were created"
+        return LauncherError(f"{error.message}\n{there}; submit it again to create the others.", error.hint)
 
     submissions = _all(backend, plan.plans, one, stopped)
     # Warnings, one per line, may follow a submission's sentence. The runs share them.
@@ -153,7 +153,7 @@ def _sentence(plan: SweepPlan, submissions: Sequence[Submission], where: str) ->
     parts = [f"{new} submitted"] if new else []
     parts += [f"{resumed} resumed"] if resumed else []
     found = Counter(each.status.state for each in submissions if not each.created)
-    parts += [f"{found[state]} {state} already" for state in State if found[state]]
+    parts += [f"{found[state]} already {state}" for state in State if found[state]]
     return f'The sweep "{plan.name}", {_count(len(submissions))}{place}: {", ".join(parts)}.'
 
 
@@ -249,7 +249,7 @@ class _Watcher:
     def look(self) -> None:
         now = find(self.sweep.name, self._backend)
         if now is None:
-            raise LauncherError(f'The runs of the sweep "{self.sweep.name}" were deleted meanwhile.')
+            raise LauncherError(f'The runs of the sweep "{self.sweep.name}" were deleted in the meantime.')
         before = {run.name: run for run in self.sweep.runs}
         runs = [before[run.name].carry_over(run) if run.name in before else run for run in now.runs]
         # If the list includes a run's steps (on this machine), its log is not needed.
@@ -316,7 +316,7 @@ def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherErr
     lines = []
     for same in by_text.values():
         name, error = same[0]
-        others = f" (and so {_named([other for other, _ in same[1:]])})" if len(same) > 1 else ""
+        others = f" (also {_named([other for other, _ in same[1:]])})" if len(same) > 1 else ""
         about = "" if name in error.message else f"{name}: "
         lines.append(f"{about}{error.message}{others}")
     hints = dict.fromkeys(error.hint for _, error in failures if error.hint)

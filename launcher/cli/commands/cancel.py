@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 @run_target_options
 @format_option
 def command(name: str, target: Target, form: str) -> None:
-    """Stop a run, or all runs of a sweep, and free all that it holds.
+    """Stop a run or a sweep, and release its resources.
 
-    Its record and checkpoints stay: submitting it again resumes it. A run that has ended is left as it is.
+    The record and the checkpoints of a run are kept, so submitting it again resumes it. A run that has ended is not
+    changed.
     """
     from launcher import api
     from launcher.backends.base import RunStatus
@@ -33,7 +34,9 @@ def command(name: str, target: Target, form: str) -> None:
     name = before.name
     if not before.state.ended:
         of = f" ({backend.where})" if backend.where else ""
-        output.narrate(f'Ending the run "{name}"{of}…')
+        output.narrate(f'Cancelling the run "{name}"{of}…')
     status = backend.cancel(name)
-    output.narrate(f'The run "{name}" ' + ("is cancelled." if status.state == "cancelled" else f"had {status.state}."))
+    output.narrate(
+        f'The run "{name}" ' + ("is cancelled." if status.state == "cancelled" else f"has already {status.state}.")
+    )
     output.emit(status.as_json(), form, "")

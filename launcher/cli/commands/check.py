@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 @click.command()
 @values_options
 @name_option
-@click.option("--live", is_flag=True, help="Ask the cluster too: would the run ever start there?")
+@click.option("--live", is_flag=True, help="Also check whether the run can start in the cluster.")
 @target_options
 @format_option
 def command(
     files: tuple[str, ...], sets: tuple[str, ...], name: str | None, live: bool, target: Target, form: str
 ) -> int:
-    """Check the values by every rule that needs no chips.
+    """Check the values against all rules that need no chips.
 
-    Works offline, but for --live. Exit code 1 if any rule is broken; warnings alone are 0.
+    Works offline, except for --live. The exit code is 1 if a rule is violated, and 0 if there are only warnings.
     """
     from launcher import api
     from launcher.cli import output

@@ -6,7 +6,7 @@ import click
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that makes a shell complete words.
+    """Print the completion script for a shell.
 
     \b
     bash:  eval "$(launcher completion bash)"
@@ -19,6 +19,6 @@ def command(shell: str) -> None:
 
     completion = get_completion_class(shell)
     if completion is None:
-        raise LookupError(f"click completes nothing for {shell}, which is one of the choices above")
+        raise LookupError(f"click has no completion for {shell}, which is one of the choices above")
     script = completion(cli, {}, "launcher", "_LAUNCHER_COMPLETE").source()
     click.echo(script)

@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.option("--port", type=click.IntRange(1, 65535), help="A port of this machine (default: a free one).")
+@click.option("--port", type=click.IntRange(1, 65535), help="The local port (default: a free port).")
 @target_options
 @format_option
 def command(name: str, port: int | None, target: Target, form: str) -> int:
     """Serve Ray's dashboard on a local port, until Ctrl-C.
 
-    NAME is a standing Ray cluster, or a run that has one. Requests go through the API server with Ray's token added,
-    so neither a forwarded port nor the token is needed; Ray's own commands work with the address, too.
+    NAME is a long-lived Ray cluster, or a run with a Ray cluster. Requests go through the API server with Ray's token
+    added, so you need neither a forwarded port nor the token. Ray's own commands work with the address, too.
 
-    A RayJob's own cluster has other names in each attempt, which a member's rights cannot name: its dashboard is for
-    those with rights to all Services and Secrets of the namespace.
+    The Ray cluster of a RayJob has a new name in each attempt, so the rights of a team member cannot include it. Its
+    dashboard requires rights to all Services and Secrets of the namespace.
     """
     from launcher import api
     from launcher.cli import output
 
     cluster = target.cluster()
     with api.dashboard(name, port=port or 0, target=target) as (url, server):
-        output.narrate(f"Ray's dashboard of {name} ({cluster.where}); Ctrl-C ends it.")
+        output.narrate(f"Serving Ray's dashboard of {name} ({cluster.where}). Press Ctrl-C to stop.")
         output.emit({"name": name, "url": url}, form, url)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            output.narrate(f"\nThe dashboard of {name} is closed; nothing else has ended.")
+            output.narrate(f"\nThe dashboard of {name} is closed. Nothing else was stopped.")
     return 0

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @run_target_options
 def command(name: str, yes: bool, target: Target) -> int:
-    """Remove a run that has ended, or all runs of a sweep.
+    """Delete a run that has ended, or all runs of a sweep.
 
-    A local run's folder goes with it: record, log, metrics and checkpoints. Of a run on a cluster its record goes;
-    checkpoints and metrics stay in its storage.
+    A local run is deleted with its folder: record, log, metrics and checkpoints. For a run on a cluster, only its
+    record is deleted; checkpoints and metrics stay in its storage.
     """
     from launcher import api
     from launcher.backends.base import BEING_CANCELLED, RunStatus
@@ -32,7 +32,7 @@ def command(name: str, yes: bool, target: Target) -> int:
 
         return sweep_verbs.delete(status, backend, confirm=not yes)
     name = status.name
-    if not status.state.ended and status.reason != BEING_CANCELLED:  # which holds nothing any more, or is refused
+    if not status.state.ended and status.reason != BEING_CANCELLED:  # the backend checks a run that is being cancelled
         run = follow.run_argument(status, target)
         raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
     if not yes:

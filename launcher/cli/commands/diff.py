@@ -22,9 +22,10 @@ def command(
     target: Target,
     form: str,
 ) -> int:
-    """Show what submit would change in the cluster, or install with queues or ray-cluster.
+    """Show what submit or install would change in the cluster.
 
-    The API server says it, by a dry run. + is made, ~ is changed, - is removed. The exit code is 0 either way.
+    With queues or ray-cluster, show the changes of install, otherwise those of submit. They come from a dry run of the
+    API server: + is created, ~ is changed, - is removed. The exit code is 0 with and without changes.
     """
     from launcher import api
     from launcher.cli import output
@@ -33,7 +34,7 @@ def command(
 
     if chart is not None:
         if name is not None:
-            raise UsageError("--name is a run's; a release's name is given after the chart's.")
+            raise UsageError(f"--name is the name of a run; for a release, use: launcher diff {chart} RELEASE")
         plan = api.plan_release(chart, files, sets, name=release, target=target, recover=True)
         changes, data = plan.changes, plan.as_json()
         output.narrate(plan.where, *filter(None, [plan.recovery]))

@@ -10,10 +10,10 @@ from launcher.k8s.target import Target
 @target_options
 @format_option
 def command(target: Target, form: str) -> int:
-    """Say whether this machine and the cluster are fit to run.
+    """Check whether this machine and the cluster can start runs.
 
-    Looks, and changes nothing. Works without a cluster, and with a team member's rights: what may not be looked at is
-    named. Exit code 1 if there is a problem; warnings alone are 0.
+    Changes nothing. Works without a cluster, and with the rights of a team member: checks that need more rights are
+    listed as unknown. The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
     from launcher import api
     from launcher.cli import output

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @run_target_options
 @format_option
 def command(name: str, target: Target, form: str) -> None:
-    """Say why a run waits or failed, and what would help."""
+    """Explain why a run waits or failed, and how to fix it."""
     from launcher import api
     from launcher.cli import output
 

@@ -21,46 +21,51 @@ class Tokens(click.ParamType[float]):
         except ValueError:
             tokens = 0
         if not 1 <= tokens <= 1e18:
-            self.fail(f'"{text}" is no number of tokens; write 500M, 300B, 15T or 1e9.', param, ctx)
+            self.fail(f'"{text}" is not a valid number of tokens; use 500M, 300B, 15T or 1e9.', param, ctx)
         return tokens
 
 
 class Minutes(click.FloatRange):
-    """Minutes; not NaN, which is neither more nor less than anything, and would last for ever."""
+    """A number of minutes. NaN is rejected, because no comparison with it is true: the time would never be over."""
 
     def __init__(self, *, min_open: bool = False) -> None:
         super().__init__(min=0, min_open=min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if math.isnan(minutes := super().convert(value, param, ctx)):
-            self.fail(f"{value!r} is no number of minutes.", param, ctx)
+            self.fail(f"{value!r} is not a valid number of minutes.", param, ctx)
         return minutes
 
 
 @click.command()
 @values_options
-@click.option("--tokens", type=Tokens(), metavar="NUMBER", help="What the cost is for, instead of train.steps: 15T.")
+@click.option(
+    "--tokens",
+    type=Tokens(),
+    metavar="NUMBER",
+    help="Compute the cost of so many tokens, such as 15T, instead of train.steps.",
+)
 @click.option(
     "--search",
     type=Minutes(),
     metavar="MINUTES",
-    help="Compile changes for so long: those that make it fit (default: 10; 0: none), or where it fits, that make it "
-    "faster (default: none).",
+    help="How long to compile changes: changes that make the run fit (default: 10; 0: none) or, if it fits, changes "
+    "that make it faster (default: none).",
 )
 @click.option(
     "--timeout",
     type=Minutes(min_open=True),
     default=30,
     metavar="MINUTES",
-    help="What one compile may take (default: 30).",
+    help="The time limit of one compile (default: 30).",
 )
 @click.option(
     "--finish",
     is_flag=True,
-    help="Let the compiler make the chip's code, too, which takes ten times as long: its own cycles count, and kernels "
-    "that are too large for VMEM are found.",
+    help="Compile down to the chip's code, which takes ten times as long: the forecast then uses the compiler's own "
+    "cycle counts, and finds kernels that are too large for VMEM.",
 )
-@click.option("--no-cache", is_flag=True, help="Compile what was compiled before, too.")
+@click.option("--no-cache", is_flag=True, help="Compile again what is in the cache.")
 @format_option
 def command(
     files: tuple[str, ...],
@@ -72,13 +77,13 @@ def command(
     no_cache: bool,
     form: str,
 ) -> int:
-    """Say what will happen on the chips: does it fit, how fast is a step, what does the run cost.
+    """Forecast whether a run fits, how fast it is, what it costs.
 
-    The TPU compiler tells, which needs no TPU: it compiles the very step that would run, up to where its memory and its
-    schedule are settled. That takes half a minute, and the answer is kept. Only slice and train have to be in the
-    values. Nothing is submitted.
+    The TPU compiler, which needs no TPU, compiles the same step that would run, up to the point where its memory and
+    its schedule are settled. This takes half a minute, and the result is cached. The values need to set only slice and
+    train. Nothing is submitted.
 
-    Exit code 0 where the run fits; 1 where it does not, or where that cannot be told (CPUs and GPUs).
+    The exit code is 0 if the run fits, and 1 if it does not fit or if that is unknown (CPUs and GPUs).
     """
     from launcher import api
     from launcher.cli import forecast_text as texts

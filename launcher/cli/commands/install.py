@@ -13,14 +13,15 @@ from launcher.k8s.target import Target
 @click.argument("release", required=False, metavar="[RELEASE]")
 @values_options
 @target_options
-@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
 @click.option(
     "--timeout",
     type=Seconds(),
-    help="How long to wait until it works, such as 90s or 15m; 0 does not wait (default: 30s for queues, 15m).",
+    help="How long to wait until the release is ready, such as 90s or 15m; 0 does not wait (default: 30s for queues, "
+    "15m for ray-cluster).",
 )
-@click.option("--recover", is_flag=True, help="Mend a release that a killed helm has left locked.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--recover", is_flag=True, help="Unlock a release that a killed helm command left locked.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @format_option
 def command(
     chart: str,
@@ -34,12 +35,12 @@ def command(
     yes: bool,
     form: str,
 ) -> int:
-    """Install a platform's queues or a team's Ray cluster, or upgrade to new values.
+    """Install or upgrade a platform's queues or a Ray cluster.
 
-    RELEASE is "queues", or the cluster's name from run.cluster, if it is not given. First says where, and what would
-    change; at a terminal it asks, and elsewhere (in CI) it goes ahead. What Kubernetes refuses is rolled back as a
-    whole. A queue that Kueue calls inactive, or a cluster that waits for its chips, is reported and stays; the exit
-    code is 1 then.
+    The default RELEASE is "queues", or the name of the Ray cluster in run.cluster. The command prints the target and
+    the changes first. On a terminal it asks for confirmation; elsewhere (in CI) it continues. If Kubernetes rejects a
+    change, all changes are rolled back. A queue that Kueue reports as inactive, or a Ray cluster that waits for its
+    chips, is reported and kept; the exit code is then 1.
     """
     from launcher import api
     from launcher.cli import output
@@ -51,14 +52,14 @@ def command(
         output.narrate(*filter(None, [plan.recovery]), "Nothing was changed.")
         output.emit(plan.as_json(), form, "")
         return 0
-    if plan.changed and not yes and sys.stdin.isatty() and not click.confirm("Do that?", err=True):
+    if plan.changed and not yes and sys.stdin.isatty() and not click.confirm("Apply these changes?", err=True):
         output.narrate("Nothing was changed.")
         return 1
     missing = api.install(plan, output.narrate, seconds=timeout)
     output.narrate(*missing)
     if missing:
-        output.narrate(f"The release {plan.name} is in place, and does not work yet; the same command looks again.")
+        output.narrate(f"The release {plan.name} is installed, but not ready yet; run the same command to check again.")
     else:
-        output.narrate(f"The release {plan.name} is {'in place' if timeout == 0 else 'ready'}.")
+        output.narrate(f"The release {plan.name} is {'installed' if timeout == 0 else 'ready'}.")
     output.emit({**plan.as_json(), "notReady": missing}, form, "")
     return int(bool(missing))

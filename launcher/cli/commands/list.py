@@ -11,20 +11,22 @@ if TYPE_CHECKING:
     from launcher.k8s.target import Target
 
 
-_NONE = "There are no runs yet; launcher submit starts one."
+_NONE = "No runs found. To start a run: launcher submit -f FILE"
 
 
 @click.command()
 @run_target_options
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The runs of all the cluster's namespaces.")
-@click.option("--sweep", default="", metavar="NAME", help="The runs of this sweep only.")
-@click.option("--clusters", "only_clusters", is_flag=True, help="The standing Ray clusters only.")
+@click.option(
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="List the runs of all namespaces of the cluster."
+)
+@click.option("--sweep", default="", metavar="NAME", help="List only the runs of this sweep.")
+@click.option("--clusters", "only_clusters", is_flag=True, help="List only the long-lived Ray clusters.")
 @format_option
 def command(target: Target, everywhere: bool, sweep: str, only_clusters: bool, form: str) -> None:
-    """List the runs of this machine and of the cluster's namespace, newest first.
+    """List the runs of this machine and of the namespace.
 
-    Below them stand the namespace's standing Ray clusters; -o json and yaml print the runs, or with --clusters the
-    clusters.
+    The newest run comes first. The long-lived Ray clusters of the namespace are listed below the runs; with -o json or
+    yaml, only the runs are printed, or with --clusters only the Ray clusters.
     """
     from dataclasses import replace
 
@@ -33,7 +35,7 @@ def command(target: Target, everywhere: bool, sweep: str, only_clusters: bool, f
     from launcher.errors import UsageError
 
     if everywhere and (target.local or target.namespace is not None):
-        raise UsageError("--all-namespaces means all of a cluster; leave out --local and --namespace.")
+        raise UsageError("--all-namespaces cannot be used with --local or --namespace.")
     target = replace(target, all_namespaces=everywhere)
     if only_clusters:
         _print_clusters(target, form)
@@ -46,7 +48,7 @@ def command(target: Target, everywhere: bool, sweep: str, only_clusters: bool, f
 
     runs = api.list_runs(warn, target=target, sweep=sweep)
     if not runs and not warned:
-        output.narrate(f'There is no run of a sweep "{sweep}".' if sweep else _NONE)
+        output.narrate(f'The sweep "{sweep}" was not found.' if sweep else _NONE)
     text = formatting.table(_rows(runs)) if runs else ""
     if form == "text" and not sweep:
         text = "\n\n".join(filter(None, [text, _clusters_text(target)]))
@@ -60,12 +62,12 @@ def _print_clusters(target: Target, form: str) -> None:
 
     found = api.clusters(target=target)
     if not found:
-        output.narrate("There is no standing Ray cluster; launcher install ray-cluster makes one.")
+        output.narrate("No long-lived Ray clusters found. To create one: launcher install ray-cluster -f FILE")
     output.emit([each.as_json() for each in found], form, ray_clusters.listing(found))
 
 
 def _clusters_text(target: Target) -> str:
-    """The table of standing clusters; "" where there are none, or where the list of runs has said what is wrong."""
+    """Return the table of long-lived Ray clusters; "" if there are none, or if the list of runs reports the error."""
     from launcher import api
     from launcher.backends.ray_cluster import clusters as ray_clusters
     from launcher.errors import LauncherError
@@ -77,7 +79,7 @@ def _clusters_text(target: Target) -> str:
 
 
 def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
-    """A column for each thing that at least one of the runs has."""
+    """Return the table of the runs, with the columns that have a value in at least one run."""
     from launcher import formatting
     from launcher.cli.follow_sweep import as_text
 

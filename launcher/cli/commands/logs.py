@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until the run ends.")
-@click.option("--worker", type=click.IntRange(min=0), metavar="N", help="Of this worker only, counted from 0.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the run ends.")
+@click.option(
+    "--worker", type=click.IntRange(min=0), metavar="N", help="Print only the output of this worker, counted from 0."
+)
 @run_target_options
 @format_option
 def command(name: str, follow: bool, worker: int | None, target: Target, form: str) -> None:
     """Print the output of a run's current attempt.
 
-    With -o json or yaml, each line is an item of its own, as it comes: {"line": text}.
+    With -o json or yaml, each line is printed as a separate item: {"line": text}.
     """
     from launcher import api
 
@@ -35,5 +37,5 @@ def _as_json(line: str, form: str) -> str:
         return line
     import json
 
-    # What JSON writes is YAML too.
+    # JSON is also valid YAML.
     return ("- " if form == "yaml" else "") + json.dumps({"line": line}, ensure_ascii=False)

@@ -12,7 +12,7 @@ from launcher.cli.options import format_option, name_option, values_options
 def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, form: str) -> None:
     """Print the manifests that submit would create.
 
-    Needs Helm and no cluster. The rules are checked first, as submit does it.
+    Requires Helm, but no cluster. The values are checked first, as in submit.
     """
     from launcher import api
     from launcher.cli import output

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 @click.command()
 @run_names_argument
 @click.option(
-    "--out", "out", metavar="FILE", help='The file to write, "-" for stdout (default: NAME.report.html, here).'
+    "--out", "out", metavar="FILE", help='The file to write; "-" is stdout (default: NAME.report.html in this folder).'
 )
-@click.option("--open", "show", is_flag=True, help="Show the page in a browser.")
-@click.option("--skip", is_flag=True, help="Leave out what cannot be read, and say so.")
-@click.option("--force", is_flag=True, help="Overwrite a file that is no report.")
+@click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+@click.option("--skip", is_flag=True, help="Leave out runs that cannot be read, and list them.")
+@click.option("--force", is_flag=True, help="Overwrite a file even if it is not a report.")
 @run_target_options
 @format_option
 def command(
     names: tuple[str, ...], out: str | None, show: bool, skip: bool, force: bool, target: Target, form: str
 ) -> None:
-    """Write what is known of runs as one HTML page, side by side.
+    """Write a report that compares runs, as one HTML page.
 
-    A NAME is a run, a sweep, a run's folder (with a slash in it: ./NAME), or the URL of one in a bucket
+    A NAME is a run, a sweep, a run's folder (with a slash in it: ./NAME), or the URL of such a folder in a bucket
     (gs://BUCKET/NAME).
     """
     from launcher import api
@@ -36,7 +36,7 @@ def command(
     from launcher.report import output as files
 
     if out == "-" and (show or form != "text"):
-        raise UsageError("--out - prints the page; leave out --open and -o.")
+        raise UsageError("--out - prints the page; it cannot be used with --open or -o.")
     if out not in (None, "-"):
         files.check(Path(str(out)), force=force)
     report = api.report(names, target=target, skip=skip, say=output.narrate)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @run_target_options
 @format_option
 def command(name: str, target: Target, form: str) -> None:
-    """Show what is known of a run now, of the runs of a sweep, or of a standing Ray cluster."""
+    """Show the status of a run, a sweep or a long-lived Ray cluster."""
     from launcher import api, formatting
     from launcher.backends.base import RunStatus
     from launcher.cli import output
@@ -25,15 +25,15 @@ def command(name: str, target: Target, form: str) -> None:
     try:
         backend, found = api.resolve(name, target)
     except LauncherError:
-        # Its head need not answer to be shown, while it starts for one.
-        standing = []
+        # A Ray cluster is also shown while its head does not answer, for example while it starts.
+        clusters = []
         with contextlib.suppress(LauncherError):
-            standing = api.clusters(name, target=target)
-        if not standing:
+            clusters = api.clusters(name, target=target)
+        if not clusters:
             raise
         from launcher.backends.ray_cluster import clusters as ray_clusters
 
-        output.emit(standing[0].as_json(), form, ray_clusters.details(standing[0]))
+        output.emit(clusters[0].as_json(), form, ray_clusters.details(clusters[0]))
         return
     if not isinstance(found, RunStatus):
         from launcher.cli import sweep_verbs

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     "sweeps",
     multiple=True,
     metavar="KEY=V1,V2",
-    help="A run for each of these values; several: for each combination.",
+    help="Start a run for each value; if repeated, a run for each combination.",
 )
 @click.option("--detach", is_flag=True, help="Return once the run has started, instead of following it.")
-@click.option("--dry-run", is_flag=True, help="Print the run config and say what would happen; create nothing.")
-@click.option("--force", is_flag=True, help="Submit what could never start or does not fit.")
-@click.option("--continue", "accept_changes", is_flag=True, help="Go on from the last checkpoint with new values.")
+@click.option("--dry-run", is_flag=True, help="Print the run config and what would happen, without creating anything.")
+@click.option("--force", is_flag=True, help="Submit a run even if it can never start or does not fit.")
+@click.option("--continue", "accept_changes", is_flag=True, help="Continue from the last checkpoint with new values.")
 @submit_target_options
 @format_option
 def command(
@@ -40,17 +40,18 @@ def command(
 ) -> int:
     """Check the values, start the run, and follow it until it ends.
 
-    run.kind says where it goes: to this machine, or to a cluster, whose namespace is the team's. The exit code is the
-    run's: 0 when it succeeded, 1 when it failed or was cancelled. Ctrl-C stops following, never the run.
+    run.kind selects where the run goes: to this machine, or to a cluster, in the namespace of the team. The exit code
+    is 0 if the run succeeds, and 1 if it fails or is cancelled. Ctrl-C stops following, but not the run.
 
-    A cluster is asked first whether the run could ever start there: its queue, its quota, what its pods name. A run
-    that launcher forecast has found not to fit in its chips' memory is refused.
+    Before a run is created in a cluster, its queue, its quota and the objects that its pods name are checked: a run
+    that can never start there is rejected. So is a run that does not fit in the memory of its chips according to an
+    earlier launcher forecast.
 
-    Submitting a name again follows a run that goes on, and resumes one that has failed, was cancelled or interrupted
-    from its last checkpoint.
+    If a run with the name exists, submit follows it while it is active, and resumes it from its last checkpoint if it
+    failed, was cancelled or was interrupted.
 
-    --sweep makes a run for each value, called NAME-1, NAME-2, …; NAME then stands for all of them in status, wait,
-    cancel and delete. On this machine they go one after another.
+    --sweep starts a run for each value, named NAME-1, NAME-2, …; in status, wait, cancel and delete, NAME selects all
+    of them. On this machine, they run one after another.
     """
     from launcher import api
     from launcher.cli import follow, output

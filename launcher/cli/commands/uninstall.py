@@ -9,15 +9,16 @@ from launcher.k8s.target import Target
 @click.command()
 @click.argument("release", metavar="RELEASE")
 @target_options
-@click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
-@click.option("--force", is_flag=True, help="Even if runs wait or run in its queues, or in its Ray cluster.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, without removing it.")
+@click.option("--force", is_flag=True, help="Remove it even if runs use its queues or its Ray cluster.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @format_option
 def command(release: str, target: Target, dry_run: bool, force: bool, yes: bool, form: str) -> int:
     """Remove a release of queues or of a Ray cluster.
 
-    Teams' namespaces stay, with all that is in them. A release that is none of Slipway's is refused, and so is one
-    whose queues or Ray cluster have runs; where Ray does not tell, that is said.
+    The namespaces of teams are kept, with everything in them. A release that Slipway did not install is rejected, and
+    so is a release whose queues or Ray cluster have runs. If Ray does not answer, the command reports that its runs are
+    unknown.
     """
     from launcher import api
     from launcher.cli import output
@@ -27,7 +28,7 @@ def command(release: str, target: Target, dry_run: bool, force: bool, yes: bool,
     output.narrate(
         f"{release} ({removal.release.chart_name}): {removal.cluster.where}",
         *(f"- {title(obj)}" for obj in removal.removed),
-        *(f"= {title(obj)} stays, with all that is in it" for obj in removal.kept),
+        *(f"= {title(obj)} is kept, with everything in it" for obj in removal.kept),
         *(f"! {run} needs it" for run in removal.needed_by),
         *(f"? {sentence}" for sentence in removal.unseen),
     )
@@ -36,8 +37,8 @@ def command(release: str, target: Target, dry_run: bool, force: bool, yes: bool,
         output.emit(removal.as_json(), form, "")
         return 0
     if not yes and not (removal.needed_by and not force):
-        need_terminal("removes")
-        if not click.confirm("Remove that?", err=True):
+        need_terminal("remove")
+        if not click.confirm("Remove this release?", err=True):
             output.narrate("Nothing was changed.")
             return 1
     left = api.uninstall(removal, output.narrate, force=force)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @any_values_options
-@click.option("--all", "defaults", is_flag=True, help="Add the defaults of the chart, for what is not set.")
+@click.option("--all", "defaults", is_flag=True, help="Add the chart's defaults for keys that are not set.")
 @click.option("--origins", is_flag=True, help="Print each key with the file and line that set it.")
 @format_option
 def command(files: tuple[str, ...], sets: tuple[str, ...], defaults: bool, origins: bool, form: str) -> None:
-    """Print the values files and --set merged, not validated.
+    """Print the merged values files and --set, not validated.
 
-    Maps merge, lists and scalars replace, null removes a default: Helm's own rule.
+    Values are merged as Helm does: maps merge, lists and scalars replace, and null removes a default.
     """
     from launcher import api
     from launcher.cli import output

@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @run_argument
-@click.option("--timeout", type=Seconds(), metavar="TIME", help="Give up after 90, 90s, 5m or 1.5h: exit code 124.")
+@click.option(
+    "--timeout", type=Seconds(), metavar="TIME", help="Stop waiting after 90, 90s, 5m or 1.5h, with exit code 124."
+)
 @run_target_options
 @format_option
 def command(name: str, timeout: float | None, target: Target, form: str) -> int:
-    """Wait until a run ends; the exit code is the run's.
+    """Wait until a run ends, or all runs of a sweep.
 
-    Of a sweep, until all its runs have ended: 0 when all have succeeded.
+    The exit code is 0 if the run, or all runs of the sweep, succeeded; otherwise it is 1.
     """
     from launcher import api
     from launcher.backends.base import RunStatus

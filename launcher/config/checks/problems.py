@@ -55,6 +55,14 @@ class CheckContext:
     def kind(self) -> RunKind:
         return RunKind(self.tree["run"]["kind"])
 
+    @property
+    def ignores_slice(self) -> bool:
+        """Whether a local run requests an accelerator other than this machine. One rule reports that, and no rule
+        checks its slice."""
+        run, accelerator = self.tree.get("run"), self.tree["slice"]["accelerator"]
+        kind = run.get("kind") if isinstance(run, dict) else ""
+        return kind == RunKind.LOCAL and accelerator != "cpu" and accelerator in table_of(self.tree)
+
     def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
         origin = self.user.origin(path)
         file, line = (origin.file, origin.line) if origin else (None, None)

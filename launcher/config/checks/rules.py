@@ -22,8 +22,7 @@ from launcher.config.checks.model_rules import MODEL_RULES
 from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule, as_lines, has_errors, table_of
 from launcher.config.checks.resource_rules import ROOM_RULES
 from launcher.config.checks.schema import Violation, leaves, spell_value, violations
-from launcher.config.checks.tracking_rules import TRACKING_RULES
-from launcher.config.kinds import RunKind
+from launcher.config.checks.value_rules import value_rules
 from launcher.config.maxtext.keys import (
     KINDS,
     OWNED,
@@ -40,10 +39,8 @@ from launcher.config.values.tree import Values, dotted
 from launcher.paths import charts_dir
 
 __all__ = [
-    "CLUSTER_LIMIT",
     "ERROR",
     "FORECAST_RULES",
-    "NAME_LIMITS",
     "OWNED",
     "OWNED_WITH_DATA",
     "POSITIVE",
@@ -63,16 +60,7 @@ __all__ = [
     "takes",
 ]
 
-NAME_LIMITS = {
-    RunKind.LOCAL: 63,  # a folder; the limit of a DNS label keeps names usable on a cluster later
-    RunKind.RAY_CLUSTER: 63,
-    RunKind.RAY_JOB: 35,  # GKE's TPU webhook cuts service names at 50 characters, KubeRay does not: 36 is too long
-    RunKind.JOB_SET: 40,  # a pod's host name, NAME-slice-99-9999 with 5 random characters, is limited to 63
-}
-"""The maximum length of a run's name, by kind."""
-
-CLUSTER_LIMIT = 41  # characters of a RayCluster's name; the same webhook
-_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_EXAMPLE_LENGTH = 35  # the shortest limit of a name: that of a ray-job run
 
 
 def check(user: Values, effective: Values, rules: Rules | None = None) -> list[Problem]:
@@ -93,7 +81,7 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
     case.has_unknown_keys = any(problem.rule == "unknown-key" for problem in problems)
     for reads, rule in RULES if rules is None else rules:
         if not any(_overlap(path, read) for path in broken for read in reads):
-            problems += rule(case)
+            problems += (_with_example(problem, case) for problem in rule(case))
     return sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key, p.rule))
 
 
@@ -252,39 +240,19 @@ def _train_belongs(key: str) -> str:
 
 
 def _name(case: CheckContext) -> Iterator[Problem]:
-    path = ("run", "name")
-    name, kind = case.tree["run"]["name"], case.kind
-    if not name:
-        yield from case.across("name", path, "the run has no name; give it one with --name NAME or run.name.")
-    else:
-        yield from _label(case, path, name, NAME_LIMITS[kind], f"a {kind} run", "run.kind")
+    if not case.tree["run"]["name"]:
+        message = "the run has no name; set it with --name NAME or run.name."
+        yield from case.across("name", ("run", "name"), message)
 
 
-def _cluster(case: CheckContext) -> Iterator[Problem]:
-    path = ("run", "cluster")
-    name, kind = case.tree["run"]["cluster"], case.kind
-    if kind is not RunKind.RAY_CLUSTER:
-        return
-    if not name:
-        message = "run.kind is ray-cluster; run.cluster must name the standing RayCluster."
-        yield from case.across("cluster", path, message)
-    else:
-        yield from _label(case, path, name, CLUSTER_LIMIT, "a RayCluster on TPUs")
-
-
-def _label(
-    case: CheckContext, path: tuple[str, str], name: str, limit: int, what: str, *others: str
-) -> Iterator[Problem]:
-    if not _NAME.fullmatch(name):
-        message = f'"{name}" is no name; use small letters, digits and hyphens, with a letter first and no hyphen last.'
-        ascii_ = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-        plain = re.sub(r"[^a-z0-9]+", "-", ascii_.lower()).strip("-")[:limit].rstrip("-")
-        plain = f"run-{plain}"[:limit] if plain[:1].isdigit() else plain
-        guess = f' For example "{plain}".' if _NAME.fullmatch(plain) else ""
-        yield case.problem("name", path, message + guess)
-    elif len(name) > limit:
-        message = f'"{name}" has {len(name)} characters; the name of {what} may have {limit}.'
-        yield from case.across("name", path, message, *others)
+def _with_example(problem: Problem, case: CheckContext) -> Problem:
+    """Return the problem with a valid name similar to the invalid one."""
+    if problem.key not in ("run.name", "run.cluster") or "is not a valid name" not in problem.message:
+        return problem
+    ascii_ = unicodedata.normalize("NFKD", case.tree["run"][problem.key.removeprefix("run.")]).encode("ascii", "ignore")
+    plain = re.sub(r"[^a-z0-9]+", "-", ascii_.decode().lower()).strip("-")
+    plain = (f"run-{plain}" if plain[:1].isdigit() else plain)[:_EXAMPLE_LENGTH].rstrip("-")
+    return replace(problem, message=f'{problem.message} For example "{plain}".') if plain else problem
 
 
 def _data(case: CheckContext) -> Iterator[Problem]:
@@ -294,50 +262,14 @@ def _data(case: CheckContext) -> Iterator[Problem]:
     for key in OWNED_WITH_DATA if has_data else ():
         if tree["train"].get(key) is not None:
             yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {TEXT_IS_GIVEN}")
-    if data["files"] and data["corpus"]:
-        yield case.problem("data", ("data", "corpus"), "data.files and data.corpus are both set; keep one of the two.")
-    if tree["run"]["command"]:
-        if has_data or tree["train"]:
-            yield case.problem(
-                "command", ("run", "command"), "run.command replaces the trainer; data and train are ignored.", WARNING
-            )
-        return
-    yield from _files(case, ("data", "files"), data["files"])
-    yield from _files(case, ("data", "heldOut", "files"), data["heldOut"]["files"])
-    if not has_data and not tree["train"].get("dataset_type"):
-        yield from case.across(
-            "data",
-            ("data",),
-            "there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type"
-            " (synthetic needs no text).",
-            *("data.files", "data.corpus", "train.dataset_type"),
-        )
-
-
-def _files(case: CheckContext, path: tuple[str, ...], files: Sequence[str]) -> Iterator[Problem]:
-    for file in files:
-        if not file.strip():
-            yield case.problem("data", path, f"{dotted(path)} has an empty item; remove it, or name a file.")
-        elif "://" in file:
-            message = f'{dotted(path)}: "{file}" is a URL; text is read from files: copy it, or mount its bucket.'
-            yield case.problem("data", path, message)
-
-
-def _reservation(case: CheckContext) -> Iterator[Problem]:
-    if _is_elsewhere(case):
-        return
-    part = case.tree["slice"]
-    if part["provisioning"] == "reservation" and not part["reservation"]:
-        message = "slice.provisioning is reservation; slice.reservation must name it."
-        yield from case.across("reservation", ("slice", "reservation"), message)
-    if part["reservation"] and part["provisioning"] != "reservation":
-        message = f"slice.reservation needs slice.provisioning: reservation, which is {part['provisioning']}."
-        yield from case.across("reservation", ("slice", "reservation"), message, "slice.provisioning")
+    if tree["run"]["command"] and (has_data or tree["train"]):
+        message = "run.command replaces the trainer; data and train are ignored."
+        yield case.problem("command", ("run", "command"), message, WARNING)
 
 
 def _slice(case: CheckContext) -> Iterator[Problem]:
     table = case.tree.get("common", {}).get("accelerators", {})
-    if _is_elsewhere(case):
+    if case.ignores_slice:
         return
     part = case.tree["slice"]
     if next(contradictions(case), None):
@@ -350,76 +282,21 @@ def _slice(case: CheckContext) -> Iterator[Problem]:
 
 
 def _local(case: CheckContext) -> Iterator[Problem]:
-    kind, storage, accelerator = (
-        case.kind,
-        case.tree["storage"]["kind"],
-        case.tree["slice"]["accelerator"],
-    )
-    if kind is not RunKind.LOCAL:
-        return
-    if storage != "local":
-        message = f"a local run keeps its files on this machine: storage.kind must be local, not {storage}."
-        yield from case.across("local", ("storage", "kind"), message)
-    if _is_elsewhere(case):
+    if case.ignores_slice:
+        accelerator = case.tree["slice"]["accelerator"]
         message = f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {accelerator}."
         yield from case.across("local", ("slice", "accelerator"), message)
-
-
-def _is_elsewhere(case: CheckContext) -> bool:
-    """Return whether a local run requests an accelerator other than this machine; its slice is then not checked."""
-    run, accelerator = case.tree.get("run"), case.tree["slice"]["accelerator"]
-    kind = run.get("kind") if isinstance(run, dict) else ""
-    return kind == RunKind.LOCAL and accelerator != "cpu" and accelerator in case.tree["common"]["accelerators"]
-
-
-def _storage(case: CheckContext) -> Iterator[Problem]:
-    tree = case.tree
-    storage, kind = tree["storage"], case.kind
-    if kind is RunKind.LOCAL:
-        return
-    path, bucket = storage["mountPath"], storage["bucket"]
-    if not re.fullmatch(r"/[^:]*[^:/]", path):
-        message = f'storage.mountPath is "{path}"; it must begin with "/" and name a folder below it.'
-        yield from case.across("storage", ("storage", "mountPath"), message, "run.kind")
-    elif re.match(r"/(etc/slipway|dev|proc|sys|tmp/ray)(/|$)", path):
-        message = (
-            f'storage.mountPath is "{path}", which the pods need for themselves; use another folder, such as /data.'
-        )
-        yield from case.across("storage", ("storage", "mountPath"), message, "run.kind")
-    if storage["kind"] == "gcsfuse" and not bucket:
-        message = "storage.kind is gcsfuse; storage.bucket must name the bucket."
-        yield from case.across("storage", ("storage", "bucket"), message, "run.kind")
-    elif bucket and not re.fullmatch(r"[a-z0-9][-a-z0-9._]{1,220}[a-z0-9]", bucket):
-        message = f'storage.bucket: "{bucket}" is no bucket\'s name; write it without gs:// and without a folder.'
-        yield case.problem("storage", ("storage", "bucket"), message)
-    if storage["kind"] == "pvc" and not storage["claim"]:
-        message = "storage.kind is pvc; storage.claim must name the PersistentVolumeClaim."
-        yield from case.across("storage", ("storage", "claim"), message)
-    if storage["kind"] == "local" and kind is not RunKind.RAY_CLUSTER and not tree["run"]["command"]:
-        message = (
-            "storage.kind is local, which on a cluster ends with each pod, checkpoints and all; "
-            "the trainer needs gcsfuse or pvc."
-        )
-        yield from case.across("storage", ("storage", "kind"), message, "run.kind", "run.command")
-    for name in storage["sidecarLimits"]:
-        if name not in ("cpu", "memory", "ephemeral-storage"):
-            message = f'storage.sidecarLimits: there is no limit "{name}"; there are cpu, memory and ephemeral-storage.'
-            problem = case.problem("storage", ("storage", "sidecarLimits", name), message)
-            yield replace(problem, key="storage.sidecarLimits")  # the message names the rest
 
 
 type Rules = Sequence[tuple[tuple[str, ...], Rule]]
 
 RULES: Rules = (
     (("run.name", "run.kind"), _name),
-    (("run.cluster", "run.kind"), _cluster),
     (("data", "run.command", "train"), _data),
-    (("slice", "common", "run.kind"), _reservation),
     (("slice", "common"), _slice),
-    (("run.kind", "storage", "slice.accelerator", "common"), _local),
-    (("run.kind", "storage", "run.command"), _storage),
+    (("run.kind", "slice.accelerator", "common"), _local),
+    *value_rules(),
     *CLUSTER_RULES,
-    *TRACKING_RULES,
     *MODEL_RULES,
     *ROOM_RULES,
 )

@@ -14,16 +14,16 @@ OWNED: dict[str, str] = {
     "hardware": "use slice.accelerator.",
     "tokenizer_path": "use data.tokenizer.path.",
     "tokenizer_type": "use data.tokenizer.kind.",
-    "skip_jax_distributed_system": "slice.hosts and slice.count say how many processes there are.",
-    "enable_single_controller": "run.kind says how the run is made.",
-    "metrics_file": "metrics.jsonl in the run's folder holds the metrics.",
-    "gcs_metrics": "metrics.jsonl in the run's folder, which is in storage, holds the metrics.",
+    "skip_jax_distributed_system": "use slice.hosts and slice.count, which set the number of processes.",
+    "enable_single_controller": "use run.kind.",
+    "metrics_file": "the metrics are in metrics.jsonl in the run's folder.",
+    "gcs_metrics": "the metrics are in metrics.jsonl in the run's folder, which is in storage.",
     "prometheus_port": "use tracking.metricsPort.",
     "enable_wandb": "use tracking.wandb.project.",
     "wandb_project_name": "use tracking.wandb.project.",
-    "wandb_run_name": "the run's name there is run.name.",
+    "wandb_run_name": "use run.name, which is also the name in W&B.",
     "num_slices": "use slice.count.",
-    "hf_access_token": "set HF_TOKEN in the environment, where it stays out of the run's record.",
+    "hf_access_token": "set HF_TOKEN in the environment, which is not stored in the run's record.",
 }
 """MaxText keys that Slipway sets, with what to use instead."""
 

@@ -43,7 +43,7 @@ class Events(Reader, Scanner, Parser):
         # go-yaml treats these as line breaks, ruamel.yaml only in some places. They are never intended as line breaks.
         found = _UNICODE_BREAK.search(text)
         if found:
-            raise ReaderError("", found.start(), ord(found[0]), "unicode", "a line break of Unicode's")
+            raise ReaderError("", found.start(), ord(found[0]), "unicode", "a Unicode line break")
         Reader.__init__(self, text, loader=self)
         Scanner.__init__(self, loader=self)
         Parser.__init__(self, loader=self)
@@ -137,5 +137,7 @@ class Events(Reader, Scanner, Parser):
 
     def check_directive(self) -> bool:
         if self.column == 0:
-            raise ScannerError(None, None, "a line begins with %; Helm reads no directives", self.get_mark())
+            raise ScannerError(
+                None, None, "a line begins with %, but Helm does not support directives", self.get_mark()
+            )
         return False

@@ -55,7 +55,7 @@ def read_sweep(text: str, origin: Origin) -> Axis:
     values = [option.swept(item) for item in option.items()]
     for number, value in enumerate(values):
         if any(value == other and type(value) is type(other) for other in values[:number]):
-            raise option.fail("a value is there twice.")
+            raise option.fail("a value is listed twice.")
     return Axis(key, tuple(parts), tuple(values), origin)
 
 
@@ -98,7 +98,7 @@ class _Option:
         while True:
             key, stop = self.until("=[,.")
             if not key:
-                raise self.fail("a key is missing." if stop or parts else 'a key is missing behind the last ",".')
+                raise self.fail("a key is missing." if stop or parts else 'a key is missing after the last ",".')
             if stop in ("", ","):
                 raise self.fail(f'the key "{key}" has no value.')
             parts.append(key)
@@ -106,12 +106,12 @@ class _Option:
                 index, closed = self.until("]")
                 if not closed or not index.isascii() or not index.isdigit() or int(index) > _MAX_INDEX:
                     raise self.fail(
-                        f'"[{index}" is no index; an index is a number in brackets, from 0 to {_MAX_INDEX}.'
+                        f'"[{index}" is not a valid index; an index is a number in brackets, from 0 to {_MAX_INDEX}.'
                     )
                 parts.append(int(index))
                 between, stop = self.until("[.=")
                 if between or not stop:
-                    raise self.fail('behind an index comes "=", "." or another index.')
+                    raise self.fail('an index must be followed by "=", "." or another index.')
             if stop == "=":
                 return parts
 
@@ -124,7 +124,7 @@ class _Option:
         while True:
             item, stop = self.until(",}")
             if not stop:
-                raise self.fail('the list has no "}" at its end.')
+                raise self.fail('the list is not closed: a "}" is missing at its end.')
             items.append(self._scalar(item))
             if stop == "}":
                 break
@@ -165,13 +165,13 @@ class _Option:
         """Parse one value of a sweep as --set does, with lists and maps written as in a file."""
         item = item.rstrip()
         if not item:
-            raise self.fail('a value is missing; an empty one is written "".')
+            raise self.fail('a value is missing; write "" for an empty one.')
         inner = _Option(item, self.origin)
         if item[0] in "\"'[":
             return self._scalar(item)
         value = inner.value()
         if not inner.at_end:
-            raise self.fail(f'"{item}" is no value.')
+            raise self.fail(f'"{item}" is not a valid value.')
         return value
 
     def put(self, old: Node | None, parts: Sequence[str | int], new: Any) -> Node:
@@ -181,7 +181,7 @@ class _Option:
         if isinstance(head, int):
             items = list(old.value) if old is not None and isinstance(old.value, list) else None
             if items is None and old is not None:
-                raise self.fail(f"[{head}] is the index of a list, but there is no list.")
+                raise self.fail(f"[{head}] is the index of a list, but the value is not a list.")
             items = items or []
             items += [None] * (head + 1 - len(items))
             inner = items[head]
@@ -189,7 +189,7 @@ class _Option:
             items[head] = plain(self.put(before, rest, new))
             return Node(items, self.origin)
         if old is not None and not isinstance(old.value, dict):
-            raise self.fail(f'"{head}" cannot be set, since what is above it is no map.')
+            raise self.fail(f'"{head}" cannot be set, because the value above it is not a map.')
         children = dict(old.value) if old is not None else {}
         children[head] = self.put(children.get(head), rest, new)
         return Node(children, old.origin if old is not None else self.origin)
@@ -214,5 +214,5 @@ class _Option:
             return LauncherError(f'{self.origin.file} "{self.text}": {text} is not valid YAML.')
         return LauncherError(
             f'{SET} "{self.text}": {text} is not valid YAML; as in Helm, a comma ends a value here.',
-            "A list is written in braces: KEY={sleep,1}.",
+            "Write a list in braces: KEY={sleep,1}.",
         )

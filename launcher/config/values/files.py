@@ -50,7 +50,7 @@ def read_file(name: str) -> Values:
         return read_text(sys.stdin.buffer.read(), "standard input")
     path = find_values_file(name)
     if path.is_dir():
-        raise LauncherError(f'"{path}" is a folder; -f takes a values file.')
+        raise LauncherError(f'"{path}" is a folder, but -f requires a values file.')
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -40,11 +40,13 @@ def read_text(data: bytes, file: str) -> Values:
             continue
         if not isinstance(node.value, dict):
             what = "a list" if isinstance(node.value, list) else "a single value"
-            raise LauncherError(f"{node.origin}: the file holds {what}; a values file is a map of keys to values.")
+            raise LauncherError(
+                f"{node.origin}: the file contains {what}; a values file must be a map of keys to values."
+            )
         if root is not None:
             raise LauncherError(
                 f"{node.origin}: a second document begins here, which Helm 3 drops and Helm 4 merges;"
-                " put it into a file of its own."
+                " move it to its own file."
             )
         root = node
     return Values(root or Node({}, Origin(file, 1)))
@@ -62,7 +64,7 @@ def _documents(text: str, file: str) -> Iterator[tuple[int, str]]:
         if line.startswith("---"):
             rest = line[3:].strip()
             if rest and not rest.startswith("#"):
-                raise LauncherError(f'{file}:{number + 1}: nothing but a comment may follow "---" on its line.')
+                raise LauncherError(f'{file}:{number + 1}: only a comment may follow "---" on its line.')
             if lines:
                 yield start, "\n".join(lines) + "\n"
                 lines, start = [], number + 1
@@ -212,7 +214,7 @@ class Reader:
         event = events.get_event()
         if not isinstance(event, e.StreamEndEvent):
             line = self.first_line + event.start_mark.line + 1
-            raise self.fail(line, "Helm would drop what stands behind the end of the document; remove it.")
+            raise self.fail(line, "Helm would drop this text after the end of the document; remove it.")
         return node
 
     def compose(self, events: Any, depth: int) -> _Yaml:
@@ -228,11 +230,11 @@ class Reader:
                 raise self.fail(line, f"the alias *{event.anchor} has no anchor above it.")
             return _Yaml("alias", line, target)
         if event.anchor and not _ANCHOR.fullmatch(event.anchor):
-            raise self.fail(line, f"the anchor &{event.anchor} may hold letters, digits, - and _ only.")
+            raise self.fail(line, f"&{event.anchor} is not a valid anchor; use only letters, digits, - and _.")
         tag = event.tag or ""
         if isinstance(event, e.ScalarEvent):
             if _SURROGATE.search(event.value):
-                raise self.fail(line, "half of a surrogate pair is no character.")
+                raise self.fail(line, "half of a surrogate pair is not a valid character.")
             node = _Yaml("scalar", line, event.value, tag, event.implicit[0])
             if event.anchor:
                 self.anchors[event.anchor] = node
@@ -254,10 +256,10 @@ class Reader:
     def node(self, yaml: _Yaml, depth: int) -> Node:
         self.count += 1
         if self.count > _MAX_NODES or depth > _MAX_DEPTH:
-            raise self.fail(yaml.line, "the file's aliases unfold to too much.")
+            raise self.fail(yaml.line, "the file is too large once its aliases are expanded.")
         if yaml.kind == "alias":
             if id(yaml.value) in self.open_aliases:
-                raise self.fail(yaml.line, "an alias stands inside what it stands for.")
+                raise self.fail(yaml.line, "an alias is inside the value that it refers to.")
             self.open_aliases.add(id(yaml.value))
             node = self.node(yaml.value, depth + 1)
             self.open_aliases.discard(id(yaml.value))
@@ -284,7 +286,8 @@ class Reader:
             key = self.key(key_yaml)
             if key in lines:
                 raise self.fail(
-                    key_yaml.line, f'the key "{key}" is there already, on line {lines[key]}; keep one of the two.'
+                    key_yaml.line,
+                    f'duplicate key "{key}": it is already set on line {lines[key]}; keep one of the two.',
                 )
             lines[key] = key_yaml.line
             value = self.node(value_yaml, depth + 1).value
@@ -297,7 +300,7 @@ class Reader:
         for source in sources:
             target = source.value if source.kind == "alias" else source
             if target.kind != "map" or id(target) in self.open_aliases:
-                raise self.fail(yaml.line, "the merge key << takes a map, an alias of a map, or a list of those.")
+                raise self.fail(yaml.line, "the merge key << requires a map, an alias of a map, or a list of those.")
             self.open_aliases.add(id(target))
             self.mapping(target, out, depth + 1)
             self.open_aliases.discard(id(target))
@@ -305,7 +308,7 @@ class Reader:
     def key(self, yaml: _Yaml) -> str:
         target = yaml.value if yaml.kind == "alias" else yaml
         if target.kind != "scalar":
-            raise self.fail(yaml.line, "a key is a map or a list; keys are text.")
+            raise self.fail(yaml.line, "the key is a map or a list; a key must be text.")
         value = self.scalar(target)
         if isinstance(value, str):
             return value
@@ -339,7 +342,7 @@ class Reader:
             "timestamp": isinstance(value, str) and _DATE.fullmatch(value) is not None,
         }
         if not fits[kind]:
-            raise self.fail(yaml.line, f'"{text}" is no {kind}, which its tag !!{kind} says.')
+            raise self.fail(yaml.line, f'"{text}" is not a valid {kind}, which its tag !!{kind} requires.')
         return value
 
 
@@ -349,7 +352,7 @@ def json_number(value: Any, origin: Origin) -> Any:
         return value
     number = float(value)
     if not math.isfinite(number):
-        raise LauncherError(f"{origin}: {number} is no number that JSON, and so Helm, can hold.")
+        raise LauncherError(f"{origin}: {number} is not a valid number in JSON, and so not in Helm.")
     if number.is_integer() and abs(number) < 2**53 and not (number == 0 and math.copysign(1, number) < 0):
         return int(number)
     return number
@@ -367,13 +370,13 @@ def _problem(error: Any, first_line: int) -> str:
     if match := re.fullmatch(r"found character '(.)' that cannot start any token", problem):
         return f"{match[1]} cannot begin a key or a value; put the text in quotes"
     if match := re.search(r"expected <block end>, but found '([]}])'", problem):
-        return f'there is a "{match[1]}" too many'
+        return f'there is one "{match[1]}" too many'
     if problem.startswith("expected <block end>"):
-        return f"this does not fit what begins on line {opened}; mend the indentation"
+        return f"this does not continue the block that begins on line {opened}; fix the indentation"
     if "'\\t'" in problem:
-        return "there is a tab; indent with spaces"
+        return "a tab is not allowed here; indent with spaces"
     if "expected '<document start>'" in problem:
-        return "this does not continue what stands above it (Helm would drop it); mend the indentation"
+        return "this does not continue the text above it (Helm would drop it); fix the indentation"
     if "mapping values are not allowed" in problem:
-        return 'there is a ":" where no key may stand; quote the text, or mend the indentation'
+        return 'a ":" is not allowed here; quote the text, or fix the indentation'
     return problem

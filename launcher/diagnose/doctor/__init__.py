@@ -33,7 +33,7 @@ def examine(target: Target) -> list[Finding]:
     found = list(machine.examine(cluster=there))
     if not there:
         if not target.local:
-            says = f"{nowhere() or 'there is no kubeconfig'}, so runs can be on this machine only."
+            says = f"{nowhere() or 'there is no kubeconfig'}, so runs are possible only on this machine."
             hint = "On GKE: gcloud container clusters get-credentials NAME."
             found.append(Finding(CLUSTER, Level.WARNING, "kubeconfig", says, hint))
         return found
@@ -45,7 +45,7 @@ def examine(target: Target) -> list[Finding]:
 
 
 def _cluster(cluster: Cluster) -> Iterator[Finding]:
-    from launcher.diagnose.doctor import versions
+    from launcher.config import versions
     from launcher.k8s.errors import ClusterError
 
     where = f"{cluster.where}, user {cluster.user}." if cluster.user else f"{cluster.where}."
@@ -63,14 +63,14 @@ def _cluster(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _kubernetes(text: str, fits: Any) -> Finding:
-    from launcher.diagnose.doctor import versions
+    from launcher.config import versions
 
     version = versions.parse(text)
-    says = f"Kubernetes {text}; supported are {fits}."
+    says = f"Kubernetes {text}; supported versions are {fits}."
     if version is None or version > fits.newest:
-        return Finding(CLUSTER, Level.WARNING, "API server", f"{says} This one is newer or unknown.")
+        return Finding(CLUSTER, Level.WARNING, "API server", f"{says} This version is newer or unknown.")
     if version < fits.oldest:
-        return Finding(CLUSTER, Level.PROBLEM, "API server", f"{says} This one is too old.", "Upgrade the cluster.")
+        return Finding(CLUSTER, Level.PROBLEM, "API server", f"{says} This version is too old.", "Upgrade the cluster.")
     return Finding(CLUSTER, Level.OK, "API server", f"answers, Kubernetes {text}.")
 
 
@@ -82,8 +82,8 @@ def _rest(cluster: Cluster) -> Iterator[Finding]:
     head = {resource: defaults["head"][resource] for resource in ("cpu", "memory")}
     sight = collect.collect(cluster)
     if sight.own_namespace.why is None and sight.own_namespace.seen is None:
-        says = f"there is no namespace {cluster.namespace}, so no run can be there."
-        hint = "Choose another with -n; charts/queues makes one for each team."
+        says = f"the namespace {cluster.namespace} does not exist, so it can have no runs."
+        hint = "Choose another with -n; charts/queues creates one for each team."
         yield Finding(CLUSTER, Level.PROBLEM, "namespace", says, hint)
     yield from components.examine(sight, capacity.has_tpus(sight))
     yield from kueue_config.examine(sight)

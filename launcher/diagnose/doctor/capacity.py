@@ -115,7 +115,7 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
     known = sight.cluster_queues.seen is not None
     those = flavors(sight.flavors.seen, owners)
     if not those:
-        yield _finding(Level.WARNING, "flavors", "there is no ResourceFlavor, so no quota.", _QUEUES_HINT)
+        yield _finding(Level.WARNING, "flavors", "there is no ResourceFlavor, so there is no quota.", _QUEUES_HINT)
     matched = {flavor.name: [node for node in nodes if flavor.matches(node)] for flavor in those}
     own = _own_nodes(those, nodes)
     topologies = {name(one): one for one in sight.topologies.seen or []}
@@ -130,7 +130,7 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
     yield from _uncovered(those, nodes, table)
 
 
-_QUEUES_HINT = "launcher install queues makes them, of values like values/queues/three-teams.yaml."
+_QUEUES_HINT = "launcher install queues creates them from values like values/queues/three-teams.yaml."
 
 
 def _flavor(
@@ -144,17 +144,20 @@ def _flavor(
     subject = f"flavor {flavor.name}"
     if known and not flavor.quota:
         yield _finding(
-            Level.WARNING, subject, "no ClusterQueue and no Cohort has it, so no run gets its nodes.", _QUEUES_HINT
+            Level.WARNING,
+            subject,
+            "no ClusterQueue or Cohort has quota for it, so no run can use its nodes.",
+            _QUEUES_HINT,
         )
     if not matched:
         labels = ", ".join(f"{key}={value}" for key, value in sorted(flavor.labels.items()))
         yield _finding(
             Level.WARNING,
             subject,
-            f"no node matches it now ({labels or 'no node at all'}).",
+            f"no node matches it now ({labels or 'the cluster has no nodes'}).",
             _near(flavor, nodes, table)
-            or "Fine if a node pool with these labels scales from zero; else its nodes "
-            "will never come, and its runs are admitted and then wait.",
+            or "This is fine if a node pool with these labels scales from zero. Otherwise its nodes never appear, "
+            "and its runs are admitted and then wait.",
         )
         return
     refused = Counter(taint for node in matched if (taint := flavor.refuses(node)))
@@ -165,7 +168,7 @@ def _flavor(
             subject,
             f"{refused.total()} of its {many(len(matched), 'node')} have a taint that its runs do not tolerate: "
             f"{join_words(refused)}.",
-            f"If they are meant for its runs, give the flavor the toleration (flavors.{flavor.name}.tolerations in "
+            f"If these nodes are for its runs, add the toleration to the flavor (flavors.{flavor.name}.tolerations in "
             "charts/queues)."
             if flavor.chips or level is Level.PROBLEM
             else "",
@@ -187,13 +190,13 @@ def _quota(flavor: Flavor, subject: str, nodes: Sequence[Object]) -> Finding:
             Level.WARNING,
             subject,
             f"quota for {_amount(quota)}, but there are {have} now.",
-            "Fine if its node pools grow that far; else runs are admitted and then wait for nodes.",
+            "This is fine if its node pools can grow that far. Otherwise runs are admitted and then wait for nodes.",
         )
     return _finding(
         Level.WARNING,
         subject,
-        f"quota for {_amount(quota)}, but there are {have}: {_amount(there - quota)} that no run can get.",
-        "Give them to a queue or a cohort (clusterQueues.NAME.quota in charts/queues).",
+        f"quota for {_amount(quota)}, but there are {have}; no run can use the other {_amount(there - quota)}.",
+        "Add them to the quota of a queue or a cohort (clusterQueues.NAME.quota in charts/queues).",
     )
 
 
@@ -208,8 +211,8 @@ def _levels(
         yield _finding(
             Level.PROBLEM,
             subject,
-            f"its Topology {flavor.topology} does not exist, so Kueue holds its queues inactive.",
-            "Make it (topologies in charts/queues), or a flavor without topologyName.",
+            f"its Topology {flavor.topology} does not exist, so Kueue keeps its queues inactive.",
+            "Create it (topologies in charts/queues), or use a flavor without topologyName.",
         )
         return
     for level in topology["spec"]["levels"]:
@@ -220,8 +223,8 @@ def _levels(
                 Level.WARNING,
                 subject,
                 f"{len(bare)} of its {many(len(nodes), 'node')} lack the label {key} of the Topology "
-                f"{flavor.topology}: Kueue places nothing on them.",
-                "Label them, or leave the level out.",
+                f"{flavor.topology}, so Kueue places no pods on them.",
+                "Label them, or remove the level.",
             )
 
 
@@ -255,9 +258,9 @@ def _shared(those: Sequence[Flavor], nodes: Sequence[Object]) -> Iterator[Findin
         yield _finding(
             Level.WARNING,
             f"flavors {join_words(names)}",
-            f"{many(count, 'node')} match{'es' if count == 1 else ''} all of them: runs of one may take the chips "
-            "that are counted in another.",
-            "Tell them apart by nodeLabels, or taint the nodes of one, as GKE's spot nodes can be.",
+            f"{many(count, 'node')} match{'es' if count == 1 else ''} all of them, so runs of one flavor can use chips "
+            "that are in the quota of another.",
+            "Distinguish them by nodeLabels, or taint the nodes of one flavor, as is possible for GKE's spot nodes.",
         )
 
 
@@ -275,9 +278,9 @@ def _uncovered(those: Sequence[Flavor], nodes: Sequence[Object], table: Mapping[
         yield _finding(
             Level.WARNING,
             f"{what}{_pools(some)}",
-            f"{many(len(some), 'node')} {'is' if len(some) == 1 else 'are'} in no flavor: {_amount(chips)} that no "
-            "run can get.",
-            "If runs are to have them, add a flavor" + _example(some[0], resource, table),
+            f"{many(len(some), 'node')} {'matches' if len(some) == 1 else 'match'} no flavor, so no run can use "
+            f"{_amount(chips)}.",
+            "To make them available to runs, add a flavor" + _example(some[0], resource, table),
         )
 
 
@@ -322,10 +325,10 @@ def _near(flavor: Flavor, nodes: Sequence[Object], table: Mapping[str, Any]) -> 
     wanted = flavor.labels.get(key, "")
     real = {str(row["label"]) for row in table.values() if row.get("label")}
     if wanted and wanted not in real and (near := get_close_matches(wanted, sorted(real), n=1)):
-        return f"GKE knows no {key}={wanted}; did you mean {near[0]}?"
+        return f"GKE has no {key}={wanted}; did you mean {near[0]}?"
     same = [node for node in nodes if wanted and label(node, key) == wanted]
     if same:
-        return f"Of this accelerator there are {_counted(same, table)}."
+        return f"The cluster has {_counted(same, table)} with this accelerator."
     return ""
 
 

@@ -1,7 +1,7 @@
 """Check whether Kueue, JobSet, KubeRay and GKE's TPU webhook are installed, supported and available. Pure functions.
 
-Names and images are those of the upstream manifests and charts of Kueue 0.16 to 0.19, JobSet 0.10 to 0.12, KubeRay 1.5
-to 1.7, and the TPU webhook 1.3.
+Names and images are those of the upstream manifests and charts of the supported versions (launcher/config/versions.py),
+and of the TPU webhook 1.3.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from launcher.diagnose.doctor import versions
+from launcher.config import versions
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import client as k
+from launcher.k8s import keys
 from launcher.k8s.objects import condition, label, name, namespace, status
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ KUBERAY = Component(
     ("kuberay-operator",),
     "",
     (),
-    "runs of kind ray-job, and standing Ray clusters, cannot run",
+    "runs of kind ray-job and long-lived Ray clusters cannot run",
     "Install KubeRay's operator, or on GKE the Ray add-on: gcloud container clusters update NAME "
     "--update-addons=RayOperator=ENABLED",
 )
@@ -127,7 +128,7 @@ def version_of(component: Component, deployment: Object) -> str:
 
     (The label of a kustomized JobSet is that of an older version.)
     """
-    tags = [versions.image_parts(_image_of(component, deployment))[1], label(deployment, "app.kubernetes.io/version")]
+    tags = [versions.image_parts(_image_of(component, deployment))[1], label(deployment, keys.VERSION)]
     return next((tag.removeprefix("v") for tag in tags if versions.parse(tag)), "")
 
 
@@ -209,7 +210,7 @@ def _installed(
     unseen = hidden(_unseen(sight, component, those))
     if unseen:
         where = f"{_where(component, those[0])}, serves" if those else "serves"
-        yield _finding(component, Level.UNKNOWN, f"{where} {api}; whether it is well cannot be told: {unseen}.")
+        yield _finding(component, Level.UNKNOWN, f"{where} {api}; whether it works is unknown: {unseen}.")
     elif not bad:
         webhooks = " and its webhooks" if component.hooks else ""
         yield _finding(component, Level.OK, f"{_where(component, those[0])} serves {api}{webhooks}.")
@@ -228,8 +229,8 @@ def _served(component: Component, served: Mapping[str, Sequence[str]], version: 
         yield _finding(
             component,
             Level.PROBLEM,
-            f"serves {component.group} as {join_words(served)}; the charts write {version}.",
-            f"Install a version of {component.name} that is supported: {_range(component)}.",
+            f"serves {component.group} as {join_words(served)}; the charts use {version}.",
+            f"Install a supported version of {component.name}: {_range(component)}.",
         )
         return
     missing = [kind.plural for kind in component.kinds if kind.plural not in served[version]]
@@ -247,7 +248,7 @@ def _controller(sight: ClusterInventory, component: Component, those: Sequence[O
         yield _finding(
             component,
             Level.PROBLEM,
-            f"the API is served, but no Deployment is its controller: {component.without}.",
+            f"its API is served, but its controller has no Deployment: {component.without}.",
             component.install,
         )
         return
@@ -260,18 +261,22 @@ def _controller(sight: ClusterInventory, component: Component, those: Sequence[O
         yield _finding(
             component,
             Level.PROBLEM,
-            f"{_where(component, first)}, has no pod that is ready{f' ({why.rstrip(chr(46))})' if why else ''}.",
+            f"{_where(component, first)} has no ready pod{f' ({why.rstrip(chr(46))})' if why else ''}.",
             f"kubectl -n {namespace(first)} "
-            + (f"scale deployment {name(first)} --replicas=1" if scaled else f"describe pods, for {name(first)}'s"),
+            + (
+                f"scale deployment {name(first)} --replicas=1"
+                if scaled
+                else f"describe pods (of the Deployment {name(first)})"
+            ),
         )
     yield from _version(component, first)
     if component is KUBERAY and (watched := _watched(first)) and sight.namespace not in watched:
         yield _finding(
             component,
             Level.WARNING,
-            f"the operator in {namespace(first)} watches {join_words(watched)} only: a run in {sight.namespace} would "
+            f"the operator in {namespace(first)} watches only {join_words(watched)}: a run in {sight.namespace} would "
             "never start.",
-            "Its chart's watchNamespace says so.",
+            "Change watchNamespace in the values of its chart.",
         )
 
 
@@ -281,14 +286,17 @@ def _version(component: Component, deployment: Object) -> Iterator[Finding]:
     text = version_of(component, deployment)
     version, fits = versions.parse(text), versions.supported(component.supported)
     if version is None:
-        image = _image_of(component, deployment) or "no image of a known name"
-        yield _finding(component, Level.WARNING, f"its version cannot be told: {image}; supported are {fits}.")
+        image = _image_of(component, deployment) or "no image with a known name"
+        yield _finding(component, Level.WARNING, f"its version is unknown ({image}); supported versions are {fits}.")
     elif version < fits.oldest:
         yield _finding(
-            component, Level.PROBLEM, f"version {text} is too old; supported are {fits}.", "Upgrade " + component.name
+            component,
+            Level.PROBLEM,
+            f"version {text} is too old; supported versions are {fits}.",
+            "Upgrade " + component.name,
         )
     elif version > fits.newest:
-        yield _finding(component, Level.WARNING, f"version {text} is newer than those the charts know: {fits}.")
+        yield _finding(component, Level.WARNING, f"version {text} is newer than the supported versions: {fits}.")
 
 
 def _webhooks(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
@@ -298,11 +306,11 @@ def _webhooks(sight: ClusterInventory, component: Component, those: Sequence[Obj
             yield _finding(
                 component,
                 Level.PROBLEM,
-                f"there is no {kind} webhook configuration of it"
+                f"its {kind} webhook configuration is missing"
                 + (
                     ": runs would start without waiting for quota." if (component, kind) == (KUEUE, "mutating") else "."
                 ),
-                f"Install {component.name} again; its manifests have it.",
+                f"Install {component.name} again; its manifests contain it.",
             )
     every = [one for kind in component.hooks for one in sight.webhooks[kind].seen or []]
     for service in services(component, every, those):
@@ -321,25 +329,25 @@ def _answers(sight: ClusterInventory, component: Component, service: Service) ->
         if (one.get("conditions") or {}).get("ready") is not False
     ]
     if not ready:
-        what = "what it looks at is refused" if service.required else "it is passed over"
+        what = "the API server rejects what it checks" if service.required else "the API server skips it"
         yield _finding(
             component,
             Level.PROBLEM if service.required else Level.WARNING,
-            f"no pod stands behind its webhook's Service {service.namespace}/{service.name}: {what}.",
+            f"its webhook's Service {service.namespace}/{service.name} has no ready endpoint: {what}.",
             f"kubectl -n {service.namespace} get pods shows why.",
         )
     elif service.unsigned:
         yield _finding(
             component,
             Level.WARNING,
-            f"its webhook at {service.namespace}/{service.name} has no caBundle, so the API server may not trust it.",
-            f"{component.name} (or cert-manager) writes it once it runs.",
+            f"its webhook at {service.namespace}/{service.name} has no caBundle, so the API server might not trust it.",
+            f"{component.name} (or cert-manager) writes it when it runs.",
         )
 
 
 def _tpu_webhook(sight: ClusterInventory, those: Sequence[Object], tpus: bool | None) -> Iterator[Finding]:
     if not sight.serves(KUBERAY.group) or tpus is False:
-        why = "there are no TPUs here" if sight.serves(KUBERAY.group) else "only hosts of TPUs under KubeRay need it"
+        why = "the cluster has no TPUs" if sight.serves(KUBERAY.group) else "only TPU hosts under KubeRay need it"
         yield _finding(TPU_WEBHOOK, Level.OK, f"not needed: {why}.")
         return
     unseen = hidden(_unseen(sight, TPU_WEBHOOK, those))
@@ -352,10 +360,10 @@ def _tpu_webhook(sight: ClusterInventory, those: Sequence[Object], tpus: bool | 
     bad += _webhooks(sight, TPU_WEBHOOK, those)
     yield from bad
     if unseen:
-        yield _finding(TPU_WEBHOOK, Level.UNKNOWN, f"whether it is there, and well, cannot be told: {unseen}.")
+        yield _finding(TPU_WEBHOOK, Level.UNKNOWN, f"whether it is installed and works is unknown: {unseen}.")
     elif not bad:
-        where = _where(TPU_WEBHOOK, those[0]) if those else "outside of the cluster"
-        yield _finding(TPU_WEBHOOK, Level.OK, f"{where} answers.")
+        says = f"{_where(TPU_WEBHOOK, those[0])} answers." if those else "runs outside the cluster."
+        yield _finding(TPU_WEBHOOK, Level.OK, says)
 
 
 def _where(component: Component, deployment: Object) -> str:

@@ -73,10 +73,10 @@ def summary(findings: Iterable[Finding]) -> str:
     words = {
         Level.PROBLEM: ("problem", "problems"),
         Level.WARNING: ("warning", "warnings"),
-        Level.UNKNOWN: ("thing that could not be looked at", "things that could not be looked at"),
+        Level.UNKNOWN: ("unknown", "unknown"),
     }
     said = [f"{counts[level]} {some[counts[level] != 1]}" for level, some in words.items() if counts[level]]
-    return f"{', '.join(said)}." if said else "All is well."
+    return f"{', '.join(said)}." if said else "No problems found."
 
 
 def join_words(words: Iterable[str], most: int = 5) -> str:

@@ -1,7 +1,6 @@
 """Check Kueue's own configuration: which kinds it queues, and how long it waits for pods. Pure functions.
 
-The format is config.kueue.x-k8s.io v1beta1 and v1beta2 (Kueue 0.16 to 0.19), with the defaults of
-apis/config/*/defaults.go.
+The format is config.kueue.x-k8s.io v1beta1 and v1beta2, with the defaults of apis/config/*/defaults.go.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher.diagnose.doctor import components, versions
+from launcher.config import versions
+from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import VISIBILITY
 from launcher.errors import LauncherError
@@ -29,7 +29,7 @@ _FEATURE = "DisableWaitForPodsReady"
 # For each kind that the charts create: Kueue's name, the component of its API group, what does not wait without it.
 _FRAMEWORKS = (
     ("ray.io/rayjob", components.KUBERAY, "runs of kind ray-job"),
-    ("ray.io/raycluster", components.KUBERAY, "standing Ray clusters"),
+    ("ray.io/raycluster", components.KUBERAY, "long-lived Ray clusters"),
     ("jobset.x-k8s.io/jobset", components.JOB_SET, "runs of kind job-set"),
 )
 
@@ -57,7 +57,7 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
     text = (seen.seen or {}).get("data", {}).get(_FILE)
     if text is None:
         where = f"{namespace(those[0])}/{config_map_name(those[0])}"
-        yield _finding(Level.WARNING, f"the ConfigMap {where} has no {_FILE}, so it cannot be told.")
+        yield _finding(Level.WARNING, f"the ConfigMap {where} has no {_FILE}, so it is unknown.")
         return
     from launcher.config.values.reader import read_text
 
@@ -69,7 +69,7 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
     bad = [*_frameworks(sight, config), *_waits(config, those[0]), *_fair(sight, config)]
     yield from bad
     if not bad:
-        yield _finding(Level.OK, f"takes the runs of the charts into its queues. {_never_starts(config, those[0])}")
+        yield _finding(Level.OK, f"manages all kinds of runs that the charts create. {_never_starts(config, those[0])}")
 
 
 def _frameworks(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
@@ -131,11 +131,11 @@ def _never_starts(config: Object, deployment: Object) -> str:
     limit = _limit(config, deployment)
     if not limit:
         return (
-            "It does not end a run that can never start (waitForPodsReady is off): a JobSet holds its chips until "
-            "somebody cancels it, which a submit that follows it does, and a RayJob until run.startDeadlineSeconds."
+            "It does not stop a run that can never start (waitForPodsReady is off): a JobSet keeps its chips until it "
+            "is cancelled, which a submit that follows the run does, and a RayJob until run.startDeadlineSeconds."
         )
     often = ((config.get("waitForPodsReady") or {}).get("requeuingStrategy") or {}).get("backoffLimitCount")
-    again = "queues again for ever" if often is None else f"queues again {often} times, and is given up then"
+    again = "is queued again indefinitely" if often is None else f"is queued again {often} times and then deactivated"
     return f"A run that can never start loses its chips after {limit}, and {again} (waitForPodsReady)."
 
 
@@ -146,9 +146,9 @@ def _waits(config: Object, deployment: Object) -> Iterator[Finding]:
         yield _finding(
             Level.WARNING,
             f"a run whose pods are not all ready {limit} after its admission is evicted (waitForPodsReady{default}): "
-            "slices that take longer to provision, or images longer to pull, never start.",
+            "runs whose slices take longer to provision, or whose images take longer to pull, never start.",
             f"Set waitForPodsReady.timeout to more than the slowest node pool takes; the feature gate {_FEATURE} "
-            "turns it off.",
+            "disables the limit.",
         )
 
 
@@ -162,13 +162,13 @@ def _fair(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
         yield _finding(
             Level.WARNING,
             f"fair sharing is off, so the weights of {join_words(weighted)} have no effect.",
-            "Add fairSharing to Kueue's configuration, or leave out fairWeight.",
+            "Add fairSharing to Kueue's configuration, or remove fairWeight.",
         )
 
 
 def _visibility(sight: ClusterInventory) -> Finding:
     seen = sight.served[VISIBILITY]
-    says = "positions in the queue are computed by launcher, and the order of admission fair sharing is not known."
+    says = "launcher computes positions in the queue itself, and the order under admission fair sharing is unknown."
     if seen.why is not None:
         return Finding(CONTROLLERS, Level.WARNING, "Kueue's visibility", f"does not answer ({seen.says}): {says}")
     if not seen.seen:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
 
 _KUEUE = "kueue.x-k8s.io"
-_MEMBERS = "charts/queues gives it to a team's members (teams.NAME.members)."
-_READY = "a ready Role"
+_MEMBERS = "charts/queues grants this to the members of a team (teams.NAME.members)."
+_READY = "Role to apply"
 
 
 _PROXY = Permission("get", "services/proxy", "")
@@ -103,7 +103,7 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
         missing = [right for right in mine.missing(need.rights) if _is_served(sight, right)]
         asked += missing
         if not missing:
-            yield Finding(RIGHTS, Level.OK, need.verbs, f"you may, in the namespace {sight.namespace}.")
+            yield Finding(RIGHTS, Level.OK, need.verbs, f"allowed in the namespace {sight.namespace}.")
             continue
         level = Level.PROBLEM if need.everyday else Level.WARNING
         worst = Level.PROBLEM if need.everyday else worst
@@ -118,7 +118,7 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
     yield _ray_clusters(sight, mine)
     yield _install(mine)
     if asked:
-        says = f"has what is missing in the namespace {sight.namespace}; a platform engineer can apply and bind it."
+        says = f"grants what is missing in the namespace {sight.namespace}; a platform engineer can apply and bind it."
         yield Finding(RIGHTS, worst, _READY, says, role(asked, sight.namespace))
 
 
@@ -144,8 +144,8 @@ def _cluster_wide(sight: ClusterInventory) -> Iterator[Finding]:
             RIGHTS,
             Level.WARNING,
             "explain (queues)",
-            f"who holds the quota, and which nodes there are, cannot be told: you may not {_as_text(missing)}.",
-            f"{_MEMBERS} Or a platform engineer applies and binds this:\n{role(missing, '')}",
+            f"explain cannot show who holds the quota and which nodes exist: you may not {_as_text(missing)}.",
+            f"{_MEMBERS} Or a platform engineer can apply and bind this:\n{role(missing, '')}",
         )
 
 
@@ -157,8 +157,10 @@ def _ray_clusters(sight: ClusterInventory, mine: Permissions) -> Finding:
     names = {name.removeprefix("http:").rpartition(":")[0] or name for name in mine.by_name.get(_PROXY, ())}
     if names:
         return Finding(RIGHTS, Level.OK, subject, f"you may reach {join_words(sorted(names))}.")
-    says = f"no standing Ray cluster of the namespace {sight.namespace} is for you to reach (services/proxy)."
-    return Finding(RIGHTS, Level.OK, subject, says, "If there is one: teams.NAME.clusters in charts/queues.")
+    says = f"you may not reach any long-lived Ray cluster of the namespace {sight.namespace} (services/proxy)."
+    return Finding(
+        RIGHTS, Level.OK, subject, says, "If the namespace has one, set teams.NAME.clusters in charts/queues."
+    )
 
 
 def _install(mine: Permissions) -> Finding:
@@ -169,7 +171,7 @@ def _install(mine: Permissions) -> Finding:
     ]
     if may:
         return Finding(RIGHTS, Level.OK, "install", f"you may install {join_words(may)}.")
-    says = "not for you, which is how it is meant for members of a team (Helm keeps releases in Secrets)."
+    says = "you may not install releases, as intended for members of a team (Helm keeps releases in Secrets)."
     return Finding(RIGHTS, Level.OK, "install", says)
 
 

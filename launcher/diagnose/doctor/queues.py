@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
 
 Object = Mapping[str, Any]
-_INSTALL = "launcher install queues makes it, of values like values/queues/three-teams.yaml."
+_INSTALL = "launcher install queues creates it from values like values/queues/three-teams.yaml."
 
 
 def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Findin
             words = join_words((f"{name(one)} ({one.get('value') or 0})" for one in ranked), most=8)
             yield _finding(Level.OK, "priorities", f"{words}.")
         else:
-            says = "there is no WorkloadPriorityClass, so runs cannot say queue.priority."
+            says = "there is no WorkloadPriorityClass, so runs cannot set queue.priority."
             yield _finding(Level.WARNING, "priorities", says, _INSTALL)
 
 
@@ -51,12 +51,12 @@ def _cluster_queues(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterato
     if queues is None:
         return
     if not queues:
-        yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is ever admitted.", _INSTALL)
+        yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is admitted.", _INSTALL)
         return
     quotas = Quotas(queues, sight.cohorts.seen or [])
     fine, new = [], [name(queue) for queue in queues if condition(queue, "Active") is None]
     if new:
-        says = f"Kueue has not looked at {join_words(new)}: its controller does not run, or they are new."
+        says = f"Kueue has not processed {join_words(new)}: its controller is not running, or they are new."
         yield _finding(Level.WARNING, "ClusterQueues", says)
     for queue in queues:
         bad = [*_active(queue), *_head(sight, queue, quotas, head)]
@@ -75,8 +75,8 @@ def _active(queue: Object) -> Iterator[Finding]:
         yield _finding(
             Level.WARNING if stopped else Level.PROBLEM,
             subject,
-            f"takes no runs: {says}.",
-            "Its stopPolicy says so (clusterQueues.NAME.stopPolicy in charts/queues)." if stopped else "",
+            f"admits no runs: {says}.",
+            "Its stopPolicy stops it (clusterQueues.NAME.stopPolicy in charts/queues)." if stopped else "",
         )
 
 
@@ -99,9 +99,9 @@ def _head(sight: ClusterInventory, queue: Object, quotas: Quotas, head: Mapping[
         yield _finding(
             Level.PROBLEM,
             subject,
-            f"has chips but no quota of {join_words(missing)}: a Ray run's head asks for {_as_text(head)}, so Ray runs "
-            "wait for ever.",
-            "Add a flavor of cpu to its quota (clusterQueues.NAME.quota in charts/queues).",
+            f"has quota for chips but not for {join_words(missing)}: the head of a Ray run requests {_as_text(head)}, "
+            "so Ray runs wait indefinitely.",
+            "Add a cpu flavor to its quota (clusterQueues.NAME.quota in charts/queues).",
         )
         return
     short = {}
@@ -112,9 +112,9 @@ def _head(sight: ClusterInventory, queue: Object, quotas: Quotas, head: Mapping[
         yield _finding(
             Level.PROBLEM,
             subject,
-            f"its quota, with all that it may borrow, is less than the {_as_text(short)} that a Ray run's head asks "
-            "for by default.",
-            "Raise it; KubeRay adds 500m and 200Mi for the submitter, and as much again for an autoscaler.",
+            f"its quota, including what it may borrow, is less than the {_as_text(short)} that the head of a Ray run "
+            "requests by default.",
+            "Increase it; KubeRay adds 500m and 200Mi for the submitter, and the same amount for an autoscaler.",
         )
 
 
@@ -129,7 +129,7 @@ def _local_queues(sight: ClusterInventory) -> Iterator[Finding]:
             Level.WARNING,
             "LocalQueues",
             f"the namespace {sight.namespace} has none, so runs here have no queue to wait in.",
-            "Choose a team's namespace with -n; charts/queues makes a LocalQueue for each team.",
+            "Choose a team's namespace with -n; charts/queues creates a LocalQueue for each team.",
         )
     queues = {name(queue): queue for queue in sight.cluster_queues.seen or []}
     for local in sight.local_queues.seen:
@@ -141,17 +141,22 @@ def _local_queue(sight: ClusterInventory, local: Object, queues: Mapping[str, Ob
     active = condition(local, "Active") or {}
     if sight.cluster_queues.seen is not None and target not in queues:
         return _finding(
-            Level.PROBLEM, subject, f"its ClusterQueue {target} does not exist, so its runs wait for ever.", _INSTALL
+            Level.PROBLEM,
+            subject,
+            f"its ClusterQueue {target} does not exist, so its runs wait indefinitely.",
+            _INSTALL,
         )
     if target in queues and (refused := _not_for_us(sight, queues[target])):
-        return _finding(Level.PROBLEM, subject, f"its ClusterQueue {target} takes no runs of this namespace: {refused}")
+        return _finding(
+            Level.PROBLEM, subject, f"its ClusterQueue {target} accepts no runs of this namespace: {refused}"
+        )
     if active.get("status") == "False":
         says = str(active.get("message") or active.get("reason")).rstrip(".")
         stopped = any(
             (one.get("spec") or {}).get("stopPolicy", "None") != "None" for one in (local, queues.get(target) or {})
         )
         level = Level.WARNING if stopped else Level.PROBLEM
-        return _finding(level, subject, f"its ClusterQueue is {target}; it takes no runs: {says}.")
+        return _finding(level, subject, f"its ClusterQueue is {target}; it admits no runs: {says}.")
     cohort = (queues.get(target) or {}).get("spec", {}).get("cohortName")
     among = f", in the cohort {cohort}" if cohort else ""
     return _finding(Level.OK, subject, f"its ClusterQueue is {target}{among}.")
@@ -161,13 +166,13 @@ def _not_for_us(sight: ClusterInventory, queue: Object) -> str:
     """Return why a ClusterQueue's namespaceSelector excludes this namespace; "" if it does not, or if unknown."""
     selector = queue["spec"].get("namespaceSelector")
     if selector is None:
-        return "it has no namespaceSelector, which is none at all."
+        return "it has no namespaceSelector, which matches no namespace."
     if sight.own_namespace.seen is None:
         return ""
     labels = sight.own_namespace.seen["metadata"].get("labels") or {}
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
-            return f"its namespaceSelector wants the label {key}={value}."
+            return f"its namespaceSelector requires the label {key}={value}."
     return ""
 
 

@@ -37,7 +37,7 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
 def _ask_at_once(situation: Situation) -> None:
     """Read in parallel what nearly every explanation needs: requests to a distant API server are slow."""
     from launcher.backends.kubernetes.reader import run_parallel
-    from launcher.backends.kubernetes.states import CANCELLED
+    from launcher.k8s.keys import CANCELLED
     from launcher.k8s.objects import annotation
 
     wanted = ["workload", "pods"]

@@ -53,5 +53,5 @@ class Explanation:
             lines.append("")
             lines += [f"  {' '.join(filter(None, (item.kind, item.name)))}: {item.says}" for item in self.evidence]
         if self.suggestions:
-            lines += ["", "What would help:", *(f"  - {text}" for text in self.suggestions)]
+            lines += ["", "Suggestions:", *(f"  - {text}" for text in self.suggestions)]
         return "\n".join(lines)

@@ -54,7 +54,7 @@ def queue_position(situation: Situation) -> QueuePosition | None:
             ahead = tuple(
                 RunAhead(_run_of(item), namespace(item), int(item.get("priority") or 0)) for item in said[:place]
             )
-            return QueuePosition(position, ahead, waiting, "says Kueue's visibility API")
+            return QueuePosition(position, ahead, waiting, "from Kueue's visibility API")
     return _computed(situation, workload, queue, waiting)
 
 
@@ -63,7 +63,7 @@ def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
     hidden = stand.position is not None and stand.position - 1 > len(stand.ahead)
     names = [_say(item, situation.namespace) for item in stand.ahead]
     if hidden:
-        names.append("runs of other teams that you may not see")
+        names.append("runs of other teams that you may not read")
     of = f" of {stand.waiting}" if stand.waiting is not None and stand.waiting >= (stand.position or 0) else ""
     if stand.position is not None:
         where = f"number {stand.position}{of} in the queue"
@@ -71,27 +71,23 @@ def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
         return Evidence(
             "ClusterQueue", situation.cluster_queue_name, f"{situation.name} is {where}{who} ({stand.source})."
         )
-    least = f"at least {len(stand.ahead)} ahead" + (f" ({join_words(names)})" if names else "")
-    total = f"; {stand.waiting} wait in all" if stand.waiting is not None else ""
+    runs = "run" if len(stand.ahead) == 1 else "runs"
+    least = f"at least {len(stand.ahead)} {runs} ahead" + (f" ({join_words(names)})" if names else "")
+    wait = "run waits" if stand.waiting == 1 else "runs wait"
+    total = f"; {stand.waiting} {wait} in total" if stand.waiting is not None else ""
     return Evidence(
-        "ClusterQueue", situation.cluster_queue_name, f"{situation.name} waits with {least}{total} ({stand.source})."
+        "ClusterQueue", situation.cluster_queue_name, f"{situation.name} has {least}{total} ({stand.source})."
     )
 
 
 def _computed(situation: Situation, workload: Object, queue: str, waiting: int | None) -> QueuePosition:
     if situation.cluster_queue is not None and kueue.ordered_by_usage(situation.cluster_queue):
-        return QueuePosition(None, (), waiting, "the queue goes by who used least, and only Kueue knows that")
-    targets = {(namespace(item), name(item)): kueue.cluster_queue_of(item) for item in situation.all_local_queues}
-    candidates = [
-        item
-        for item in situation.workloads
-        if targets.get((namespace(item), kueue.local_queue_of(item))) == queue and kueue.is_queued(item)
-    ]
-    order = sorted(candidates, key=kueue.order_key)
+        return QueuePosition(None, (), waiting, "the queue is ordered by usage, and only Kueue has this order")
+    order = kueue.queued_workloads(situation.workloads, situation.all_local_queues).get(queue, [])
     place = next((index for index, item in enumerate(order) if uid(item) == uid(workload)), None)
     ahead = tuple(RunAhead(kueue.owner_of(item), namespace(item), kueue.priority(item)) for item in order[: place or 0])
     if situation.others_hidden and (waiting is None or waiting > len(order)):
-        return QueuePosition(None, ahead, waiting, "the runs of other teams cannot be seen")
+        return QueuePosition(None, ahead, waiting, "you may not read the runs of other teams")
     return QueuePosition(
         None if place is None else place + 1, ahead, waiting, "computed by Kueue's order: priority, then age"
     )

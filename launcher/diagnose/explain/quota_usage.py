@@ -78,13 +78,13 @@ def phrase(situation: Situation, who: QuotaUsage) -> str:
         first = min(who.holders, key=lambda item: item.since)
         total = sum((item.amount for item in who.holders), Decimal())
         return (
-            f"{len(who.holders)} runs hold {number(resource, total)}, {_named(situation, first)} the longest, "
-            f"for {situation.ago(first.since)}"
+            f"{len(who.holders)} runs hold {number(resource, total)} ({_named(situation, first)} for the longest time, "
+            f"{situation.ago(first.since)})"
         )
     if who.hidden:
         parts = [f"{number(resource, rest)} in the queue {queue}" for queue, rest in who.hidden.items()]
         mine = sum((item.amount for item in who.holders), Decimal())
-        own = f" and your team's {number(resource, mine)}" if mine else ""
+        own = f", and runs of your team hold {number(resource, mine)}" if mine else ""
         return f"runs of other teams hold {' and '.join(parts[:3])}{own}"
     return ""
 
@@ -95,8 +95,8 @@ def shown(situation: Situation, who: QuotaUsage, most: int = 5) -> tuple[Evidenc
         Evidence(
             "Workload",
             item.name,
-            f"of {item.namespace} holds {amount(who.what[1], item.amount)} of {who.what[0]} in the queue {item.queue}, "
-            f"for {situation.ago(item.since)}, priority {item.priority}.",
+            f"holds {amount(who.what[1], item.amount)} of {who.what[0]} in the queue {item.queue} for "
+            f"{situation.ago(item.since)} (namespace {item.namespace}, priority {item.priority}).",
         )
         for item in who.holders[:most]
     ]
@@ -113,7 +113,7 @@ def shown(situation: Situation, who: QuotaUsage, most: int = 5) -> tuple[Evidenc
         Evidence(
             "ClusterQueue",
             queue,
-            f"{amount(who.what[1], rest)} of {who.what[0]} are held by runs of other teams, which you may not see.",
+            f"{amount(who.what[1], rest)} of {who.what[0]} are held by runs of other teams, which you may not read.",
         )
         for queue, rest in who.hidden.items()
     ]

@@ -15,7 +15,7 @@ from launcher.k8s.objects import condition, is_true, name, status
 _FINALIZERS = {
     "ray.io/": "KubeRay's operator",
     "kueue.x-k8s.io/": "Kueue",
-    "foregroundDeletion": "Kubernetes, once the pods are gone",
+    "foregroundDeletion": "Kubernetes when the pods are gone",
     "jobset.sigs.k8s.io/": "JobSet's controller",
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -30,15 +30,15 @@ def being_deleted(situation: Situation) -> Finding | None:
     holding = list(meta.get("finalizers") or [])
     since = situation.ago(meta["deletionTimestamp"])
     if not holding:
-        return Finding(f"{situation.name} is being deleted, for {since} now.", _pods_left(situation))
-    who = join_words([f"{item} ({_remover(item)})" for item in holding])
+        return Finding(f"{situation.name} is being deleted (for {since}).", _pods_left(situation))
+    who = join_words([f"{item} (removed by {_remover(item)})" for item in holding])
     return Finding(
-        f"{situation.name} is being deleted, for {since} now, and is not gone before {who} has let it go.",
+        f"{situation.name} is being deleted (for {since}), and waits for the finalizers {who}.",
         (
             Evidence(situation.kind, situation.name, f"has the finalizers {', '.join(holding)}"),
             *_pods_left(situation),
         ),
-        ("If it stays for minutes, see that this controller runs: launcher doctor.",),
+        ("If this takes minutes, check that this controller is running: launcher doctor.",),
     )
 
 
@@ -53,14 +53,14 @@ def succeeded(situation: Situation) -> Finding | None:
 def cancelled(situation: Situation) -> Finding | None:
     if situation.state is not State.CANCELLED:
         return None
-    again = f"launcher submit with the same name ({situation.name}) goes on from its last checkpoint."
+    again = f"launcher submit with the same name ({situation.name}) resumes from its last checkpoint."
     when = states.ObservedRun(situation.run, situation.workload).cancelled_at
     if when:
         return Finding(f"{situation.name} was cancelled {situation.ago(when)} ago.", suggestions=(again,))
     evicted = condition(situation.workload, "Evicted") or {}
     called = name(situation.workload) if situation.workload else ""
     return Finding(
-        f"{situation.name} was stopped by somebody who set its Workload inactive, and stays so.",
+        f"{situation.name} was stopped by a user who set its Workload inactive, and stays stopped.",
         (Evidence("Workload", called, sentence(one_line(evicted.get("message") or "spec.active is false"))),),
         (
             again,
@@ -81,11 +81,12 @@ def given_up(situation: Situation) -> Finding | None:
     shown = (Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message")))),)
     if "Requeuing" in reason:
         return Finding(
-            f"Kueue has given {situation.name} up: its pods were not all ready in time, as often as Kueue tries.",
+            f"Kueue has deactivated {situation.name}: not all its pods were ready in time, and Kueue has no retries "
+            "left.",
             shown,
             (
-                "Find out why its pods did not start: with slice.provisioning spot or on-demand there may have been no "
-                "machines; flex-start or a reservation waits for them.",
+                "Find out why its pods did not start. With slice.provisioning spot or on-demand, no machines may have "
+                "been available; flex-start and reservation wait for them.",
                 "Ask the platform team for a longer waitForPodsReady.timeout in Kueue's configuration.",
                 f"launcher submit with the same name ({situation.name}) queues it again.",
             ),
@@ -96,9 +97,9 @@ def given_up(situation: Situation) -> Finding | None:
         if entry.get("state") == "Rejected"
     ]
     return Finding(
-        f"Kueue has given {situation.name} up: {sentence(join_words(checks) or one_line(evicted.get('message')))}",
+        f"Kueue has deactivated {situation.name}: {sentence(join_words(checks) or one_line(evicted.get('message')))}",
         shown,
-        ("Ask the platform team what this admission check wants; then submit it again.",),
+        ("Ask the platform team what this admission check requires; then submit it again.",),
     )
 
 
@@ -116,14 +117,16 @@ def failed(situation: Situation) -> Finding | None:
     suggestions = []
     if any("OOMKilled" in says for _, _, says in ends):
         reason = "a container needed more memory than its limit"
-        suggestions.append("Raise worker.memory, or make the batch or the model smaller.")
+        suggestions.append("Increase worker.memory, or use a smaller batch or model.")
     elif CONFIG_ERROR in codes:
-        suggestions.append("The trainer refuses its values, so starting it again does not help: mend them, and submit.")
+        suggestions.append(
+            "The trainer rejects its values, so a restart does not help: correct them, and submit it again."
+        )
     elif "reaching max number of restarts" in _last_words(situation):
-        suggestions.append("If such failures pass by themselves, run.maxRestarts may be higher.")
+        suggestions.append("If such failures are temporary, increase run.maxRestarts.")
     suggestions.append(f"launcher logs {situation.spelled} shows its output.")
-    suggestions.append("launcher submit with the same name goes on from its last checkpoint.")
-    text = clause(one_line(reason)) or "its controller does not say why"
+    suggestions.append("launcher submit with the same name resumes from its last checkpoint.")
+    text = clause(one_line(reason)) or "its controller does not report a reason"
     return Finding(f"{situation.name} failed{after}: {sentence(text)}", tuple(shown), tuple(suggestions))
 
 
@@ -144,22 +147,23 @@ def half_cancelled(situation: Situation) -> Finding | None:
     when = situation.seen.cancelled_at
     if not when or situation.state.ended:
         return None
-    repeat = f"launcher cancel {situation.spelled} tells Kueue"
+    repeat = f"launcher cancel {situation.spelled} deactivates the Workload"
     if situation.workload is not None:
         return Finding(
-            f"{situation.name} was cancelled {situation.ago(when)} ago, but Kueue was not told, and may run it.",
+            f"{situation.name} was cancelled {situation.ago(when)} ago, but its Workload is still active, so Kueue may "
+            "start it.",
             (Evidence("Workload", name(situation.workload), "spec.active is not false."),),
             (f"{repeat}.",),
         )
     if not situation.seen.holds_nothing or "the Workloads" in situation.unseen:
-        return Finding(f"{situation.name} is being cancelled, for {situation.ago(when)} now.", _pods_left(situation))
+        return Finding(f"{situation.name} is being cancelled (for {situation.ago(when)}).", _pods_left(situation))
     return Finding(
-        f"{situation.name} was cancelled {situation.ago(when)} ago and holds nothing, but not for good: Kueue has made "
-        "no Workload of it, by which it would be told to leave it alone.",
-        (Evidence(situation.kind, situation.name, f"wants the queue {situation.queue} and is suspended."),),
+        f"{situation.name} was cancelled {situation.ago(when)} ago and holds nothing, but it can still start: Kueue "
+        "has not created its Workload yet, which the cancellation has to deactivate.",
+        (Evidence(situation.kind, situation.name, f"requests the queue {situation.queue} and is suspended."),),
         (
-            f"To be rid of the run: launcher delete {situation.spelled}.",
-            f"{repeat}, when it runs again: launcher doctor shows whether it does.",
+            f"launcher delete {situation.spelled} removes the run.",
+            f"{repeat} when Kueue is running again; launcher doctor shows whether it is.",
         ),
     )
 
@@ -168,7 +172,7 @@ def running(situation: Situation) -> Finding | None:
     if situation.state is not State.RUNNING:
         return None
     since = states.started(states.ObservedRun(situation.run, situation.workload))
-    span = f", for {situation.ago(since)}" if since else ""
+    span = f" (for {situation.ago(since)})" if since else ""
     shown = []
     if situation.workload is not None and (ready := condition(situation.workload, "PodsReady")):
         shown.append(Evidence("Workload", name(situation.workload), sentence(str(ready.get("message") or ""))))
@@ -214,11 +218,11 @@ def _pods_left(situation: Situation) -> tuple[Evidence, ...]:
     left = [pod for pod in situation.pods if not is_true(pod, "PodCompleted")]
     if not left:
         return ()
-    return (Evidence("Pod", "", f"{len(left)} are left, {len(ending)} of them told to end."),)
+    return (Evidence("Pod", "", f"{len(left)} are left; {len(ending)} of them are terminating."),)
 
 
 def _remover(finalizer: str) -> str:
     for prefix, who in _FINALIZERS.items():
         if finalizer.startswith(prefix):
             return who
-    return "its owner"
+    return "the controller that added it"

@@ -44,24 +44,24 @@ def not_covered(situation: Situation) -> Finding | None:
     ]
     wants = join_words([amount(item, verdict.pod_set.asks[item]) for item in missing])
     has = situation.quotas.resources(queue)
-    who = "its head asks" if part == "head" else f"its pods ({part}) ask"
+    who = "its head requests" if part == "head" else f"its pods ({part}) request"
     suggestions = [
-        f"Ask the platform team to give the queue quota for it: clusterQueues.{queue}.quota.cpu "
-        f"({{cpu: …, memory: …}}) in the values of charts/queues, with a flavor cpu."
+        f"Ask the platform team to add a flavor cpu and quota for it: clusterQueues.{queue}.quota.cpu "
+        f"({{cpu: …, memory: …}}) in the values of charts/queues."
     ]
     if part == "head":
         suggestions.append(
             "A run without Ray has no head: submit it under another name with --set run.kind=job-set (its hosts then "
-            "ask for worker.cpu and worker.memory alone)."
+            "request only worker.cpu and worker.memory)."
         )
     elif set(missing) <= {"cpu", "memory"}:
-        suggestions.append("Leave worker.cpu and worker.memory empty: a host then asks for its chips alone.")
+        suggestions.append("Leave worker.cpu and worker.memory empty: a host then requests only its chips.")
     return Finding(
-        f"{situation.name} can never start in the queue {queue}: {who} for {wants}, and the queue has no quota of "
-        f"{join_words(missing, 'or')} at all.",
+        f"{situation.name} can never start in the queue {queue}: {who} {wants}, and the queue has no quota for "
+        f"{join_words(missing, 'or')}.",
         (
             *quote(situation),
-            Evidence("ClusterQueue", queue, f"has quota of {join_words(has)}." if has else "has no quota at all."),
+            Evidence("ClusterQueue", queue, f"has quota for {join_words(has)}." if has else "has no quota."),
         ),
         tuple(suggestions),
     )
@@ -75,7 +75,7 @@ def no_flavor(situation: Situation) -> Finding | None:
     lines = [
         Evidence("ResourceFlavor", item.flavor, f"has the taint {item.taint}, which its pods do not tolerate.")
         if item.taint
-        else Evidence("ResourceFlavor", item.flavor, f"is for {item.key}={item.has}; the pods want {item.wants}.")
+        else Evidence("ResourceFlavor", item.flavor, f"is for {item.key}={item.has}; the pods require {item.wants}.")
         for item in verdict.mismatches
     ]
     # Prefer a flavor of the same accelerator; otherwise keep the queue's order.
@@ -83,7 +83,7 @@ def no_flavor(situation: Situation) -> Finding | None:
     shown = (*quote(situation), *lines)
     if first is None:
         return Finding(
-            f"{situation.name} waits because none of the flavors of the queue {queue} is there.",
+            f"{situation.name} waits because none of the flavors of the queue {queue} exists.",
             shown,
             ("Ask the platform team to install them: flavors in the values of charts/queues.",),
         )
@@ -96,28 +96,27 @@ def no_flavor(situation: Situation) -> Finding | None:
             f"of the {'flavors' if many else 'flavor'} {join_words([item.flavor for item in verdict.mismatches])}.",
             shown,
             (
-                f"Tolerate it: worker.tolerations.NAME: {toleration}.",
+                f"Tolerate the taint: worker.tolerations.NAME: {toleration}.",
                 f"Or ask the platform team to tolerate it for all runs: flavors.{first.flavor}.tolerations in the "
                 "values of charts/queues.",
                 *_elsewhere(situation),
             ),
         )
     has = join_words(sorted({item.has for item in verdict.mismatches if item.key == first.key}), "or")
-    the = "no flavor" if many else f"the only flavor, {first.flavor},"
-    verb = (
-        f"of the queue {queue} for {what} is for that (they are for {has})"
+    offer = (
+        f"no flavor of the queue {queue} for {what} matches (they are for {has})"
         if many
-        else f"of the queue {queue} for {what} is for {has}"
+        else f"the only flavor of the queue {queue} for {what}, {first.flavor}, is for {has}"
     )
     key = _KEYS.get(first.key, "worker.nodeSelector")
+    adjust = " (and adjust slice.count)" if key == "slice.topology" else ""
     return Finding(
-        f"{situation.name} can never start: its pods want nodes with {first.key}={first.wants}, and {the} {verb}.",
+        f"{situation.name} can never start: its pods require nodes with {first.key}={first.wants}, and {offer}.",
         shown,
         (
-            f"Take what the queue has: {again(situation, f'{key}={first.has}')}"
-            f"{' (and mind slice.count)' if key == 'slice.topology' else ''}.",
+            f"Use what the queue has: {again(situation, f'{key}={first.has}')}{adjust}.",
             *_elsewhere(situation),
-            f"Or ask the platform team for a flavor of such machines in the queue {queue}.",
+            f"Or ask the platform team for a flavor for such machines in the queue {queue}.",
         ),
         key,
     )
@@ -134,10 +133,10 @@ def too_large(situation: Situation) -> Finding | None:
     if cohort and quota.borrowing_limit is not None:
         bound += f" and may borrow {number(verdict.resource, quota.borrowing_limit)} (borrowingLimit) from {cohort}"
     elif cohort:
-        bound += f"; with all that the cohort {cohort} lends, {number(verdict.resource, verdict.capacity)}"
+        bound += f"; with all that the cohort {cohort} lends, it has {number(verdict.resource, verdict.capacity)}"
     return Finding(
-        f"{situation.name} can never start in the queue {queue}: it asks for {amount(verdict.resource, verdict.need)} "
-        f"of {verdict.flavor}, and the most that the queue can ever have is {most}.",
+        f"{situation.name} can never start in the queue {queue}: it requests {amount(verdict.resource, verdict.need)} "
+        f"of {verdict.flavor}, and the queue can have at most {most}.",
         (*quote(situation), Evidence("ClusterQueue", queue, f"{bound} ({verdict.flavor}).")),
         (
             *_smaller(situation, verdict),
@@ -159,12 +158,12 @@ def topology_full(situation: Situation) -> Finding | None:
         return None
     part = text[text.index("topology") :]
     return Finding(
-        f"{situation.name} has quota but no place: Kueue finds no free machines that lie together as its slices need "
-        f"it ({one_line(part, 160)}).",
+        f"{situation.name} waits for nodes: quota is available, but Kueue finds no free nodes that are as close "
+        f"together as its slices require ({one_line(part, 160)}).",
         quote(situation),
         (
-            "Wait for a run on these machines to end, or take fewer or smaller slices (slice.count, slice.topology).",
-            "slice.placement: exclusive leaves the placing to GKE's node pools, where the queue's flavor allows it.",
+            "Wait until a run on these nodes ends, or use fewer or smaller slices (slice.count, slice.topology).",
+            "slice.placement: exclusive leaves the placement to GKE's node pools, if the queue's flavor allows it.",
             "Ask the platform team whether nodes are missing or not ready: kubectl get nodes.",
         ),
     )
@@ -174,25 +173,25 @@ def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
     """Suggest the largest run that would fit the same queue."""
     if verdict.resource in ("cpu", "memory"):
         word = verdict.resource
-        yield f"Ask for less: worker.{word}, head.{word}, or fewer slices (slice.count)."
+        yield f"Request less: worker.{word}, head.{word}, or fewer slices (slice.count)."
         return
     per_slice = verdict.need / situation.slices
     fits = int(verdict.capacity // per_slice) if per_slice else 0
     if 1 <= fits < situation.slices:
         yield (
-            f"The most that fits is {fits} slice{'s' if fits > 1 else ''} "
-            f"({amount(verdict.resource, per_slice * fits)}): {again(situation, f'slice.count={fits}')}."
+            f"At most {fits} slice{'s' if fits > 1 else ''} ({amount(verdict.resource, per_slice * fits)}) can fit: "
+            f"{again(situation, f'slice.count={fits}')}."
         )
     elif fits < 1:
         best = sorted(_shapes(situation, verdict), key=lambda item: -item[1])
         if best:
             shape, capacity = best[0]
             yield (
-                f"A smaller slice fits: the queue has up to {amount(verdict.resource, capacity)} of {shape}: "
+                f"A smaller slice fits (the queue has up to {amount(verdict.resource, capacity)} of {shape}): "
                 f"{again(situation, f'slice.topology={shape}')}."
             )
         else:
-            yield "Take a smaller slice (slice.topology); the queue has no other shape of this accelerator."
+            yield "Use a smaller slice (slice.topology); the queue has no other topology of this accelerator."
 
 
 def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Decimal]]:
@@ -219,7 +218,7 @@ def _elsewhere(situation: Situation) -> Iterator[str]:
             continue
         verdicts = situation.fits_in(target)
         if verdicts and verdicts[0].fit <= Fit.WAITS:
-            yield f"The queue {called} can have as much: {again(situation, f'queue.name={called}')}."
+            yield f"The queue {called} can have enough quota: {again(situation, f'queue.name={called}')}."
             return
 
 
@@ -229,6 +228,6 @@ def request_denied_reason(situation: Situation) -> Finding | None:
     if not waits(situation) or not text or situation.workload is None:
         return None
     return Finding(
-        f"{situation.name} waits in the queue {situation.queue}, and Kueue says why: {sentence(one_line(text))}",
+        f"{situation.name} waits in the queue {situation.queue}, and Kueue reports: {sentence(one_line(text))}",
         (Evidence("Workload", name(situation.workload), sentence(one_line(text, 1000))),),
     )

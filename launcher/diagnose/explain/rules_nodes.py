@@ -11,11 +11,12 @@ from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, one_line, sentence
 from launcher.diagnose.explain.rules_never import ACCELERATOR, TOPOLOGY
 from launcher.diagnose.explain.situation import Event, Object, Situation
+from launcher.k8s import keys
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.objects import annotation, condition, name, quantity, status
 
 _TIME_LIMIT = (
-    "If its pods are not all ready in time (30 min, if the platform team has not set another), Kueue stops it and "
+    "If not all its pods are ready in time (30 min unless the platform team set another limit), Kueue stops it and "
     "puts it back into the queue."
 )
 
@@ -42,11 +43,11 @@ def volume_unbound(situation: Situation) -> Finding | None:
     if absent:
         there = sorted(situation.claims)
         return Finding(
-            f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {absent[1]}, is not there.",
+            f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {absent[1]}, does not exist.",
             tuple(shown),
             (
-                f"Mend storage.claim{f' ({situation.namespace} has {join_words(there)})' if there else ''}, or have "
-                "the claim made.",
+                f"Correct storage.claim{f' ({situation.namespace} has {join_words(there)})' if there else ''}, or "
+                "create the claim.",
             ),
         )
     named = [
@@ -59,18 +60,21 @@ def volume_unbound(situation: Situation) -> Finding | None:
         claim = situation.claims.get(called)
         events = situation.events("PersistentVolumeClaim", called)
         why = f": {one_line(events[0].message)}" if events else ""
-        kind = (claim["spec"].get("storageClassName") or "the default") if claim else "an unknown"
-        phase = status(claim).get("phase") if claim else "unknown"
-        shown.append(
-            Evidence("PersistentVolumeClaim", called, sentence(f"is {phase}, with the storage class {kind}{why}"))
+        named_class = claim["spec"].get("storageClassName") if claim else ""
+        kind = (
+            f"the storage class {named_class}"
+            if named_class
+            else f"{'the default' if claim else 'an unknown'} storage class"
         )
+        phase = status(claim).get("phase") if claim else "unknown"
+        shown.append(Evidence("PersistentVolumeClaim", called, sentence(f"is {phase}, with {kind}{why}")))
     return Finding(
         f"{situation.name} cannot start: its storage, the PersistentVolumeClaim {join_words(unbound or named)}, has no "
         "volume.",
         tuple(shown),
         (
-            "See that its storage class exists and can make such volumes (kubectl get storageclass); all hosts write "
-            "to it, so it has to be ReadWriteMany.",
+            "Check that its storage class exists and can create such volumes (kubectl get storageclass). All hosts "
+            "write to the volume, so it must be ReadWriteMany.",
             "Or use a bucket: storage.kind: gcsfuse, storage.bucket.",
         ),
     )
@@ -86,9 +90,9 @@ def scaling_up(situation: Situation) -> Finding | None:
     what = f" (node pool group {group[1].rpartition('/')[2]} from {group[2]} to {group[3]})" if group else ""
     ago = situation.ago(event.at)
     return Finding(
-        f"{situation.name} waits for machines: {ago} ago the cluster began to add nodes for it{what}.",
+        f"{situation.name} waits for nodes: {ago} ago the cluster began to add nodes for it{what}.",
         (_event(event), _count(situation, pods)),
-        ("Nothing needs to be done; TPU machines take minutes, if the zone has them.", *_time_limit(situation)),
+        ("No action is needed; TPU nodes take minutes to start if the zone has capacity.", *_time_limit(situation)),
     )
 
 
@@ -100,16 +104,16 @@ def not_scaling_up(situation: Situation) -> Finding | None:
         return None
     text = event.message
     if "max node group size reached" in text:
-        why = "its node pool has as many nodes as it may have"
-        hint = "Ask the platform team for a larger node pool (its maximum number of nodes)."
+        why = "its node pool has its maximum number of nodes"
+        hint = "Ask the platform team to raise the maximum number of nodes of the node pool."
     elif event.reason == "FailedScaleUp" or "in backoff after failed scale-up" in text:
-        why = "the cloud had no such machines for it, or the project no quota of them"
-        hint = "Wait, or take other machines: slice.provisioning (reservation, flex-start, spot) or slice.topology."
+        why = "the cloud has no such machines available, or the project has no quota for them"
+        hint = "Wait, or use other machines: slice.provisioning (reservation, flex-start, spot) or slice.topology."
     else:
-        why = "no node pool has machines that its pods fit on"
+        why = "no node pool has machines that fit its pods"
         hint = f"Ask the platform team for a node pool with {_wants(situation, pods[0])}."
     return Finding(
-        f"{_has_no(situation, 'machines')}, and the cluster adds none: {why}.",
+        f"{_unscheduled(situation)}, and the cluster adds no nodes: {why}.",
         (_event(event), _pod(pods[0]), _count(situation, pods)),
         (hint, *_others(situation, pods[0]), *_time_limit(situation)),
     )
@@ -129,11 +133,11 @@ def no_such_nodes(situation: Situation) -> Finding | None:
     ]
     what = join_words(lacking) if lacking else f"{_wants(situation, pods[0])} together"
     return Finding(
-        f"{_has_no(situation, 'machines')}: no node of the cluster has {what}.",
+        f"{_unscheduled(situation)}: no node of the cluster has {what}.",
         (_count(situation, pods), _pod(pods[0]), *_there(situation)),
         (
-            "Ask the platform team for a node pool of that kind"
-            f"{': the queue has quota for machines that are not there' if situation.queue else ''}.",
+            "Ask the platform team for a node pool of that "
+            f"kind{': the queue has quota for machines that do not exist' if situation.queue else ''}.",
             *_others(situation, pods[0]),
             *_time_limit(situation),
         ),
@@ -166,19 +170,19 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
     taint = first[text]
     if str(taint.get("key", "")).startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
         return Finding(
-            f"{_has_no(situation, 'place')}: the nodes that it could run on are not fit for use, {count} of "
-            f"{len(fitting)} are tainted {text}.",
+            f"{_unscheduled(situation)}: {count} of the {len(fitting)} matching nodes are not usable and have the "
+            f"taint {text}.",
             (_count(situation, pods), _pod(pod)),
             ("Ask the platform team about these nodes: kubectl get nodes.", *_time_limit(situation)),
         )
     return Finding(
-        f"{_has_no(situation, 'place')}: its pods do not tolerate the taint {text}, which {count} of the "
-        f"{len(fitting)} nodes have that it could run on.",
+        f"{_unscheduled(situation)}: they do not tolerate the taint {text} of {count} of the {len(fitting)} matching "
+        "nodes.",
         (_count(situation, pods), _pod(pod)),
         (
-            f"Tolerate it, if these machines are meant for you: worker.tolerations.NAME: {{key: {taint.get('key')}, "
-            f"operator: Exists, effect: {taint.get('effect')}}}.",
-            "Ask the platform team whom they are for; a taint that all runs are to tolerate belongs into "
+            "If these nodes are for your runs, tolerate the taint: worker.tolerations.NAME: "
+            f"{{key: {taint.get('key')}, operator: Exists, effect: {taint.get('effect')}}}.",
+            "Ask the platform team whose runs these nodes are for. A taint that all runs may tolerate belongs in "
             "flavors.NAME.tolerations in the values of charts/queues.",
             *_time_limit(situation),
         ),
@@ -202,17 +206,20 @@ def nodes_full(situation: Situation) -> Finding | None:
         )
         need = asks.get(res, Decimal())
         if fitting and need > largest:
-            has = f"the largest of the {len(fitting)} nodes has {amount(res, largest)}"
-            why = f"a pod asks for {amount(res, need)}, and {has}"
-            hint = f"Ask for less: {_key(res, pods[0])}."
+            has = f"the largest of the {len(fitting)} matching nodes has {amount(res, largest)}"
+            why = f"a pod requests {amount(res, need)}, and {has}"
+            hint = f"Request less: {_key(res, pods[0])}."
         else:
-            why = f"none of the {len(fitting) or 'its'} nodes that it could run on has enough {_plain(short)} left"
-            hint = "Something else runs there: kubectl get pods --all-namespaces -o wide, or ask the platform team."
+            why = f"none of the {f'{len(fitting)} ' if fitting else ''}matching nodes has enough {_plain(short)} left"
+            hint = (
+                "Other pods use these nodes: kubectl get pods --all-namespaces -o wide shows them. Or ask the "
+                "platform team."
+            )
     else:
-        why = f"the scheduler finds no node for its pods ({one_line(_reasons(text), 200)})"
-        hint = "Ask the platform team, with the message below."
+        why = f"the scheduler finds no node ({one_line(_reasons(text), 200)})"
+        hint = "Ask the platform team about the scheduler's message."
     return Finding(
-        f"{_has_no(situation, 'place')}: {why}.",
+        f"{_unscheduled(situation)}: {why}.",
         (_count(situation, pods), _pod(pods[0])),
         (hint, *_time_limit(situation)),
     )
@@ -227,13 +234,14 @@ def gated(situation: Situation) -> Finding | None:
     return Finding(
         f"{len(held)} of {situation.name}'s pods are held back by {join_words(gates) or 'a scheduling gate'}.",
         (Evidence("Pod", name(held[0]), "SchedulingGated."),),
-        ("If it lasts for more than a minute, ask the platform team whether Kueue's controller runs.",),
+        ("If it lasts for more than a minute, ask the platform team whether Kueue's controller is running.",),
     )
 
 
-def _has_no(situation: Situation, what: str) -> str:
+def _unscheduled(situation: Situation) -> str:
     """Return the start of the sentence, for a run that Kueue admitted or for one without a queue."""
-    return f"{situation.name} has its quota but no {what}" if situation.queue else f"{situation.name} has no {what}"
+    but = "has its quota, but" if situation.queue else "cannot start because"
+    return f"{situation.name} {but} its pods cannot be scheduled"
 
 
 def _time_limit(situation: Situation) -> tuple[str, ...]:
@@ -277,7 +285,8 @@ def _count(situation: Situation, pods: list[Object]) -> Evidence:
     return Evidence(
         "Pod",
         "",
-        f"{len(pods)} of {situation.pods_wanted} have no node, for {situation.ago(since.get('lastTransitionTime'))}.",
+        f"{len(pods)} of {situation.pods_wanted} have had no node for "
+        f"{situation.ago(since.get('lastTransitionTime'))}.",
     )
 
 
@@ -301,7 +310,10 @@ def _others(situation: Situation, pod: Object) -> tuple[str, ...]:
     shapes = sorted(shape for other, shape in _shapes(situation) if other == kind and shape != topology)
     if not shapes:
         return ()
-    return (f"Or take what the cluster has, if your queue does: slice.topology {join_words(shapes, 'or')}.",)
+    return (
+        "Or use a topology that the cluster has, if your queue has quota for it: slice.topology "
+        f"{join_words(shapes, 'or')}.",
+    )
 
 
 def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
@@ -315,8 +327,8 @@ def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
 
 def _key(resource: str, pod: Object) -> str:
     head = (
-        annotation(pod, "ray.io/node-type") == "head"
-        or (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+        annotation(pod, keys.RAY_NODE_TYPE) == "head"
+        or (pod["metadata"].get("labels") or {}).get(keys.RAY_NODE_TYPE) == "head"
     )
     if resource in ("cpu", "memory"):
         return f"{'head' if head else 'worker'}.{resource}"

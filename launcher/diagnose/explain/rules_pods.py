@@ -39,7 +39,7 @@ def image_not_pulled(situation: Situation) -> Finding | None:
     cause, suggestions = _image_cause(first, text)
     pods = {name(item.pod) for item in stuck}
     return Finding(
-        f"{situation.name} cannot start: the image {first.image} cannot be pulled, {cause}.",
+        f"{situation.name} cannot start because the image {first.image} cannot be pulled: {cause}.",
         (
             Evidence("Pod", name(first.pod), f"{first.reason}: {sentence(one_line(text, 400))}"),
             *(
@@ -68,11 +68,11 @@ def wrong_settings(situation: Situation) -> Finding | None:
     else:
         what = one_line(first.message, 200) or first.reason
     return Finding(
-        f"{situation.name} cannot start: the container {first.container} cannot be made, {what}.",
+        f"{situation.name} cannot start because the container {first.container} cannot be created: {what}.",
         (Evidence("Pod", name(first.pod), f"{first.reason}: {sentence(one_line(first.message, 400))}"),),
         (
-            "Have it made in the namespace, or mend the name: worker.secretEnv, worker.envFrom, tracking.",
-            "The pods go on by themselves once it is there.",
+            "Create it in the namespace, or correct its name: worker.secretEnv, worker.envFrom, tracking.",
+            "The pods continue automatically when it exists.",
         ),
     )
 
@@ -90,21 +90,21 @@ def crashing(situation: Situation) -> Finding | None:
     pod, code, says = next((item for item in ends if loops and item[0] == name(loops[0].pod)), ends[0])
     shown = [Evidence("Pod", which, text) for which, _, text in ends[:3]]
     restarts = max(_restarts(item) for item in situation.pods if name(item) == pod)
-    often = f", {restarts} times so far" if restarts > 1 else ""
+    often = f" ({restarts} times so far)" if restarts > 1 else ""
     container = says.split(" ", 1)[0]
     if "OOMKilled" in says:
         key = "head.memory" if container == "ray-head" else "worker.memory"
         return Finding(
-            f"{situation.name} does not come up: its container {container} needs more memory than its limit, and is "
+            f"{situation.name} does not start: its container {container} needs more memory than its limit and is "
             f"killed{often}.",
             tuple(shown),
-            (f"Raise {key}, or make the batch or the model smaller, and submit it again.",),
+            (f"Increase {key}, or use a smaller batch or model, and submit it again.",),
         )
     hints = [f"launcher logs {situation.spelled} shows its output."]
     if code == CONFIG_ERROR and container in ("trainer", "ray-head", "ray-worker"):
-        hints.insert(0, "The trainer refuses its values: mend them, and submit it again.")
+        hints.insert(0, "The trainer rejects its values: correct them, and submit it again.")
     return Finding(
-        f"{situation.name} does not come up: {says.rstrip('.')}{often}, and is started again.",
+        f"{situation.name} does not start: {says.rstrip('.')}{often}, and is restarted.",
         tuple(shown),
         tuple(hints),
     )
@@ -129,14 +129,14 @@ def not_mounted(situation: Situation) -> Finding | None:
                 f"{f' {bucket}' if bucket else ''} (roles/storage.objectUser, by Workload Identity)."
             )
         if re.search(r"NotFound|does not exist|not exist", text):
-            hints.append(f"See that the bucket{f' {bucket}' if bucket else ''} exists: storage.bucket.")
+            hints.append(f"Check that the bucket{f' {bucket}' if bucket else ''} exists: storage.bucket.")
         if re.search(r'(secret|configmap) "', text):
-            hints.append("Have the Secret or ConfigMap made in the namespace.")
+            hints.append("Create the Secret or ConfigMap in the namespace.")
         volume = f"the volume {match[1]}" if match else "a volume"
         return Finding(
             f"{situation.name} cannot start: its pods cannot mount {volume}.",
             (Evidence("Pod", name(pod), f"{event.reason}: {sentence(text)}"),),
-            tuple(hints or ["Mend storage in the values, or ask the platform team about the volume."]),
+            tuple(hints or ["Correct storage in the values, or ask the platform team about the volume."]),
         )
     return None
 
@@ -154,18 +154,18 @@ def head_unreachable(situation: Situation) -> Finding | None:
         why = one_line(head.get("message")) or str(head.get("reason"))
         shown.append(Evidence("RayCluster", str(now.get("rayClusterName")), f"HeadPodReady is False: {sentence(why)}"))
         return Finding(
-            f"{situation.name} lost its Ray head {situation.ago(head.get('lastTransitionTime'))} ago; KubeRay "
-            "makes a new one and starts the job again.",
+            f"{situation.name} lost its Ray head {situation.ago(head.get('lastTransitionTime'))} ago; KubeRay creates "
+            "a new one and restarts the job.",
             tuple(shown),
-            ("Nothing needs to be done: training goes on from its last checkpoint.",),
+            ("No action is needed: training resumes from its last checkpoint.",),
         )
     return Finding(
         f"{situation.name} has all its pods, but KubeRay cannot reach its Ray head to start the job: {sentence(said)}",
         tuple(shown),
         (
-            f"launcher logs {situation.spelled} shows whether Ray came up on the head.",
-            "Ask the platform team whether the NetworkPolicy lets KubeRay's operator in: network.operatorNamespaces in "
-            "the values of charts/queues.",
+            f"launcher logs {situation.spelled} shows whether Ray started on the head.",
+            "Ask the platform team whether the NetworkPolicy allows access from KubeRay's operator: "
+            "network.operatorNamespaces in the values of charts/queues.",
         ),
     )
 
@@ -178,10 +178,10 @@ def restarting(situation: Situation) -> Finding | None:
     count = status(situation.run).get("restarts" if not situation.ray else "failed")
     nth = f" (restart {count})" if count else ""
     return Finding(
-        f"{situation.name} is starting again after a failure{nth}: {sentence(clause(reason or _REPLACED))}",
+        f"{situation.name} is restarting after a failure{nth}: {sentence(clause(reason or _REPLACED))}",
         tuple(ends[:3]),
         (
-            "Nothing needs to be done: it goes on from its last checkpoint.",
+            "No action is needed: it resumes from its last checkpoint.",
             f"launcher logs {situation.spelled} shows why it failed.",
         ),
     )
@@ -195,7 +195,7 @@ def coming_up(situation: Situation) -> Finding | None:
     ready = sum(is_true(pod, "Ready") for pod in pods)
     if not pods:
         return Finding(
-            f"{situation.name} is admitted, and its pods are about to be made.",
+            f"{situation.name} is admitted, and its pods are about to be created.",
             (Evidence(situation.kind, situation.name, sentence(situation.verdict[1] or "has no pods yet")),),
         )
     if ready >= wanted:
@@ -205,12 +205,13 @@ def coming_up(situation: Situation) -> Finding | None:
     doing = sorted({item.reason for item in waiting(situation)})
     says = f"; the others: {join_words(doing)}" if doing else ""
     hints = [
-        f"Pulling a large image takes minutes; kubectl -n {situation.namespace} describe pod {name(pod)} shows it."
+        f"Pulling a large image takes minutes; kubectl -n {situation.namespace} describe pod {name(pod)} shows the "
+        "progress."
         for pod in slow[:1]
     ]
     return Finding(
         f"{situation.name} is starting: {ready} of its {wanted} pods are ready.",
-        (Evidence("Pod", "", f"{len(pods)} of {wanted} are made, {ready} ready{says}."),),
+        (Evidence("Pod", "", f"{len(pods)} of {wanted} exist, and {ready} are ready{says}."),),
         tuple(hints),
     )
 
@@ -218,26 +219,27 @@ def coming_up(situation: Situation) -> Finding | None:
 def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
     secrets = [str(entry.get("name")) for entry in (item.pod["spec"].get("imagePullSecrets") or [])]
     if item.reason == "InvalidImageName":
-        return "its name is not valid", ("Mend image.repository, image.tag or image.digest.",)
+        return "its name is not valid", ("Correct image.repository, image.tag or image.digest.",)
     if item.reason == "ErrImageNeverPull":
-        return "as it is not on the node and image.pullPolicy is Never", ("Set image.pullPolicy: IfNotPresent.",)
+        return "it is not on the node, and image.pullPolicy is Never", ("Set image.pullPolicy: IfNotPresent.",)
     missing = re.search(r"(?:Unable to retrieve some image pull secrets|imagePullSecrets?)\D*?\(([^)]+)\)", text)
-    cause = pod_failures.image_cause(text, item.image) or one_line(text, 160) or "for some reason"
+    cause = pod_failures.image_cause(text, item.image) or one_line(text, 160) or "the reason is unknown"
     if cause == pod_failures.REFUSED:
         given = f" ({join_words(secrets)})" if secrets else ""
         return (
-            f"as the registry refuses{' its secrets' if secrets else ', and it is asked without a secret'}{given}",
+            "the registry denies "
+            f"access{f' with the pull secrets {join_words(secrets)}' if secrets else ', and no pull secret is set'}",
             (
                 f"image.pullSecrets names Secrets of the namespace to pull with{given}: see that "
                 f"{'they are there and right' if secrets else 'one is there, and name it'}"
                 f"{f' (missing: {missing[1]})' if missing else ''}.",
                 "On GKE the nodes' service account needs roles/artifactregistry.reader.",
-                "See that image.repository is spelt as the registry has it; some refuse what is not there.",
+                "Check the spelling of image.repository: some registries also deny access to images that do not exist.",
             ),
         )
     if cause == pod_failures.NO_IMAGE:
-        return cause, ("Mend image.repository, image.tag or image.digest, or push the image.",)
-    return cause, ("Mend image.repository, or ask the platform team about the registry.",)
+        return cause, ("Correct image.repository, image.tag or image.digest, or push the image.",)
+    return cause, ("Correct image.repository, or ask the platform team about the registry.",)
 
 
 def _making(pod: Object) -> bool:

@@ -14,8 +14,8 @@ from launcher.k8s.objects import condition, is_true, name, seconds_since
 # Seconds that a controller may take to respond before it is reported.
 PATIENCE = 30
 _STOPPED = {
-    "Hold": "takes in no runs, and lets those that run go on",
-    "HoldAndDrain": "takes in no runs, and stops all",
+    "Hold": "admits no runs, and admitted runs continue",
+    "HoldAndDrain": "admits no runs, and stops admitted runs",
 }
 
 
@@ -31,8 +31,14 @@ def no_queue(situation: Situation) -> Finding | None:
     if situation.queue or not situation.suspended:
         return None
     return Finding(
-        f"{situation.name} is suspended and names no queue, so nothing will ever start it.",
-        (Evidence(situation.kind, situation.name, "spec.suspend is true, and there is no kueue.x-k8s.io/queue-name."),),
+        f"{situation.name} is suspended and has no queue, so nothing starts it.",
+        (
+            Evidence(
+                situation.kind,
+                situation.name,
+                "spec.suspend is true, and the label kueue.x-k8s.io/queue-name is not set.",
+            ),
+        ),
         (f"{again(situation, f'queue.name={_guess(situation)}')}{_there_are(situation)}.",),
     )
 
@@ -42,7 +48,7 @@ def no_kueue(situation: Situation) -> Finding | None:
         return None
     return Finding(
         f"{situation.name} waits for the queue {situation.queue}, but Kueue is not installed in this cluster.",
-        (Evidence("Workload", "", "the API server serves no such kind of kueue.x-k8s.io/v1beta2."),),
+        (Evidence("Workload", "", "the API server does not serve this kind of kueue.x-k8s.io/v1beta2."),),
         ("Ask the platform team to install Kueue; launcher doctor shows what else is missing.",),
     )
 
@@ -52,9 +58,10 @@ def unmanaged(situation: Situation) -> Finding | None:
     if situation.suspended or not _no_workload(situation) or "the Workloads" in situation.unseen:
         return None
     return Finding(
-        f"{situation.name} wants the queue {situation.queue}, but Kueue has neither suspended it nor made a Workload "
-        f"for it: Kueue does not manage {situation.kind}s here, or its webhook did not see this one.",
-        (Evidence(situation.kind, situation.name, "spec.suspend is not true, and its controller has not begun."),),
+        f"{situation.name} requests the queue {situation.queue}, but Kueue has neither suspended it nor created a "
+        f"Workload for it: Kueue does not manage {situation.kind}s in this cluster, or its webhook did not receive "
+        "this one.",
+        (Evidence(situation.kind, situation.name, "spec.suspend is not true, and its controller has not started it."),),
         (
             f"Ask the platform team whether Kueue manages {situation.kind}s (integrations.frameworks in its "
             "configuration), and whether its webhook is installed: launcher doctor.",
@@ -74,19 +81,19 @@ def no_workload(situation: Situation) -> Finding | None:
         return None
     if situation.age < PATIENCE:
         return Finding(
-            f"{situation.name} was made just now; Kueue is about to put it into the queue {situation.queue}."
+            f"{situation.name} was created just now; Kueue is about to put it into the queue {situation.queue}."
         )
     shown = tuple(
         Evidence("Event", event.reason, sentence(one_line(event.message)))
         for event in warnings(situation.run_events)[:3]
     )
     return Finding(
-        f"{situation.name} is in no queue yet: Kueue has made no Workload for it in "
+        f"{situation.name} is not in a queue yet: Kueue has not created a Workload for it in "
         f"{situation.ago(situation.run['metadata']['creationTimestamp'])}.",
-        (Evidence(situation.kind, situation.name, f"wants the queue {situation.queue} and is suspended."), *shown),
+        (Evidence(situation.kind, situation.name, f"requests the queue {situation.queue} and is suspended."), *shown),
         (
-            "Ask the platform team whether Kueue's controller runs: kubectl -n kueue-system get pods.",
-            f"Kueue has to manage {situation.kind}s: integrations.frameworks in its configuration.",
+            "Ask the platform team whether Kueue's controller is running: kubectl -n kueue-system get pods.",
+            f"Ask whether Kueue manages {situation.kind}s: integrations.frameworks in its configuration.",
         ),
     )
 
@@ -108,7 +115,7 @@ def no_local_queue(situation: Situation) -> Finding | None:
             "of charts/queues."
         ]
     return Finding(
-        f"{situation.name} waits in a queue that is not there: the namespace {situation.namespace} has no LocalQueue "
+        f"{situation.name} waits in a queue that does not exist: the namespace {situation.namespace} has no LocalQueue "
         f'"{situation.queue}".',
         quote(situation),
         tuple(suggestions),
@@ -121,7 +128,7 @@ def local_queue_stopped(situation: Situation) -> Finding | None:
     if queue is None or policy == "None":
         return None
     return Finding(
-        f"{situation.name} waits because the queue {situation.queue} is closed: it {_STOPPED.get(policy, policy)}.",
+        f"{situation.name} waits because the queue {situation.queue} is stopped: it {_STOPPED.get(policy, policy)}.",
         (Evidence("LocalQueue", situation.queue, f"spec.stopPolicy is {policy}."), *quote(situation)),
         _closed(situation, f"teams.NAME.stopPolicy of {situation.namespace}"),
     )
@@ -133,8 +140,8 @@ def no_cluster_queue(situation: Situation) -> Finding | None:
     if situation.cluster_queue is not None:
         return None
     return Finding(
-        f"{situation.name} waits because its queue {situation.queue} leads to the ClusterQueue "
-        f'"{situation.cluster_queue_name}", which is not there.',
+        f"{situation.name} waits because its queue {situation.queue} belongs to the ClusterQueue "
+        f'"{situation.cluster_queue_name}", which does not exist.',
         (
             Evidence("LocalQueue", situation.queue, f"spec.clusterQueue is {situation.cluster_queue_name}."),
             *quote(situation),
@@ -152,11 +159,11 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
     called = name(queue)
     reason, message = str(active.get("reason")), sentence(one_line(active.get("message")))
     since = situation.ago(active.get("lastTransitionTime"))
-    shown = (Evidence("ClusterQueue", called, f"{message} (since {since})"), *quote(situation))
+    shown = (Evidence("ClusterQueue", called, f"{message} (for {since})"), *quote(situation))
     policy = str(queue["spec"].get("stopPolicy") or "None")
     if reason == "Stopped" or policy != "None":
         return Finding(
-            f"{situation.name} waits because the platform team has closed the queue {called} {since} ago: it "
+            f"{situation.name} waits because the platform team stopped the queue {called} {since} ago: it "
             f"{_STOPPED.get(policy, policy)}.",
             shown,
             _closed(situation, f"clusterQueues.{called}.stopPolicy"),
@@ -166,20 +173,20 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
     if reason == "FlavorNotFound":
         missing = join_words(re.findall(r"ResourceFlavor\(s\): ([^.,]+(?:,[^.,]+)*)", message)) or "a flavor"
         return Finding(
-            f"{situation.name} waits because its queue {called} names the flavor {missing}, which is not there.",
+            f"{situation.name} waits because its queue {called} names the flavor {missing}, which does not exist.",
             shown,
             ("Ask the platform team to install it: flavors in the values of charts/queues.",),
         )
     if reason == "TopologyNotFound":
         return Finding(
-            f"{situation.name} waits because a flavor of its queue {called} names a Topology that is not there.",
+            f"{situation.name} waits because a flavor of its queue {called} names a Topology that does not exist.",
             shown,
             ("Ask the platform team to install it: topologies in the values of charts/queues.",),
         )
     return Finding(
-        f"{situation.name} waits because its queue {called} takes in no runs: {message}",
+        f"{situation.name} waits because its queue {called} admits no runs: {message}",
         shown,
-        ("Ask the platform team to mend the queue: launcher doctor shows the faults of queues.",),
+        ("Ask the platform team to fix the queue; launcher doctor shows the problems of queues.",),
     )
 
 
@@ -190,22 +197,25 @@ def inadmissible(situation: Situation) -> Finding | None:
         return None
     if "doesn't match ClusterQueue selector" in text:
         return Finding(
-            f"{situation.name} waits because the queue {situation.cluster_queue_name} is not for the namespace "
-            f"{situation.namespace}.",
+            f"{situation.name} waits because the queue {situation.cluster_queue_name} does not accept runs of the "
+            f"namespace {situation.namespace}.",
             (
                 *quote(situation),
                 Evidence("ClusterQueue", situation.cluster_queue_name, "has a namespaceSelector that does not match."),
             ),
             (
-                f"Ask the platform team to label the namespace as clusterQueues.{situation.cluster_queue_name}."
-                "namespaceSelector wants, or to change that.",
+                "Ask the platform team to give the namespace the labels that "
+                f"clusterQueues.{situation.cluster_queue_name}.namespaceSelector requires, or to change the selector.",
             ),
         )
     if "resources validation failed" in text or "LimitRange" in text:
         return Finding(
-            f"{situation.name} can never start as it is: {sentence(one_line(text))}",
+            f"{situation.name} can never start with these requests: {sentence(one_line(text))}",
             quote(situation),
-            ("Mend worker.cpu, worker.memory, head.cpu or head.memory; kubectl describe limitrange shows the limits.",),
+            (
+                "Correct worker.cpu, worker.memory, head.cpu or head.memory; kubectl describe limitrange shows the "
+                "limits.",
+            ),
         )
     return None
 
@@ -218,15 +228,15 @@ def _check_unserved(situation: Situation, queue: str, message: str, shown: tuple
     for called in names:
         check = situation.admission_checks.get(called)
         if check is not None:
-            why = (condition(check, "Active") or {}).get("message") or "no controller has said that it is active"
+            why = (condition(check, "Active") or {}).get("message") or "no controller has reported it active"
             says.append(Evidence("AdmissionCheck", called, f"{check['spec'].get('controllerName')}: {one_line(why)}."))
     which = f"{'checks' if len(names) > 1 else 'check'} {join_words(names)}" if names else "checks"
-    why = "which is not there" if missing else "which no controller serves"
+    why = "which does not exist" if missing else "which no controller serves"
     return Finding(
-        f"{situation.name} waits because its queue {queue} asks for the admission {which}, {why}.",
+        f"{situation.name} waits because its queue {queue} requires the admission {which}, {why}.",
         (*shown, *says),
         (
-            "Ask the platform team to start the controller behind it, or to take it out of "
+            "Ask the platform team to start its controller, or to remove it from "
             f"clusterQueues.{queue}.admissionChecks in the values of charts/queues.",
             *other_queues(situation),
         ),
@@ -235,7 +245,7 @@ def _check_unserved(situation: Situation, queue: str, message: str, shown: tuple
 
 def _closed(situation: Situation, key: str) -> tuple[str, ...]:
     return (
-        f"Ask the platform team when it opens again; they open it with {key} in the values of charts/queues.",
+        f"Ask the platform team when it admits runs again; {key} in the values of charts/queues controls this.",
         *other_queues(situation),
     )
 
@@ -252,7 +262,7 @@ def other_queues(situation: Situation) -> tuple[str, ...]:
             fit.append(called)
     if not fit:
         return ()
-    return (f"The queue {fit[0]} is open and has quota for it: {again(situation, f'queue.name={fit[0]}')}.",)
+    return (f"The queue {fit[0]} is active and has quota for it: {again(situation, f'queue.name={fit[0]}')}.",)
 
 
 def waits(situation: Situation) -> bool:
@@ -293,16 +303,21 @@ def silent_kueue(situation: Situation) -> Finding | None:
         if waited < PATIENCE or is_true(workload, "Evicted"):
             return None
         shown = [
-            Evidence("Workload", name(workload), f"is admitted, since {situation.ago(admitted['lastTransitionTime'])}.")
+            Evidence(
+                "Workload", name(workload), f"has been admitted for {situation.ago(admitted['lastTransitionTime'])}."
+            )
         ]
         shown += [
             Evidence("Event", event.reason, sentence(one_line(event.message)))
             for event in warnings(situation.run_events)[:3]
         ]
         return Finding(
-            f"{situation.name} is admitted, but Kueue has not let it go: it is still suspended after "
+            f"{situation.name} is admitted, but Kueue has not resumed it: it is still suspended after "
             f"{situation.ago(admitted['lastTransitionTime'])}.",
             tuple(shown),
-            ("Ask the platform team whether Kueue's controller runs: kubectl -n kueue-system get pods, logs.",),
+            (
+                "Ask the platform team whether Kueue's controller is running: kubectl -n kueue-system get pods, "
+                "kubectl -n kueue-system logs deployment/kueue-controller-manager.",
+            ),
         )
     return None

@@ -13,6 +13,7 @@ from launcher.diagnose.explain.rules_never import worst
 from launcher.diagnose.explain.rules_queue import PATIENCE, again, message_of, other_queues, quote, waits
 from launcher.diagnose.explain.situation import Object, Situation, holds_quota
 from launcher.formatting import duration
+from launcher.k8s import keys
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, FlavorFit
 from launcher.k8s.objects import condition, is_true, label, name, namespace, seconds_since, status
@@ -40,10 +41,10 @@ def makes_room(situation: Situation) -> Finding | None:
     many = match[1] != "1"
     which = f" ({names})" if names else ""
     return Finding(
-        f"{situation.name} is about to start: Kueue has told {match[1]} other run{'s' if many else ''}{which} to stop "
-        f"for it, and waits until {'their' if many else 'its'} pods have ended.",
+        f"{situation.name} is about to start: Kueue is preempting {match[1]} other run{'s' if many else ''}{which} for "
+        f"it, and waits until the pods of {'those runs' if many else 'that run'} have ended.",
         quote(situation),
-        ("Nothing needs to be done; pods have run.graceSeconds for their last checkpoint.",),
+        ("No action is needed; the pods have run.graceSeconds to write their last checkpoint.",),
     )
 
 
@@ -66,7 +67,7 @@ def preempted(situation: Situation) -> Finding | None:
         return Finding(
             f"{situation.name} is being stopped to make room for {who}.",
             tuple(shown),
-            ("It goes on from its last checkpoint by itself, when there is quota again.",),
+            ("It resumes automatically from its last checkpoint when quota is available again.",),
         )
     verdict = worst(situation, Fit.WAITS)
     missing = ""
@@ -81,7 +82,7 @@ def preempted(situation: Situation) -> Finding | None:
         f"{situation.name} was preempted {ago} ago by {who}, and waits{missing or ' for its turn'}.",
         tuple(shown),
         (
-            "Nothing needs to be done: it goes on from its last checkpoint by itself, when there is quota again.",
+            "No action is needed: it resumes automatically from its last checkpoint when quota is available again.",
             *higher,
             *other_queues(situation),
         ),
@@ -97,21 +98,21 @@ def pods_ready_timeout(situation: Situation) -> Finding | None:
     state = status(situation.workload).get("requeueState") or {}
     times = int(state.get("count") or 1)
     nth = {1: "", 2: " for the second time"}.get(times, f" for the {ordinal(times)} time")
-    then = "waits in its queue again"
+    then = "is in its queue again"
     if at := state.get("requeueAt"):
         left = -seconds_since(str(at), situation.now)
-        then = f"goes back into the queue in {duration(left)}" if left > 0 else "goes back into the queue now"
+        then = f"returns to the queue in {duration(left)}" if left > 0 else "returns to the queue now"
     shown = [Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message"))))]
     shown += [item for item in quote(situation) if item.says != shown[0].says]
     ago = situation.ago(evicted.get("lastTransitionTime"))
     return Finding(
-        f"{situation.name} was stopped{nth} {ago} ago, as not all its pods were ready within Kueue's time "
-        f"limit (30 min, if the platform team has not set another), and {then}.",
+        f"{situation.name} was stopped{nth} {ago} ago because not all its pods were ready within Kueue's time limit "
+        f"(30 min unless the platform team set another), and {then}.",
         tuple(shown),
         (
-            f"Find out what its pods waited for, with launcher explain {situation.spelled} when it is admitted again: "
-            "mostly machines that are slow to come, or an image that cannot be pulled.",
-            "slice.provisioning: flex-start or reservation has the machines before the pods are made.",
+            f"When it is admitted again, launcher explain {situation.spelled} shows what its pods wait for: usually "
+            "nodes that are slow to provision, or an image that cannot be pulled.",
+            "With slice.provisioning: flex-start or reservation, the machines exist before the pods are created.",
             "Ask the platform team for a longer waitForPodsReady.timeout in Kueue's configuration.",
         ),
     )
@@ -124,9 +125,9 @@ def evicted(situation: Situation) -> Finding | None:
         return None
     says = sentence(one_line(found.get("message")))
     return Finding(
-        f"{situation.name} was stopped by Kueue {situation.ago(found.get('lastTransitionTime'))} ago: {says}",
+        f"{situation.name} was evicted by Kueue {situation.ago(found.get('lastTransitionTime'))} ago: {says}",
         (Evidence("Workload", name(situation.workload), f"Evicted, {found.get('reason')}: {says}"), *quote(situation)),
-        ("It goes on from its last checkpoint by itself, when Kueue admits it again.",),
+        ("It resumes automatically from its last checkpoint when Kueue admits it again.",),
     )
 
 
@@ -143,7 +144,7 @@ def quota_in_use(situation: Situation) -> Finding | None:
     if limit is not None and quotas.free_without_borrowing_limit(queue, verdict.what) >= verdict.need:
         return Finding(
             f"{situation.name} waits for {need}: its queue {queue} has reached its borrowing limit "
-            f"({number(verdict.resource, limit)}), though the cohort {quotas.cohort(queue)} has enough free.",
+            f"({number(verdict.resource, limit)}), although the cohort {quotas.cohort(queue)} has enough free.",
             shown,
             (
                 f"Ask the platform team for a higher limit: clusterQueues.{queue}.quota.{verdict.flavor}.borrowing in "
@@ -162,7 +163,7 @@ def quota_in_use(situation: Situation) -> Finding | None:
             *(_higher(situation, min((item.priority for item in who.holders), default=own)) if low else ()),
             *other_queues(situation),
         )
-        or ("Nothing needs to be done: it starts by itself when enough is given back.",),
+        or ("No action is needed: it starts automatically when enough quota is released.",),
     )
 
 
@@ -175,12 +176,12 @@ def strict_line(situation: Situation) -> Finding | None:
     if stand is None or stand.head is None or stand.position is None:
         return None
     return Finding(
-        f"{situation.name} is number {stand.position} in the queue {name(queue)}, which goes strictly in order, and "
-        f"{stand.head.name}{'' if stand.head.namespace == situation.namespace else f' of {stand.head.namespace}'} "
-        "is at its head and has not started yet.",
+        f"{situation.name} is number {stand.position} in the queue {name(queue)}, which admits runs strictly in order, "
+        f"and {stand.head.name}{'' if stand.head.namespace == situation.namespace else f' of {stand.head.namespace}'} "
+        "is first and has not started yet.",
         (Evidence("ClusterQueue", name(queue), "spec.queueingStrategy is StrictFIFO."), *quote(situation)),
         (
-            f"launcher explain {stand.head.name} -n {stand.head.namespace} says what the first one waits for.",
+            f"launcher explain {stand.head.name} -n {stand.head.namespace} shows what the first run waits for.",
             *_higher(situation, stand.head.priority),
             *other_queues(situation),
         ),
@@ -197,21 +198,21 @@ def not_looked_at(situation: Situation) -> Finding | None:
     if reserved is None:
         waited = seconds_since(str(workload["metadata"]["creationTimestamp"]), situation.now)
         if waited < PATIENCE:
-            return Finding(f"{situation.name} is in the queue {situation.queue}; Kueue is about to look at it.")
+            return Finding(f"{situation.name} is in the queue {situation.queue}; Kueue is about to consider it.")
         return Finding(
-            f"{situation.name} is in the queue {situation.queue}, but Kueue has not looked at it in "
+            f"{situation.name} is in the queue {situation.queue}, but Kueue has not considered it in "
             f"{situation.ago(workload['metadata']['creationTimestamp'])}.",
             (Evidence("Workload", name(workload), "has no condition QuotaReserved."),),
-            ("Ask the platform team whether Kueue's controller runs: kubectl -n kueue-system get pods.",),
+            ("Ask the platform team whether Kueue's controller is running: kubectl -n kueue-system get pods.",),
         )
     if not fits or not re.search(
         r"insufficient|no longer fits|resource .* unavailable|doesn't match", message_of(situation)
     ):
         return None
     return Finding(
-        f"{situation.name} fits its queue {situation.queue} now, and Kueue is about to look at it again.",
+        f"{situation.name} fits its queue {situation.queue} now, and Kueue is about to consider it again.",
         quote(situation),
-        ("If it still waits in a minute, ask the platform team whether Kueue's controller runs.",),
+        ("If it still waits in a minute, ask the platform team whether Kueue's controller is running.",),
     )
 
 
@@ -225,7 +226,7 @@ def _quota(situation: Situation, verdict: FlavorFit) -> tuple[Evidence, ...]:
             "ClusterQueue",
             queue,
             f"has {number(res, quota.nominal)} of {verdict.flavor}, and its runs hold "
-            f"{number(res, quotas.used(queue, what))}; {number(res, verdict.free)} are to be had now, "
+            f"{number(res, quotas.used(queue, what))}; {number(res, verdict.free)} are available now, "
             f"{number(res, verdict.need - verdict.free)} more are needed.",
         )
     ]
@@ -263,8 +264,8 @@ def _no_lower(situation: Situation, who: QuotaUsage, own: int) -> str:
         return ""
     lowest = min(item.priority for item in inside)
     if len(inside) == 1:
-        return f"; it cannot preempt that run, as its priority ({own}) is not higher than that one's ({lowest})"
-    return f"; it cannot preempt any of them, as its priority ({own}) is not higher than theirs ({lowest} and up)"
+        return f"; it cannot preempt that run, because its priority ({own}) is not higher than that run's ({lowest})"
+    return f"; it cannot preempt any of them, because its priority ({own}) is not higher than theirs ({lowest} and up)"
 
 
 def _higher(situation: Situation, than: int) -> tuple[str, ...]:
@@ -274,7 +275,8 @@ def _higher(situation: Situation, than: int) -> tuple[str, ...]:
         return ()
     value, called = above[0]
     return (
-        f"If it is urgent, a higher priority ({called} is {value}): {again(situation, f'queue.priority={called}')}.",
+        f"If it is urgent, use a higher priority ({called} is {value}): "
+        f"{again(situation, f'queue.priority={called}')}.",
     )
 
 
@@ -291,7 +293,7 @@ def _preemptor(situation: Situation, message: str) -> Object | None:
     match = re.search(r"JobUID: ([0-9a-f-]+)", message)
     if not match:
         return None
-    return next((item for item in situation.workloads if label(item, kueue.JOB_UID_LABEL) == match[1]), None)
+    return next((item for item in situation.workloads if label(item, keys.KUEUE_JOB_UID) == match[1]), None)
 
 
 def _run(situation: Situation, workload: Object) -> str:

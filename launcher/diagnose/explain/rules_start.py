@@ -28,7 +28,7 @@ def check_pending(situation: Situation) -> Finding | None:
     for entry in waiting:
         check = situation.admission_checks.get(entry["name"])
         controllers[entry["name"]] = str(check["spec"].get("controllerName")) if check else ""
-        says = one_line(entry.get("message")) or "it has said nothing yet"
+        says = one_line(entry.get("message")) or "it has reported nothing yet"
         shown.append(
             Evidence(
                 "AdmissionCheck",
@@ -45,8 +45,8 @@ def check_pending(situation: Situation) -> Finding | None:
             f"{f': {sentence(said)}' if said else ' (a ProvisioningRequest is pending).'}",
             tuple(shown),
             (
-                "Nothing needs to be done: it starts as soon as all machines are there at once.",
-                f"kubectl -n {situation.namespace} get provisioningrequests shows what the cloud says of it.",
+                "No action is needed: it starts as soon as all machines are available together.",
+                f"kubectl -n {situation.namespace} get provisioningrequests shows the cloud's messages.",
                 *other_queues(situation),
             ),
         )
@@ -69,14 +69,14 @@ def webhook_down(situation: Situation) -> Finding | None:
         return None
     cause = one_line(event.message.split(match[0], 1)[1].lstrip(": ").removeprefix("failed to call webhook: "), 200)
     service = re.search(r"https?://([\w-]+)\.([\w-]+)\.svc", event.message)
-    look = f"kubectl -n {service[2]} get pods, endpointslices (Service {service[1]})" if service else "launcher doctor"
+    look = f"kubectl -n {service[2]} get pods,endpointslices (Service {service[1]})" if service else "launcher doctor"
     return Finding(
-        f"{situation.name} cannot start: the admission webhook {match[1]} does not answer, so the API server makes no "
-        f"{'pods' if event.kind != situation.kind else 'objects'} for it.",
+        f"{situation.name} cannot start: the admission webhook {match[1]} does not answer, so the API server creates "
+        f"no {'pods' if event.kind != situation.kind else 'objects'} for it.",
         (_shown(event, situation), Evidence("webhook", match[1], sentence(cause))),
         (
-            f"Ask the platform team to start the controller behind it: {look}.",
-            "It goes on by itself when the webhook answers again.",
+            f"Ask the platform team to start its controller: {look}.",
+            "It continues automatically when the webhook answers again.",
         ),
     )
 
@@ -87,14 +87,14 @@ def over_namespace_quota(situation: Situation) -> Finding | None:
         return None
     match = re.search(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+)$", event.message)
     called = match[1] if match else ""
-    detail = f"its pods ask for {match[2]} more, {match[3]} is in use, and the limit is {match[4]}" if match else ""
+    detail = f"they request {match[2]} more, {match[3]} is in use, and the limit is {match[4]}" if match else ""
     but = "has its quota in the queue, but" if situation.queue else "cannot start:"
     return Finding(
-        f"{situation.name} {but} the namespace {situation.namespace} has a limit of its own "
-        f"(ResourceQuota {called}) that its pods would exceed{f': {detail}' if detail else ''}.",
+        f"{situation.name} {but} its pods would exceed the ResourceQuota {called} of the namespace "
+        f"{situation.namespace}{f': {detail}' if detail else ''}.",
         (_shown(event, situation), *_limits(situation, called)),
         (
-            "End other runs or pods of the namespace: launcher list, kubectl get pods.",
+            "Stop other runs or pods of the namespace; launcher list and kubectl get pods show them.",
             "Ask the platform team to raise it: teams.NAME.resourceQuota in the values of charts/queues.",
         ),
     )
@@ -118,13 +118,13 @@ def pod_security(situation: Situation) -> Finding | None:
         if sign in match[2]
     ]
     return Finding(
-        f"{situation.name} cannot start: the namespace {situation.namespace} allows {match[1]} pods only, and its pods "
-        f"break that ({one_line(match[2], 200)}).",
+        f"{situation.name} cannot start: the namespace {situation.namespace} allows only {match[1]} pods, and its pods "
+        f"violate this ({one_line(match[2], 200)}).",
         (_shown(event, situation),),
         (
             f"Set {join_words(list(dict.fromkeys(keys)))}, and submit it again."
             if keys
-            else "Take back what the message names (security, storage), and submit it again.",
+            else "Remove the settings that the message names (security, storage), and submit it again.",
             "Or ask the platform team for another level: teams.NAME.podSecurity in the values of charts/queues.",
         ),
     )
@@ -138,8 +138,8 @@ def refused(situation: Situation) -> Finding | None:
     if event is None:
         return None
     return Finding(
-        f"{situation.name} cannot start: its {'pods' if event.kind != situation.kind else 'parts'} are refused: "
-        f"{sentence(one_line(_cause(event.message), 250))}",
+        f"{situation.name} cannot start: the API server rejects its "
+        f"{'pods' if event.kind != situation.kind else 'objects'}: {sentence(one_line(_cause(event.message), 250))}",
         (_shown(event, situation),),
         (_refused_hint(event.message, situation),),
     )
@@ -157,11 +157,11 @@ def silent_operator(situation: Situation) -> Finding | None:
     if waited < PATIENCE:
         return None
     return Finding(
-        f"{situation.name} has been free to start for {situation.ago(since)}, but {who} has not touched it: it "
-        "does not seem to run.",
+        f"{situation.name} has been ready to start for {situation.ago(since)}, but {who} has not processed it and does "
+        "not seem to be running.",
         (Evidence(situation.kind, situation.name, "has no status."),),
         (
-            f"Ask the platform team to look at it: kubectl -n {where} get pods (on GKE the Ray operator is an add-on).",
+            f"Ask the platform team to check it: kubectl -n {where} get pods (on GKE the Ray operator is an add-on).",
             "launcher doctor shows which controllers the cluster has.",
         ),
     )
@@ -207,7 +207,7 @@ def _refused_hint(message: str, situation: Situation) -> str:
             f"The service account {match[1]} is missing: set team.serviceAccount, or ask the platform team for "
             f"teams.NAME.serviceAccount of {situation.namespace} in the values of charts/queues."
         )
-    return "Mend what the message names, and submit it again; if it names a policy, ask the platform team."
+    return "Fix what the message names, and submit it again. If it names a policy, ask the platform team."
 
 
 def _at(entry: Object) -> str:

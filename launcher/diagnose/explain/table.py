@@ -87,13 +87,15 @@ def explain(situation: Situation) -> Explanation:
     finding = next(filter(None, (rule(situation) for rule in RULES)), None)
     if finding is None:
         state, reason = situation.verdict
-        finding = Finding(f"{situation.name} is {state}{f': {reason}' if reason else ', and nothing says why'}")
+        finding = Finding(
+            f"{situation.name} is {state}{f': {reason}' if reason else ', and the cluster does not report a reason'}"
+        )
     stand = None if situation.state.ended else queue_position.queue_position(situation)
     shown = [*finding.evidence]
     if stand is not None and (stand.position is not None or stand.ahead or stand.waiting):
         shown.append(queue_position.evidence(situation, stand))
     shown += [
-        Evidence("RBAC", "", f"you may not see {phrase}, so this is said without.")
+        Evidence("RBAC", "", f"you may not read {phrase}, so this explanation does not include them.")
         for phrase in dict.fromkeys(situation.unseen)
         if not (situation.state.ended or situation.state is State.RUNNING)  # hidden objects do not matter then
     ]

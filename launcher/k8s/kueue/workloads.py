@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from launcher.k8s import keys
 from launcher.k8s.objects import annotation, condition, is_true, name, namespace, quantity, status, uid
 
 Object = Mapping[str, Any]
@@ -20,10 +21,6 @@ FlavorResource = tuple[str, str]
 Amounts = dict[str, Decimal]
 """Amounts by resource: chips, cores, bytes."""
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
-JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
-_BOOST = "kueue.x-k8s.io/priority-boost"
 
 # The group and versions of the visibility API; the newest version first.
 VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
@@ -35,7 +32,7 @@ VISIBILITY_VERSIONS = ("v1beta2", "v1beta1")
 
 def priority(workload: Object) -> int:
     """Return the priority that Kueue sorts by: the Workload's priority plus the boost from its annotation."""
-    boost = annotation(workload, _BOOST)
+    boost = annotation(workload, keys.KUEUE_PRIORITY_BOOST)
     return int(workload["spec"].get("priority") or 0) + (int(boost) if re.fullmatch(r"-?\d+", boost) else 0)
 
 
@@ -81,22 +78,18 @@ def order_key(workload: Object) -> tuple[int, str, str]:
     return (-priority(workload), queued_at(workload), uid(workload))
 
 
-def queue_positions(workloads: Iterable[Object], local_queues: Iterable[Object]) -> dict[str, int]:
-    """Return the position of each queued Workload in its ClusterQueue, by the Workload's uid. The next one has 1.
+def queued_workloads(workloads: Iterable[Object], local_queues: Iterable[Object]) -> dict[str, list[Object]]:
+    """Return the queued Workloads of each ClusterQueue, in the order in which Kueue considers them.
 
     Takes one pass over the Workloads, for any number of queues. A Workload whose LocalQueue is not given is omitted.
     """
     targets = {(namespace(queue), name(queue)): cluster_queue_of(queue) for queue in local_queues}
-    lines: defaultdict[str, list[Object]] = defaultdict(list)
+    queues: defaultdict[str, list[Object]] = defaultdict(list)
     for workload in workloads:
         target = targets.get((namespace(workload), local_queue_of(workload)))
         if target and is_queued(workload):
-            lines[target].append(workload)
-    return {
-        uid(workload): place
-        for line in lines.values()
-        for place, workload in enumerate(sorted(line, key=order_key), start=1)
-    }
+            queues[target].append(workload)
+    return {queue: sorted(waiting, key=order_key) for queue, waiting in queues.items()}
 
 
 def ordered_by_usage(cluster_queue: Object) -> bool:

@@ -15,7 +15,7 @@ _RUN = """\
 The values of [charts/run](../../charts/run/README.md) and [charts/ray-cluster](../../charts/ray-cluster/README.md):
 one file serves both, and each chart ignores what it has no use for. A file says only what differs from the defaults.
 `launcher values -f FILE --all --origins` shows what a run gets, and where each value comes from. An unknown key is
-refused. How files are merged: [Override preset values](../how-to/fork-the-values.md)."""
+refused. How files are merged: [Override preset values](../how-to/override-preset-values.md)."""
 
 _QUEUES = """\
 The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. Maps are keyed

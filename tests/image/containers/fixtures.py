@@ -1,7 +1,7 @@
-"""What the tests of containers share: a node, storage with real text, and one run that nothing disturbs.
+"""Shared fixtures of the container tests: a node, storage with real text, and an undisturbed run.
 
-tests/image/conftest.py imports them, so that one node and one undisturbed run serve both kinds of runs, and end with
-the last test of tests/image: an idle Ray cluster takes a tenth of a processor.
+tests/image/conftest.py imports them. So the tests of both kinds of runs share one node and one undisturbed run, which
+end with the last test of tests/image: an idle Ray cluster uses a tenth of a processor.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 
 from tests import compiled_programs
 from tests.image.containers.kuberay import RayJob
-from tests.image.containers.node import Files, Node, node
-from tests.image.containers.pod import Site
-from tests.image.containers.team import Quiet, Team
+from tests.image.containers.node import ImageFiles, Node, node
+from tests.image.containers.pod import PodContext
+from tests.image.containers.team import Team, UndisturbedJob
 from tests.trainer.runs import TrainingHarness
 
 
@@ -29,21 +29,21 @@ def machine() -> Iterator[Node]:
 
 @pytest.fixture(scope="package")
 def team(
-    machine: Node, image: Files, lab: TrainingHarness, helm4: Path, tmp_path_factory: pytest.TempPathFactory
+    machine: Node, image: ImageFiles, lab: TrainingHarness, helm4: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Team]:
-    """Two hundred files of the standard library as text, and a small tokenizer, on storage that all hosts share."""
+    """A team whose hosts share storage with 200 files of the standard library as text, and a small tokenizer."""
     storage = machine.folder / "storage"
     (storage / "text").mkdir(parents=True)
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("[a-z]*.py")):
         shutil.copyfile(path, storage / "text" / f"{path.stem}.txt")
     shutil.copyfile(lab.tokenizer, storage / "tokenizer.model")
-    site = Site(machine, Files(image.rootfs, image.config), {"shared": storage})
+    context = PodContext(machine, ImageFiles(image.rootfs, image.config), {"shared": storage})
     with compiled_programs.kept(storage, link=False):
-        yield Team(site, storage, helm4, tmp_path_factory.mktemp("values"))
+        yield Team(context, storage, helm4, tmp_path_factory.mktemp("values"))
 
 
 @pytest.fixture(scope="package")
-def quiet(team: Team) -> Iterator[Quiet]:
-    job = RayJob(team.site, team.render("quiet", "ray-job"))
-    yield Quiet(job, job.run(), team.metrics("quiet"))
+def undisturbed_job(team: Team) -> Iterator[UndisturbedJob]:
+    job = RayJob(team.context, team.render("undisturbed", "ray-job"))
+    yield UndisturbedJob(job, job.run(), team.metrics("undisturbed"))
     job.close()

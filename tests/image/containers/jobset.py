@@ -1,9 +1,9 @@
-"""What the JobSet controller and Kubernetes' Job controller make of a JobSet: its pods, and what happens when they end.
+"""A fake of the JobSet controller and of Kubernetes' Job controller: creates a JobSet's pods, and reacts to their end.
 
-A stand-in, for both need an API server and pods that a kubelet runs, which these are not (tests/cluster has the real
-Job controller, on simulated pods). What they add to the chart's template is taken from a pod that they made
-(../shared/recordings/three-then-one-and-two.jsonl); how they judge a pod's end is the manifest's podFailurePolicy and
-failurePolicy, read here by the rules that upstream documents.
+It is a fake because both controllers need an API server and pods of a kubelet, and these containers have neither
+(tests/cluster has the real Job controller, with simulated pods). What the controllers add to the chart's template is
+from a pod that they created (../shared/recordings/three-then-one-and-two.jsonl). The manifest's podFailurePolicy and
+failurePolicy are applied here as upstream documents them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from tests.cluster import recordings
-from tests.image.containers.pod import Pod, Site
+from tests.image.containers.pod import Pod, PodContext
 
 
 @cache
@@ -27,10 +27,10 @@ def _recorded() -> dict[str, Any]:
 
 
 class JobSet:
-    """A JobSet of one Indexed Job a replica; runs in a thread until it has completed or failed."""
+    """A JobSet with one Indexed Job and one replica. It runs in a thread until it has completed or failed."""
 
-    def __init__(self, site: Site, manifest: dict[str, Any]) -> None:
-        self.manifest, self._site = manifest, site
+    def __init__(self, context: PodContext, manifest: dict[str, Any]) -> None:
+        self.manifest, self._context = manifest, context
         self.name: str = manifest["metadata"]["name"]
         self.namespace: str = manifest["metadata"]["namespace"]
         (self._replicated,) = manifest["spec"]["replicatedJobs"]
@@ -43,36 +43,36 @@ class JobSet:
         self.restarts_counted = 0
         self.events: list[str] = []
         self.state = ""  # Completed or Failed
-        self._told_to_end = threading.Event()
+        self._stop_requested = threading.Event()
         self._over = threading.Event()
         self._error: BaseException | None = None
-        site.node.at_end.callback(self.close)
+        context.node.at_end.callback(self.close)
         self._controller = threading.Thread(target=self._run, daemon=True)
         self._controller.start()
 
     def wait(self, seconds: float = 240) -> str:
-        """Completed or Failed."""
-        assert self._over.wait(seconds), f"not within {seconds} s:\n{self.told()}"
+        """Wait for the end. Returns Completed or Failed."""
+        assert self._over.wait(seconds), f"not within {seconds} s:\n{self.diagnostics()}"
         if self._error is not None:
             raise self._error
         return self.state
 
     def until_started(self, attempt: int, seconds: float = 60) -> list[Pod]:
-        """The pods of an attempt, counted from 1, once they run."""
+        """Wait until the pods of an attempt (counted from 1) run, and return them."""
         deadline = time.monotonic() + seconds
         while len(self.attempts) < attempt or any(pod.phase == "Pending" for pod in self.attempts[attempt - 1]):
-            assert time.monotonic() < deadline, self.told()
-            assert not self._over.is_set(), self.told()
+            assert time.monotonic() < deadline, self.diagnostics()
+            assert not self._over.is_set(), self.diagnostics()
             time.sleep(0.02)
         return self.attempts[attempt - 1]
 
-    def told(self) -> str:
+    def diagnostics(self) -> str:
         pods = [pod for pods in self.attempts for pod in pods]
-        said = "\n".join(f"--- {pod.name} {pod.phase} {pod.events}\n{pod.log()[-3000:]}" for pod in pods)
-        return f"{self.events}\n{said}"
+        logs = "\n".join(f"--- {pod.name} {pod.phase} {pod.events}\n{pod.log()[-3000:]}" for pod in pods)
+        return f"{self.events}\n{logs}"
 
     def close(self) -> None:
-        self._told_to_end.set()
+        self._stop_requested.set()
         self._controller.join(60)
         for pod in self.pods:
             pod.delete(grace=0)
@@ -81,9 +81,9 @@ class JobSet:
 
     def _run(self) -> None:
         try:
-            while not self._told_to_end.is_set():
+            while not self._stop_requested.is_set():
                 failure = self._one_job()
-                if failure is None or self._told_to_end.is_set():
+                if failure is None or self._stop_requested.is_set():
                     self.state = "Completed"
                     return
                 reason, message = failure
@@ -98,37 +98,40 @@ class JobSet:
                         self.state = "Failed"
                         return
                     self.restarts_counted += 1
-        except BaseException as error:  # raised to whoever waits
+        except BaseException as error:  # raised by wait()
             self._error = error
         finally:
             self._over.set()
 
     def _one_job(self) -> tuple[str, str] | None:
-        """Run all pods once; None where all succeeded, else the failed Job's reason and message.
+        """Run all pods once. Returns None if all succeeded, or the failed Job's reason and message.
 
-        A Job that has failed ends its other pods, as any pod is ended.
+        A failed Job deletes its other pods, with their grace period.
         """
         self.pods = [self._pod(index) for index in range(self._job["completions"])]
         self.attempts.append(self.pods)
         try:
-            while not self._told_to_end.wait(0.05):
+            while not self._stop_requested.wait(0.05):
                 for pod in self.pods:
                     pod.check()
                 failed = [pod for pod in self.pods if pod.over and pod.phase == "Failed"]
                 if failed:
-                    return self._judge(failed[0])
+                    return self._job_failure(failed[0])
                 if all(pod.over for pod in self.pods):
                     return None
             return None
         finally:
             for pod in self.pods:
-                pod.delete(grace=0 if self._told_to_end.is_set() else None)
+                pod.delete(grace=0 if self._stop_requested.is_set() else None)
             for pod in self.pods:
                 pod.wait(self._job["template"]["spec"]["terminationGracePeriodSeconds"] + 60)
 
-    def _judge(self, pod: Pod) -> tuple[str, str]:
-        """What the Job controller says of a failed pod, by its podFailurePolicy; each of the chart's rules fails it."""
-        code = pod.lives[-1].exit_code if pod.lives else 137
+    def _job_failure(self, pod: Pod) -> tuple[str, str]:
+        """The Job's failure reason and message after a pod failed, by its podFailurePolicy.
+
+        All rules of the chart fail the Job.
+        """
+        code = pod.terminations[-1].exit_code if pod.terminations else 137
         (container,) = pod.manifest["spec"]["containers"]
         place = f"{pod.namespace}/{pod.name}"
         for index, rule in enumerate(self._job["podFailurePolicy"]["rules"]):
@@ -136,16 +139,16 @@ class JobSet:
             if on := rule.get("onExitCodes"):
                 assert on["operator"] == "In"
                 if code in on["values"] and on.get("containerName", container["name"]) == container["name"]:
-                    said = f"Container {container['name']} for pod {place} failed with exit code {code}"
-                    return "PodFailurePolicy", f"{said} matching FailJob rule at index {index}"
+                    cause = f"Container {container['name']} for pod {place} failed with exit code {code}"
+                    return "PodFailurePolicy", f"{cause} matching FailJob rule at index {index}"
             for on in rule.get("onPodConditions", []):
                 if on["type"] == "DisruptionTarget" and pod.disrupted:
-                    said = f"Pod {place} has condition DisruptionTarget"
-                    return "PodFailurePolicy", f"{said} matching FailJob rule at index {index}"
+                    cause = f"Pod {place} has condition DisruptionTarget"
+                    return "PodFailurePolicy", f"{cause} matching FailJob rule at index {index}"
         return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
 
     def _action(self, reason: str, message: str) -> str:
-        """What the JobSet does when its Job has failed: the first rule that fits, else a restart that counts."""
+        """The JobSet's action after its Job failed: of the first matching rule, or else a restart that counts."""
         for rule in self.manifest["spec"]["failurePolicy"].get("rules", []):
             reasons, patterns = rule.get("onJobFailureReasons"), rule.get("onJobFailureMessagePatterns")
             if reasons and reason not in reasons:
@@ -178,11 +181,11 @@ class JobSet:
         }
         pod: dict[str, Any] = copy.deepcopy(self._job["template"])
         for kind in ("labels", "annotations"):
-            # The keys are those of the recorded pod; of ids nobody asks.
+            # The keys are those of the recorded pod, without ids, which no container reads.
             added = {key: ours[key] for key in made["metadata"][kind] if key in ours}
             pod["metadata"][kind] = {**pod["metadata"].get(kind, {}), **added}
         pod["metadata"] |= {"name": f"{name}-{index}-{secrets.token_hex(3)[:5]}", "namespace": self.namespace}
         (container,) = pod["spec"]["containers"]
         container["env"] = [*container.get("env", []), *made["spec"]["containers"][0]["env"]]
         pod["spec"] |= {"hostname": f"{name}-{index}", "subdomain": self.name}
-        return Pod(self._site, pod)
+        return Pod(self._context, pod)

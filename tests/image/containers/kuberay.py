@@ -1,11 +1,11 @@
-"""What KubeRay makes of a RayJob: a head and its hosts as pods, and the job, submitted by HTTP.
+"""A fake KubeRay: runs a RayJob's head and hosts as pods, and submits the job by HTTP.
 
-A stand-in, for an operator needs an API server and pods that a kubelet runs, which these are not. What it adds to the
-chart's templates is taken from pods that KubeRay 1.7.0 made (../shared/recordings/rayjob-succeeds.jsonl): its commands,
-variables, init container, labels. Of its behaviour it knows as much as a run needs: it submits when all pods are
-ready, tries again while the dashboard is not up, and replaces pods that are gone; those of a slice (numOfHosts) all
-together, as KubeRay does since 1.5 (https://github.com/ray-project/kuberay/issues/3902). A container that ends is the
-kubelet's to start again.
+It is a fake because the operator needs an API server and pods of a kubelet, and these containers have neither. What it
+adds to the chart's templates is from pods that KubeRay 1.7.0 created (../shared/recordings/rayjob-succeeds.jsonl):
+commands, variables, init container, labels. It does only what a run needs. It submits the job when all pods are ready,
+retries until the dashboard answers, and replaces pods that have ended; it replaces the pods of a slice (numOfHosts)
+together, as KubeRay does since 1.5 (https://github.com/ray-project/kuberay/issues/3902). The kubelet (pod.py) restarts
+containers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 
 from tests.cluster import recordings
 from tests.image.containers.manifests import amount
-from tests.image.containers.network import Answer, ask
-from tests.image.containers.pod import Pod, Site
+from tests.image.containers.network import Answer, http_request
+from tests.image.containers.pod import Pod, PodContext
 
 DASHBOARD = 8265
 
@@ -39,9 +39,9 @@ def _recorded(kind: str) -> dict[str, Any]:
 def pod_of(
     group: dict[str, Any], kind: str, *, cluster: str, namespace: str, labels: dict[str, str], token: bool
 ) -> dict[str, Any]:
-    """The pod that KubeRay makes of a group's template: `kind` is head or worker, `group` of a RayCluster's spec.
+    """The pod that KubeRay creates from a group's template. kind: head or worker; group: a part of a RayCluster's spec.
 
-    The template's own fields stay; what the recorded pod has beside what its template gave is added.
+    The template's fields are kept. What KubeRay added to the recorded pod is added here, too.
     """
     made = _recorded(kind)
     before = made["metadata"]["labels"]["ray.io/cluster"]
@@ -69,7 +69,7 @@ def pod_of(
         container.setdefault(probe, recorded[probe])
     first = copy.deepcopy(made["spec"].get("initContainers", []))
     for each in first:
-        # KubeRay gives it the container's image, security context, volumes and variables beside its own.
+        # KubeRay adds the image, security context, volumes and variables of the container.
         each["securityContext"] = container.get("securityContext") or {}
         each["volumeMounts"] = container.get("volumeMounts", [])
         named = {variable["name"] for variable in each["env"]}
@@ -81,9 +81,9 @@ def pod_of(
 
 
 def _start_command(recorded: str, parameters: dict[str, str], resources: dict[str, Any]) -> str:
-    """The recorded `ulimit …; ray start …`, with the options that follow from a template's own resources.
+    """The recorded `ulimit …; ray start …`, with the options for a template's own resources.
 
-    CPUs are what the container is limited to, or else asks for; memory is its limit.
+    CPUs are the container's limit, or else its request. Memory is its limit.
     """
     prefix, ray, options = recorded.partition("ray start ")
     assert ray, recorded
@@ -99,11 +99,11 @@ def _start_command(recorded: str, parameters: dict[str, str], resources: dict[st
 
 
 class RayJob:
-    """A RayJob and the cluster that is made for it."""
+    """A RayJob and its cluster."""
 
-    def __init__(self, site: Site, manifest: dict[str, Any]) -> None:
+    def __init__(self, context: PodContext, manifest: dict[str, Any]) -> None:
         self.manifest = manifest
-        self._site = site
+        self._context = context
         self._spec: dict[str, Any] = manifest["spec"]
         cluster = self._spec["rayClusterSpec"]
         self.namespace: str = manifest["metadata"]["namespace"]
@@ -111,22 +111,22 @@ class RayJob:
         self.job = f"{manifest['metadata']['name']}-{secrets.token_hex(3)[:5]}"
         self.token = secrets.token_hex(16)
         self.has_token = cluster["authOptions"]["mode"] == "token"
-        site.secrets[self.cluster] = {"auth_token": self.token}
+        context.secrets[self.cluster] = {"auth_token": self.token}
         (self._group,) = cluster["workerGroupSpecs"]
         self.head = self._pod(cluster["headGroupSpec"], "head", {})
-        site.node.names.set(f"{self.cluster}-head-svc.{self.namespace}.svc.cluster.local", self.head.address)
+        context.node.dns.set(f"{self.cluster}-head-svc.{self.namespace}.svc.cluster.local", self.head.address)
         self.workers: list[Pod] = []
         self.gone: list[Pod] = []
         self._make_slice()
         self._over = threading.Event()
-        # Before its pods, which it would make again.
-        site.node.at_end.callback(self.close)
+        # Runs before the pods are closed. Otherwise the operator would create them again.
+        context.node.at_end.callback(self.close)
         self._operator = threading.Thread(target=self._watch, daemon=True)
         self._operator.start()
 
     def _pod(self, group: dict[str, Any], kind: str, labels: dict[str, str]) -> Pod:
         made = pod_of(group, kind, cluster=self.cluster, namespace=self.namespace, labels=labels, token=self.has_token)
-        return Pod(self._site, made)
+        return Pod(self._context, made)
 
     def _make_slice(self) -> None:
         assert self._group["replicas"] == 1
@@ -146,7 +146,7 @@ class RayJob:
         ]
 
     def _watch(self) -> None:
-        """The operator: where a pod of the slice is gone, the others go too, and all are made again."""
+        """The operator: if a pod of the slice has ended, delete the others, too, and create all again."""
         while not self._over.wait(0.2):
             if not any(pod.over for pod in self.workers):
                 continue
@@ -160,7 +160,7 @@ class RayJob:
             self._make_slice()
 
     def wait_ready(self, seconds: float = 180) -> None:
-        """Wait until all pods are ready, when KubeRay submits the job."""
+        """Wait until all pods are ready. KubeRay then submits the job."""
         self.until(lambda: self.head.ready and all(pod.ready for pod in self.workers), seconds)
 
     def until(self, condition: Callable[[], bool], seconds: float = 180) -> None:
@@ -168,51 +168,51 @@ class RayJob:
         while not condition():
             for pod in (self.head, *self.workers):
                 pod.check()
-            assert time.monotonic() < deadline, f"not within {seconds} s:\n{self.told()}"
+            assert time.monotonic() < deadline, f"not within {seconds} s:\n{self.diagnostics()}"
             time.sleep(0.02)
 
-    def told(self) -> str:
-        """What there is to see when something is wrong."""
+    def diagnostics(self) -> str:
+        """The pods' phases, events and logs, for error messages."""
         pods = (self.head, *self.workers)
         return "\n".join(f"--- {pod.name} {pod.phase} {pod.events}\n{pod.log()[-4000:]}" for pod in pods)
 
-    def ask(self, path: str, body: Any = None, *, token: str | None = None) -> Answer:
-        """A request to the dashboard from the node's network, with the cluster's token unless given another."""
+    def request(self, path: str, body: Any = None, *, token: str | None = None) -> Answer:
+        """Send a request to the dashboard from the node's network, with `token` or else the cluster's token."""
         token = self.token if token is None else token
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         method = "GET" if body is None else "POST"
-        node = self._site.node.network.node
-        return ask(node, self.head.address, DASHBOARD, path, method=method, body=body, headers=headers)
+        node = self._context.node.network.node
+        return http_request(node, self.head.address, DASHBOARD, path, method=method, body=body, headers=headers)
 
     def submit(self) -> None:
-        """Submit the job as the HTTPMode does; the dashboard may answer 500 before the agent that starts jobs is up."""
+        """Submit the job as in HTTPMode. The dashboard can answer 500 until the agent that starts jobs runs."""
         assert self._spec["submissionMode"] == "HTTPMode"
         body = {"entrypoint": self._spec["entrypoint"], "submission_id": self.job}
 
         def submitted() -> bool:
-            answer = self.ask("/api/jobs/", body)
+            answer = self.request("/api/jobs/", body)
             assert answer.status in (200, 500), answer
             return answer.status == 200
 
         self.until(submitted)
 
     def status(self) -> str:
-        """The job's status; of the moment before where the dashboard is busy."""
+        """The job's status; UNKNOWN if the dashboard does not answer."""
         try:
-            answer = self.ask(f"/api/jobs/{self.job}")
+            answer = self.request(f"/api/jobs/{self.job}")
         except (OSError, http.client.HTTPException):
             return "UNKNOWN"
         return str(answer.json()["status"]) if answer.status == 200 else "UNKNOWN"
 
     def message(self) -> str:
-        """What KubeRay copies to the RayJob's status.message."""
-        return str(self.ask(f"/api/jobs/{self.job}").json()["message"])
+        """The message that KubeRay copies to the RayJob's status.message."""
+        return str(self.request(f"/api/jobs/{self.job}").json()["message"])
 
     def log(self) -> str:
-        return str(self.ask(f"/api/jobs/{self.job}/logs").json()["logs"])
+        return str(self.request(f"/api/jobs/{self.job}/logs").json()["logs"])
 
     def run(self, seconds: float = 240) -> str:
-        """Wait for the pods, submit, wait for the end; the job's last status."""
+        """Wait for the pods, submit the job, and wait for its end. Returns the job's last status."""
         self.wait_ready()
         self.submit()
         return self.end(seconds)
@@ -222,7 +222,7 @@ class RayJob:
         return self.status()
 
     def shut_down(self) -> float:
-        """Delete the cluster, as shutdownAfterJobFinishes has KubeRay do; the seconds until all pods have ended."""
+        """Delete the cluster, as for shutdownAfterJobFinishes. Returns the seconds until all pods have ended."""
         self._over.set()
         self._operator.join(60)
         began = time.monotonic()
@@ -233,7 +233,7 @@ class RayJob:
         return time.monotonic() - began
 
     def close(self) -> None:
-        """Remove what there still is, at once."""
+        """Remove the pods that still exist, without a grace period."""
         self._over.set()
         self._operator.join(60)
         pods = [self.head, *self.workers]

@@ -1,4 +1,4 @@
-"""Small readings of Kubernetes' manifests."""
+"""Helpers that read values of Kubernetes manifests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi":
 
 
 def amount(quantity: str | float) -> float:
-    """A quantity, such as 500m or 2Gi."""
+    """The value of a quantity, such as 500m or 2Gi."""
     found = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(quantity))
     assert found, quantity
     return float(found[1]) * _UNITS[found[2]]
 
 
 def field_of(manifest: dict[str, Any], path: str) -> str:
-    """What a fieldRef names in a pod: metadata.name, metadata.labels['…'] and the like."""
+    """The value of a fieldRef in a pod, such as metadata.name or metadata.labels['…']."""
     found = re.fullmatch(r"metadata\.(\w+)(?:\['([^']+)'\])?", path)
     assert found, path
     value = manifest["metadata"][found[1]]
@@ -24,7 +24,7 @@ def field_of(manifest: dict[str, Any], path: str) -> str:
 
 
 def expand(text: str, values: dict[str, str]) -> str:
-    """$(NAME) in a command or a variable; $$ is a $, and an unknown name stays as it is."""
+    """Expand $(NAME) in a command or a variable. $$ becomes $, and unknown names are not changed."""
 
     def replace(found: re.Match[str]) -> str:
         return "$" if found[0] == "$$" else values.get(found[1], found[0])

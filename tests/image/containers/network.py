@@ -1,7 +1,7 @@
-"""Network namespaces on a bridge: every pod has an address of its own, and nothing leads outside.
+"""Network namespaces on a bridge: each pod has its own address, and no traffic leaves the network.
 
-The bridge stands in a namespace too (the node's), so that two networks at once know nothing of each other, nor this
-machine's own network of them. Pods have a default route, as in a cluster, to the node, which passes nothing on.
+The bridge is in a namespace, too (the node's), so networks are isolated from each other and from this machine's own
+network. As in a cluster, pods have a default route to the node, but the node does not forward.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMESPACES = Path("/run/netns")
 
 
 class Network:
-    """The namespaces of one node; `prefix` begins their names."""
+    """The namespaces of one node. Their names begin with `prefix`."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -35,7 +35,7 @@ class Network:
         _ip("-n", self.node, "link", "set", "bridge", "up")
 
     def add(self) -> tuple[str, str]:
-        """A namespace on the bridge: its name, and its address."""
+        """Create a namespace on the bridge. Returns its name and its address."""
         namespace = self._add()
         address = f"10.244.0.{self._count}"
         cable = f"pod{self._count}"
@@ -62,7 +62,7 @@ def path_of(namespace: str) -> Path:
 
 
 def remove_all(prefix: str) -> None:
-    """Remove every namespace of a network, whoever made it."""
+    """Remove all namespaces of a network, including those of other processes."""
     if not _NAMESPACES.is_dir():
         return
     for path in sorted(_NAMESPACES.iterdir()):
@@ -84,7 +84,7 @@ class Answer:
         return json.loads(self.body)
 
 
-def ask(
+def http_request(
     namespace: str,
     address: str,
     port: int,
@@ -95,7 +95,7 @@ def ask(
     headers: dict[str, str] | None = None,
     seconds: float = 30,
 ) -> Answer:
-    """One HTTP request from inside a network namespace. Raises OSError or http.client.HTTPException."""
+    """Send one HTTP request from inside a network namespace. Raises OSError or http.client.HTTPException."""
     connection = _Connection(namespace, address, port, seconds)
     with contextlib.closing(connection):
         content = None if body is None else json.dumps(body).encode()
@@ -111,14 +111,14 @@ class _Connection(http.client.HTTPConnection):
         self._namespace = namespace
 
     def connect(self) -> None:
-        # A socket stays in the namespace it was made in.
+        # A socket stays in the namespace in which it was created.
         with inside(self._namespace) as run:
             self.sock = run.submit(socket.create_connection, (self.host, self.port), self.timeout).result()
 
 
 @contextlib.contextmanager
 def inside(namespace: str) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
-    """A thread in a network namespace."""
+    """An executor with one thread in a network namespace."""
 
     def enter() -> None:
         descriptor = os.open(path_of(namespace), os.O_RDONLY)

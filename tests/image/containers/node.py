@@ -1,7 +1,7 @@
-"""The machine that containers run on: a folder, a network, cgroups, and that all of it goes again.
+"""The machine on which containers run: a folder, a network, cgroups, and their cleanup.
 
-Everything that a node makes carries its name, slipway-<process id>. It goes when the node ends, by an exception or
-Ctrl-C too; what a killed process left behind is removed by the next node that starts.
+All resources of a node have its name, slipway-<process id>. They are removed when the node ends, also after an
+exception or Ctrl-C. The next node that starts removes what a killed process left.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tests.image.containers.names import Names
+from tests.image.containers.dns import DnsServer
 from tests.image.containers.network import Network, remove_all
 
-# Outside of pytest's own folders, for the next run must find it; not on a tmpfs, for overlays are as large as
-# what containers write.
+# Outside pytest's own folders, because the next run must find it. Not on a tmpfs, because overlays grow with all that
+# containers write.
 ROOT = Path("/var/tmp/slipway-nodes")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
-class Files:
-    """A container image: its unpacked files, which are only read, and its OCI config."""
+class ImageFiles:
+    """A container image: its unpacked files, which containers do not change, and its OCI config."""
 
     rootfs: Path
     config: dict[str, Any]
@@ -37,12 +37,12 @@ class Files:
 
 @dataclass
 class Node:
-    """Where containers run; `node()` makes one."""
+    """The machine on which containers run; `node()` creates one."""
 
     name: str
     folder: Path
     network: Network
-    names: Names
+    dns: DnsServer
     at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _count: int = field(default=0)
 
@@ -54,27 +54,27 @@ class Node:
         return f"/{self.name}/{container}"
 
     def new(self, kind: str) -> str:
-        """A name that nothing else on this machine has."""
+        """A name that is unique on this machine."""
         self._count += 1
         return f"{self.name}-{kind}-{self._count}"
 
 
 @contextmanager
 def node() -> Iterator[Node]:
-    """A node with an empty network; removes what dead ones have left, and in the end all of its own."""
+    """A node with an empty network. Removes what killed nodes left, and at the end its own resources."""
     ROOT.mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep()
     name = f"slipway-{os.getpid()}"
     with _claim(name) as lock:
         if lock is None:
-            raise AssertionError(f"{name} is there already: one node a process")
+            raise AssertionError(f"{name} already exists: a process can have one node")
         try:
             folder = ROOT / name
             folder.mkdir(mode=0o711)
             _make_cgroup(name)
             network = Network(name)
-            with contextlib.closing(Names(network.node, network.address)) as names:
-                made = Node(name, folder, network, names)
+            with contextlib.closing(DnsServer(network.node, network.address)) as dns:
+                made = Node(name, folder, network, dns)
                 with made.at_end:
                     yield made
         finally:
@@ -82,7 +82,7 @@ def node() -> Iterator[Node]:
 
 
 def sweep() -> None:
-    """Remove the nodes of processes that are gone; those that live hold a lock."""
+    """Remove the nodes of processes that have ended. A living process holds the lock of its node."""
     for name in sorted({path.stem for path in ROOT.iterdir()}):
         with _claim(name) as held:
             if held is not None:
@@ -90,8 +90,11 @@ def sweep() -> None:
 
 
 def _make_cgroup(name: str) -> None:
-    """All containers of the node, which weigh as much as the dozen processes that they run: on this machine all other
-    processes are single ones beside this group, not in groups of their own as on a Kubernetes node."""
+    """Create the CPU cgroup of all containers of the node, with the weight of the dozen processes that they run.
+
+    The other processes of this machine are not in groups as on a Kubernetes node, so each of them competes with the
+    whole group.
+    """
     group = _CGROUPS / "cpu" / name
     group.mkdir()
     (group / "cpu.shares").write_text(str(12 * 1024))
@@ -99,7 +102,7 @@ def _make_cgroup(name: str) -> None:
 
 @contextmanager
 def _claim(name: str) -> Iterator[IO[bytes] | None]:
-    """The node's lock, None where a living process has it; the file goes with the claim."""
+    """Hold the node's lock while this is open; None if a living process has it. The file is removed at the end."""
     path = ROOT / f"{name}.lock"
     with path.open("ab") as lock:
         try:
@@ -114,13 +117,13 @@ def _claim(name: str) -> Iterator[IO[bytes] | None]:
 
 
 def remove(name: str) -> None:
-    """Remove all of a node: containers, mounts, namespaces, cgroups, its folder."""
+    """Remove everything of a node: containers, mounts, namespaces, cgroups, its folder."""
     folder = ROOT / name
     state = folder / "runc"
     for container in sorted(state.iterdir()) if state.is_dir() else []:
         subprocess.run(["runc", "--root", state, "delete", "--force", container.name], capture_output=True, check=False)
     for mount in reversed(mounts_below(folder)):
-        # A pod that just ends may have been faster.
+        # A pod that is ending may have unmounted it already.
         with contextlib.suppress(subprocess.CalledProcessError):
             unmount(mount)
     remove_all(name)
@@ -130,18 +133,18 @@ def remove(name: str) -> None:
 
 
 def mounts_below(folder: Path) -> list[Path]:
-    """What is mounted in a folder, in the order it was mounted."""
+    """The mounts in a folder, in the order in which they were mounted."""
     found = [Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return [path for path in found if path.is_relative_to(folder)]
 
 
 def unmount(path: Path) -> None:
-    # Lazily: a process that is being killed may still be in it.
+    # Lazy, because a process that is being killed can still use it.
     subprocess.run(["umount", "--lazy", path], check=True, capture_output=True)
 
 
 def remove_cgroup(path: Path) -> None:
-    """Remove a cgroup and those below; a process that was killed may take a moment to leave."""
+    """Remove a cgroup and its children. Retries, because killed processes leave a cgroup with a delay."""
     if not path.is_dir():
         return
     deadline = time.monotonic() + 5

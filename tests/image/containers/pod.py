@@ -1,8 +1,8 @@
-"""One pod, as a kubelet keeps it: from its manifest alone, whoever rendered and completed that.
+"""Runs one pod from its manifest, as a kubelet does.
 
-Init containers run first, one after the other; then the container, which is probed from the node, and started again
-where the restart policy says so. A pod that is deleted runs its preStop hook, gets SIGTERM, and SIGKILL when its
-grace period is over.
+The init containers run first, one after the other. Then the container runs. It is probed from the node, and started
+again if the restart policy requires it. A deleted pod runs its preStop hook and receives SIGTERM, and then SIGKILL when
+its grace period is over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.image.containers.manifests import amount, expand, field_of
-from tests.image.containers.node import Files, Node
+from tests.image.containers.node import ImageFiles, Node
 from tests.image.containers.probes import Probe
 from tests.image.containers.runtime import Container, Mount, Spec
 from tests.image.containers.security import security_of
@@ -27,18 +27,18 @@ _SECONDS_BETWEEN_RESTARTS = 10.0
 
 
 @dataclass
-class Site:
-    """What pods find in their cluster: the image, claims (a folder each), and Secrets."""
+class PodContext:
+    """What pods use from their cluster: the node, the image, claims (one folder each), and Secrets."""
 
     node: Node
-    image: Files
+    image: ImageFiles
     claims: dict[str, Path] = field(default_factory=dict)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Life:
-    """One start of the pod's container: when, how it ended, and whether that was asked for."""
+class Termination:
+    """The end of one start of the pod's container."""
 
     started: float
     ended: float
@@ -46,10 +46,10 @@ class Life:
 
 
 class Pod:
-    """A pod, started when it is made."""
+    """A pod. It starts when the object is created."""
 
-    def __init__(self, site: Site, manifest: dict[str, Any]) -> None:
-        self._site, self._node = site, site.node
+    def __init__(self, context: PodContext, manifest: dict[str, Any]) -> None:
+        self._context, self._node = context, context.node
         self.manifest = manifest
         self.name: str = manifest["metadata"]["name"]
         self._spec: dict[str, Any] = manifest["spec"]
@@ -58,23 +58,23 @@ class Pod:
         self._folder.mkdir(parents=True)
         self.network, self.address = self._node.network.add()
         self.namespace: str = manifest["metadata"]["namespace"]
-        self._write_names()
-        self._volumes = Volumes(manifest, self._folder / "volumes", site.claims)
-        self.lives: list[Life] = []
+        self._write_resolver_files()
+        self._volumes = Volumes(manifest, self._folder / "volumes", context.claims)
+        self.terminations: list[Termination] = []
         self.ready = False
         self.phase = "Pending"
         self.disrupted = False
-        self.events: list[str] = []  # of hooks, probes and kills, as `kubectl describe` tells them
+        self.events: list[str] = []  # of hooks, probes and kills, as in `kubectl describe`
         self._current: Container | None = None
         self._grace: float | None = None
-        self._told_to_end = threading.Event()
+        self._stop_requested = threading.Event()
         self._over = threading.Event()
         self._failure: BaseException | None = None
         self._node.at_end.callback(self.close)
-        self._kubelet = threading.Thread(target=self._keep, name=self.name, daemon=True)
+        self._kubelet = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._kubelet.start()
 
-    # What a user of the cluster can do and see.
+    # -- what a user of the cluster can do and see -------------------------------------------------------------------
 
     @property
     def container(self) -> Container:
@@ -85,58 +85,58 @@ class Pod:
 
     @property
     def restarts(self) -> int:
-        return max(0, len(self.lives) + (self._current is not None) - 1)
+        return max(0, len(self.terminations) + (self._current is not None) - 1)
 
     @property
     def over(self) -> bool:
         return self._over.is_set()
 
     def check(self) -> None:
-        """Raises what went wrong in the harness itself while it kept this pod."""
+        """Raise the harness's own error, if running this pod failed."""
         if self._failure is not None:
             raise self._failure
 
     @property
     def ports(self) -> dict[str, int]:
-        """What the container's manifest names."""
+        """The container's ports, by name."""
         return {each["name"]: each["containerPort"] for each in self._container_spec.get("ports", [])}
 
     def log(self) -> str:
-        """What `kubectl logs` shows, of all of the container's starts."""
+        """The output of all starts of the container, as `kubectl logs` prints it."""
         path = self._folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def delete(self, *, grace: float | None = None, disruption: bool = False) -> None:
-        """Ask for the pod's end; `grace` in seconds instead of its own, 0: at once.
+        """Request the pod's end. grace: seconds, instead of the pod's own grace period; 0: kill it at once.
 
-        `disruption`: whether it is one that Kubernetes says was not the pod's fault (an eviction, a preemption).
+        disruption: whether Kubernetes would add the condition DisruptionTarget (an eviction, a preemption).
         """
         self.disrupted |= disruption
         self._grace = float(self._spec.get("terminationGracePeriodSeconds", 30)) if grace is None else grace
-        self._told_to_end.set()
+        self._stop_requested.set()
 
     def wait(self, seconds: float = 180) -> int | None:
-        """Wait for the pod's end; its last container's exit code, None where it never had one."""
-        assert self._over.wait(seconds), f"{self.name} goes on after {seconds} s:\n{self.log()[-3000:]}"
+        """Wait for the pod's end. Returns the last container's exit code, or None if no container ended."""
+        assert self._over.wait(seconds), f"{self.name} is still running after {seconds} s:\n{self.log()[-3000:]}"
         self.check()
-        return self.lives[-1].exit_code if self.lives else None
+        return self.terminations[-1].exit_code if self.terminations else None
 
     def close(self) -> None:
-        """End it at once, and remove what it had."""
+        """Kill the pod, and remove its resources."""
         if not self.over:
             self.delete(grace=0)
             self._over.wait(60)
         self._kubelet.join(60)
 
-    # What the kubelet does.
+    # -- what the kubelet does ---------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         try:
-            ends_well = all(self._run_first(each) for each in self._spec.get("initContainers", []))
-            if not self._told_to_end.is_set():
-                assert ends_well, f"an init container of {self.name} failed:\n{self.log()[-2000:]}"
+            initialized = all(self._run_first(each) for each in self._spec.get("initContainers", []))
+            if not self._stop_requested.is_set():
+                assert initialized, f"an init container of {self.name} failed:\n{self.log()[-2000:]}"
                 self._run_main()
-        except BaseException as error:  # raised to whoever asks for the pod
+        except BaseException as error:  # raised by check()
             self._failure = error
         finally:
             self.ready = False
@@ -145,25 +145,25 @@ class Pod:
                 self._node.network.remove(self.network)
             self._over.set()
 
-    def _write_names(self) -> None:
-        """The pod's /etc/hosts and /etc/resolv.conf, as the kubelet writes them."""
+    def _write_resolver_files(self) -> None:
+        """Write the pod's /etc/hosts and /etc/resolv.conf, as the kubelet does."""
         host = self._spec.get("hostname", self.name)
         names = [host]
         if domain := self._spec.get("subdomain"):
             full = f"{host}.{domain}.{self.namespace}.svc.cluster.local"
             names = [full, host]
-            self._node.names.set(full, self.address)
+            self._node.dns.set(full, self.address)
         (self._folder / "hosts").write_text(f"127.0.0.1\tlocalhost\n{self.address}\t{' '.join(names)}\n")
         search = " ".join(f"{prefix}cluster.local" for prefix in (f"{self.namespace}.svc.", "svc.", ""))
         (self._folder / "resolv.conf").write_text(
-            f"search {search}\nnameserver {self._node.names.address}\noptions ndots:5\n"
+            f"search {search}\nnameserver {self._node.dns.address}\noptions ndots:5\n"
         )
 
     def _run_first(self, container: dict[str, Any]) -> bool:
         started = self._start(container)
         try:
             while started.poll() is None:
-                if self._told_to_end.wait(0.05):
+                if self._stop_requested.wait(0.05):
                     self._stop(started, {}, self._grace or 0)
             return started.poll() == 0
         finally:
@@ -171,20 +171,20 @@ class Pod:
 
     def _run_main(self) -> None:
         policy = self._spec.get("restartPolicy", "Always")
-        pause = 0.0  # the first restart is at once, the next ones after ten seconds, twenty …
+        pause = 0.0  # seconds; the first restart is immediate, the next ones wait 10 s, 20 s …
         while True:
-            code = self._one_life()
-            if self._told_to_end.is_set() or policy == "Never" or (policy == "OnFailure" and code == 0):
+            code = self._run_container()
+            if self._stop_requested.is_set() or policy == "Never" or (policy == "OnFailure" and code == 0):
                 self.phase = "Failed" if code else "Succeeded"
                 return
-            if self._told_to_end.wait(pause):
+            if self._stop_requested.wait(pause):
                 self.phase = "Failed"
                 return
             pause = max(_SECONDS_BETWEEN_RESTARTS, 2 * pause)
 
-    def _one_life(self) -> int:
+    def _run_container(self) -> int:
         container = self._current = self._start(self._container_spec)
-        if container.poll() is None:  # its program may not be there at all
+        if container.poll() is None:  # the container can have failed to start
             self.phase = "Running"
         try:
             probes = {
@@ -194,23 +194,23 @@ class Pod:
             }
             self.ready = "readiness" not in probes
             while container.poll() is None:
-                if self._told_to_end.wait(0.05):
+                if self._stop_requested.wait(0.05):
                     self.ready = False
                     self._stop(container, self._container_spec.get("lifecycle") or {}, self._grace or 0)
                     break
                 for kind, probe in probes.items():
-                    said = probe.look(self._node.network.node, self.address, container)
-                    if said is None:
+                    result = probe.poll(self._node.network.node, self.address, container)
+                    if result is None:
                         continue
-                    if not said:
+                    if not result:
                         self.events.append(f"{kind} probe failed: {probe.failure}")
                     if kind == "readiness":
-                        self.ready = said
-                    elif not said:
+                        self.ready = result
+                    elif not result:
                         grace = float(self._spec.get("terminationGracePeriodSeconds", 30))
                         self._stop(container, self._container_spec.get("lifecycle") or {}, grace)
             code = container.wait(30)
-            self.lives.append(Life(container.started, time.time(), code))
+            self.terminations.append(Termination(container.started, time.time(), code))
             return code
         finally:
             self.ready = False
@@ -218,17 +218,17 @@ class Pod:
             container.remove()
 
     def _stop(self, container: Container, lifecycle: dict[str, Any], grace: float) -> None:
-        """preStop, SIGTERM, SIGKILL; the hook's time is part of the grace period."""
+        """Run the preStop hook, send SIGTERM, then SIGKILL. The hook's time is a part of the grace period."""
         deadline = time.monotonic() + grace
         hook = lifecycle.get("preStop")
         if hook and grace:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 done = container.execute(*hook["exec"]["command"], seconds=grace)
-                said = (done.stdout + done.stderr).strip()
-                self.events.append(f"preStop ended with exit code {done.returncode}: {said[-500:]}")
+                output = (done.stdout + done.stderr).strip()
+                self.events.append(f"preStop ended with exit code {done.returncode}: {output[-500:]}")
         if grace:
             container.signal(signal.SIGTERM)
-            # The kubelet gives two seconds at least.
+            # The kubelet waits at least two seconds.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 container.wait(max(2, deadline - time.monotonic()))
                 return
@@ -236,7 +236,7 @@ class Pod:
         container.signal(signal.SIGKILL)
 
     def _start(self, container: dict[str, Any]) -> Container:
-        config = self._site.image.config
+        config = self._context.image.config
         environment = self._environment(container, config)
         command = container.get("command") or config.get("Entrypoint") or []
         arguments = container.get("args") or ([] if container.get("command") else config.get("Cmd") or [])
@@ -257,18 +257,20 @@ class Pod:
             memory=int(amount(limits.get("memory", 0))),
             cpu_shares=int(amount(requests.get("cpu", 0)) * 1024),
         )
-        return Container(self._node, self._site.image, spec, self._folder / "log")
+        return Container(self._node, self._context.image, spec, self._folder / "log")
 
     def _environment(self, container: dict[str, Any], config: dict[str, Any]) -> dict[str, str]:
         values = dict(each.split("=", 1) for each in config.get("Env") or [])
         values["HOSTNAME"] = self._spec.get("hostname", self.name)
-        assert not container.get("envFrom"), "envFrom is not for this harness"
+        assert not container.get("envFrom"), "this harness does not support envFrom"
         for each in container.get("env", []):
             source = each.get("valueFrom") or {}
             if "fieldRef" in source:
                 values[each["name"]] = self._field(source["fieldRef"]["fieldPath"])
             elif "secretKeyRef" in source:
-                values[each["name"]] = self._site.secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
+                values[each["name"]] = self._context.secrets[source["secretKeyRef"]["name"]][
+                    source["secretKeyRef"]["key"]
+                ]
             else:
                 assert not source, source
                 values[each["name"]] = expand(str(each.get("value", "")), values)

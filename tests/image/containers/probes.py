@@ -1,4 +1,4 @@
-"""A kubelet's probes: asked from the node's network, by the schedule of the manifest."""
+"""A kubelet's probes: run from the node's network, on the schedule in the manifest."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import subprocess
 import time
 from typing import Any
 
-from tests.image.containers.network import ask
+from tests.image.containers.network import http_request
 from tests.image.containers.runtime import Container
 
 
 class Probe:
-    """One probe of one container's life; readiness begins with no, liveness with yes."""
+    """One probe of one start of a container. The initial result is False for readiness and True for liveness."""
 
     def __init__(self, spec: dict[str, Any], kind: str) -> None:
         self._spec = spec
@@ -21,12 +21,12 @@ class Probe:
         self._next = time.monotonic() + float(spec.get("initialDelaySeconds", 0))
         self.failure = ""
 
-    def look(self, node: str, address: str, container: Container) -> bool | None:
-        """Ask, where it is time to; True or False where that changes the verdict, else None."""
+    def poll(self, node: str, address: str, container: Container) -> bool | None:
+        """Run the probe if it is due. Returns the new result if it changed, or else None."""
         if time.monotonic() < self._next:
             return None
         self._next = time.monotonic() + float(self._spec.get("periodSeconds", 10))
-        if self._ask(node, address, container):
+        if self._check(node, address, container):
             self._good, self._bad = self._good + 1, 0
         else:
             self._good, self._bad = 0, self._bad + 1
@@ -37,7 +37,7 @@ class Probe:
             self._result = False
         return self._result if self._result != before else None
 
-    def _ask(self, node: str, address: str, container: Container) -> bool:
+    def _check(self, node: str, address: str, container: Container) -> bool:
         seconds = float(self._spec.get("timeoutSeconds", 1))
         if "exec" in self._spec:
             try:
@@ -49,7 +49,7 @@ class Probe:
             return done.returncode == 0
         target = self._spec["httpGet"]
         try:
-            answer = ask(node, address, int(target["port"]), target["path"], seconds=seconds)
+            answer = http_request(node, address, int(target["port"]), target["path"], seconds=seconds)
         except (OSError, http.client.HTTPException) as error:
             self.failure = f"{target['path']}: {error}"
             return False

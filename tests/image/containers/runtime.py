@@ -1,7 +1,7 @@
-"""One container by runc: its own root on an overlay of the image's files, its own namespaces but for the pod's network.
+"""Runs one container with runc. Its root is an overlay of the image's files. It shares only the pod's network.
 
-What containerd would ask of runc, but for two things that this machine's root may not do: raise the limit of open
-files, and lower the score by which the kernel chooses what to kill (both need CAP_SYS_RESOURCE).
+The configuration is that of containerd, except for two settings that need CAP_SYS_RESOURCE, which root on this machine
+may not have: a higher limit of open files, and a lower OOM score.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.image.containers.network import path_of
-from tests.image.containers.node import Files, Node, remove_cgroup, unmount
+from tests.image.containers.node import ImageFiles, Node, remove_cgroup, unmount
 from tests.image.containers.security import Security
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder or file of the node's, put into a container."""
+    """A folder or file of the node that is mounted in a container."""
 
     source: Path
     target: str
@@ -33,7 +33,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a container is to be; `memory` in bytes (0: no limit), `cpu_shares` of the kernel's, 1024 a core."""
+    """The specification of a container; `memory` in bytes (0: no limit), `cpu_shares`: 1024 for each core."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
@@ -47,9 +47,9 @@ class Spec:
 
 
 class Container:
-    """A started container. Its log is what its first process writes to its output, a pipe that runc made."""
+    """A started container. Its log is the output of its first process, through a pipe of runc."""
 
-    def __init__(self, node: Node, image: Files, spec: Spec, log: Path) -> None:
+    def __init__(self, node: Node, image: ImageFiles, spec: Spec, log: Path) -> None:
         self._node = node
         self.id = node.new("container")
         self._bundle = node.folder / self.id
@@ -60,7 +60,7 @@ class Container:
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, self._root], check=True)
         (self._bundle / "config.json").write_text(json.dumps(self._config(spec)))
         self.started = time.time()
-        # In a session of its own: a Ctrl-C in the terminal is for the tests, which then end it.
+        # A separate session: only the tests receive Ctrl-C from the terminal, and then end the container.
         self._runc = subprocess.Popen(
             ["runc", "--root", node.runc_state, "run", "--bundle", self._bundle, self.id],
             stdin=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ class Container:
         self._await_start()
 
     def poll(self) -> int | None:
-        """The exit code of the first process, 128 and the signal's number where one ended it; None while it runs."""
+        """The exit code of the first process; 128 plus the number if a signal ended it; None while it runs."""
         return self._runc.poll()
 
     def wait(self, seconds: float) -> int:
@@ -81,7 +81,7 @@ class Container:
         return self._runc.wait(seconds)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the first process; nothing happens where it has ended."""
+        """Send a signal to the first process. Does nothing if it has ended."""
         subprocess.run(
             ["runc", "--root", self._node.runc_state, "kill", self.id, str(int(number))],
             capture_output=True,
@@ -89,7 +89,7 @@ class Container:
         )
 
     def execute(self, *command: str, seconds: float = 60, user: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a program in the container as its own user, with its variables; `user`: as "uid:gid"."""
+        """Run a program in the container with its variables, as its own user or as `user` ("uid:gid")."""
         options = ["--user", user] if user else []
         return subprocess.run(
             ["runc", "--root", self._node.runc_state, "exec", *options, self.id, *command],
@@ -100,7 +100,7 @@ class Container:
         )
 
     def remove(self) -> None:
-        """Remove what the container was; kills it where it still runs."""
+        """Remove the container. Kills it if it still runs."""
         subprocess.run(
             ["runc", "--root", self._node.runc_state, "delete", "--force", self.id], capture_output=True, check=False
         )
@@ -111,18 +111,18 @@ class Container:
             remove_cgroup(controller / self._node.cgroup(self.id).lstrip("/"))
 
     def memory(self, what: str) -> int:
-        """A number of the container's memory cgroup: limit_in_bytes, max_usage_in_bytes, failcnt."""
+        """A value of the container's memory cgroup: limit_in_bytes, max_usage_in_bytes or failcnt."""
         path = Path("/sys/fs/cgroup/memory") / self._node.cgroup(self.id).lstrip("/") / f"memory.{what}"
         return int(path.read_text())
 
     def _await_start(self) -> None:
-        """Until its program runs: runc has its state by then, and has opened the pipe on which the program waited."""
+        """Wait until the program runs: runc has written its state and removed exec.fifo, which blocks the program."""
         state = self._node.runc_state / self.id
         while self._runc.poll() is None and (not (state / "state.json").exists() or (state / "exec.fifo").exists()):
             time.sleep(0.01)
 
     def listening(self) -> set[int]:
-        """The TCP ports on which something in the pod listens, but for those open to itself alone."""
+        """The TCP ports on which a process of the pod listens, except on loopback addresses."""
         found = set()
         for version in ("tcp", "tcp6"):
             for line in self.execute("cat", f"/proc/net/{version}").stdout.splitlines()[1:]:
@@ -136,8 +136,8 @@ class Container:
     def _keep_log(self, log: Path) -> None:
         assert self._runc.stdout is not None
         with self._runc.stdout as pipe, log.open("ab", buffering=0) as file:
-            while said := os.read(pipe.fileno(), 1 << 16):
-                file.write(said)
+            while chunk := os.read(pipe.fileno(), 1 << 16):
+                file.write(chunk)
 
     def _config(self, spec: Spec) -> dict[str, Any]:
         security = spec.security

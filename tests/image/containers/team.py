@@ -1,4 +1,4 @@
-"""A team's runs in containers: their values, their storage, and what they leave there."""
+"""A team's runs in containers: their values, their storage, and their output there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import yaml
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.image.containers.kuberay import RayJob
-from tests.image.containers.pod import Site
+from tests.image.containers.pod import PodContext
 from tests.trainer.runs import TRAIN, lines
 
-# A pod's end takes Ray some seconds to act on, in which a machine that is not busy does more than a hundred steps.
+# Ray reacts to the end of a pod after some seconds. An idle machine does more than a hundred steps in that time.
 STEPS = 320
 PERIOD = 40
 MAX_RESTARTS = 1
@@ -22,15 +22,15 @@ MAX_RESTARTS = 1
 
 @dataclass(frozen=True)
 class Team:
-    """A team's namespace, and the chart's renderer."""
+    """A team's namespace. Renders runs with the chart."""
 
-    site: Site
+    context: PodContext
     storage: Path
     helm: Path
     folder: Path
 
     def render(self, name: str, kind: str, **values: Any) -> dict[str, Any]:
-        """The one object that charts/run makes of a run on two CPU hosts; `values` are more of the chart's, by key."""
+        """The object that charts/run renders for a run on two CPU hosts; `values`: more values of the chart, by key."""
         tree: dict[str, Any] = {
             "run": {"name": name, "kind": kind, "maxRestarts": MAX_RESTARTS, "graceSeconds": 60},
             "team": {"name": "research"},
@@ -44,7 +44,7 @@ class Team:
                 "heldOut": {"fraction": 0.1},
                 "tokenizer": {"kind": "sentencepiece", "path": "/data/tokenizer.model"},
             },
-            # Long enough for a pod's end to fall between two checkpoints.
+            # Long enough that a pod ends between two checkpoints.
             "train": {
                 **TRAIN,
                 "max_target_length": 128,
@@ -68,13 +68,13 @@ class Team:
         return [event for event in lines(self.storage / name / "events.jsonl") if event["event"] == kind]
 
     def step(self, name: str) -> int:
-        """The last finished step, -1 before the first."""
+        """The last finished step, or -1 before the first."""
         return max((line["step"] for line in self.metrics(name) if "loss" in line), default=-1)
 
 
 @dataclass(frozen=True)
-class Quiet:
-    """A RayJob that nothing disturbed, to its end; its cluster still stands."""
+class UndisturbedJob:
+    """A RayJob that has ended without a disturbance. Its cluster still runs."""
 
     job: RayJob
     status: str

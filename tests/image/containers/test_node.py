@@ -1,4 +1,4 @@
-"""Nothing of a node is left behind: not after its end, nor after Ctrl-C, nor, for long, after a kill -9."""
+"""A node leaves nothing behind: not after its end, and not after Ctrl-C. The next node cleans up after kill -9."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.image.containers import node as nodes
-from tests.image.containers.node import Files, mounts_below
+from tests.image.containers.node import ImageFiles, mounts_below
 
 pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
 
@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 def sleeping() -> dict[str, Any]:
-    """A pod of the image that sleeps, confined and with memory as the chart's pods are."""
+    """A pod that sleeps, with the security context and a memory volume as in the chart's pods."""
     return {
         "metadata": {"name": "sleeper", "namespace": "research"},
         "spec": {
@@ -41,16 +41,16 @@ def sleeping() -> dict[str, Any]:
     }
 
 
-# Run by another process, whose end is the test's matter; prints its id once the pod runs.
+# The program of another process, which the test ends. It prints the node's name when the pod runs.
 HOLD = """
 import json, pathlib, sys, time
-from tests.image.containers.node import Files, node
-from tests.image.containers.pod import Pod, Site
+from tests.image.containers.node import ImageFiles, node
+from tests.image.containers.pod import Pod, PodContext
 from tests.image.containers.test_node import sleeping
-image = Files(pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))
+image = ImageFiles(pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))
 try:
     with node() as made:
-        pod = Pod(Site(made, image), sleeping())
+        pod = Pod(PodContext(made, image), sleeping())
         while pod.phase != "Running":
             pod.check()
             if pod.over:
@@ -64,8 +64,8 @@ except KeyboardInterrupt:
 
 
 @pytest.fixture
-def holder(image: Files) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that has a node with a running pod, and the node's name."""
+def holder(image: ImageFiles) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process with a node on which a pod runs, and the node's name."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(image.rootfs), json.dumps(image.config)],
         stdout=subprocess.PIPE,
@@ -83,7 +83,7 @@ def holder(image: Files) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def left(name: str) -> list[str]:
-    """All that there still is of a node."""
+    """Everything of a node that still exists."""
     found = [str(path) for path in mounts_below(nodes.ROOT / name)]
     found += [str(path) for path in Path("/run/netns").glob(f"{name}-*")]
     found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/{name}")]
@@ -112,7 +112,7 @@ def test_ctrl_c_removes_all(holder: tuple[subprocess.Popen[str], str]) -> None:
     assert left(name) == []
 
 
-def test_the_next_node_removes_what_a_killed_one_left_and_nothing_of_one_that_lives(
+def test_the_next_node_removes_a_killed_node_and_keeps_a_running_one(
     holder: tuple[subprocess.Popen[str], str],
 ) -> None:
     process, name = holder

@@ -1,4 +1,4 @@
-"""A pod's volumes on the node: claims, empty folders, memory, and files of its own metadata."""
+"""A pod's volumes on the node: claims, emptyDir folders, memory, and files with the pod's metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.image.containers.runtime import Mount
 
 
 class Volumes:
-    """The volumes of one pod, in `folder`; a claim is a folder that outlives the pod."""
+    """The volumes of one pod, in `folder`. A claim is a folder that is kept after the pod's end."""
 
     def __init__(self, manifest: dict[str, Any], folder: Path, claims: dict[str, Path]) -> None:
         self._group: int | None = (manifest["spec"].get("securityContext") or {}).get("fsGroup")
@@ -40,7 +40,7 @@ class Volumes:
                     (path / item["path"]).chmod(int(volume["downwardAPI"].get("defaultMode", 0o644)))
                 self._give_to_group(path)
             else:
-                raise AssertionError(f"a volume that is not for this harness: {volume}")
+                raise AssertionError(f"this harness does not support the volume {volume}")
 
     def mounts(self, container: dict[str, Any]) -> list[Mount]:
         return [
@@ -54,7 +54,7 @@ class Volumes:
         self._memory.clear()
 
     def _mount_memory(self, path: Path, spec: dict[str, Any], source: dict[str, Any]) -> None:
-        """As large as its limit, or else as what all of the pod's containers may take."""
+        """Mount a tmpfs with the size of its limit, or else of the memory limits of all containers of the pod."""
         limits = [((each.get("resources") or {}).get("limits") or {}).get("memory") for each in spec["containers"]]
         size = amount(source["sizeLimit"]) if "sizeLimit" in source else sum(amount(each or 0) for each in limits)
         options = f"mode=777,size={int(size)}" if size else "mode=777"
@@ -62,7 +62,10 @@ class Volumes:
         self._memory.append(path)
 
     def _give_to_group(self, root: Path) -> None:
-        """What the kubelet does for fsGroup, with fsGroupChangePolicy OnRootMismatch: all or nothing."""
+        """Change group and mode as the kubelet does for fsGroup with fsGroupChangePolicy OnRootMismatch.
+
+        If the root folder already has the group and the mode, nothing is changed.
+        """
         if self._group is None:
             return
         now = root.stat()

@@ -1,0 +1,148 @@
+"""What the trainer writes for others to read: its files' names, the markers in its log, and its events.
+
+trainer/metrics.py writes what this module reads; tests/unit/test_trainer_output.py compares the two. It imports only
+the standard library and json_object, because the supervisor of a local run uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from launcher.json_object import json_object
+
+METRICS_FILE, EVENTS_FILE = "metrics.jsonl", "events.jsonl"
+METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
+"""The text before a line of each file in the log. Ray may put its own prefix before it."""
+
+
+class EventKind(StrEnum):
+    """A kind of event, by its name in events.jsonl. trainer/metrics.py explains each."""
+
+    LOOP_STARTED = "loop_started"
+    COMMAND_STARTED = "command_started"
+    WORKER_FAILED = "worker_failed"
+    DRIVER_FAILED = "driver_failed"
+    PREEMPTED = "preempted"
+    ERROR = "error"
+
+    @property
+    def is_start(self) -> bool:
+        """Whether the training, or run.command, starts."""
+        return self in (EventKind.LOOP_STARTED, EventKind.COMMAND_STARTED)
+
+    @property
+    def is_failure(self) -> bool:
+        return self in (EventKind.WORKER_FAILED, EventKind.DRIVER_FAILED, EventKind.ERROR)
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event. `time` is RFC 3339. A field that this kind of event does not have is "" or None.
+
+    `step` is the step at which a loop starts, or the number of steps done at a preemption; `steps` is the number that
+    the run takes.
+    """
+
+    kind: EventKind
+    time: str = ""
+    message: str = ""
+    step: int | None = None
+    steps: int | None = None
+    devices: int | None = None
+    hosts: int | None = None
+    restarts_left: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """What the events so far report.
+
+    `loops` is the number of times that the training, or the command, started, `restarts` the number of restarts after a
+    failure. A preempted host is not a failure: `preemptions` counts those. `failing` is True after a failure or a
+    preemption until the next start, and `failure` is its message. `error` is the sentence that the trainer ended with.
+    """
+
+    loops: int = 0
+    restarts: int = 0
+    preemptions: int = 0
+    failing: bool = False
+    failure: str = ""
+    error: str = ""
+    steps: int | None = None
+    devices: int | None = None
+
+    def after(self, event: Event) -> TrainerState:
+        """Return the state after one more event."""
+        if event.kind.is_start:
+            loops = self.loops + 1
+            return replace(
+                self,
+                loops=loops,
+                restarts=max(self.restarts, loops - 1 - self.preemptions),
+                failing=False,
+                failure="",
+                error="",
+                steps=event.steps or self.steps,
+                devices=event.devices or self.devices,
+            )
+        if event.kind is EventKind.PREEMPTED:
+            return replace(self, preemptions=self.preemptions + 1, failing=True, failure=event.message)
+        if event.kind is EventKind.ERROR:
+            return replace(self, error=event.message)
+        return replace(self, failing=True, failure=event.message)
+
+
+def state_after(events: Iterable[Event]) -> TrainerState:
+    """Return the state after these events."""
+    state = TrainerState()
+    for event in events:
+        state = state.after(event)
+    return state
+
+
+def event_of(entry: Mapping[str, Any]) -> Event | None:
+    """Return the event that a line's JSON object describes; None for an unknown kind, of a later version."""
+    try:
+        kind = EventKind(entry.get("event", ""))
+    except ValueError:
+        return None
+    return Event(
+        kind,
+        time=str(entry.get("time") or ""),
+        message=str(entry.get("message") or ""),
+        step=_count(entry.get("step"), least=0),
+        steps=_count(entry.get("steps")),
+        devices=_count(entry.get("devices")),
+        hosts=_count(entry.get("hosts")),
+        restarts_left=_count(entry.get("restarts_left"), least=0),
+    )
+
+
+def events_of(entries: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """Return the events that the lines of events.jsonl describe."""
+    return [event for entry in entries if (event := event_of(entry)) is not None]
+
+
+def metrics_in_log(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of metrics.jsonl that a log contains."""
+    return _after(METRICS_PREFIX, lines)
+
+
+def events_in_log(lines: Iterable[str]) -> Iterator[Event]:
+    """Yield the events that a log contains."""
+    return iter(events_of(_after(EVENT_PREFIX, lines)))
+
+
+def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        _, found, text = line.partition(prefix)
+        entry = json_object(text) if found else None
+        if entry is not None:
+            yield entry
+
+
+def _count(value: Any, *, least: int = 1) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= least else None
