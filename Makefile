@@ -1,19 +1,19 @@
-# The two commands: `make quickstart` and `make test`. Each sets up all it needs; `make setup` does only that.
-# What the tests are split into, and what `make test` runs of it, is in tests/tiers.py.
-# Built tools and environments that are slow to make are kept outside the checkout: SLIPWAY_CACHE, else
-# ~/.cache/slipway; Python packages in uv's own cache.
+# The main commands are `make quickstart` and `make test`. Both run `make setup` first.
+# tests/tiers.py defines the tiers of the tests, and what `make test` runs of each.
+# Built tools and environments are cached outside the checkout, in SLIPWAY_CACHE or else in ~/.cache/slipway; Python
+# packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-image test-browser e2e e2e-clean lint docs goldens forecast-proof bench pins keys clean
 
 UV_VERSION := 0.13.8
-# Bytecode is written once, here, so that no later start pays for it.
+# Write bytecode here once, so that later starts are fast.
 export PYTHONDONTWRITEBYTECODE :=
 
-help: ## Show this
+help: ## Show this help
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: .venv/.done ## Make .venv, with .venv/bin/launcher and the trainer in it
+setup: .venv/.done ## Create .venv, with .venv/bin/launcher and the trainer
 
 .venv/.done: pyproject.toml docker/constraints.txt .python-version
 	@python=$$(for p in python3.12 python3; do \
@@ -28,14 +28,14 @@ setup: .venv/.done ## Make .venv, with .venv/bin/launcher and the trainer in it
 	@.venv/bin/python -m trainer.startup
 	@touch $@
 
-quickstart: setup ## Train a small model on real text, here, on the CPU
+quickstart: setup ## Train a small model on real text, on the CPU of this machine
 	@.venv/bin/launcher submit -f values/quickstart.yaml --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
-# Of two processes, the first to be free takes the next group of tests (tests/tiers.py).
+# Two processes run the tests. The first free process takes the next group of tests (tests/tiers.py).
 PYTEST := .venv/bin/python -m pytest
 PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 
-test: setup ## Run the quick tests and a smoke of each slow tier; FILE=… runs only that file
+test: setup ## Run the quick tests and a smoke test of each slow tier; FILE=… runs only that file
 ifdef FILE
 	@$(PYTEST) $(FILE)
 else
@@ -44,55 +44,56 @@ else
 endif
 
 TIER := not (image or browser or e2e)
-# tests/conftest.py prints the report, a line a package. COVERAGE= turns it off, ORDER="-p randomly" shuffles the tests.
+# tests/conftest.py prints the coverage, a line per package. COVERAGE= turns it off. ORDER="-p randomly" shuffles tests.
 COVERAGE := --cov --cov-report=
 ORDER :=
 
-test-all: setup ## Run every test that needs no cluster of your own, and measure coverage; TIER=… chooses tiers
+test-all: setup ## Run every test that needs no cluster of your own, and measure coverage; TIER=… selects tiers
 	@.venv/bin/python -m tests.tools all >/dev/null
 	@$(PYTEST) $(PARALLEL) -m "$(TIER)" --durations=20 $(COVERAGE) $(ORDER)
 
-test-image: setup ## Build the image and train in containers of it; as root, with buildah, debootstrap and runc
+test-image: setup ## Build the image and train in its containers; needs root, buildah, debootstrap and runc
 	@$(PYTEST) -m image
 
-test-browser: setup ## Look at the reports in Chromium
+test-browser: setup ## Test the reports in Chromium
 	@$(PYTEST) -m browser
 
 e2e: setup ## Run the end-to-end tests on the cluster of your KUBECONFIG
 	@.venv/bin/python -m tests.e2e $(E2E)
 
-e2e-clean: setup ## Remove what a killed e2e has left in that cluster
+e2e-clean: setup ## Remove what a killed e2e test has left in that cluster
 	@.venv/bin/python -m tests.e2e clean $(E2E)
 
-lint: setup ## Check style and types, and the charts as chart-testing does
+lint: setup ## Check style, types, layers and text, and the charts as chart-testing does
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo --cache-dir .mypy_cache/importlinter
 	@.venv/bin/python -m tests.charts.lint
+	@.venv/bin/python -m tests.prose
 
-docs: setup ## Write the charts' README.md files and docs/reference anew
+docs: setup ## Generate the charts' README.md files and docs/reference
 	@.venv/bin/python -m tests.charts.docs
 	@.venv/bin/python -m tests.docs
 
-goldens: setup ## Write anew what was reviewed: the presets' renders, the command's help
+goldens: setup ## Update the reviewed output: the renders of the presets, the help of the command
 	@.venv/bin/python -m tests.charts.goldens
 	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/cli/test_help.py
 
-forecast-proof: setup ## Forecast published runs, beside what was measured (an hour; ended and begun again at will)
+forecast-proof: setup ## Forecast published runs and compare with their measurements (an hour; can be interrupted)
 	@.venv/bin/python -m tests.forecast_proof $(RUNS)
 
 bench: setup ## Measure the ratios of docs/explanation/benchmarks.md in one run
 	@.venv/bin/python -m tests.bench
 
-pins: setup ## Choose the versions in docker/constraints.txt and tests/charts/checkov.txt anew
+pins: setup ## Update the versions in docker/*.txt and tests/charts/checkov.txt
 	@docker/pin
 	@out=tests/charts/checkov.txt && sed -n '/^#/p' $$out >$$out.new && \
 	    echo checkov | .venv/bin/uv pip compile --quiet --python-version 3.12 --no-emit-index-url --no-emit-find-links \
 	    --no-header --no-annotate - >>$$out.new && mv $$out.new $$out
 
-keys: setup ## Write launcher/config/maxtext/{keys,models}.json from the installed MaxText (some minutes)
+keys: setup ## Generate launcher/config/maxtext/{keys,models}.json from the installed MaxText (some minutes)
 	@.venv/bin/python -m tests.maxtext_tables.keys
 
-clean: ## Remove the environment and what the tools left
+clean: ## Remove the environment and the caches of the tools
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -34,6 +34,7 @@ class GoTool:
     package: str
     ldflags: str = "-s -w"
     module: str = field(default="", repr=False)
+    cgo: bool = field(default=False, repr=False)  # whether the build needs a C compiler
     tags: str = field(default="", repr=False)
 
 
@@ -63,6 +64,7 @@ TOOLS = {
     "kwok": GoTool("sigs.k8s.io/kwok/cmd/kwok"),
     # The tag leaves out service discovery in clouds. The build then takes two minutes.
     "prometheus": GoTool("github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
+    "vale": GoTool("github.com/vale-cli/vale/v3/cmd/vale", cgo=True),  # its parsers of code are written in C
     "registry": GoTool("github.com/google/go-containerregistry/cmd/registry"),
 }
 
@@ -115,7 +117,7 @@ def _build(spec: GoTool, source: Path, binary: Path) -> None:
     # GOTOOLCHAIN=local: a build must not download another Go. GOWORK=off: ignore a workspace above the checkout.
     environment = {
         **os.environ,
-        "CGO_ENABLED": "0",
+        "CGO_ENABLED": "1" if spec.cgo else "0",
         "GOFLAGS": "-mod=readonly -buildvcs=false",
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
