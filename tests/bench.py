@@ -1,9 +1,9 @@
 """make bench: measure the ratios of docs/explanation/benchmarks.md in one run on this machine.
 
-Bare MaxText (its own command, the same config, the same text as Parquet) and the trainer take turns, in
-one environment that has all of MaxText's packages; the ratio is that of their medians. Every first start
-of a pair has an empty compilation cache, every second one a warm one. `python -m tests.bench cluster` measures only
-the launcher beside xpk, helm and kubectl (or a part of that: tests/bench_cluster.py).
+Plain MaxText (its own command, the same config, the same text as Parquet) and the trainer alternate in one environment
+with all of MaxText's packages. The ratio is that of their medians. The first start of each pair has an empty
+compilation cache, the second one a warm cache. `python -m tests.bench cluster` measures only the launcher, compared
+with xpk, helm and kubectl (or a part of this: tests/bench_cluster.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
     only_cluster, parts = sys.argv[1:2] == ["cluster"], sys.argv[2:] or bench_cluster.PARTS
     if (sys.argv[1:] and not only_cluster) or not set(parts) <= set(bench_cluster.PARTS):
         raise SystemExit(f"usage: python -m tests.bench [cluster [{'|'.join(bench_cluster.PARTS)}]...]")
-    say("Setting up what to measure against: xpk, and all of MaxText's packages (once; some minutes)...")
+    say("Installing the programs to compare with: xpk, and all of MaxText's packages (once; some minutes)...")
 
     def measured() -> Iterator[Row]:
         if "render" in parts:
@@ -70,7 +70,7 @@ def main() -> None:
             flush=True,
         )
     if not only_cluster:
-        bench_report.main()  # beside nobody: it has goals of its own
+        bench_report.main()  # has its own goals, without a comparison
 
 
 def training(everything: Path) -> list[Row]:
@@ -93,7 +93,7 @@ def help_row(xpk: Path) -> Row:
 
 
 def template_row() -> Row:
-    """CPU time, for a busy machine stretches the wall's tenfold."""
+    """Measure CPU time, because a busy machine increases the wall time up to tenfold."""
     helm = str(tool("helm"))
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder)
@@ -108,7 +108,7 @@ def template_row() -> Row:
 
 
 class Bench:
-    """Runs of one tiny model, bare and ours, in turns."""
+    """Alternates runs of a tiny model with plain MaxText and with the trainer."""
 
     def __init__(self, python: Path, folder: Path) -> None:
         self.python = python
@@ -117,7 +117,7 @@ class Bench:
         self._write_parquet()
 
     def steps(self) -> list[Row]:
-        """Seconds from one finished step to the next, far from start and end."""
+        """Measure the seconds from one finished step to the next, far from the start and the end of a run."""
         steps = 60
         say("Measuring steps...")
 
@@ -129,7 +129,7 @@ class Bench:
         return [("training step / bare MaxText's", ours[1:], bare[1:], 1.01)]
 
     def starts(self, option: str, how: str, *, hosts: int, rounds: int) -> list[Row]:
-        """Seconds from the start of the process to the end of the first step."""
+        """Measure the seconds from the start of the process to the end of the first step."""
         say(f"Measuring starts: {how}...")
 
         def start(ours: bool, warm: bool) -> float:
@@ -153,7 +153,8 @@ class Bench:
         ]
 
     def _run(self, *, ours: bool, option: str, hosts: int, steps: int, cache: str) -> dict[int, float]:
-        """Run to the end; for each step, seconds from the process's start to the line that says it is done."""
+        """Run to the end. Returns for each step the seconds from the start of the process to the step's line in the
+        output."""
         runs = self.folder / "runs"
         shutil.rmtree(runs, ignore_errors=True)
         runs.mkdir()
@@ -183,7 +184,7 @@ class Bench:
             for line in process.stdout:
                 tail = [*tail[-30:], line]
                 if match := _STEP.search(line):
-                    # Ours says a step twice, MaxText's way and its own; the first time counts.
+                    # The trainer prints each step twice, MaxText's line and its own. The first one counts.
                     times.setdefault(int(match[1] or match[2]), time.perf_counter() - started)
         if process.returncode or len(times) < steps:
             raise SystemExit("".join(tail) + f"\na run ended with {process.returncode} after {len(times)} steps")
@@ -213,7 +214,7 @@ class Bench:
 
 
 def environment(name: str, requirements: Sequence[str]) -> Path:
-    """A Python environment outside the checkout with these requirements, made once."""
+    """Return a Python environment outside the checkout with these requirements. Creates it once."""
     uv = CHECKOUT / ".venv/bin/uv"
     constraints = (CHECKOUT / "docker/constraints.txt").read_bytes()
     digest = hashlib.sha256(repr(list(requirements)).encode() + constraints).hexdigest()[:12]
@@ -230,7 +231,7 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
 def alternate(
     first: Callable[[], float], second: Callable[[], float], *, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """A B A B …, so that a machine whose speed drifts slows both; the first round warms up."""
+    """Call the two in turns, so that a change of the machine's speed affects both. The first round is a warm-up."""
     pairs = [(first(), second()) for _ in range(rounds)]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 

@@ -1,4 +1,4 @@
-"""What `make bench` compares the trainer with under Ray: MaxText's main under JaxTrainer, as tutorials show it."""
+"""MaxText's main under JaxTrainer, as tutorials show it. `make bench` compares the trainer under Ray with it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""make bench, the cluster's part: the launcher beside xpk, kubectl and helm, on the control plane of tests/cluster.
+"""make bench, the cluster's part: compares the launcher with xpk, kubectl and helm, on the control plane of
+tests/cluster.
 
-Rows as in tests/bench.py; a row whose other side is a limit and no command says so. All of it takes five minutes on a
-quiet machine; `python -m tests.bench cluster status list` measures only these, and each row is told as soon as it is
-known, so that a run that is stopped was not for nothing.
+The rows are like those of tests/bench.py. If a row compares with a limit instead of a command, its name contains the
+limit. All rows take five minutes on an idle machine. `python -m tests.bench cluster status list` measures only these
+two parts. Each row is printed as soon as it is measured, so its result remains if you stop the command.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Alternate = Callable[..., tuple[list[float], list[float]]]
 Timed = Callable[[Sequence[str]], float]
 
 
-# What can be asked for by name; "list" is explain, too, among as many runs.
+# The parts that can be selected by name. "list" includes explain, with the same number of runs.
 PARTS = ("render", "status", "sweep", "list")
 
 
@@ -46,7 +47,7 @@ def rows(
     say: Callable[[str], None],
     parts: Sequence[str] = PARTS,
 ) -> Iterator[Row]:
-    """The rows of the cluster's part, as they come; `xpk` gives the environment that has it."""
+    """Yield the rows of the cluster's part as they are measured. `xpk` returns the environment with xpk."""
     say("Starting a control plane...")
     with ControlPlane.start() as plane, environment(plane):
         plane.install_crds()
@@ -90,7 +91,8 @@ def _render(xpk: Path, alternate: Alternate, timed: Timed) -> Row:
 
 
 def _status(plane: ControlPlane, alternate: Alternate, timed: Timed) -> Row:
-    """The goal is 1.5 x kubectl plus the import of the client: both sides of the ratio are made to say that."""
+    """The goal is 1.5 x kubectl plus the import of the client. That sum is the other side of the ratio, whose goal is
+    1."""
     subprocess.run(
         [LAUNCHER, "submit", *_run_options("research"), "--name", "status", "--detach", "--force"],
         check=True,
@@ -144,23 +146,23 @@ def _thousand() -> list[Row]:
 
 
 def _measured(command: Sequence[str]) -> tuple[float, float]:
-    """Seconds, and peak memory in GB."""
+    """Run a command. Returns its seconds and its peak memory in GB."""
     started = time.perf_counter()
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         _, code, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(code)
         if process.returncode:
-            said.seek(0)
-            raise SystemExit(said.read().decode())
+            output.seek(0)
+            raise SystemExit(output.read().decode())
     return time.perf_counter() - started, usage.ru_maxrss * 1024 / 1e9
 
 
 def fill(plane: ControlPlane) -> None:
-    """1,000 runs of three teams, of 16 chips each, on 625 slices' worth of nodes; as many as fit are admitted.
+    """Create 1,000 runs of three teams with 16 chips each, on the nodes of 625 slices. As many as fit are admitted.
 
-    Their Workloads are written as Kueue 0.19 writes them (../shared/recordings/quota-in-use-by-others), for Kueue
-    itself cannot be had here.
+    Their Workloads are like those of Kueue 0.19 (../shared/recordings/quota-in-use-by-others), because Kueue itself is
+    not available here.
     """
     from launcher import api
     from launcher.backends.kubernetes import reader as kube_view
@@ -176,7 +178,7 @@ def fill(plane: ControlPlane) -> None:
         )
         for team in TEAMS
     }
-    # Rendered once for each team: what differs from run to run is the name.
+    # Rendered once for each team, because the runs of a team differ only in their names.
     texts = dict(zip(plans, map(json.dumps, run_objects(list(plans.values()))), strict=True))
     teams = [TEAMS[number % len(TEAMS)] for number in range(RUNS)]
     objects = [json.loads(texts[team].replace(f"{team}-number", f"{team}-{at}")) for at, team in enumerate(teams)]

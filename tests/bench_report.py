@@ -1,9 +1,9 @@
-"""What a report costs: ten runs of ten thousand steps, made, written and shown for the first time.
+"""Measures a report of ten runs of ten thousand steps: the command, the size of its page, and the first paint.
 
     python -m tests.bench_report
 
-Goals: 3 s for the command, 5 MB for the page, 1 s to the first paint. CPU seconds stand beside the wall's, which a busy
-machine stretches.
+Goals: 3 s for the command, 5 MB for the page, 1 s to the first paint. The table also has CPU seconds, because a busy
+machine increases the wall time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Row = tuple[str, str, str, bool]
 
 
 def rows() -> list[Row]:
-    """What was measured, the median, the goal, and whether it was met; the first round of each is thrown away."""
+    """Return the rows: what was measured, the median, the goal, and whether it was met. Ignores each first round."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         names = [report_runs.long_run(home / f"run-{number}", STEPS, number=number).name for number in range(RUNS)]
@@ -48,7 +48,7 @@ def rows() -> list[Row]:
 
 
 def _made(home: Path, names: list[str], page: Path) -> tuple[float, float]:
-    """Seconds of the whole command: of the wall, and of the processor."""
+    """Run the command. Returns its wall time and CPU time, in seconds."""
     before, since = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     arguments = [f"./{name}" for name in names]
     subprocess.run(
@@ -63,7 +63,7 @@ def _made(home: Path, names: list[str], page: Path) -> tuple[float, float]:
 
 
 def _painted(page: Path) -> list[float]:
-    """Seconds from the navigation to the first paint with content, in a new window each time."""
+    """Return the seconds from the navigation to the first contentful paint, each in a new window."""
     from playwright.sync_api import sync_playwright
 
     from tests.browser.chromium import launch

@@ -1,9 +1,10 @@
-"""JAX's compiled programs, kept between test runs: a compile on CPU takes longer than the training that a test needs.
+"""Keeps JAX's compiled programs between test runs: a compile on CPU takes longer than the training that a test needs.
 
 A training writes its compiled programs to `.jax_cache`, next to its run's folder. `kept(runs)` fills that folder from
-the cache before the tests and adds what is new afterwards. JAX's own key of an entry is a hash of the program, the
-compiler's options and version; so a change of the trainer, of MaxText or of a test's model is a new entry. What JAX
-leaves out of it, this machine's processor and the exact packages, names the folder.
+the cache before the tests, and adds new programs to the cache afterwards. JAX's own key of an entry is a hash of the
+program and of the compiler's options and version. So a change in the trainer, in MaxText or in a test's model gives a
+new entry. This machine's processor and the exact packages are not in JAX's key; they are in the name of the cache's
+folder.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from tests.tools.go_tools import cache_dir
 
 CHECKOUT = Path(__file__).parents[1]
 SUFFIX = "-cache"
-"""JAX's own: every entry's file ends with it."""
+"""JAX's suffix of the file of every entry."""
 
 
 @contextlib.contextmanager
 def kept(runs: Path, *, link: bool = True) -> Iterator[None]:
-    """Let the trainings whose folders are in `runs` use the kept programs, and keep the new ones.
+    """Provide the cached programs to the trainings with folders in `runs`, and add their new programs to the cache.
 
-    link: by hard links, unless the owner of the files is to change.
+    link: use hard links. False makes copies, for files whose owner will change.
     """
     store, used = folder(), runs / ".jax_cache"
     store.mkdir(parents=True, exist_ok=True)
@@ -38,7 +39,7 @@ def kept(runs: Path, *, link: bool = True) -> Iterator[None]:
             _link(entry, used / entry.name) if link else shutil.copyfile(entry, used / entry.name)
     yield
     for entry in used.glob(f"*{SUFFIX}"):
-        # JAX writes an entry in place, so one of a killed process may be cut short.
+        # JAX writes an entry in place, so that of a killed process may be truncated.
         if not (store / entry.name).exists() and _complete(entry):
             draft = store / f".{os.getpid()}-{entry.name}"
             shutil.copyfile(entry, draft)
@@ -46,7 +47,7 @@ def kept(runs: Path, *, link: bool = True) -> Iterator[None]:
 
 
 def folder() -> Path:
-    """Where programs are kept that this machine and these packages have compiled."""
+    """Return the cache's folder for the programs of this machine and these packages."""
     return cache_dir().with_name("jax") / key(_processor(), (CHECKOUT / "docker" / "constraints.txt").read_bytes())
 
 
@@ -55,7 +56,7 @@ def key(processor: str, packages: bytes) -> str:
 
 
 def _processor() -> str:
-    """The instructions that the compiler may use; the processor's name where the system does not list them."""
+    """Return the processor's instruction sets, or its name if the system does not list them."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):
@@ -64,7 +65,7 @@ def _processor() -> str:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link, or a copy on another file system: JAX never writes an entry a second time."""
+    """Create a hard link, or a copy on another file system. A link is safe because JAX writes an entry only once."""
     try:
         target.hardlink_to(source)
     except OSError as error:
@@ -78,6 +79,6 @@ def _complete(entry: Path) -> bool:
 
     try:
         compilation_cache.decompress_executable(entry.read_bytes())
-    except Exception:  # each of the compressors that JAX may use raises an error of its own
+    except Exception:  # each compressor that JAX may use raises its own errors
         return False
     return True

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests import compiled_programs, coverage_by_package, tiers
 from tests.tools import tool
 from tests.trainer.runs import TrainingHarness
 
-# Whoever runs the tests may have a kubeconfig, and must not find runs of theirs in a real cluster.
+# The user who runs the tests may have a kubeconfig. The tests must not create runs in that cluster.
 if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
     os.environ["KUBECONFIG"] = os.devnull
     os.environ.pop("KUBERNETES_SERVICE_HOST", None)
 
-# A shell ignores Ctrl-C for what it runs in the background, and each process that a test starts would inherit that.
+# In a background process of a shell, Ctrl-C is ignored. Each process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples on every machine: a failure that a colleague cannot repeat helps nobody. `--hypothesis-seed`
-# and `--hypothesis-profile=search` look further.
+# The examples are the same on every machine, so that every developer can reproduce a failure. `--hypothesis-seed` and
+# `--hypothesis-profile=search` try more examples.
 settings.register_profile("slipway", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("slipway")
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, group what shares a process, and put the tiers into their order."""
+    """Mark each test with its tier, group the tests that share a process, and sort the tests by tier."""
     if not any("::" in argument for argument in config.args):
         missing = tiers.missing(item.nodeid for item in items)
         if missing:
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The seconds of each tier, over all processes; the coverage of each package, if it was measured."""
+    """Print the seconds of each tier over all processes, and the coverage of each package if it was measured."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     phases = [report for report in reports if isinstance(report, pytest.TestReport)]
     if len({report.nodeid.partition("::")[0] for report in phases}) > 1:
@@ -70,7 +70,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", params=(os.environ.get("SLIPWAY_TEST_HELM") or "helm helm3").split())
 def helm(request: pytest.FixtureRequest) -> Path:
-    """Both supported Helms, one after the other; SLIPWAY_TEST_HELM names one of them."""
+    """Return each supported Helm in turn. SLIPWAY_TEST_HELM selects one of them."""
     return tool(request.param)
 
 
@@ -81,7 +81,7 @@ def helm4() -> Path:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingHarness]:
-    """A folder for runs, and a tokenizer of 512 pieces made from the standard library's own text."""
+    """Return a folder for runs, and a tokenizer of 512 pieces that is trained on the standard library's source."""
     import sentencepiece
 
     root = tmp_path_factory.mktemp("lab")

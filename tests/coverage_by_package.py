@@ -1,4 +1,4 @@
-"""What the tests reach of each package, as a table: coverage's own report has a line for each of 250 files."""
+"""A table of the coverage of each package. coverage's own report has one line for each of 250 files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     import coverage
 
 MEASURED = "COVERAGE_PROCESS_CONFIG"
-"""Set by coverage while it measures: each new process of Python starts to measure itself."""
+"""The variable that coverage sets while it measures. With it, each new Python process measures itself."""
 
 _COUNTS = ("num_statements", "missing_lines", "num_branches", "missing_branches")
 
 
 def unmeasured(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for processes that start Ray, whose workers would take four times as long."""
+    """Return the environment for processes that start Ray. With coverage, Ray's workers take four times as long."""
     return {name: value for name, value in environment.items() if name != MEASURED}
 
 
 def table(measured: coverage.Coverage) -> list[str]:
-    """The lines of the table, from what has been measured and combined."""
+    """Return the lines of the table, from combined coverage data."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "coverage.json")
         measured.json_report(outfile=str(report), ignore_errors=True)
@@ -33,7 +33,7 @@ def table(measured: coverage.Coverage) -> list[str]:
 
 
 def rows(files: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """A line for each package, and one for all: statements and branches, and what share of both was reached."""
+    """Return a line for each package and one for all: statements, branches, and the share of both that was reached."""
     packages: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for name, counts in files.items():
         for package in (str(PurePath(name).parent), "all"):

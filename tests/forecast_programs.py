@@ -1,9 +1,10 @@
-"""Compile anew what the estimate of a search is measured by: `python -m tests.forecast_programs`, an hour or so.
+"""Recompile the programs that test the estimate of a search: `python -m tests.forecast_programs`, about an hour.
 
-tests/unit/data/forecast_programs.json holds configs and what the compiler said of each: memory, and the parts of a step
-as launcher/forecast/step_time.py plays the schedule. It is to be made again when MaxText, libtpu or the reckoning of a
-step's time change, for the constants of launcher/forecast/estimate.py were chosen by it. What was compiled before comes
-from the cache of forecasts. An entry is rewritten as soon as it is compiled, so it can be ended and begun again.
+tests/unit/data/forecast_programs.json contains configs and the compiler's result for each: memory, and the parts of a
+step as launcher/forecast/step_time.py computes them from the schedule. The constants of launcher/forecast/estimate.py
+were chosen with this data, so run this again when MaxText, libtpu or the calculation of a step's time changes. Programs
+that were compiled before come from the cache of forecasts. Each entry is written as soon as it is compiled, so you can
+stop this command and start it again.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ def write(entries: list[dict[str, Any]]) -> None:
 
 
 def compiled(entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry with what the compiler says today."""
+    """Return the entry with the compiler's current result."""
     text = values.dumps({key: entry[key] for key in ("slice", "train")})
     plan = plan_launch(values.read_text(text.encode(), entry["name"]), DEFAULTS, rules=SHAPE_RULES)
     program, _ = Compiler().program(plan)
     speed = speed_of(program, plan.config)
     if not program.fits or speed is None:
-        raise SystemExit(f"{entry['name']} does not fit any more.")
+        raise SystemExit(f"{entry['name']} no longer fits.")
     memory = program.memory
     return {
         **entry,

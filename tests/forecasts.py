@@ -1,7 +1,7 @@
-"""Programs as the child of a forecast writes them, and stand-ins for the child.
+"""Programs as the child of a forecast writes them, and replacements for the child.
 
-A real compile takes half a minute at least, and cannot be made to hang, to run out of memory or to be damaged when a
-test wants it; tests/cli/test_forecast.py has one that is real.
+A real compile takes at least half a minute, and a test cannot make it hang, run out of memory, or write damaged output.
+tests/cli/test_forecast.py has a real one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSIONS = {"maxtext": "0.2.5", "jax": "0.11.1", "jaxlib": "0.11.1", "libtpu": "
 DEFAULTS = chart_defaults("run")
 
 V6E = 918e12 * 0.8
-"""What a v6e multiplies in a second, in FLOPs."""
+"""FLOP/s of multiplications on a v6e."""
 
 TWO_SECONDS: list[dict[str, Any]] = [
     {
@@ -46,7 +46,7 @@ def plan(text: str = LLAMA, *sets: str) -> LaunchPlan:
 def program(
     *, total: float = 16, capacity: float = 31.25, fits: bool = True, host: float = 0, **more: Any
 ) -> dict[str, Any]:
-    """A program's JSON, of 16 devices; sizes in GiB."""
+    """Return the JSON of a program for 16 devices. The sizes are in GiB."""
     arguments = 6 * GIB if fits else None
     return {
         "version": 2,
@@ -81,7 +81,10 @@ def program(
 
 
 def fake_compiler(body: str) -> Callable[[Path, Path], Sequence[str]]:
-    """A child that runs `body` with config and out in its hands, instead of the compile; prints what the seam says."""
+    """Return the command of a child that runs `body` instead of the compile.
+
+    `body` has the variables `config` and `out` (paths), and `say(**line)`, which prints a line of JSON on stdout.
+    """
     start = "import json, os, pathlib, sys, time; config, out = map(pathlib.Path, sys.argv[1:3])\n"
     start += "def say(**line): print(json.dumps(line), flush=True)\n"
     return lambda config, out: [sys.executable, "-c", start + body, str(config), str(out)]

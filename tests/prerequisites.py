@@ -1,4 +1,4 @@
-"""What a test needs of this machine beyond Python, Go, make and git."""
+"""Prerequisites of a test other than Python, Go, make and git."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def require(condition: object, reason: str) -> None:
-    """Skip the test with `reason` if the condition does not hold; with CI=true in the environment, fail it.
+    """Skip the test with `reason` if the condition is false. If the variable CI is set, fail the test instead.
 
     Call it in a test or a fixture. `reason` is a sentence that names what is missing and how to get it.
     """

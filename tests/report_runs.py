@@ -1,4 +1,4 @@
-"""Runs to report on: folders as the trainer and this machine's runner write them, with numbers like a training's."""
+"""Runs for reports: folders as the trainer and the local runner write them, with realistic numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps(
     rate: float = 3e-4,
     mfu: bool = True,
 ) -> list[dict[str, Any]]:
-    """Lines of metrics.jsonl: `count` steps from `start`, the first compiles for 40 s; an evaluation each tenth."""
+    """Return lines of metrics.jsonl: `count` steps from `start`, and ten evaluations. The first compiles for 40 s."""
     noise = random.Random(seed)
     found: list[dict[str, Any]] = []
     at = begin
@@ -88,7 +88,7 @@ def write(
     origins: Mapping[str, str] | None = None,
     tail: str = "",
 ) -> Path:
-    """A run's folder; `tail` is what stands behind the last whole line of metrics.jsonl."""
+    """Write a run's folder. `tail` is added after the last complete line of metrics.jsonl."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in (("metrics.jsonl", metrics), ("events.jsonl", events)):
         if lines:
@@ -103,14 +103,14 @@ def write(
 
 
 def _plain(line: Mapping[str, Any]) -> dict[str, Any]:
-    """As the trainer writes it: null for what is not finite."""
+    """Replace numbers that are not finite with None, as the trainer does."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()
     }
 
 
 def record(name: str, begin: float, end: float | None, **more: Any) -> dict[str, Any]:
-    """record.json of a run that was submitted 30 s before `begin`; still going without `end`."""
+    """Return record.json of a run that was submitted 30 s before `begin`. If `end` is None, the run is running."""
     return {
         "format": 1,
         "kind": "local",
@@ -127,7 +127,7 @@ def record(name: str, begin: float, end: float | None, **more: Any) -> dict[str,
 
 
 def long_run(folder: Path, count: int, *, number: int = 0) -> Path:
-    """A run of `count` steps that ended well, with one restart in its middle."""
+    """Write a run of `count` steps that succeeded, with one restart in the middle."""
     half = count // 2
     name = folder.name
     first = steps(half, seed=number, begin=BEGIN + 90, rate=1e-4 * (1 + number))

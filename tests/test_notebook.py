@@ -1,4 +1,4 @@
-"""The notebook in docs/examples, run as Jupyter runs it: a real kernel, real training."""
+"""The notebook in docs/examples, run as in Jupyter, with a real kernel and real training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read() -> Any:
     return nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]  # its types lack this one
 
 
-def test_the_notebook_is_kept_without_what_a_run_of_it_shows() -> None:
+def test_the_notebook_is_stored_without_outputs() -> None:
     nbformat.validate(read())
     for cell in read().cells:
         if cell.cell_type == "code":
@@ -41,7 +41,7 @@ def test_the_notebook_trains_and_plots(tmp_path: Path, monkeypatch: pytest.Monke
         with compiled_programs.kept(tmp_path / "home" / "runs"):
             nbclient.NotebookClient(notebook, timeout=540, resources={"metadata": {"path": str(tmp_path)}}).execute()
     finally:
-        for status in api.list_runs():  # where a cell has failed, its runs go on
+        for status in api.list_runs():  # if a cell fails, its runs are still running
             api.cancel(status.name)
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     printed = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")

@@ -1,4 +1,4 @@
-"""The built wheel, by itself: `launcher` works outside a checkout, with charts, presets and trainer in it."""
+"""The built wheel: `launcher` works outside of a checkout, because the wheel contains charts, presets and trainer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's content, as an installer unpacks it."""
+    """Return a folder with the wheel's content, as an installer unpacks it."""
     folder = tmp_path_factory.mktemp("wheel")
     uv = CHECKOUT / ".venv/bin/uv"
     subprocess.run(
@@ -53,8 +53,8 @@ def test_a_run_is_planned_and_checked_by_the_trainer_of_the_wheel(installed: Pat
     assert json.loads(done.stdout)["accelerator"]["hosts"] == 2
 
 
-def test_charts_are_whole_in_the_wheel(installed: Path) -> None:
-    """Hatchling drops symlinked folders without a word: the library chart must be inside each that uses it."""
+def test_charts_are_complete_in_the_wheel(installed: Path) -> None:
+    """Hatchling omits symlinked folders without a message. The library chart must be in each chart that uses it."""
     charts = installed / "launcher" / "_data" / "charts"
     for parent in (path for path in (CHECKOUT / "charts").iterdir() if (path / "charts").is_dir()):
         assert (charts / parent.name / "charts" / "common" / "values.yaml").is_file()

@@ -1,10 +1,10 @@
-"""The tiers of the tests, in one place: what each holds, what `make test` runs of it, what shares a process.
+"""Defines the tiers of the tests: the files of each, the tests that `make test` runs, and those that share a process.
 
     make test        the quick tiers, and the SMOKE tests of the others
     make test-all    every tier but image, browser and e2e, which need more than Python, Go, make and git
     .ci/run          every tier but e2e
 
-tests/conftest.py gives each test the marker of its tier, and the marker `quick` to what `make test` runs.
+tests/conftest.py marks each test with its tier, and the tests that `make test` runs with `quick`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tier:
-    """Tests of one kind. `files` is a pattern of their paths; a file belongs to the first tier that matches.
+    """Tests of one kind. `files` is a pattern of their paths. A file belongs to the first tier that matches.
 
-    quick: `make test` runs all of them. group: tests of one group run in one process, one after the other, because
-    they share what is slow to start; "" puts the tests of each file into a group of their own.
+    quick: `make test` runs all tests of the tier. group: the tests of one group run one after the other in one process,
+    because they share fixtures that start slowly; with "", the tests of each file are a separate group.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Tier:
 
 TIERS = (
     Tier("e2e", "on your cluster with Kueue, JobSet and KubeRay (make e2e)", r"tests/e2e/", group="e2e"),
-    # Containers and trainings take turns: both at once are too much for two cores, and wait for each other in vain.
+    # Containers and trainings do not run at the same time: two cores are not enough for both, and tests time out.
     Tier("image", "the image, built and run in containers; as root, with buildah", r"tests/image/", group="training"),
     Tier(
         "training",
@@ -64,7 +64,7 @@ TIERS = (
     Tier("unit", "functions, tables, pages, the wheel", r"tests/", quick=True),
 )
 
-# Tests of slow tiers that `make test` runs too: node ids, without parameters for all of a test's.
+# Tests of slow tiers that `make test` also runs: node ids. An id without parameters includes all parameters.
 SMOKE = frozenset(
     {
         # Under Ray: killed twice, resumed, equal bit for bit. Without Ray: stopped, resumed, equal.
@@ -101,35 +101,36 @@ SLOW = frozenset(
 
 
 def tier_of(nodeid: str) -> Tier:
-    """The tier of a test, or of a file of tests; its path is relative to the checkout."""
+    """Return the tier of a test or of a test file. The path is relative to the checkout."""
     return next(tier for tier in TIERS if re.match(tier.files, nodeid))
 
 
 def start_order(nodeid: str) -> tuple[bool, int]:
-    """A sort key. What takes longest starts first; the cluster's tests, which train too, when containers are done."""
+    """Return a sort key: the slowest tiers start first. The cluster's tests, which also train, start after the
+    containers."""
     tier = tier_of(nodeid)
     return tier.group == "cluster", TIERS.index(tier)
 
 
 def is_quick(nodeid: str) -> bool:
-    """Whether `make test` runs the test."""
+    """Return whether `make test` runs the test."""
     names = (nodeid, nodeid.partition("[")[0], nodeid.partition("::")[0])
     if not tier_of(nodeid).quick:
         return not SMOKE.isdisjoint(names)
-    # What Helm 4 has shown, Helm 3 seldom denies; tables of rows go through both in one test.
+    # Helm 3 rarely differs from Helm 4. Tests with a table of rows run both in one test.
     return SLOW.isdisjoint(names) and not re.search(r"\[(.*-)?helm3\b", nodeid)
 
 
 def missing(collected: Iterable[str]) -> list[str]:
-    """The names in SMOKE and SLOW that no collected test has, though tests of their files were collected."""
-    there = set(collected)
-    there |= {nodeid.partition("[")[0] for nodeid in there}
-    files = {nodeid.partition("::")[0] for nodeid in there}
-    return sorted(name for name in SMOKE | SLOW if name.partition("::")[0] in files and name not in there | files)
+    """Return the names in SMOKE and SLOW without a collected test, although tests of their files were collected."""
+    names = set(collected)
+    names |= {nodeid.partition("[")[0] for nodeid in names}
+    files = {nodeid.partition("::")[0] for nodeid in names}
+    return sorted(name for name in SMOKE | SLOW if name.partition("::")[0] in files and name not in names | files)
 
 
 def summary(seconds: Iterable[tuple[str, float]]) -> list[str]:
-    """A table of tiers from the seconds of each phase of each test, by node id."""
+    """Return a table of the tiers from the seconds of each phase of each test, by node id."""
     tests: dict[str, set[str]] = {}
     total: defaultdict[str, float] = defaultdict(float)
     for nodeid, each in seconds:

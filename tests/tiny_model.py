@@ -15,4 +15,4 @@ TINY_MODEL: Final[dict[str, Any]] = {
     "max_target_length": 64,
     "per_device_batch_size": 2,
 }
-"""MaxText's keys: its sizes, and a batch that fits them. Add vocab_size where the tokenizer is small, too."""
+"""MaxText's keys: the sizes of the model, and a suitable batch. If the tokenizer is small too, add vocab_size."""

@@ -196,7 +196,7 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
         from launcher.backends.sweeps import sweep as sweeps
 
         raise LauncherError(
-            f'There are a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}).',
+            f'Both a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}) exist.',
             f"Use run/{name} for the run, or sweep/{name} for the sweep.",
         )
     return run

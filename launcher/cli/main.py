@@ -7,28 +7,29 @@ from importlib import import_module
 import click
 
 # In the order of a run's lifecycle, which is the order in `launcher --help`.
-VERBS = (
-    "submit",
-    "render",
-    "values",
-    "check",
-    "forecast",
-    "diff",
-    "install",
-    "uninstall",
-    "list",
-    "status",
-    "logs",
-    "wait",
-    "cancel",
-    "delete",
-    "explain",
-    "report",
-    "dashboard",
-    "doctor",
-    "image",
-    "completion",
-)
+VERBS = {
+    "submit": "Check the values, start the run, and follow it until it ends.",
+    "render": "Print the manifests that submit would create.",
+    "values": "Print the values files and --set, merged and not validated.",
+    "check": "Check the values against all rules that need no chips.",
+    "forecast": "Forecast whether a run fits, how fast it is and what it costs.",
+    "diff": "Show what submit or install would change in the cluster.",
+    "install": "Install or upgrade a platform's queues or a Ray cluster.",
+    "uninstall": "Remove a release of queues or of a Ray cluster.",
+    "list": "List the runs of this machine and of the namespace.",
+    "status": "Show the status of a run, a sweep or a long-lived Ray cluster.",
+    "logs": "Print the output of a run's current attempt.",
+    "wait": "Wait until a run ends, or all runs of a sweep.",
+    "cancel": "Stop a run or a sweep, and release its resources.",
+    "delete": "Delete a run that has ended, or all runs of a sweep.",
+    "explain": "Explain why a run waits or failed, and how to fix it.",
+    "report": "Write a report that compares runs, as one HTML page.",
+    "dashboard": "Serve Ray's dashboard on a local port, until Ctrl-C.",
+    "doctor": "Check whether this machine and the cluster can start runs.",
+    "image": "Build the image that all pods run.",
+    "completion": "Print the completion script for a shell.",
+}
+"""The verbs and their one-line helps: `launcher --help` imports no verb. A test compares them with the verbs' own."""
 
 
 class LazyGroup(click.Group):
@@ -43,13 +44,17 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"launcher.cli.commands.{cmd_name}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
-            raise click.exceptions.NoSuchCommand(error.command_name, possibilities=VERBS, ctx=ctx) from None
+            raise click.exceptions.NoSuchCommand(error.command_name, possibilities=list(VERBS), ctx=ctx) from None
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:

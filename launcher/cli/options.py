@@ -23,7 +23,7 @@ def values_options(command: _Command) -> _Command:
     @functools.wraps(command)
     def given(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
         if not files and not sets:
-            raise UsageError("There are no values: give a values file with -f, or --set.")
+            raise UsageError("No values are given: use -f FILE or --set.")
         return command(*args, files=files, sets=sets, **options)
 
     return any_values_options(given)
@@ -32,7 +32,11 @@ def values_options(command: _Command) -> _Command:
 def any_values_options(command: _Command) -> _Command:
     """Add the options of values_options, but require none of them."""
     command = click.option(
-        "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value, over the files; may be repeated."
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set one value, overriding the files; may be repeated.",
     )(command)
     return click.option(
         "-f",
@@ -40,7 +44,7 @@ def any_values_options(command: _Command) -> _Command:
         "files",
         multiple=True,
         metavar="FILE",
-        help="A values file, or the name of a preset; may be repeated, a later one overrides.",
+        help="A values file, or the name of a preset; may be repeated, later ones override.",
     )(command)
 
 

@@ -66,28 +66,28 @@ def resolve(wanted: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:
     if row["kind"] == "tpu":
         return _tpu(name, row, wanted)
     if wanted["topology"]:
-        raise SliceError("topology", f"only TPU slices have a topology; {name} takes slice.hosts.")
+        raise SliceError("topology", f"only TPU slices have a topology; for {name}, set slice.hosts instead.")
     machine = wanted["machineType"] or row.get("defaultMachineType", "")
     machines = row["machineTypes"]
     if row["kind"] == "cpu":
         return Slice(name, "cpu", "", machine, machines.get(machine, 1), wanted["hosts"] or 1)
     if machine not in machines:
-        raise SliceError(
-            "machineType", f"{name} has no machine type {machine}; it comes as {join_or(sorted(machines))}."
-        )
+        message = f'"{machine}" is not a machine type of {name}; use {join_or(sorted(machines))}.'
+        raise SliceError("machineType", message)
     return Slice(name, row["kind"], "", machine, machines[machine], wanted["hosts"] or 1)
 
 
 def _tpu(name: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> Slice:
     topology = wanted["topology"]
     if wanted["hosts"]:
-        raise SliceError("hosts", f"the hosts of a {name} slice follow from its topology; remove slice.hosts.")
+        raise SliceError("hosts", f"the topology of a {name} slice determines its hosts; remove slice.hosts.")
     machines = machine_types(row, topology)
     if not machines:
         raise SliceError("topology", _no_topology(name, row, topology))
     machine = wanted["machineType"] or machines[0]
     if machine not in machines:
-        raise SliceError("machineType", f"a {name} slice of {topology} comes on {join_or(machines)}, not on {machine}.")
+        message = f'"{machine}" is not a machine type of a {name} slice of {topology}; use {join_or(machines)}.'
+        raise SliceError("machineType", message)
     per_host = row["machineTypes"][machine]
     return Slice(name, "tpu", topology, machine, per_host, chips(topology) // per_host)
 
@@ -152,13 +152,13 @@ def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:
         wanted = int(product["count"]) // table[known]["coresPerChip"]
         shape = best_shapes(table[known]).get(wanted)
         if shape:
-            return f"{name} is slice.accelerator: {known} with slice.topology: {shape}."
-        return f"{name} is slice.accelerator: {known}, but {_no_count(known, table[known], wanted)}"
+            return f'unknown accelerator "{name}"; use slice.accelerator: {known} and slice.topology: {shape}.'
+        return f'unknown accelerator "{name}"; use slice.accelerator: {known}. {_no_count(known, table[known], wanted)}'
     alias = _ALIASES.get(name.lower())
     begins = [row for row in table if row.startswith(name.lower())]
     near = [alias] if alias in table else begins or get_close_matches(name.lower(), list(table), n=1)
-    guess = f"; did you mean {near[0]}?" if near else "."
-    return f'there is no accelerator "{name}" (there are {", ".join(table)}){guess}'
+    guess = f" Did you mean {near[0]}?" if near else ""
+    return f'unknown accelerator "{name}"; use one of {", ".join(sorted(table))}.{guess}'
 
 
 def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
@@ -166,25 +166,22 @@ def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
     if not topology:
         some = list(best.values())
         more = " …" if len(some) > 8 else ""
-        return f"a {name} slice needs a topology: {', '.join(some[:8])}{more}."
+        return f"a {name} slice requires a topology: {', '.join(some[:8])}{more}."
     product = _PRODUCT.fullmatch(topology.lower())
+    wrong = f'"{topology}" is not a topology of {name}'
     if product and (product["name"] == name or _ALIASES.get(product["name"]) == name):
         wanted = int(product["count"]) // row["coresPerChip"]
         if wanted in best:
-            return f"a topology is a shape; {topology} is {best[wanted]}."
-        return _no_count(name, row, wanted)
-    if re.fullmatch(r"[1-9][0-9]*", topology):
+            return f"{wrong}; use {best[wanted]}."
+    elif re.fullmatch(r"[1-9][0-9]*", topology):
         wanted = int(topology)
-        if wanted in best:
-            return f"a topology is a shape; the one with {wanted} chip{'s' if wanted != 1 else ''} is {best[wanted]}."
-        return _no_count(name, row, wanted)
-    if not _SHAPE.fullmatch(topology.lower()):
-        example = list(best.values())[:5][-1]
-        return f'"{topology}" is not a valid topology; {name} has shapes such as {example}.'
-    wanted = chips(topology.lower())
+    elif _SHAPE.fullmatch(topology.lower()):
+        wanted = chips(topology.lower())
+    else:
+        return f"{wrong}; use a shape such as {list(best.values())[:5][-1]}."
     if wanted in best:
-        return f"{name} has no topology {topology}; {wanted} chips are {best[wanted]}."
-    return _no_count(name, row, wanted)
+        return f"{wrong}; for {wanted} chip{'s' if wanted != 1 else ''}, use {best[wanted]}."
+    return f"{wrong}. {_no_count(name, row, wanted)}"
 
 
 def _no_count(name: str, row: Mapping[str, Any], wanted: int) -> str:
@@ -192,5 +189,5 @@ def _no_count(name: str, row: Mapping[str, Any], wanted: int) -> str:
     below = [count for count in best if count < wanted]
     above = [count for count in best if count > wanted]
     near = [f"{best[count]} ({count})" for count in below[-1:] + above[:1]]
-    are = "nearest are" if len(near) > 1 else "nearest is"
-    return f"no {name} slice has {wanted} chip{'s' if wanted != 1 else ''}; {are} {' and '.join(near)}."
+    are = "the nearest are" if len(near) > 1 else "the nearest is"
+    return f"No {name} slice has {wanted} chip{'s' if wanted != 1 else ''}; {are} {' and '.join(near)}."

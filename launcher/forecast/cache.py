@@ -48,15 +48,15 @@ class Cache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            warn(f"The cached forecast {path} cannot be read: {error.strerror}. It is made anew.")
+            warn(f"The cached forecast {path} cannot be read: {error.strerror}. It is computed again.")
             return None
         try:
             entry = json.loads(text)
             if not isinstance(entry, dict) or entry.get("key") != request.key:
-                raise DamagedProgram("it is another one's")
+                raise DamagedProgram("it belongs to another config")
             found = program.read(entry.get("program"))
         except (ValueError, RecursionError) as error:
-            warn(f"The cached forecast {path} is damaged ({error}). It is made anew.")
+            warn(f"The cached forecast {path} is damaged ({error}). It is computed again.")
             return None
         with contextlib.suppress(OSError):  # a read-only cache also works
             os.utime(path)
@@ -103,8 +103,8 @@ class Cache:
                     raise
         except OSError as error:
             raise LauncherError(
-                f"The folder of forecasts, {self.folder}, cannot be written to: {error.strerror}.",
-                "SLIPWAY_CACHE names another folder.",
+                f"The forecast cache {self.folder} cannot be written to: {error.strerror}.",
+                "Set SLIPWAY_CACHE to another folder.",
             ) from error
         try:
             yield

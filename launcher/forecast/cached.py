@@ -45,7 +45,9 @@ def problem(plan: LaunchPlan) -> Problem | None:
         return None
     change = _change(plan, found, judged)
     message = f"{judged.says} "
-    message += f"It fits with {change.options}." if change else "launcher forecast looks for a change that would do."
+    message += (
+        f"It fits with {change.options}." if change else "launcher forecast searches for a change that makes it fit."
+    )
     origin = plan.user.origin(("slice", "topology"))
     file, line = (origin.file, origin.line) if origin else (None, None)
     return Problem(RULE, ERROR, message, file, line, "slice.topology")
@@ -56,7 +58,7 @@ def refuse(*plans: LaunchPlan) -> None:
     found = [one for plan in plans if not plan.force and (one := problem(plan)) is not None]
     if found:
         failed = CheckFailed(list(dict.fromkeys(found)))
-        failed.hint = "launcher forecast has the whole of it; --force submits it all the same."
+        failed.hint = "launcher forecast shows the details; --force submits it anyway."
         raise failed
 
 

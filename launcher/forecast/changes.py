@@ -63,12 +63,17 @@ def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[
         if full:
             yield Change(full, "recomputing all activations in the backward pass")
             for batch in _smaller(train):
-                yield Change({**full, "train.per_device_batch_size": batch}, "recomputing all, and a smaller batch")
+                yield Change(
+                    {**full, "train.per_device_batch_size": batch}, "recomputing all activations, and a smaller batch"
+                )
         if any(train.get(key) != value for key, value in _OFFLOADED.items()):
             offloaded = {f"train.{key}": value for key, value in _OFFLOADED.items()}
-            yield Change(offloaded, "the layers' inputs waiting in the host's memory")
+            yield Change(offloaded, "offloading the layers' inputs to the host's memory")
             for batch in _smaller(train)[-1:]:
-                yield Change({**offloaded, "train.per_device_batch_size": batch}, "the same, and a smaller batch")
+                yield Change(
+                    {**offloaded, "train.per_device_batch_size": batch},
+                    "offloading the layers' inputs, and a smaller batch",
+                )
     total = None if any(train.get(key) for key in ELSEWHERE) else checkpoint_bytes(train)
     devices = program.devices or chips_of(plan.config)
     room = verdict.hbm_capacity * devices / chips_of(plan.config)  # per chip
@@ -77,7 +82,7 @@ def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[
     if sharded and (total is None or total <= room * chips_of(plan.config)):
         yield Change(sharded, "parameters split over all chips")
         if least:
-            yield Change({**sharded, **least}, "parameters split over all chips, and less to keep")
+            yield Change({**sharded, **least}, "parameters split over all chips, and less memory for activations")
     for topology in _larger(plan):
         if total is not None and total > room * accelerators.chips(topology) * int(plan.config["slice"]["count"]):
             continue
@@ -86,7 +91,7 @@ def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[
         grown |= sharded or ({"train.ici_fsdp_parallelism": -1} if train.get("ici_fsdp_parallelism") != -1 else {})
         yield Change(grown, "a larger slice")
         if least:
-            yield Change({**grown, **least}, "a larger slice, and less to keep")
+            yield Change({**grown, **least}, "a larger slice, and less memory for activations")
 
 
 def changed(plan: LaunchPlan, change: Change, rules: Any) -> LaunchPlan | None:

@@ -144,15 +144,15 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
                     told = _parse_line(line, phase) or told
             if time.monotonic() - begin > limits.seconds:
                 raise CompileTimeout(
-                    f"The compile took longer than {formatting.duration(limits.seconds)} and was ended.",
-                    "--timeout MINUTES gives it more.",
+                    f"The compile took longer than {formatting.duration(limits.seconds)} and was stopped.",
+                    "--timeout MINUTES allows more time.",
                 )
             used = machine.memory_of(process.pid)
             if memory is not None and used > memory:
                 raise CompileFailed(
-                    f"The compile took {used / _GIB:.1f} GiB of memory, and this machine has {memory / _GIB:.1f} GiB "
-                    "to spare; it was ended.",
-                    "Run it on a machine with more memory, or end what takes memory here.",
+                    f"The compile used {used / _GIB:.1f} GiB of memory, but this machine has only {memory / _GIB:.1f} "
+                    "GiB available; it was stopped.",
+                    "Run it on a machine with more memory, or stop other programs on this machine.",
                     kind="memory",
                 )
     process.wait()
@@ -197,11 +197,11 @@ def _failed(code: int, told: dict[str, Any], log: Path) -> CompileFailed:
 
 
 def _internal(why: str, log: Path) -> CompileFailed:
-    return CompileFailed(f"The compile failed: {why.rstrip('.')}.", f"All that it said is in {log}.")
+    return CompileFailed(f"The compile failed: {why.rstrip('.')}.", f"Its output is in {log}.")
 
 
 def _exit_reason(code: int) -> str:
-    return f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it ended with exit code {code}"
+    return f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it ended with exit code {code}"
 
 
 def _last_of(log: Path) -> str:

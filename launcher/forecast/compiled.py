@@ -70,7 +70,7 @@ class Compiler:
         try:
             self.cache.put(wanted, found)
         except OSError as error:
-            self.watch.say(f"Warning: the forecast is not kept: {self.cache.folder}: {error.strerror}.")
+            self.watch.say(f"Warning: the forecast cannot be cached: {self.cache.folder}: {error.strerror}.")
         return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-NOT_IN_IT = "Steps alone: time in the queue, start-up, checkpoints, evaluations and restarts are not in it."
+NOT_IN_IT = "Steps only: time in the queue, start-up, checkpoints, evaluations and restarts are not included."
 
 
 Path = tuple[str, ...]

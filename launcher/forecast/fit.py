@@ -44,14 +44,14 @@ def judge(program: Program, plan: LaunchPlan) -> FitResult:
     used = program.memory.total
     host = program.memory.host.total * per_chip * row["chipsPerHost"]
     room, whose = _host_memory(plan)
-    device = "a chip" if per_chip == 1 else f"a device (each chip is {per_chip})"
+    device = "a chip" if per_chip == 1 else f"a device (a chip has {per_chip})"
     fits = program.fits and (used is None or used <= capacity)
     if not fits:
-        needs = f"{gib(used)} of HBM" if used else "more HBM than there is"
+        needs = f"{gib(used)} of HBM" if used else "more HBM than is available"
         says = f"It does not fit: a step needs {needs}, and {device} has {gib(capacity)}."
     elif room is not None and host > room:
         fits = False
-        says = f"It does not fit: what is offloaded takes {gib(host)} of a host's memory, and {whose} is {gib(room)}."
+        says = f"It does not fit: the offloaded data takes {gib(host)} of a host's memory, and {whose} is {gib(room)}."
     else:
         left = f", {1 - used / capacity:.0%} of it left" if used is not None else ""
         says = f"It fits: {gib(used)} of {device}'s {gib(capacity)}{left}."
@@ -77,10 +77,10 @@ def _host_memory(plan: LaunchPlan) -> tuple[int | None, str]:
     text = str((plan.config.get("worker") or {}).get("memory") or "")
     limit = quantity(text)
     if text and limit is None:
-        raise LauncherError(f'worker.memory: "{text}" is no amount of memory; write it like 16Gi.')
+        raise LauncherError(f'worker.memory: "{text}" is not a valid amount of memory; write it like 16Gi.')
     if limit is not None and (machine is None or limit < machine * GIB):
         return limit, "worker.memory"
-    return (int(machine * GIB) if machine else None), f"that of {row['machineType']}"
+    return (int(machine * GIB) if machine else None), f"the memory of {row['machineType']}"
 
 
 def quantity(text: str) -> int | None:

@@ -118,7 +118,7 @@ def forecast(
         unknown = [f"speeds.{key}" for key, value in (row.get("speeds") or {}).items() if not value]
         unknown = unknown or (["peakTflops"] if row.get("speeds") else ["speeds"])
         keys = join_or([f"common.accelerators.{row['name']}.{key}" for key in unknown], "and")
-        return replace(found, notes=(f"No step time: set {keys}; 0 stands for what is not known.",))
+        return replace(found, notes=(f"The step time is unknown: set {keys}; 0 means unknown.",))
     devices = program.devices or fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
     spent = cost(
@@ -167,7 +167,7 @@ def _search(
             return change, [f"{_sentence(change)} {judged.says}"]
         compiler.watch.say(f"{change.options}: {judged.says}")
     else:
-        return None, ["No change that Slipway knows makes it fit; take an accelerator with more memory."]
+        return None, ["No change that Slipway tries makes it fit; use an accelerator with more memory."]
     count = f"{tried} change was" if tried == 1 else f"{tried} changes were"
     return None, [f"{count} compiled in {formatting.duration(seconds)}, and none fits; --search MINUTES tries more."]
 
@@ -184,14 +184,14 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
     offloaded = any(train.get(key) for key in ELSEWHERE)
     count, state = models.parameters(train), None if offloaded else models.checkpoint_bytes(train)
     kind, unit = ("GPUs", "GPU") if row["kind"] == "gpu" else ("CPUs", "host")
-    says = f"No forecast can be made for {kind}: only the TPU's compiler works without its chips."
+    says = f"A forecast is not possible for {kind}: only the TPU compiler works without the chips."
     fits: bool | None = None
     notes: tuple[str, ...] = ()
     if count is not None and state is not None:
         least = state / chips
         notes = (
-            f"{count:,} parameters and their optimizer take {fit.gib(state)}, at least {fit.gib(least)} on each {unit}."
-            " What activations take beside them, how long a step is and what it costs is not known.",
+            f"{count:,} parameters and their optimizer take {fit.gib(state)}, at least {fit.gib(least)} on each "
+            f"{unit}. The memory of the activations, the step time and the cost are unknown.",
         )
         if row["hbmGiB"] and least > row["hbmGiB"] * fit.GIB:
             fits = False
@@ -199,7 +199,7 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
                 f"It does not fit: the parameters and their optimizer alone take {fit.gib(least)} on each {unit}, "
                 f"which has {row['hbmGiB']} GiB."
             )
-    hint = "A short run tells the rest: --set train.steps=10, then launcher report."
+    hint = "A short run measures the rest: --set train.steps=10, then launcher report."
     if fits is False:
-        hint = f"Take more or larger {kind}: slice.accelerator, slice.hosts, slice.count."
+        hint = f"Use more or larger {kind}: slice.accelerator, slice.hosts, slice.count."
     return Forecast(describe(plan), fits, says, chips, suggestions=(hint,), notes=notes)

@@ -121,7 +121,7 @@ def _without_cycles(step: Mapping[str, Any]) -> Mapping[str, Any]:
 def read(tree: Any) -> Program:
     """Read a program from the child's JSON. Raises DamagedProgram."""
     if not isinstance(tree, Mapping) or tree.get("version") != VERSION:
-        raise DamagedProgram(f"it is no program of version {VERSION}")
+        raise DamagedProgram(f"it is not a program of version {VERSION}")
     try:
         memory, model = tree["memory"], tree["model"]
         return Program(

@@ -56,7 +56,7 @@ def request(plan: LaunchPlan, versions: Mapping[str, str] | None = None) -> Requ
 def of_config(config: Mapping[str, Any], versions: Mapping[str, str] | None = None) -> Request:
     """Return the same for a run config."""
     if (config.get("run") or {}).get("command"):
-        raise LauncherError("run.command replaces the trainer, and what another program does cannot be forecast.")
+        raise LauncherError("run.command replaces the trainer, and another program cannot be forecast.")
     versions = installed() if versions is None else versions
     train = {
         key: value
@@ -113,7 +113,7 @@ def installed() -> dict[str, str]:
     machine = f"{platform.system()} on {platform.machine()}"
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
         raise LauncherError(
-            f"{what}, which there is for Linux on x86-64 alone; this is {machine.replace('Darwin', 'macOS')}.",
+            f"{what}, which is available only for Linux on x86-64; this is {machine.replace('Darwin', 'macOS')}.",
             "Run launcher forecast on a Linux machine, or in a Linux container: it needs no TPU.",
         )
     raise LauncherError(f"{what}.", f'Install it: {shlex.join(["pip", "install"])} "slipway[forecast]"')

@@ -307,7 +307,9 @@ def search(
     chip = chip_of(plan.config["accelerator"], fit.devices_per_chip(program, plan.config))
     user = point_of({}, plan, program, judged, devices)
     if chip is None or user is None:
-        return SearchResult((), "Nothing was searched for: the program does not tell how many tokens a step has.")
+        return SearchResult(
+            (), "No search was made: the compiled program does not give the number of tokens of a step."
+        )
     own = request(plan)
     looking = _Search(
         user=user,
@@ -325,7 +327,7 @@ def search(
     try:
         out_of_time = looking.run()
     except KeyboardInterrupt:
-        compiler.watch.say("Interrupted. What was compiled is kept: the same command goes on from there.")
+        compiler.watch.say("Interrupted. Compiled configs are cached: the same command resumes from there.")
         raise
     faster = sorted((point for point in looking.points if point.rate > user.rate), key=_order)
     better = tuple(_improvement(point, user) for point in faster[:BEST])
@@ -353,8 +355,8 @@ def _order(point: _Point) -> tuple[float, int, str]:
 
 def _improvement(point: _Point, user: _Point) -> Improvement:
     lines = [
-        f"Forecast: {point.rate / user.rate:.2f} x the run's tokens a second: {point.rate:,.0f} a device instead of "
-        f"{user.rate:,.0f}; {point.speed.step_seconds:.3g} s a step instead of {user.speed.step_seconds:.3g} s."
+        f"Forecast: {point.rate / user.rate:.2f} x the run's tokens per second: {point.rate:,.0f} per device instead "
+        f"of {user.rate:,.0f}; {point.speed.step_seconds:.3g} s per step instead of {user.speed.step_seconds:.3g} s."
         + (f" MFU {point.speed.mfu:.1%}." if point.speed.mfu is not None else ""),
         point.verdict.says,
         f"Compiled for {describe(point.plan)} by {', '.join(map(' '.join, point.program.versions.items()))}.",
@@ -373,7 +375,11 @@ def _summary(looking: _Search, better: tuple[Improvement, ...], out_of_time: boo
         parts.append(f"{looking.misfits} of them {'does' if looking.misfits == 1 else 'do'} not fit")
     if looking.refused:
         parts.append(f"{looking.refused} more {'was' if looking.refused == 1 else 'were'} refused")
-    why = f"the {formatting.duration(seconds)} are over" if out_of_time else "no other is estimated to be faster"
+    why = (
+        f"the time limit of {formatting.duration(seconds)} was reached"
+        if out_of_time
+        else "no other config is estimated to be faster"
+    )
     none = "" if better else " None is faster."
     return f"{', '.join(parts)}; {why}.{none}"
 

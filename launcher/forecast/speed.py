@@ -38,7 +38,7 @@ def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
     peak = float(config["accelerator"].get("peakTflops") or 0) / devices_per_chip
     tokens = model.tokens_per_step_per_device
     notes = tuple(
-        f"The kernel {name} is not known: counted is what it has to move, and not what it reckons."
+        f"The kernel {name} is not known: its time includes the data that it moves, but not its computation."
         for name in step.unknown
     )
     return Speed(

@@ -98,17 +98,17 @@ def plan(
     """
     if not _REPOSITORY.fullmatch(repository):
         tagged = _REPOSITORY.fullmatch(repository.partition("@")[0].rpartition(":")[0])
-        why = "it has a tag, and the tag follows from the content" if tagged else "write it as host/path/name"
-        raise UsageError(f'"{repository}" is no name of a repository: {why}.')
+        why = "it has a tag, but the tag is computed from the content" if tagged else "write it as host/path/name"
+        raise UsageError(f'"{repository}" is not a valid repository name: {why}.')
     if push and not Repository.parse(repository).host:
-        raise UsageError(f'"{repository}" names no registry to push to; write it as host/path/name.')
+        raise UsageError(f'"{repository}" has no registry to push to; write it as host/path/name.')
     if base is not None and not _REFERENCE.fullmatch(base) and not _TRANSPORT.fullmatch(base):
         raise UsageError(
             f'"{base}" is no image to start from: write --base as host/path/name:tag or name@sha256:…, the path and '
             "the name in small letters."
         )
     if tool == "gcloud" and not push:
-        raise UsageError("gcloud keeps no image but in a registry; add --push.")
+        raise UsageError("gcloud keeps images only in a registry; add --push.")
     overlay = Overlay(write) if write is not None else None
     if overlay:
         overlay.check()
@@ -143,17 +143,19 @@ def _pushed(plan: ImagePlan, say: _Say) -> str | None:
     try:
         digest = digest_of(repository, plan.context.tag)
     except RegistryUnavailable as error:
-        say(f"Whether {repository.host} has {plan.name} already cannot be told ({error}).")
+        say(f"Cannot check whether {repository.host} already has {plan.name} ({error}).")
         return None
     if digest:
-        say(f"{plan.name} is pushed already; there is nothing to build.")
+        say(f"{plan.name} is already pushed; there is nothing to build.")
     return digest
 
 
 def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
     """Build the image; return the digest of the pushed image, or "" without a push."""
     if tool.pushes_always and not plan.push:
-        raise LauncherError(f"Only {tool.name} works here, which keeps no image but in a registry.", "Add --push.")
+        raise LauncherError(
+            f"Only {tool.name} works on this machine, and it keeps images only in a registry.", "Add --push."
+        )
     say(f"Building {plan.name} with {tool.name} …")
     # Podman and Buildah first write a new layer of two gigabytes to a temporary folder. They use /var/tmp, because /tmp
     # may be in memory, and leave the layer there if they are interrupted. So the build creates its own folder in it,
@@ -170,8 +172,8 @@ def _build(plan: ImagePlan, tool: Tool, say: _Say) -> str:
             tool.prepare(plan.name, arguments, folder, plan.more)
         except OSError as error:
             raise LauncherError(
-                f"The build has no place for its files, {roomy or tempfile.gettempdir()}: {error.strerror}.",
-                "TMPDIR names another folder.",
+                f"The build cannot write its files to {roomy or tempfile.gettempdir()}: {error.strerror}.",
+                "Set TMPDIR to another folder.",
             ) from error
         environment = {**os.environ, "TMPDIR": str(scratch)}
         printed = ""

@@ -75,9 +75,7 @@ def read(accelerator: str, base: str | None = None) -> Context:
     """
     docker, trainer = docker_dir(), trainer_dir()
     if not (docker / "Dockerfile").is_file() or not (trainer / "__main__.py").is_file():
-        raise LauncherError(
-            f"The files of the image are not where they belong ({docker} and {trainer}).", "Install Slipway anew."
-        )
+        raise LauncherError(f"The files of the image are missing ({docker} and {trainer}).", "Install Slipway again.")
     try:
         version = importlib.metadata.version("slipway")
     except importlib.metadata.PackageNotFoundError:

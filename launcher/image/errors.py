@@ -49,28 +49,28 @@ def explain(
         prune = "buildah rmi --prune" if tool.name == "buildah" else f"{tool.name} image prune"
         return LauncherError(
             f"The disk is full: the {context.accelerator} image takes about {need} GB where {tool.name} keeps images.",
-            f"Free some; {prune} removes images that nobody uses.",
+            f"Free some space; {prune} removes unused images.",
         )
     if pushing or tool.pushes_always:
         if _DENIED.search(text):
             return LauncherError(
                 f"{host} refuses the push to {repository}: {_line(lines, _DENIED)}.",
-                f"Log in ({_login(host, tool)}), and see that you may write to this repository.",
+                f"Log in ({_login(host, tool)}), and check that you may write to this repository.",
             )
         if pushing and _AWAY.search(text):
             return LauncherError(f"{host} cannot be reached for the push: {_line(lines, _AWAY)}.")
     if _PYTHON.search(text):
-        return LauncherError(f"The base image {context.base} has no Python 3.12.", "Name another with --base.")
+        return LauncherError(f"The base image {context.base} has no Python 3.12.", "Choose another with --base.")
     if _PIP.search(text):
         return LauncherError(
             f"The image's packages cannot be installed: {_line(lines, _PIP)}.",
-            "Where packages come from an index of your own, hand its configuration in after --, as docker/Dockerfile "
-            "says at its top.",
+            "If packages come from your own index, pass its configuration after --; the top of docker/Dockerfile shows "
+            "how.",
         )
     if not pushing and _NO_BASE.search(text):
         return LauncherError(
-            f"The base image {context.base} cannot be had: {_line(lines, _NO_BASE)}.",
-            "Name one that this machine can pull with --base.",
+            f"The base image {context.base} cannot be pulled: {_line(lines, _NO_BASE)}.",
+            "Choose one that this machine can pull, with --base.",
         )
     told = f": {lines[-1]}" if lines else ""
     return LauncherError(f"{' '.join(command[:2])} failed with exit code {code}{told}")

@@ -25,7 +25,7 @@ class Overlay:
         self._changed({"repository": "example"})
         folder = self._target.parent
         if not os.access(folder, os.W_OK):
-            raise LauncherError(f'"{self.path}" cannot be written: {folder} does not allow it.')
+            raise LauncherError(f'"{self.path}" cannot be written: {folder} is not writable.')
 
     def write(self, image: Mapping[str, str]) -> None:
         """Set the keys of `image` in the file. Atomic: a reader sees either the old file or the new one."""
@@ -71,18 +71,18 @@ class Overlay:
             except OSError as error:
                 raise LauncherError(f'"{self.path}" cannot be read: {error.strerror}.') from error
             except UnicodeDecodeError as error:
-                raise LauncherError(f'"{self.path}" is no text in UTF-8, so it is no values file.') from error
+                raise LauncherError(f'"{self.path}" is not UTF-8 text, so it is not a values file.') from error
         before = self._read(text)
         if not isinstance(before.get("image", {}), dict | None):
-            raise LauncherError(f'"{self.path}" has an image that is no map; it has to hold repository and digest.')
+            raise LauncherError(f'"{self.path}" has an image that is not a map; it must have repository and digest.')
         after = _edit(text, image)
         wanted = {**before, "image": {**(before.get("image") or {}), **image}}
         with contextlib.suppress(LauncherError):  # the text was valid before, so the change broke it
             if self._read(after) == wanted:
                 return after
         raise LauncherError(
-            f'"{self.path}" is written in a way that cannot be kept while image is changed.',
-            "Write to a file of its own, such as image.yaml, and give it last with -f.",
+            f'"{self.path}" has a form that cannot be preserved if image is changed.',
+            "Write to a separate file, such as image.yaml, and pass it last with -f.",
         )
 
     def _read(self, text: str) -> dict[str, Any]:

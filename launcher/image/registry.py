@@ -108,7 +108,7 @@ def _authorization(challenge: str, login: str | None) -> str | None:
         with _open(f"{realm}?{query}", basic) as answer:
             given = json.load(answer)
     except (OSError, ValueError) as error:
-        raise RegistryUnavailable(f"it gives no token: {error}") from error
+        raise RegistryUnavailable(f"it returned no token: {error}") from error
     return f"Bearer {given.get('token') or given.get('access_token')}"
 
 

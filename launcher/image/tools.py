@@ -68,7 +68,9 @@ class Tool:
         file = folder / "digest"
         found = _DIGEST.findall(file.read_text(encoding="utf-8") if file.exists() else printed)
         if not found:
-            raise LauncherError(f"{self.name} pushed the image and named no digest.", "The same command finds it.")
+            raise LauncherError(
+                f"{self.name} pushed the image but printed no digest.", "Run the same command again to find it."
+            )
         return str(found[-1])
 
     def containers(self) -> set[str]:
@@ -136,6 +138,6 @@ def find(name: str | None = None) -> Tool:
         raise LauncherError(f"{name} cannot build the image: {troubles[name]}.", "Leave out --tool to try the others.")
     told = "; ".join(f"{candidate}: {trouble}" for candidate, trouble in troubles.items())
     raise LauncherError(
-        f"No tool that builds images works here ({told}).",
+        f"No tool that can build images works on this machine ({told}).",
         "Install Docker, Podman or Buildah and start it, or log in with gcloud, which builds in Google Cloud.",
     )

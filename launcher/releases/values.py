@@ -53,7 +53,7 @@ def _problems(chart: str, case: CheckContext) -> Iterator[Problem]:
         path, says = violation.path, violation.says
         if violation.rule == "unknown-key":
             says = _belongs(schema, path)
-            yield case.problem(violation.rule, path, f"there is no key {dotted(path)}{says}")
+            yield case.problem(violation.rule, path, f"unknown key {dotted(path)}{says}")
         else:
             yield case.problem(violation.rule, path, f"{dotted(path)} {says}")
 

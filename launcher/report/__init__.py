@@ -40,8 +40,8 @@ def build(
 
     if find_spec("bokeh") is None:
         raise LauncherError(
-            "This Python lacks Bokeh, which draws the charts of a report.",
-            'Install it beside the launcher: pip install "slipway[report]".',
+            "Bokeh, which draws the charts of a report, is not installed in this Python.",
+            'Install it next to the launcher: pip install "slipway[report]".',
         )
     from launcher.report import output, sources, summary
 
@@ -65,5 +65,5 @@ def _sentence(one: Any) -> str:
 def _refusal(bad: Sequence[Any], *, others: bool) -> LauncherError:
     hint = bad[0].error.hint if len(bad) == 1 else ""
     if others:
-        hint = f"{hint} --skip makes the report of the others.".strip()
+        hint = f"{hint} --skip creates the report of the others.".strip()
     return LauncherError("\n".join(_sentence(one) for one in bad), hint)

@@ -163,7 +163,10 @@ def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d, share: _Sha
     _axes(plot, "step", "", NumeralTickFormatter(format="0,0"), _formatter(line))
     note = ""
     if thinned:
-        note = f"Drawn: the lowest and the highest of each of {buckets:,} stretches of steps, so that no spike is lost."
+        note = (
+            f"The chart shows the lowest and the highest value of each of {buckets:,} ranges of steps, so no spike is "
+            "lost."
+        )
     if line.key == LOSS and any(series.not_finite for _, _, series in drawn):
         note = f"A cross is a step whose loss is not finite. {note}".strip()
     parts = [
@@ -223,12 +226,12 @@ def _histogram(runs: Sequence[RunData], share: _Shared) -> Chart | None:
         hovered.append(_add_line(plot, share, number, run.label, share.source({"x": x, "y": y})))
     tips = [("run", "$name"), ("step time", "@x{0,0.[0000]} s"), ("of its steps", "@y{0.0%}")]
     plot.add_tools(_hover(hovered, tips))
-    _axes(plot, "seconds a step takes", "", BasicTickFormatter(), NumeralTickFormatter(format="0.[0]%"))
-    note = "The share of each run's steps."
+    _axes(plot, "seconds per step", "", BasicTickFormatter(), NumeralTickFormatter(format="0.[0]%"))
+    note = "The vertical axis is the share of each run's steps."
     if outside:
-        note += f" Outside of it: {'; '.join(outside)}."
+        note += f" Outside the chart: {'; '.join(outside)}."
     parts = [f"{run.label} {_number(float(np.median(values)))} s" for _, run, values in drawn]
-    return Chart("histogram", "Step time", f"How long steps take; their median is {'; '.join(parts)}.", note, plot)
+    return Chart("histogram", "Step time", f"Step time; the median is {'; '.join(parts)}.", note, plot)
 
 
 # --- the timeline -------------------------------------------------------------------------------------------------
@@ -289,8 +292,9 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
     return Chart(
         "timeline",
         "Timeline",
-        f"What each run did, one after another. {says}.",
-        f"In {unit} since each run was submitted, or first seen. A triangle is a failure or a preemption.",
+        f"The phases of each run, in order. {says}.",
+        f"Time in {unit} since each run was submitted, or since its first record. A triangle is a failure or a "
+        "preemption.",
         plot,
     )
 

@@ -25,8 +25,8 @@ from launcher.report.timeline import ChipsHeld
 from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, Event, EventKind, events_of, state_after
 
 FILES = (RECORD, CONFIG, METRICS_FILE, EVENTS_FILE, ORIGINS)
-_NO_EVENTS = "There is no events.jsonl: when it started and restarted is read off its steps."
-_NO_ORIGINS = "Where its values were written was not kept: it was submitted by a Slipway that did not."
+_NO_EVENTS = "There is no events.jsonl: its start and its restarts are derived from its steps."
+_NO_ORIGINS = "The origins of its values were not recorded: it was submitted with an older version of Slipway."
 _NO_METRICS = "It has no metrics.jsonl: no step is done yet."
 
 
@@ -35,7 +35,7 @@ def of_folder(path: Path) -> RunData:
     path = path.expanduser().absolute()
     if not path.is_dir():
         if path.is_file():
-            raise LauncherError(f"{path} is a file.", f"A run is named by its folder, such as {path.parent}.")
+            raise LauncherError(f"{path} is a file.", f"Give the folder of the run, such as {path.parent}.")
         raise LauncherError(f"There is no folder {path}.")
     if (path / RECORD).exists():
         found = local_folder.find(path.parent, path.name)
@@ -50,8 +50,9 @@ def of_url(url: str) -> RunData:
     files = read_bucket(url, FILES)
     if not files:
         raise LauncherError(
-            f"{url} holds no run: there is no such bucket, or no folder in it with a {METRICS_FILE}, {EVENTS_FILE} or {CONFIG}.",
-            "The folder of a cluster's run is gs://BUCKET/NAME, as `launcher status NAME -o json` says.",
+            f"{url} contains no run: the bucket does not exist, or the folder has no {METRICS_FILE}, {EVENTS_FILE} or "
+            f"{CONFIG}.",
+            "The folder of a cluster's run is gs://BUCKET/NAME; `launcher status NAME -o json` prints it.",
         )
     return of_files(name, url, files, f"The bucket's folder {url.rstrip('/')}/.")
 
@@ -72,8 +73,8 @@ def of_local(status: RunStatus) -> RunData:
     known = len(found.record.history) + 1
     if known < status.attempt:
         missing.append(
-            f"When its first {status.attempt - known} attempts began and ended was not kept, so that its time begins "
-            f"with attempt {status.attempt - known + 1}."
+            f"The times of its first {status.attempt - known} attempts were not recorded, so its timeline begins with "
+            f"attempt {status.attempt - known + 1}."
         )
     end = _time(status.ended) or now
     changes = timeline.changes_of(events, metrics.times)
@@ -120,19 +121,21 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
     """Read a folder without a record: the trainer's files, and the run config if there is one."""
     if not {CONFIG, METRICS_FILE, EVENTS_FILE, RECORD} & set(files):
         raise LauncherError(
-            f"{where} is no run's folder: it has no {METRICS_FILE}, no {EVENTS_FILE} and no {CONFIG}.",
-            "A run's folder is one of those in ~/.slipway/runs, or BUCKET/NAME of a cluster's run.",
+            f"{where} is not the folder of a run: it has no {METRICS_FILE}, {EVENTS_FILE} or {CONFIG}.",
+            "The folder of a run is in ~/.slipway/runs, or is BUCKET/NAME for a run of a cluster.",
         )
     now = time.time()
     entries, damaged = report_metrics.lines(files.get(METRICS_FILE, b""))
     events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     config = _json(files.get(CONFIG), f"{where.rstrip('/')}/{CONFIG}")
-    missing = ["When it waited for chips is not known from its folder: all time since its first start counts as held."]
+    missing = [
+        "Its folder does not show when it waited for chips: all time since its first start counts as time with chips."
+    ]
     missing += [] if METRICS_FILE in files else [_NO_METRICS]
     missing += [] if EVENTS_FILE in files else [_NO_EVENTS]
     if not config:
-        missing.append("Its config is not in the folder; only the cluster, or whoever submitted it, has it.")
+        missing.append("Its config is not in the folder; only the cluster and the user who submitted it have it.")
     elif ORIGINS not in files:
         missing.append(_NO_ORIGINS)
     wanted = timeline.steps_of(events) or _steps(config)
@@ -187,7 +190,7 @@ def _state(metrics: Metrics, events: Sequence[Event], wanted: int | None) -> tup
         return "succeeded", ""
     if events and events[-1].kind is EventKind.ERROR:
         return "failed", events[-1].message
-    return "unknown", "Its folder does not say whether it goes on."
+    return "unknown", "Its folder does not show whether it is still running."
 
 
 def _restarts(events: Sequence[Event], known: int) -> int:
@@ -223,9 +226,9 @@ def _json(data: bytes | None, where: str) -> dict[str, Any]:
     try:
         tree = json.loads(data)
     except ValueError as error:
-        raise LauncherError(f"{where} is damaged: it is no JSON.") from error
+        raise LauncherError(f"{where} is damaged: it is not valid JSON.") from error
     if not isinstance(tree, dict):
-        raise LauncherError(f"{where} is damaged: it holds no JSON object.")
+        raise LauncherError(f"{where} is damaged: it is not a JSON object.")
     return tree
 
 

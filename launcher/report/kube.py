@@ -28,12 +28,12 @@ _WORDS: Mapping[str, tuple[str, bool]] = {
     "Preempted": ("preempted", True),
     "RestartJobSetFailurePolicyAction": ("restarts", True),
     "JobsReady": ("pods ready again", False),
-    "ReachedMaxRestarts": ("no restart is left", True),
+    "ReachedMaxRestarts": ("no restarts left", True),
     "JobSetFailed": ("failed", True),
     "AllJobsCompleted": ("completed", False),
-    "CreatedRayCluster": ("Ray cluster made", False),
+    "CreatedRayCluster": ("Ray cluster created", False),
     "DeletedRayCluster": ("Ray cluster deleted", False),
-    "FailedToCreateRayCluster": ("no Ray cluster", True),
+    "FailedToCreateRayCluster": ("Ray cluster not created", True),
     "FinishedWorkload": ("finished", False),
 }
 
@@ -122,11 +122,13 @@ def _held(seen: ObservedRun, told: Sequence[_Event], end: float) -> tuple[list[C
     gone = max(unknown, counted - len(held) + (begin is not None))
     if gone > 0:
         missing.append(
-            f"When it had its chips before {gone} of its evictions is not known any more: the cluster keeps Events "
-            "for an hour or so, and conditions tell of the last one only."
+            f"The times when it had its chips before {gone} of its evictions are no longer known: the cluster keeps "
+            "Events for about an hour, and conditions show only the last eviction."
         )
     if workload is None and not held:
-        missing.append("Its Workload is gone, and with it when it waited and when it had its chips.")
+        missing.append(
+            "Its Workload no longer exists, so the times when it waited and when it had its chips are not known."
+        )
     return held, missing
 
 

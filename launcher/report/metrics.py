@@ -58,14 +58,17 @@ def metrics(entries: Sequence[Entry], *, damaged: int = 0) -> Metrics:
             damaged += 1
     notes = []
     if damaged:
-        notes.append(f"{damaged} line{'s' if damaged > 1 else ''} of its metrics cannot be read, and are left out.")
+        notes.append(
+            f"{damaged} line{'s' if damaged > 1 else ''} of its metrics cannot be read and "
+            f"{'are' if damaged > 1 else 'is'} left out."
+        )
     doubles = len(entries) - len(steps) - len(evals)
     if doubles > 0 and not damaged:
-        notes.append(f"{doubles} of its steps were done twice, after a restart; the later counts.")
+        notes.append(f"{doubles} of its steps were done twice because of a restart; the later one counts.")
     times = _times(entries)
     back = float(np.max(times[:-1] - times[1:], initial=0.0))
     if back > _JUMP and doubles <= 0:
-        notes.append(f"The clock of its machine went back by {back:,.0f} s, so that its times are not to be trusted.")
+        notes.append(f"The clock of its machine went back by {back:,.0f} s, so its times are not reliable.")
     series = {EVAL_LOSS: _series(EVAL_LOSS, *_in_order(evals))}
     ordered, rows = _in_order(steps)
     for key in _OF_A_STEP:

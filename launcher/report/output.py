@@ -37,10 +37,11 @@ def check(path: Path, *, force: bool) -> None:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
-        raise LauncherError(f"{path} is there, and cannot be read: {error.strerror}.") from error
+        raise LauncherError(f"{path} already exists and cannot be read: {error.strerror}.") from error
     if _MARK not in head:
         raise LauncherError(
-            f"{path} is there, and is no report of Slipway's.", "--out FILE takes another name, --force overwrites it."
+            f"{path} already exists and is not a Slipway report.",
+            "Choose another name with --out FILE, or overwrite the file with --force.",
         )
 
 
@@ -56,5 +57,5 @@ def write(path: Path, page: str) -> None:
     except OSError as error:
         raise LauncherError(
             f"The report cannot be written to {path.absolute()}: {error.strerror}.",
-            "--out FILE takes another place, and - prints it.",
+            "Choose another place with --out FILE; --out - prints the report.",
         ) from error

@@ -1,5 +1,5 @@
 "use strict";
-// The page is there and read before this draws: BokehJS, a megabyte, is started after the first paint.
+// The page is shown before the charts are drawn: BokehJS, a megabyte, is started after the first paint.
 (function () {
   const data = document.getElementById("charts-data");
   if (!data) return;

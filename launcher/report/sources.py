@@ -29,8 +29,8 @@ from launcher.trainer_output import (
 )
 
 _TOGETHER = 8
-_NO_ORIGINS = "Where its values were written is known to whoever submitted it, not to the cluster."
-_EVENTS_GONE = "Its Events could not be read, so that only its last admission and eviction are known"
+_NO_ORIGINS = "The origins of its values are known only to the user who submitted it, not to the cluster."
+_EVENTS_GONE = "Its Events could not be read, so only its last admission and eviction are known"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple
         backend, run = lookup.resolve(name, target)
     except lookup.NoSuchRun as error:
         if name and Path(name).is_dir():
-            error.hint = f"To mean the folder, write ./{name}. {error.hint}".strip()
+            error.hint = f"If you mean the folder, write ./{name}. {error.hint}".strip()
         raise
     runs = [run] if isinstance(run, RunStatus) else run.runs
     return [(each.name, _reader(backend, each, say, whole=isinstance(run, RunStatus))) for each in runs]
@@ -167,7 +167,7 @@ def _trainers(
                 missing.append(f"{status.folder} has no {METRICS_FILE} yet.")
             return f"Its folder {status.folder}.", missing, entries, events, damaged
     elif status.folder.startswith("pvc://"):
-        missing.append(f"Its folder {status.folder} is a claim that only pods can mount, so its log is read.")
+        missing.append(f"Its folder {status.folder} is a claim that only pods can mount, so the data is from its log.")
     entries, events = [], []
     if status.state not in (State.QUEUED, State.ADMITTED):
         try:
@@ -175,9 +175,11 @@ def _trainers(
                 entries += metrics_in_log([line])
                 events += events_in_log([line])
         except LauncherError as error:
-            missing.append(f"Its log cannot be read, so that its steps are not known: {error.message}")
+            missing.append(f"Its log cannot be read, so its steps are not known: {error.message}")
     if entries and min((entry["step"] for entry in entries if "step" in entry), default=0) > 0:
-        missing.append("Its log does not reach back to its first step: pods of an earlier start took theirs with them.")
+        missing.append(
+            "Its log does not begin at its first step: the logs of the pods of an earlier start no longer exist."
+        )
     return "Its log.", missing, entries, events, 0
 
 

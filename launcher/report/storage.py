@@ -45,7 +45,8 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
         import fsspec  # type: ignore[import-untyped]  # it ships no types
     except ImportError as error:
         raise LauncherError(
-            f"{url} cannot be read: this Python lacks fsspec.", f"Install it beside the launcher: {_EXTRA}"
+            f"{url} cannot be read: fsspec is not installed in this Python.",
+            f"Install it next to the launcher: {_EXTRA}",
         ) from error
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
 
@@ -86,7 +87,7 @@ def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, An
     except queue.Empty:
         raise LauncherError(
             f"{url} cannot be read: its storage did not answer within {_PATIENCE} s.",
-            "Is this machine connected, and its proxy right? A copy of the run's folder is read as well: ./FOLDER.",
+            "Check the network and the proxy of this machine. A local copy of the run's folder works too: ./FOLDER.",
         ) from None
     if isinstance(answer, Exception):
         raise answer
@@ -103,24 +104,25 @@ def _refusal(url: str, error: BaseException) -> LauncherError:
         library = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "abfs": "adlfs", "az": "adlfs"}.get(scheme, "")
         if library == "gcsfs":
             return LauncherError(
-                f"{url} cannot be read: this Python lacks gcsfs.", f"Install it beside the launcher: {_EXTRA}"
+                f"{url} cannot be read: gcsfs is not installed in this Python.",
+                f"Install it next to the launcher: {_EXTRA}",
             )
         how = f"pip install {library}" if library else says
-        return LauncherError(f"{url} cannot be read: this Python lacks a library for {scheme}://.", how)
+        return LauncherError(f"{url} cannot be read: no library for {scheme}:// is installed in this Python.", how)
     if isinstance(error, ValueError) and "rotocol not known" in says:
-        return LauncherError(f"{url} is no URL of a bucket that can be read; those of gs:// and s3:// can.")
+        return LauncherError(f"{url} is not the URL of a bucket that can be read; use a gs:// or s3:// URL.")
     code = getattr(error, "code", None) or getattr(error, "status", None)
     text = says.lower()
     denied = isinstance(error, PermissionError) or str(code) in ("401", "403")
     if denied or any(word in text for word in ("forbidden", "access denied", "does not have", "anonymous caller")):
         return LauncherError(
-            f"{url} may not be read: {says.rstrip('.')}.",
-            "It needs storage.objects.get and storage.objects.list on the bucket (roles/storage.objectViewer), and "
-            "you to be logged in: gcloud auth application-default login."
+            f"You may not read {url}: {says.rstrip('.')}.",
+            "You need storage.objects.get and storage.objects.list on the bucket (roles/storage.objectViewer), and a "
+            "login: gcloud auth application-default login."
             if url.startswith(("gs:", "gcs:"))
-            else "It needs the right to read and list the bucket's objects.",
+            else "You need permission to read and list the objects of the bucket.",
         )
     if "credential" in text or "reauth" in text:
         hint = "gcloud auth application-default login" if url.startswith(("gs:", "gcs:")) else ""
-        return LauncherError(f"{url} cannot be read, for you are not logged in: {says.rstrip('.')}.", hint)
+        return LauncherError(f"{url} cannot be read because you are not logged in: {says.rstrip('.')}.", hint)
     return LauncherError(f"{url} cannot be read: {type(error).__name__}: {says.rstrip('.')}.")

@@ -49,7 +49,7 @@ def show(browser: Browser) -> Iterator[Any]:
     """A function that opens a file in a new window without network access."""
     contexts = []
 
-    def opened(path: Path, width: int = 1280, height: int = 900, scheme: Any = "light") -> OpenPage:
+    def open_page(path: Path, width: int = 1280, height: int = 900, scheme: Any = "light") -> OpenPage:
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, offline=True, reduced_motion="reduce"
         )
@@ -61,7 +61,7 @@ def show(browser: Browser) -> Iterator[Any]:
         seen.page.goto(path.as_uri(), timeout=TIMEOUT_MS)
         return seen
 
-    yield opened
+    yield open_page
     for context in contexts:
         context.close()
 

@@ -1,4 +1,4 @@
-"""Wrong values for charts/run and charts/ray-cluster, with what is to be said of them; and values at the edge."""
+"""Invalid values for charts/run and charts/ray-cluster, with the sentences about them, and valid ones at the limits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ storage: {bucket: my-bucket}
 data: {corpus: python}
 train: {steps: 30}
 """
-"""What all rows are laid over."""
+"""The values below those of each row."""
 
 
 @dataclass(frozen=True)
 class InvalidValues:
-    """`values` is wrong at `key`, and the chart's sentence holds `says`, for a run or a cluster of `kinds`."""
+    """`values` are invalid at `key` for each of `kinds`, and the chart's sentence contains `says`."""
 
     key: str
     values: str
@@ -29,10 +29,13 @@ class InvalidValues:
     kinds: tuple[str, ...] = ALL
     release: str = "t"
     launcher: str = ""
-    """How the launcher's sentence differs; empty: it is the same where it is not the schema's."""
+    """How the launcher's sentence differs; empty: it is the same, except for errors of the schema."""
 
 
-NAME = "is no name; use small letters, digits and hyphens, with a letter first and no hyphen last."
+NAME = (
+    "is not a valid name; use lowercase letters, digits and hyphens, starting with a letter and not ending with a "
+    "hyphen."
+)
 GUESSES = "the launcher names the nearest shape or row instead of all"
 EXAMPLE = "the launcher adds an example"
 OTHER_WORDS = "the launcher names the key in full"
@@ -41,12 +44,15 @@ RELEASE = "a release's name is Helm's"
 BAD = [
     # Names.
     InvalidValues(
-        "run.name", f"run: {{name: {'a' * 36}}}", "has 36 characters; the name of a ray-job run may have 35.", (RUN,)
+        "run.name",
+        f"run: {{name: {'a' * 36}}}",
+        "has 36 characters; the name of a ray-job run can have at most 35.",
+        (RUN,),
     ),
     InvalidValues(
         "run.name",
         f"run: {{name: {'a' * 41}}}",
-        "has 41 characters; the name of a job-set run may have 40.",
+        "has 41 characters; the name of a job-set run can have at most 40.",
         (JOB_SET,),
     ),
     InvalidValues("run.name", "run: {name: Llama}", f'"Llama" {NAME}', RUNS, launcher=EXAMPLE),
@@ -56,26 +62,34 @@ BAD = [
     InvalidValues("run.name", "run: {name: größer}", f'"größer" {NAME}', RUNS, launcher=EXAMPLE),
     InvalidValues("run.name", 'run: {name: " "}', f'" " {NAME}', RUNS),
     InvalidValues(
-        "the release's name", "{}", "has 42 characters; the name of a RayCluster may have 41.", (CLUSTER,), "a" * 42
+        "the release's name",
+        "{}",
+        "has 42 characters; the name of a RayCluster can have at most 41.",
+        (CLUSTER,),
+        "a" * 42,
     ),
     InvalidValues("the release's name", "{}", f'"my.cluster" {NAME}', (CLUSTER,), "my.cluster"),
     InvalidValues(
         "the release's name (run.name is empty)",
         'run: {name: ""}',
-        "has 41 characters; the name of a ray-job run may have 35.",
+        "has 41 characters; the name of a ray-job run can have at most 35.",
         (RUN,),
         "a" * 41,
         launcher=RELEASE,
     ),
     InvalidValues(
-        "team.name", "team: {name: Research}", '"Research" is no name in Kubernetes; use at most 63 small letters'
+        "team.name",
+        "team: {name: Research}",
+        '"Research" is not a valid Kubernetes name; use at most 63 lowercase letters',
     ),
-    InvalidValues("team.name", f"team: {{name: {'a' * 64}}}", "is no name in Kubernetes; use at most 63 small letters"),
-    InvalidValues("team.namespace", "team: {namespace: a_b}", '"a_b" is no name in Kubernetes'),
-    InvalidValues("team.serviceAccount", "team: {serviceAccount: a b}", '"a b" is no name in Kubernetes'),
-    InvalidValues("queue.name", "queue: {name: -a}", '"-a" is no name in Kubernetes'),
-    InvalidValues("queue.priority", "queue: {priority: High}", '"High" is no name in Kubernetes'),
-    InvalidValues("queue.podPriority", "queue: {podPriority: a/b}", '"a/b" is no name in Kubernetes'),
+    InvalidValues(
+        "team.name", f"team: {{name: {'a' * 64}}}", "is not a valid Kubernetes name; use at most 63 lowercase letters"
+    ),
+    InvalidValues("team.namespace", "team: {namespace: a_b}", '"a_b" is not a valid Kubernetes name'),
+    InvalidValues("team.serviceAccount", "team: {serviceAccount: a b}", '"a b" is not a valid Kubernetes name'),
+    InvalidValues("queue.name", "queue: {name: -a}", '"-a" is not a valid Kubernetes name'),
+    InvalidValues("queue.priority", "queue: {priority: High}", '"High" is not a valid Kubernetes name'),
+    InvalidValues("queue.podPriority", "queue: {podPriority: a/b}", '"a/b" is not a valid Kubernetes name'),
     # The run.
     InvalidValues(
         "run.kind",
@@ -95,54 +109,56 @@ BAD = [
     InvalidValues("run.command", "run: {command: {sleep: infinity}}", "got object, want array"),
     InvalidValues("run.command", "run: {command: [sleep, 60]}", "got number, want string"),
     InvalidValues(
-        "run.command", 'run: {command: [""]}', "begins with an empty item; it must begin with a program.", RUNS
+        "run.command", 'run: {command: [""]}', "starts with an empty item; the first item must be a program.", RUNS
     ),
     InvalidValues("run.nmae", "run: {nmae: x}", "additional properties 'nmae' not allowed"),
     # The slice.
     InvalidValues(
-        "slice.topology", "slice: {topology: 4x5}", 'v6e has no topology "4x5"; it has 1x1, 2x2,', launcher=GUESSES
+        "slice.topology", "slice: {topology: 4x5}", '"4x5" is not a topology of v6e; use 1x1, 2x2,', launcher=GUESSES
     ),
     InvalidValues(
-        "slice.topology", 'slice: {topology: ""}', "a v6e slice needs a topology: 1x1, 2x2,", launcher=GUESSES
+        "slice.topology", 'slice: {topology: ""}', "a v6e slice requires a topology: 1x1, 2x2,", launcher=GUESSES
     ),
     InvalidValues(
-        "slice.topology", "slice: {topology: v6e-16}", 'v6e has no topology "v6e-16"; it has', launcher=GUESSES
+        "slice.topology", "slice: {topology: v6e-16}", '"v6e-16" is not a topology of v6e; use', launcher=GUESSES
     ),
-    InvalidValues("slice.topology", "slice: {topology: 4X4}", 'v6e has no topology "4X4"; it has', launcher=GUESSES),
+    InvalidValues("slice.topology", "slice: {topology: 4X4}", '"4X4" is not a topology of v6e; use', launcher=GUESSES),
     InvalidValues("slice.topology", "slice: {topology: 16}", "got number, want string"),
     InvalidValues(
         "slice.topology",
         "slice: {accelerator: v5p, topology: 4x4x6}",
-        "and larger ones whose sides are multiples of 4.",
+        "or a larger one whose sides are multiples of 4.",
         launcher=GUESSES,
     ),
     InvalidValues(
         "slice.topology",
         "slice: {accelerator: cpu, topology: 4x4}\nworker: {cpu: '1', memory: 1Gi}",
-        "only TPU slices have a topology; cpu takes slice.hosts.",
+        "only TPU slices have a topology; for cpu, set slice.hosts instead.",
         launcher=OTHER_WORDS,
     ),
     InvalidValues(
-        "slice.accelerator", "slice: {accelerator: v6}", 'there is no accelerator "v6"; there are', launcher=GUESSES
+        "slice.accelerator", "slice: {accelerator: v6}", 'unknown accelerator "v6"; use one of', launcher=GUESSES
     ),
     InvalidValues(
-        "slice.accelerator", "slice: {accelerator: v6e-16}", 'there is no accelerator "v6e-16"', launcher=GUESSES
+        "slice.accelerator", "slice: {accelerator: v6e-16}", 'unknown accelerator "v6e-16"; use', launcher=GUESSES
     ),
     InvalidValues("slice.accelerator", 'slice: {accelerator: ""}', "minLength: got 0, want 1"),
     InvalidValues("slice.accelerator", "slice: {accelerator: null}", "missing property 'accelerator'"),
     InvalidValues(
-        "slice.machineType", "slice: {machineType: n2}", "a v6e slice of 4x4 comes on ct6e-standard-4t, not on n2."
+        "slice.machineType",
+        "slice: {machineType: n2}",
+        '"n2" is not a machine type of a v6e slice of 4x4; use ct6e-standard-4t.',
     ),
     InvalidValues(
         "slice.machineType",
         "slice: {accelerator: h100-80gb, topology: '', machineType: a2}",
-        "h100-80gb has no machine type a2; it comes as a3-",
+        '"a2" is not a machine type of h100-80gb; use a3-',
         launcher=OTHER_WORDS,
     ),
     InvalidValues(
         "slice.hosts",
         "slice: {hosts: 4}",
-        "the hosts of a v6e slice follow from its topology; remove slice.hosts.",
+        "the topology of a v6e slice determines its hosts; remove slice.hosts.",
         launcher=OTHER_WORDS,
     ),
     InvalidValues("slice.hosts", "slice: {hosts: -1}", "minimum: got -1, want 0"),
@@ -153,8 +169,8 @@ BAD = [
     InvalidValues(
         "slice.count",
         "slice: {count: 8, placement: topology}",
-        "with its head the Ray cluster has 9 pod sets, and Kueue takes at most 8; use fewer groups, or slice.placement:"
-        " exclusive.",
+        "the Ray cluster has 9 pod sets, including its head, and Kueue accepts at most 8; use fewer groups, or "
+        "slice.placement: exclusive.",
         RAY,
     ),
     InvalidValues(
@@ -168,135 +184,175 @@ BAD = [
     InvalidValues(
         "slice.reservation",
         "slice: {reservation: mine}",
-        "needs slice.provisioning: reservation, which is on-demand.",
+        "requires slice.provisioning: reservation; it is on-demand.",
     ),
     InvalidValues(
-        "slice.reservation", "slice: {provisioning: reservation, reservation: A}", '"A" is no name in Kubernetes'
+        "slice.reservation", "slice: {provisioning: reservation, reservation: A}", '"A" is not a valid Kubernetes name'
     ),
     InvalidValues("slice.placement", "slice: {placement: compact}", "value must be one of 'exclusive', 'topology'"),
     # The image.
     InvalidValues(
         "image.repository",
         'image: {repository: ""}',
-        "is empty; it must name the image with the trainer and Ray in it.",
+        "is empty; set it to the image that contains the trainer and Ray.",
     ),
-    InvalidValues("image.repository", "image: {repository: 'example.com/trainer:v1'}", "carries a tag or a digest;"),
+    InvalidValues("image.repository", "image: {repository: 'example.com/trainer:v1'}", "contains a tag or a digest;"),
     InvalidValues(
-        "image.repository", "image: {repository: 'example.com/trainer@sha256:00'}", "carries a tag or a digest;"
+        "image.repository", "image: {repository: 'example.com/trainer@sha256:00'}", "contains a tag or a digest;"
     ),
     InvalidValues(
-        "image.repository", "image: {repository: 'https://example.com/trainer'}", "is no image's name; write it like"
+        "image.repository",
+        "image: {repository: 'https://example.com/trainer'}",
+        "is not a valid image name; write it like",
     ),
-    InvalidValues("image.repository", "image: {repository: example.com/Trainer}", "is no image's name; write it like"),
-    InvalidValues("image.repository", "image: {repository: example.com/trainer/}", "is no image's name; write it like"),
-    InvalidValues("image.tag", 'image: {tag: ""}', "is empty; give the image's tag, or its digest in image.digest."),
-    InvalidValues("image.tag", "image: {tag: latest}", "is latest, which changes under a run; name a version."),
-    InvalidValues("image.tag", "image: {tag: v1 beta}", '"v1 beta" is no tag; use letters, digits, dots, hyphens and'),
+    InvalidValues(
+        "image.repository", "image: {repository: example.com/Trainer}", "is not a valid image name; write it like"
+    ),
+    InvalidValues(
+        "image.repository", "image: {repository: example.com/trainer/}", "is not a valid image name; write it like"
+    ),
+    InvalidValues("image.tag", 'image: {tag: ""}', "is empty; set it, or set image.digest."),
+    InvalidValues("image.tag", "image: {tag: latest}", "is latest, which can change during a run; set a version."),
+    InvalidValues(
+        "image.tag", "image: {tag: v1 beta}", '"v1 beta" is not a valid tag; use letters, digits, dots, hyphens and'
+    ),
     InvalidValues("image.tag", "image: {tag: 1.5}", "got number, want string"),
     InvalidValues(
-        "image.tag", f"image: {{digest: 'sha256:{'0' * 64}'}}", "and image.digest are both set; keep one of the two."
+        "image.tag", f"image: {{digest: 'sha256:{'0' * 64}'}}", "and image.digest are both set; remove one of them."
     ),
     InvalidValues(
         "image.digest",
         'image: {tag: "", digest: "sha256:12"}',
-        "is no digest; it is sha256: and 64 hexadecimal digits.",
+        "is not a valid digest; write sha256: and 64 hexadecimal digits.",
     ),
     InvalidValues(
         "image.pullPolicy", "image: {pullPolicy: Sometimes}", "value must be one of 'IfNotPresent', 'Always', 'Never'"
     ),
     InvalidValues("image.pullSecrets", "image: {pullSecrets: my-secret}", "got string, want array"),
-    InvalidValues("image.pullSecrets", 'image: {pullSecrets: [""]}', '"" is no name of an object; use small letters,'),
-    InvalidValues("image.rayVersion", "image: {rayVersion: v2.60}", '"v2.60" is no version of Ray; it is like 2.60.0.'),
+    InvalidValues(
+        "image.pullSecrets", 'image: {pullSecrets: [""]}', '"" is not a valid object name; use lowercase letters,'
+    ),
+    InvalidValues(
+        "image.rayVersion", "image: {rayVersion: v2.60}", '"v2.60" is not a valid Ray version; write it like 2.60.0.'
+    ),
     InvalidValues("image.rayVersion", "image: {rayVersion: 2.60}", "got number, want string"),
     # Storage.
     InvalidValues(
         "storage.bucket", 'storage: {bucket: ""}', "storage.kind is gcsfuse; storage.bucket must name the bucket."
     ),
     InvalidValues(
-        "storage.bucket", "storage: {bucket: 'gs://my-bucket'}", "is no bucket's name; write it without gs:// and"
+        "storage.bucket",
+        "storage: {bucket: 'gs://my-bucket'}",
+        "is not a valid bucket name; write it without gs:// and",
     ),
     InvalidValues(
-        "storage.bucket", "storage: {bucket: my-bucket/runs}", "is no bucket's name; write it without gs:// and"
+        "storage.bucket", "storage: {bucket: my-bucket/runs}", "is not a valid bucket name; write it without gs:// and"
     ),
     InvalidValues(
         "storage.claim",
         "storage: {kind: pvc}",
         "storage.kind is pvc; storage.claim must name the PersistentVolumeClaim.",
     ),
-    InvalidValues("storage.claim", "storage: {kind: pvc, claim: My}", '"My" is no name in Kubernetes'),
-    InvalidValues("storage.kind", "storage: {kind: local}", "is local, which on a cluster ends with each pod,", RUNS),
+    InvalidValues("storage.claim", "storage: {kind: pvc, claim: My}", '"My" is not a valid Kubernetes name'),
+    InvalidValues(
+        "storage.kind", "storage: {kind: local}", "is local, and on a cluster local files, including checkpoints,", RUNS
+    ),
     InvalidValues("storage.kind", "storage: {kind: nfs}", "value must be one of 'gcsfuse', 'pvc', 'local'"),
     InvalidValues(
         "storage.mountPath",
         "storage: {mountPath: data}",
-        'is "data"; it must begin with "/" and name a folder below it.',
+        '"data" is not valid; it must start with "/" and name a folder below it.',
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: /}", 'is "/"; it must begin with "/" and name a folder below it.'
+        "storage.mountPath",
+        "storage: {mountPath: /}",
+        '"/" is not valid; it must start with "/" and name a folder below it.',
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: /data/}", 'is "/data/"; it must begin with "/" and name a folder'
+        "storage.mountPath", "storage: {mountPath: /data/}", '"/data/" is not valid; it must start with "/" and name'
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: 'C:/data'}", 'it must begin with "/" and name a folder below it.'
+        "storage.mountPath", "storage: {mountPath: 'C:/data'}", 'it must start with "/" and name a folder below it.'
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: /etc/slipway/x}", "which the pods need for themselves; use another"
+        "storage.mountPath",
+        "storage: {mountPath: /etc/slipway/x}",
+        "is a folder that the pods need for other files; use",
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: /etc}", "which the pods need for themselves; use another folder"
+        "storage.mountPath", "storage: {mountPath: /etc}", "is a folder that the pods need for other files; use"
     ),
     InvalidValues(
         "storage.mountPath",
         "storage: {mountPath: /usr/local}",
-        "which the pods need for themselves; use another folder",
+        "is a folder that the pods need for other files; use",
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: /dev/shm}", "which the pods need for themselves; use another folder"
+        "storage.mountPath", "storage: {mountPath: /dev/shm}", "is a folder that the pods need for other files; use"
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: /data/../etc}", 'is no plain path; write it without "..", "//" and'
+        "storage.mountPath",
+        "storage: {mountPath: /data/../etc}",
+        'is not a plain path; write it without "..", "//" and',
     ),
     InvalidValues(
-        "storage.mountPath", "storage: {mountPath: //etc/slipway}", 'is no plain path; write it without "..", "//" and'
+        "storage.mountPath",
+        "storage: {mountPath: //etc/slipway}",
+        'is not a plain path; write it without "..", "//" and',
     ),
     InvalidValues(
         "storage.sidecarLimits",
         'storage: {sidecarLimits: {gpu: "1"}}',
-        'there is no limit "gpu"; there are cpu, memory',
+        '"gpu" is not a valid resource; use cpu, memory',
     ),
     InvalidValues(
-        "storage.sidecarLimits.memory", "storage: {sidecarLimits: {memory: 1 GB}}", '"1 GB" is no amount of memory;'
+        "storage.sidecarLimits.memory",
+        "storage: {sidecarLimits: {memory: 1 GB}}",
+        '"1 GB" is not a valid amount of memory;',
     ),
     InvalidValues("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),
     InvalidValues(
         "slice.placement",
         "slice: {accelerator: cpu, topology: '', placement: topology}\nworker: {cpu: '1', memory: 1Gi}",
-        "topology is for slices of chips on node pools of their own; cpu needs none.",
+        "topology is for slices of chips on node pools of their own; cpu does not need it.",
     ),
     InvalidValues(
         "cluster.maxSlices",
         "slice: {placement: topology}\ncluster: {maxSlices: 2}",
-        "Kueue does not let a cluster grow with slice.placement: topology; use exclusive.",
+        "Kueue does not scale a cluster with slice.placement: topology; use exclusive.",
         (CLUSTER,),
     ),
-    # What pods ask for.
+    # The resources that pods request.
     InvalidValues(
         "worker.cpu",
         "slice: {accelerator: cpu, topology: ''}",
-        "and worker.memory must say what a host is: slice.accelerator is cpu, which has no chips to ask for.",
+        "is empty; a cpu host has no chips to request, so set the cpu and the memory that it needs.",
     ),
-    InvalidValues("worker.cpu", "worker: {cpu: 8 cores}", '"8 cores" is no amount of cpu; write it like 8 or 500m.'),
-    InvalidValues("worker.cpu", 'worker: {cpu: "0"}', '"0" is no amount of cpu; write it like 8 or 500m.'),
-    InvalidValues("worker.cpu", 'worker: {cpu: "-1"}', '"-1" is no amount of cpu; write it like 8 or 500m.'),
-    InvalidValues("worker.cpu", 'worker: {cpu: "1e3"}', '"1e3" is no amount of cpu; write it like 8 or 500m.'),
+    InvalidValues(
+        "worker.cpu", "worker: {cpu: 8 cores}", '"8 cores" is not a valid amount of cpu; write it like 8 or 500m.'
+    ),
+    InvalidValues("worker.cpu", 'worker: {cpu: "0"}', '"0" is not a valid amount of cpu; write it like 8 or 500m.'),
+    InvalidValues("worker.cpu", 'worker: {cpu: "-1"}', '"-1" is not a valid amount of cpu; write it like 8 or 500m.'),
+    InvalidValues("worker.cpu", 'worker: {cpu: "1e3"}', '"1e3" is not a valid amount of cpu; write it like 8 or 500m.'),
     InvalidValues("worker.cpu", "worker: {cpu: 8}", "got number, want string"),
-    InvalidValues("worker.memory", "worker: {memory: 16 GB}", '"16 GB" is no amount of memory; write it like 16Gi.'),
-    InvalidValues("worker.memory", "worker: {memory: 16GiB}", '"16GiB" is no amount of memory; write it like 16Gi.'),
-    InvalidValues("worker.memory", 'worker: {memory: "16"}', '"16" is no amount of memory; write it like 16Gi.'),
-    InvalidValues("worker.memory", "worker: {memory: 0Gi}", '"0Gi" is no amount of memory; write it like 16Gi.'),
-    InvalidValues("head.cpu", "head: {cpu: eight}", '"eight" is no amount of cpu; write it like 8 or 500m.', RAY),
-    InvalidValues("head.memory", "head: {memory: 16gb}", '"16gb" is no amount of memory; write it like 16Gi.', RAY),
+    InvalidValues(
+        "worker.memory", "worker: {memory: 16 GB}", '"16 GB" is not a valid amount of memory; write it like 16Gi.'
+    ),
+    InvalidValues(
+        "worker.memory", "worker: {memory: 16GiB}", '"16GiB" is not a valid amount of memory; write it like 16Gi.'
+    ),
+    InvalidValues(
+        "worker.memory", 'worker: {memory: "16"}', '"16" is not a valid amount of memory; write it like 16Gi.'
+    ),
+    InvalidValues(
+        "worker.memory", "worker: {memory: 0Gi}", '"0Gi" is not a valid amount of memory; write it like 16Gi.'
+    ),
+    InvalidValues(
+        "head.cpu", "head: {cpu: eight}", '"eight" is not a valid amount of cpu; write it like 8 or 500m.', RAY
+    ),
+    InvalidValues(
+        "head.memory", "head: {memory: 16gb}", '"16gb" is not a valid amount of memory; write it like 16Gi.', RAY
+    ),
     InvalidValues("head.cpu", 'head: {cpu: ""}', "minLength: got 0, want 1"),
     InvalidValues("security.runAsUser", "security: {runAsUser: -1}", "minimum: got -1, want 0"),
     InvalidValues("security.runAsUser", "security: {runAsUser: 4294967296}", "maximum: got"),
@@ -304,11 +360,9 @@ BAD = [
     InvalidValues("security.privileged", 'security: {privileged: "yes"}', "got string, want boolean"),
     # The environment.
     InvalidValues(
-        "worker.env", 'worker: {env: {XLA-FLAGS: "a"}}', '"XLA-FLAGS" is no name of a variable; use letters, digits'
+        "worker.env", 'worker: {env: {XLA-FLAGS: "a"}}', '"XLA-FLAGS" is not a valid variable name; use letters, digits'
     ),
-    InvalidValues(
-        "worker.env", 'worker: {env: {"": "a"}}', '"" is no name of a variable; use letters, digits and underscores.'
-    ),
+    InvalidValues("worker.env", 'worker: {env: {"": "a"}}', '"" is not a valid variable name; use letters, digits and'),
     InvalidValues("worker.env.A", "worker: {env: {A: 1}}", "got number, want string"),
     InvalidValues("worker.env.A", "worker: {env: {A: true}}", "got boolean, want string"),
     InvalidValues("worker.env.A", "worker: {env: {A: null}}", "got null, want string"),
@@ -316,45 +370,51 @@ BAD = [
     InvalidValues(
         "worker.secretEnv.A",
         "worker: {env: {A: a}, secretEnv: {A: {name: my, key: k}}}",
-        "worker.env.A and worker.secretEnv.A are both set; keep one of the two.",
+        "worker.env.A and worker.secretEnv.A are both set; remove one of them.",
     ),
     InvalidValues(
-        "worker.secretEnv", "worker: {secretEnv: {A-B: {name: my, key: k}}}", '"A-B" is no name of a variable;'
+        "worker.secretEnv", "worker: {secretEnv: {A-B: {name: my, key: k}}}", '"A-B" is not a valid variable name;'
     ),
     InvalidValues("worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my}}}", "missing property 'key'"),
     InvalidValues(
-        "worker.secretEnv.A.name", "worker: {secretEnv: {A: {name: My, key: k}}}", '"My" is no name of an object; use'
+        "worker.secretEnv.A.name",
+        "worker: {secretEnv: {A: {name: My, key: k}}}",
+        '"My" is not a valid object name; use',
     ),
     InvalidValues(
-        "worker.secretEnv.A.key", "worker: {secretEnv: {A: {name: my, key: a/b}}}", '"a/b" is no key of a Secret; use'
+        "worker.secretEnv.A.key",
+        "worker: {secretEnv: {A: {name: my, key: a/b}}}",
+        '"a/b" is not a valid key of a Secret; use',
     ),
     InvalidValues("worker.secretEnv.A", "worker: {secretEnv: {A: token}}", "got string, want object"),
     InvalidValues(
         "worker.secretEnv.JAX_PLATFORMS",
         "worker: {secretEnv: {JAX_PLATFORMS: {name: my, key: k}}}",
-        "is set by Slipway; use worker.env.JAX_PLATFORMS for another value.",
+        "is set by Slipway; to change it, set worker.env.JAX_PLATFORMS.",
     ),
     InvalidValues(
         "worker.env.JOB_INDEX", 'worker: {env: {JOB_INDEX: "0"}}', "is set by Slipway; remove it.", (JOB_SET,)
     ),
     InvalidValues(
-        "worker.envFrom", "worker: {envFrom: {My Settings: ConfigMap}}", '"My Settings" is no name of an object; use'
+        "worker.envFrom", "worker: {envFrom: {My Settings: ConfigMap}}", '"My Settings" is not a valid object name; use'
     ),
     InvalidValues(
         "worker.envFrom.a", "worker: {envFrom: {a: Configmap}}", "value must be one of 'ConfigMap', 'Secret'"
     ),
     # Nodes.
     InvalidValues(
-        "worker.nodeSelector", 'worker: {nodeSelector: {"a: b": c}}', '"a: b" is no key of a label; use letters, digits'
+        "worker.nodeSelector",
+        'worker: {nodeSelector: {"a: b": c}}',
+        '"a: b" is not a valid label key; use letters, digits',
     ),
     InvalidValues(
-        "worker.nodeSelector.a", "worker: {nodeSelector: {a: b c}}", '"b c" is no value of a label; use at most 63'
+        "worker.nodeSelector.a", "worker: {nodeSelector: {a: b c}}", '"b c" is not a valid label value; use at most 63'
     ),
     InvalidValues("worker.nodeSelector.a", "worker: {nodeSelector: {a: true}}", "got boolean, want string"),
     InvalidValues(
         "head.nodeSelector",
         'head: {nodeSelector: {"{{x}}": c}}',
-        '"{{x}}" is no key of a label; use letters, digits',
+        '"{{x}}" is not a valid label key; use letters, digits',
         RAY,
     ),
     InvalidValues(
@@ -372,30 +432,37 @@ BAD = [
     InvalidValues(
         "worker.tolerations.x",
         "worker: {tolerations: {x: {key: k, operator: Exists, value: v}}}",
-        "operator Exists takes no value; remove one of the two.",
+        "operator Exists takes no value; remove one of them.",
     ),
     InvalidValues(
-        "head.tolerations.x", 'head: {tolerations: {x: {key: ""}}}', "key is empty; name the taint's key, or give"
+        "head.tolerations.x",
+        'head: {tolerations: {x: {key: ""}}}',
+        "key is empty; set the key of the taint, or operator: Exists",
     ),
     InvalidValues(
-        "head.tolerations.x.key", "head: {tolerations: {x: {key: a b}}}", '"a b" is no key of a taint; use letters,'
+        "head.tolerations.x.key", "head: {tolerations: {x: {key: a b}}}", '"a b" is not a valid taint key; use letters,'
     ),
     InvalidValues(
-        "head.tolerations.x.value", "head: {tolerations: {x: {key: k, value: a b}}}", '"a b" is no value of a taint;'
+        "head.tolerations.x.value",
+        "head: {tolerations: {x: {key: k, value: a b}}}",
+        '"a b" is not a valid taint value;',
     ),
     InvalidValues(
         "worker.tolerations.x",
         "worker: {tolerations: {x: {key: k, tolerationSeconds: 60}}}",
-        "tolerationSeconds needs effect: NoExecute.",
+        "tolerationSeconds requires effect: NoExecute.",
     ),
     InvalidValues(
         "worker.tolerations.x.tolerationSeconds",
         "worker: {tolerations: {x: {key: k, effect: NoExecute, tolerationSeconds: 1e30}}}",
         "maximum: got",
     ),
-    # A standing cluster.
+    # A long-lived Ray cluster.
     InvalidValues(
-        "cluster.minSlices", "cluster: {minSlices: 1}", "needs cluster.maxSlices, the most that a group may", (CLUSTER,)
+        "cluster.minSlices",
+        "cluster: {minSlices: 1}",
+        "requires cluster.maxSlices, the maximum size of a group.",
+        (CLUSTER,),
     ),
     InvalidValues(
         "cluster.minSlices",
@@ -407,13 +474,13 @@ BAD = [
     InvalidValues(
         "security.k8sTokenAuth",
         "team: {name: ours}\nsecurity: {k8sTokenAuth: true, tokenAuth: false}",
-        "needs security.tokenAuth: true.",
+        "requires security.tokenAuth: true.",
         (CLUSTER,),
     ),
     InvalidValues(
         "security.k8sTokenAuth",
         'team: {name: ""}\nsecurity: {k8sTokenAuth: true}',
-        "needs team.serviceAccount or team.name: a service account that may ask Kubernetes about tokens,",
+        "requires team.serviceAccount or team.name: a service account that may review tokens,",
         (CLUSTER,),
     ),
     InvalidValues("security.k8sTokenAuth", 'security: {k8sTokenAuth: "yes"}', "got string, want boolean"),
@@ -422,7 +489,7 @@ BAD = [
         InvalidValues(
             f"cluster.groups.{name}",
             f"cluster: {{groups: {{{name}: {{accelerator: v5e, topology: 2x4}}}}}}",
-            f'"{name}" cannot be a group\'s name; use small letters, digits and hyphens, and not slice',
+            f'"{name}" is not a valid group name; use lowercase letters, digits and hyphens, and not',
             (CLUSTER,),
         )
         for name in ("head", "slice", "headgroup", "Head", "a-", "a_b", "a" * 53)
@@ -430,7 +497,7 @@ BAD = [
     InvalidValues(
         "cluster.groups",
         f"cluster: {{groups: {{{', '.join(f'g{i}: {{accelerator: v5e, topology: 2x4}}' for i in range(8))}}}}}",
-        "with its head the Ray cluster has 10 pod sets, and Kueue takes at most 8; use fewer groups.",
+        "the Ray cluster has 10 pod sets, including its head, and Kueue accepts at most 8; use fewer groups.",
         (CLUSTER,),
     ),
     InvalidValues(
@@ -442,19 +509,19 @@ BAD = [
     InvalidValues(
         "cluster.groups.a.topology",
         "cluster: {groups: {a: {accelerator: v5e, topology: 3x3}}}",
-        'v5e has no topology "3x3"; it has 1x1,',
+        '"3x3" is not a topology of v5e; use 1x1,',
         (CLUSTER,),
     ),
     InvalidValues(
         "cluster.groups.a.cpu",
         "cluster: {groups: {a: {accelerator: cpu}}}",
-        "and cluster.groups.a.memory must say what a host is: cluster.groups.a.accelerator is cpu,",
+        "is empty; a cpu host has no chips to request, so set the cpu and the memory that it needs.",
         (CLUSTER,),
     ),
     InvalidValues(
         "cluster.groups.a.memory",
         "cluster: {groups: {a: {accelerator: cpu, cpu: '1', memory: 16 GB}}}",
-        '"16 GB" is no amount of memory; write it like 16Gi.',
+        '"16 GB" is not a valid amount of memory; write it like 16Gi.',
         (CLUSTER,),
     ),
     InvalidValues(
@@ -476,10 +543,13 @@ BAD = [
         (CLUSTER,),
     ),
     InvalidValues(
-        "cluster.labels", 'cluster: {labels: {"a: b": c}}', '"a: b" is no key of a label; use letters,', (CLUSTER,)
+        "cluster.labels", 'cluster: {labels: {"a: b": c}}', '"a: b" is not a valid label key; use letters,', (CLUSTER,)
     ),
     InvalidValues(
-        "cluster.labels.a", "cluster: {labels: {a: b/c}}", '"b/c" is no value of a label; use at most 63', (CLUSTER,)
+        "cluster.labels.a",
+        "cluster: {labels: {a: b/c}}",
+        '"b/c" is not a valid label value; use at most 63',
+        (CLUSTER,),
     ),
     InvalidValues(
         "cluster.labels.app.kubernetes.io/name",
@@ -489,25 +559,31 @@ BAD = [
     ),
     # The text to train on.
     InvalidValues(
-        "data", 'data: {corpus: ""}', "there is nothing to train on; give data.files, or data.corpus: python,", RUNS
+        "data", 'data: {corpus: ""}', "there is nothing to train on; set data.files, or data.corpus: python,", RUNS
     ),
-    InvalidValues("data.corpus", "data: {files: [a.txt]}", "data.files and data.corpus are both set; keep one", RUNS),
+    InvalidValues("data.corpus", "data: {files: [a.txt]}", "data.files and data.corpus are both set; remove one", RUNS),
     InvalidValues(
-        "data.files", "data: {corpus: '', files: ['gs://b/x.txt']}", '"gs://b/x.txt" is a URL; text is read from', RUNS
+        "data.files",
+        "data: {corpus: '', files: ['gs://b/x.txt']}",
+        '"gs://b/x.txt" is a URL; the trainer reads files',
+        RUNS,
     ),
     InvalidValues(
         "data.files", "data: {corpus: '', files: [' ']}", "has an empty item; remove it, or name a file.", RUNS
     ),
     InvalidValues("data.files", "data: {corpus: '', files: a.txt}", "got string, want array"),
     InvalidValues(
-        "data.heldOut.files", "data: {heldOut: {files: ['s3://b/x']}}", '"s3://b/x" is a URL; text is read from', RUNS
+        "data.heldOut.files",
+        "data: {heldOut: {files: ['s3://b/x']}}",
+        '"s3://b/x" is a URL; the trainer reads files',
+        RUNS,
     ),
     InvalidValues("data.heldOut.fraction", "data: {heldOut: {fraction: 0.6}}", "maximum: got 0.6, want 0.5"),
     InvalidValues("data.corpus", "data: {corpus: wikipedia}", "value must be one of '', 'python'"),
     InvalidValues(
         "data",
         f"data: {{corpus: '', files: [{', '.join('x' * 100 + str(i) for i in range(1200))}]}}",
-        "the run config is too large for an annotation, of which an object in Kubernetes takes 256 KiB;",
+        "the run config is too large: a Kubernetes object can have at most 256 KiB of annotations;",
         RUNS,
     ),
     InvalidValues("train", "train: [steps]", "got array, want object"),
@@ -548,12 +624,12 @@ BAD = [
     InvalidValues(
         "common.accelerators.v6e.topologies.x",
         "common: {accelerators: {v6e: {topologies: {x: [ct6e-standard-4t]}}}}",
-        '"x" is no shape; write it like 4x4.',
+        '"x" is not a valid topology; write it like 4x4.',
     ),
     InvalidValues(
         "common.accelerators.v6e.topologies.3x3",
         "common: {accelerators: {v6e: {topologies: {3x3: [ct6e-standard-4t]}}}}",
-        "9 chips are no whole number of hosts with 4 chips, as ct6e-standard-4t has.",
+        "9 chips are not a whole number of hosts; a host of ct6e-standard-4t has 4 chips.",
     ),
     InvalidValues(
         "common.accelerators.v5p.larger",
@@ -561,7 +637,7 @@ BAD = [
         "common: {accelerators: {v5p: {larger: {machineTypes: [ct5p-hightpu-4t, nope]}}}}",
         '"nope" is not in common.accelerators.v5p.machineTypes; add it there with its chips per host.',
     ),
-    # Who follows the run.
+    # Tracking.
     InvalidValues("tracking.metricsPort", "tracking: {metricsPort: -1}", "minimum: got -1, want 0"),
     InvalidValues("tracking.metricsPort", "tracking: {metricsPort: 65536}", "maximum: got"),
     InvalidValues("tracking.metricsPort", "tracking: {metricsPort: on}", "got boolean, want integer"),
@@ -582,7 +658,7 @@ BAD = [
     InvalidValues(
         "tracking.wandb.project",
         "tracking: {wandb: {project: ours/llama, secret: {name: wandb}}}",
-        '"ours/llama" is no project\'s name; it has at most 128 characters, none of them one of / \\ # ? % and :.',
+        '"ours/llama" is not a valid project name; use at most 128 characters, and none of / \\ # ? % and :.',
     ),
     InvalidValues(
         "tracking.wandb.secret.name",
@@ -593,29 +669,29 @@ BAD = [
     InvalidValues(
         "tracking.wandb.secret.name",
         "tracking: {wandb: {secret: {name: Wandb}}}",
-        '"Wandb" is no name of an object; use small letters',
+        '"Wandb" is not a valid object name; use lowercase letters',
     ),
     InvalidValues(
         "tracking.wandb.secret.key",
         "tracking: {wandb: {secret: {name: wandb, key: a/b}}}",
-        '"a/b" is no key of a Secret; use letters',
+        '"a/b" is not a valid key of a Secret; use letters',
     ),
     InvalidValues(
         "worker.env.WANDB_API_KEY",
         "worker: {env: {WANDB_API_KEY: x}}",
-        "worker.env.WANDB_API_KEY would put the key into the run's record; keep it in a Secret, and name that in",
+        "worker.env.WANDB_API_KEY would store the key in the run's record; put it into a Secret, and set",
     ),
     InvalidValues(
         "worker.secretEnv.WANDB_API_KEY",
         "worker: {secretEnv: {WANDB_API_KEY: {name: my, key: k}}}\ntracking: {wandb: {secret: {name: wandb}}}",
-        "worker.secretEnv.WANDB_API_KEY and tracking.wandb.secret.name are both set; keep one of the two.",
+        "worker.secretEnv.WANDB_API_KEY and tracking.wandb.secret.name are both set; remove one of them.",
     ),
-    # Nothing at all, or of the wrong kind.
+    # No value, or one of the wrong type.
     InvalidValues("slice", "slice: null", "missing property 'slice'"),
     InvalidValues("run", "run: []", "got array, want object"),
     InvalidValues("steps", "steps: 30", "additional properties 'steps' not allowed"),
 ]
-"""One mistake each."""
+"""Rows with one mistake each."""
 
 GOOD_VALUES = {
     "a RayJob's name of 35": (f"run: {{name: {'a' * 35}}}", (RUN,)),
@@ -668,7 +744,7 @@ GOOD_VALUES = {
     ),
     "nulls that take a map's key back": ("train: {steps: null}", ALL),
 }
-"""Values at the edge of what holds, which charts and launcher accept."""
+"""Values at the limits, which charts and launcher accept."""
 
 ONLY_LAUNCHER = {
     "run: {name: ''}": "charts/run takes the release's name",
@@ -680,4 +756,4 @@ ONLY_LAUNCHER = {
     "train: {enable_wandb: true}": "and which values say it instead",
     "train: {dataset_type: synthetic}": "and which of them the data decide",
 }
-"""What the launcher refuses and the charts let pass, with the reason."""
+"""Values that the launcher rejects and the charts accept, with the reason."""

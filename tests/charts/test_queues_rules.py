@@ -32,28 +32,29 @@ def many_flavors(count: int) -> str:
 FLAVORS = [
     Case(
         "flavors: {v6e-4x4: {accelerator: v9}}",
-        'flavors.v6e-4x4.accelerator: there is no accelerator "v9"; there are a100-40gb, a100-80gb, b200, cpu, '
+        'flavors.v6e-4x4.accelerator: unknown accelerator "v9"; use one of a100-40gb, a100-80gb, b200, cpu, '
         "h100-80gb, h100-mega, h200, l4, tpu7x, v4, v5e, v5p, v6e.",
         "flavors: {v6e-4x4: {accelerator: v5e}}",
     ),
     Case(
         "flavors: {v6e-4x4: {topology: 3x3}}",
-        'flavors.v6e-4x4.topology: v6e has no topology "3x3"; it has 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16.',
+        'flavors.v6e-4x4.topology: "3x3" is not a topology of v6e; use 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16.',
         "flavors: {v6e-4x4: {topology: 8x8}}",
     ),
     Case(
         "flavors: {v6e-4x4: {topology: null}}",
-        "flavors.v6e-4x4.topology: a v6e slice needs a topology: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16.",
+        "flavors.v6e-4x4.topology: a v6e slice requires a topology: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16.",
         "flavors: {v6e-4x4: {topology: 2x2}}",
     ),
     Case(
         "flavors: {v6e-4x4: {hosts: 4}}",
-        "flavors.v6e-4x4.hosts: the hosts of a v6e slice follow from its topology; remove flavors.v6e-4x4.hosts.",
+        "flavors.v6e-4x4.hosts: the topology of a v6e slice determines its hosts; remove flavors.v6e-4x4.hosts.",
         "flavors: {v6e-4x4: {hosts: 0}}",
     ),
     Case(
         "flavors: {v6e-4x4: {machineType: ct6e-standard-8t}}",
-        "flavors.v6e-4x4.machineType: a v6e slice of 4x4 comes on ct6e-standard-4t, not on ct6e-standard-8t.",
+        'flavors.v6e-4x4.machineType: "ct6e-standard-8t" is not a machine type of a v6e slice of 4x4; use '
+        "ct6e-standard-4t.",
         "flavors: {v6e-4x4: {machineType: ct6e-standard-4t}}",
     ),
     Case(

@@ -68,11 +68,11 @@ def test_invalid_training_data(launcher: Launcher, name: str, content: bytes | N
 
 # Over the quickstart, as a new user writes them: the whole of stderr.
 MISTAKES = [
-    ("train:\n", "mine.yaml:1: train has no value (null); give it one, or remove the key."),
-    ("run: null\n", "mine.yaml:1: run has no value (null); give it one, or remove the key."),
-    ("train: [steps: 3]\n", "mine.yaml:1: train is a list; it takes a map of keys to values."),
-    ("storage: local\n", 'mine.yaml:1: storage is text ("local"); it takes a map of keys to values.'),
-    ("data: {files: a.txt}\n", 'mine.yaml:1: data.files is text ("a.txt"); it takes a list, such as ["a.txt"].'),
+    ("train:\n", "mine.yaml:1: train has no value (null); set a value, or remove the key."),
+    ("run: null\n", "mine.yaml:1: run has no value (null); set a value, or remove the key."),
+    ("train: [steps: 3]\n", "mine.yaml:1: train is a list; it must be a map of keys to values."),
+    ("storage: local\n", 'mine.yaml:1: storage is text ("local"); it must be a map of keys to values.'),
+    ("data: {files: a.txt}\n", 'mine.yaml:1: data.files is text ("a.txt"); it must be a list, such as ["a.txt"].'),
     ("run:\n  name: a\n  name: b\n", 'mine.yaml:3: duplicate key "name": it is already set on line 2;'
      " keep one of the two."),
     ("run:\n\tname: a\n", "mine.yaml:2: this is not valid YAML: a tab is not allowed here; indent with spaces."),
@@ -84,29 +84,29 @@ MISTAKES = [
      " begins on line 1; fix the indentation."),
     ("run: {name: a}\n---\nrun: {name: b}\n", "mine.yaml:3: a second document begins here, which Helm 3 drops and"
      " Helm 4 merges; move it to its own file."),
-    ("run: {name: Modèle.2}\n", 'mine.yaml:1: run.name: "Modèle.2" is no name; use small letters, digits and hyphens,'
-     ' with a letter first and no hyphen last. For example "modele-2".'),
-    ("run: {name: 7b}\n", 'mine.yaml:1: run.name: "7b" is no name; use small letters, digits and hyphens,'
-     ' with a letter first and no hyphen last. For example "run-7b".'),
+    ("run: {name: Modèle.2}\n", 'mine.yaml:1: run.name: "Modèle.2" is not a valid name; use lowercase letters, digits and'
+     ' hyphens, starting with a letter and not ending with a hyphen. For example "modele-2".'),
+    ("run: {name: 7b}\n", 'mine.yaml:1: run.name: "7b" is not a valid name; use lowercase letters, digits and'
+     ' hyphens, starting with a letter and not ending with a hyphen. For example "run-7b".'),
     ("run: {maxRestarts: -1}\n", "mine.yaml:1: run.maxRestarts is -1; it must be at least 0."),
-    ("run: {command: echo hi}\n", 'mine.yaml:1: run.command is text ("echo hi"); it takes a list, such as'
+    ("run: {command: echo hi}\n", 'mine.yaml:1: run.command is text ("echo hi"); it must be a list, such as'
      ' ["echo", "hi"].'),
-    ("train: {steps: 0}\n", "mine.yaml:1: train.steps is 0; a run takes at least one step."),
-    ("train: {steps: -5}\n", "mine.yaml:1: train.steps is -5; a run takes at least one step."),
-    ('train: {learning_rate: "3e-4"}\n', 'mine.yaml:1: train.learning_rate is text ("3e-4"); MaxText takes a number;'
+    ("train: {steps: 0}\n", "mine.yaml:1: train.steps is 0; it must be at least 1."),
+    ("train: {steps: -5}\n", "mine.yaml:1: train.steps is -5; it must be at least 1."),
+    ('train: {learning_rate: "3e-4"}\n', 'mine.yaml:1: train.learning_rate is text ("3e-4"); MaxText requires a number;'
      " remove the quotes."),
     ("train: {checkpoint_period: 0}\n", "mine.yaml:1: train.checkpoint_period is 0; it must be at least 1."),
     ("slice: {hosts: -1}\n", "mine.yaml:1: slice.hosts is -1; it must be at least 0."),
     ("slice: {accelerator: v6e}\n", "mine.yaml:1: a local run uses this machine's CPU: slice.accelerator must be cpu,"
      " not v6e."),
-    ("storage: {kind: }\n", "mine.yaml:1: storage.kind has no value (null); give it one, or remove the key."),
+    ("storage: {kind: }\n", "mine.yaml:1: storage.kind has no value (null); set a value, or remove the key."),
     ("data: {heldOut: {fraction: 2}}\n", "mine.yaml:1: data.heldOut.fraction is 2; it must be at least 0 and at most"
      " 0.5."),
-    ("data: {corpus: '', files: ['gs://bucket/a.txt']}\n", 'mine.yaml:1: data.files: "gs://bucket/a.txt" is a URL; text'
-     " is read from files: copy it, or mount its bucket."),
-    ("worker: {env: {LEVEL: 1}}\n", "mine.yaml:1: worker.env.LEVEL is the number 1; it takes text; put it in quotes."),
-    ("run:\u00a0{name: a}\n", "mine.yaml:1: there is no key run:\u00a0{name; it holds the invisible character U+00A0,"
-     " type it anew."),
+    ("data: {corpus: '', files: ['gs://bucket/a.txt']}\n", 'mine.yaml:1: data.files: "gs://bucket/a.txt" is a URL; the'
+     " trainer reads files: copy the text, or mount its bucket."),
+    ("worker: {env: {LEVEL: 1}}\n", "mine.yaml:1: worker.env.LEVEL is the number 1; it must be text; put it in quotes."),
+    ("run:\u00a0{name: a}\n", "mine.yaml:1: unknown key run:\u00a0{name; it contains the invisible character U+00A0;"
+     " write the key again."),
 ]  # fmt: skip
 
 
@@ -148,16 +148,16 @@ def test_mistakes_in_what_values_refer_to(launcher: Launcher, text: str, sentenc
             ["submit", "-f", ""],
             '-f "" is not a valid file name; give a values file, or the name of a preset such as quickstart.',
         ),
-        (["submit", "-f", "quickstart", "--name", ""], "--name: the run has no name; give it one with --name NAME"),
+        (["submit", "-f", "quickstart", "--name", ""], "--name: the run has no name; set it with --name NAME"),
         (
             ["submit", "-f", "quickstart", "--set", "steps=3"],
-            "--set 1: there is no key steps; did you mean train.steps?",
+            "--set 1: unknown key steps; did you mean train.steps?",
         ),
         (["submit", "-f", "quickstart", "--set", "train.steps"], '--set "train.steps": the key "steps" has no value.'),
         (["submit", "-f", "quickstart", "--set", "train.steps="], '--set 1: train.steps is text ("")'),
         (["submit", "-f", "utf-16.yaml"], "utf-16.yaml:1: the file is not UTF-8 text; save it as UTF-8."),
         (["submit", "-f", "cp1252.yaml"], "cp1252.yaml:2: the file is not UTF-8 text; save it as UTF-8."),
-        (["submit", "-f", "windows.yaml"], "windows.yaml:2: there is no key run.nmae; did you mean run.name?"),
+        (["submit", "-f", "windows.yaml"], "windows.yaml:2: unknown key run.nmae; did you mean run.name?"),
     ],
 )
 def test_mistakes_on_the_command_line(launcher: Launcher, arguments: list[str], sentence: str) -> None:
@@ -215,7 +215,7 @@ def test_a_kubeconfig_that_is_missing_or_invalid(launcher: Launcher) -> None:
     assert launcher("list").err == ""
     missing, broken = launcher.folder / "away", launcher.write("broken", "a: [")
     none = f"KUBECONFIG names {missing}, which does not exist, so there is no cluster to connect to."
-    for file, message in ((str(missing), none), (broken, f"The kubeconfig {broken} is no YAML: ")):
+    for file, message in ((str(missing), none), (broken, f"The kubeconfig {broken} is not valid YAML: ")):
         env = {"KUBECONFIG": file}
         listed = launcher("list", "-o", "json", env=env)
         assert (listed.code, [run["name"] for run in listed.json]) == (0, ["demo"])

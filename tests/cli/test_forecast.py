@@ -101,7 +101,7 @@ def test_gpus_and_cpus(launcher: Launcher, cache: Cache) -> None:
     result = launcher("forecast", "-f", "v.yaml", "-o", "json")
     assert result.code == 1
     assert (result.json["fits"], result.json["step_seconds"], result.json["cost"]) == (None, None, None)
-    assert result.err == "Error: No forecast can be made for GPUs: only the TPU's compiler works without its chips.\n"
+    assert result.err == "Error: A forecast is not possible for GPUs: only the TPU compiler works without the chips.\n"
     assert launcher("forecast", "-f", "quickstart").err.startswith("Error: No forecast can be made for CPUs")
 
 
@@ -155,7 +155,7 @@ def test_submit_rejects_what_is_known_not_to_fit(launcher: Launcher, cache: Cach
     assert result.err == (
         "Error: v.yaml:1: slice.topology: It does not fit: a step needs 60.0 GiB of HBM, and a chip has 31.2 GiB. It "
         "fits with --set train.per_device_batch_size=1.\n"
-        "Hint: launcher forecast has the whole of it; --force submits it all the same.\n"
+        "Hint: launcher forecast shows the details; --force submits it anyway.\n"
     )
     assert launcher(*dry, "--force", env=nowhere).code == 0
     assert launcher(*dry, "--set", "train.per_device_batch_size=1", env=nowhere).code == 0
@@ -178,7 +178,7 @@ def test_check_reports_a_run_that_does_not_fit(launcher: Launcher, cache: Cache)
     assert result.code == 1
     (problem,) = [one for one in result.json if one["rule"] == "does-not-fit"]
     assert (problem["severity"], problem["file"], problem["line"]) == ("error", "v.yaml", 1)
-    assert problem["message"].endswith("launcher forecast looks for a change that would do.")
+    assert problem["message"].endswith("launcher forecast searches for a change that makes it fit.")
 
 
 # --- The real compiler ------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
-from launcher.cli.main import VERBS
+from launcher.cli.main import VERBS, cli
 from tests.cli.conftest import Launcher
 
 GOLDEN = Path(__file__).with_name("help.txt")
@@ -29,6 +30,18 @@ def test_help_of_every_verb(launcher: Launcher) -> None:
     if os.environ.get("UPDATE_GOLDENS"):
         GOLDEN.write_text(text, encoding="utf-8")
     assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_list_of_verbs_has_their_own_help() -> None:
+    context = click.Context(cli)
+    for verb, text in VERBS.items():
+        command = cli.get_command(context, verb)
+        assert command is not None and command.get_short_help_str(limit=200) == text
+
+
+def test_the_list_of_verbs_imports_no_verb(launcher: Launcher) -> None:
+    modules = [f"launcher.cli.commands.{verb}" for verb in VERBS]
+    assert _imported(launcher, "import launcher.__main__ as m; m.run(['--help'])", modules) == []
 
 
 @pytest.mark.parametrize(

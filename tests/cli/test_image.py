@@ -72,7 +72,8 @@ def test_no_tool(machine: Machine) -> None:
     done = machine.build()
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Error: No tool that builds images works here (docker: Cannot connect to the Docker daemon at unix:///x; "
+        "Error: No tool that can build images works on this machine (docker: Cannot connect to the Docker daemon "
+        "at unix:///x; "
         "podman: not installed; buildah: not installed; gcloud: no account is logged in (gcloud auth login)).\n"
         "Hint: Install Docker, Podman or Buildah and start it, or log in with gcloud, which builds in Google Cloud.\n"
     )
@@ -128,7 +129,7 @@ def test_what_is_pushed_is_not_built_again(machine: Machine) -> None:
     with registry(lambda _: (200, {"Docker-Content-Digest": DIGEST}, b"")) as host:
         done = machine.build("--push", "--write", "new.yaml", repository=f"{host}/slipway")
     assert (done.code, done.out) == (0, f"{DIGEST}\n")
-    assert "is pushed already; there is nothing to build." in done.err
+    assert "is already pushed; there is nothing to build." in done.err
     assert machine.calls == []
     assert f'digest: "{DIGEST}"' in (machine.launcher.folder / "new.yaml").read_text()
 
@@ -139,7 +140,7 @@ def test_a_refused_push(machine: Machine) -> None:
     assert (done.code, done.out) == (1, "")
     assert done.err.endswith(
         f"Error: 127.0.0.1:1 refuses the push to {REPOSITORY}: denied: requested access to the resource is denied.\n"
-        "Hint: Log in (docker login 127.0.0.1:1), and see that you may write to this repository.\n"
+        "Hint: Log in (docker login 127.0.0.1:1), and check that you may write to this repository.\n"
     )
     assert list(machine.launcher.folder.iterdir()) == []
     assert machine.temporary_files == []
@@ -162,8 +163,8 @@ def test_no_place_for_the_build(machine: Machine) -> None:
     done = machine.build()
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines()[-2:] == [
-        f"Error: The build has no place for its files, {machine.folder / 'tmp'}: No such file or directory.",
-        "Hint: TMPDIR names another folder.",
+        f"Error: The build cannot write its files to {machine.folder / 'tmp'}: No such file or directory.",
+        "Hint: Set TMPDIR to another folder.",
     ]
     assert not any(call.startswith("docker build") for call in machine.calls)
 
@@ -190,7 +191,7 @@ def test_gcloud_keeps_nothing_here(machine: Machine) -> None:
     assert (done.code, done.err.splitlines()[-1]) == (1, "Hint: Add --push.")
     assert machine.build("--push").out == f"{DIGEST}\n"
     done = machine.build("--tool=gcloud")
-    assert (done.code, done.err) == (2, "Error: gcloud keeps no image but in a registry; add --push.\n")
+    assert (done.code, done.err) == (2, "Error: gcloud keeps images only in a registry; add --push.\n")
 
 
 def test_ctrl_c_leaves_nothing(machine: Machine) -> None:
@@ -208,5 +209,5 @@ def test_ctrl_c_leaves_nothing(machine: Machine) -> None:
 def test_wrong_usage(machine: Machine) -> None:
     done = machine.build(repository="x.example.com/slipway:latest")
     assert done.code == 2
-    assert done.err.startswith('Error: "x.example.com/slipway:latest" is no name of a repository: it has a tag')
+    assert done.err.startswith('Error: "x.example.com/slipway:latest" is not a valid repository name: it has a tag')
     assert machine.build(accelerator="npu").code == 2

@@ -82,13 +82,13 @@ def test_kinds_that_make_no_object(launcher: Launcher, files: list[str]) -> None
     result = launcher("render", "-f", files[0], *ray_cluster, env={"SLIPWAY_HELM": "/none"})
     assert result.code == 0
     assert result.err == (
-        "A ray-cluster run creates no Kubernetes object. launcher submit hands this run config to the Ray cluster ours "
-        "(namespace research) as a job of Ray.\n"
+        "A ray-cluster run creates no Kubernetes object. launcher submit sends this run config to the Ray cluster "
+        "ours (namespace research) as a Ray job.\n"
     )
     assert "  cluster: ours\n" in result.out
     result = launcher("render", "-f", "quickstart", "--name", "x", "-o", "json", env={"SLIPWAY_HELM": "/none"})
     assert result.code == 0
-    assert "makes nothing in a cluster" in result.err
+    assert "creates no Kubernetes object" in result.err
     assert result.json["run"]["kind"] == "local"
 
 
@@ -117,7 +117,7 @@ def test_no_value_is_on_a_command_line(helm4: Path, launcher: Launcher, files: l
     [
         ("echo v2.17.0", "Error: Helm 2.17.0 (HELM) is not supported.\n"),
         ("echo v5.0.0", "Error: Helm 5.0.0 (HELM) is not supported.\n"),
-        ("echo hello", "Error: HELM is no Helm: asked for its version it says 'hello'.\n"),
+        ("echo hello", "Error: HELM is not Helm: its command version prints 'hello'.\n"),
         ("echo broken >&2; exit 1", "Error: Helm (HELM) cannot be run: broken\n"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_run_of_this_machine(launcher: Launcher) -> None:
     launcher.write("notes.html", "mine")
     rejected = launcher("report", "demo", "--out", "notes.html")
     assert (rejected.code, rejected.out) == (1, "")
-    assert rejected.err.startswith("Error: notes.html is there, and is no report of Slipway's.")
+    assert rejected.err.startswith("Error: notes.html already exists and is not a Slipway report.")
     assert (launcher.folder / "notes.html").read_text() == "mine"
     assert launcher("report", "demo", "--out", "notes.html", "--force").code == 0
 
@@ -42,7 +42,7 @@ def test_folders_side_by_side_and_a_missing_one(launcher: Launcher) -> None:
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
         f"Error: ./c: There is no folder {launcher.folder / 'c'}.",
-        "Hint: --skip makes the report of the others.",
+        "Hint: --skip creates the report of the others.",
     ]
     assert list(launcher.folder.glob("*.html")) == []
     skipped = launcher("report", "./a", "./b", "./c", "--skip", "--out", "-")
@@ -57,21 +57,21 @@ def test_missing_runs_and_folders(launcher: Launcher) -> None:
     done = launcher("report", "a")
     assert done.code == 1
     assert done.err.startswith('Error: The run "a" was not found on this machine.')
-    assert "To mean the folder, write ./a." in done.err
+    assert "If you mean the folder, write ./a." in done.err
     (launcher.folder / "empty").mkdir()
     done = launcher("report", "./empty")
     assert done.code == 1
-    assert "is no run's folder: it has no metrics.jsonl" in done.err
+    assert "is not the folder of a run: it has no metrics.jsonl" in done.err
     done = launcher("report", "./a/metrics.jsonl")
     assert done.err.splitlines() == [
         f"Error: ./a/metrics.jsonl: {launcher.folder / 'a' / 'metrics.jsonl'} is a file.",
-        f"Hint: A run is named by its folder, such as {launcher.folder / 'a'}.",
+        f"Hint: Give the folder of the run, such as {launcher.folder / 'a'}.",
     ]
     long = "a" * 250 + ".html"  # the name of the temporary file is longer, and too long
     done = launcher("report", "./a", "--out", long)
     assert done.err.splitlines() == [
         f"Error: The report cannot be written to {launcher.folder / long}: File name too long.",
-        "Hint: --out FILE takes another place, and - prints it.",
+        "Hint: Choose another place with --out FILE; --out - prints the report.",
     ]
     done = launcher("report", "./a", "--out", "nowhere/a.html")
     assert done.err == "Error: There is no folder nowhere to write a.html to.\n"
@@ -89,6 +89,6 @@ def test_without_bokeh(launcher: Launcher, tmp_path: Path) -> None:
     done = launcher("report", "./a", env={"PYTHONPATH": f"{tmp_path}:{launcher.env['PYTHONPATH']}"})
     assert done.code == 1
     assert done.err.splitlines() == [
-        "Error: This Python lacks Bokeh, which draws the charts of a report.",
-        'Hint: Install it beside the launcher: pip install "slipway[report]".',
+        "Error: Bokeh, which draws the charts of a report, is not installed in this Python.",
+        'Hint: Install it next to the launcher: pip install "slipway[report]".',
     ]

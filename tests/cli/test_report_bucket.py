@@ -29,7 +29,7 @@ _DENIED = (
 
 @contextmanager
 def bucket(folder: Path, status: int = 200) -> Iterator[str]:
-    """Yield the URL of a server whose buckets are the folders in `folder`. A status other than 200 is its only answer."""
+    """Yield the URL of a server whose buckets are the folders in `folder`. With another status it only fails."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -85,7 +85,7 @@ def test_a_missing_bucket_or_folder(launcher: Launcher, cloud: Path) -> None:
     with bucket(cloud) as url:
         done = launcher("report", "gs://runs/other", env={"STORAGE_EMULATOR_HOST": url})
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("Error: gs://runs/other holds no run: there is no such bucket, or no folder in it")
+    assert done.err.startswith("Error: gs://runs/other contains no run: the bucket does not exist, or the folder")
 
 
 def test_a_bucket_without_permission(launcher: Launcher, cloud: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_bucket_without_permission(launcher: Launcher, cloud: Path) -> None:
         done = launcher("report", "gs://runs/demo", env={"STORAGE_EMULATOR_HOST": url})
     assert (done.code, done.out) == (1, "")
     first, hint = done.err.splitlines()
-    assert first.startswith("Error: gs://runs/demo may not be read: Forbidden:")
+    assert first.startswith("Error: You may not read gs://runs/demo: Forbidden:")
     assert "storage.objects.get" in first
-    assert hint.startswith("Hint: It needs storage.objects.get and storage.objects.list on the bucket (roles/storage.")
+    assert hint.startswith("Hint: You need storage.objects.get and storage.objects.list on the bucket (roles/storage.")
 
 
 def test_a_bucket_that_does_not_answer(launcher: Launcher) -> None:

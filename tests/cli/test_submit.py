@@ -48,7 +48,7 @@ def test_the_exit_code_is_the_runs(launcher: Launcher) -> None:
     assert result.out.splitlines()[1:] == [
         "reason  The command ended with exit code 7.",
         "next    launcher logs demo                   show its output",
-        "        launcher submit -f FILE --name demo  starts it again; add --continue if the values have changed",
+        "        launcher submit -f FILE --name demo  start it again; add --continue if the values have changed",
     ]
     assert launcher("logs", "demo").out == "no\n[launcher] The command ended with exit code 7.\n"
 
@@ -218,7 +218,7 @@ def test_ten_submits_at_once_create_one_run(launcher: Launcher) -> None:
     assert [code for _, code in results] == [0] * 10
     messages = sorted(err.splitlines()[0] for (_, err), _ in results)
     assert messages.count('The run "demo" was started on this machine.') == 1
-    assert len([line for line in messages if line.endswith("running, with the same config.")]) == 9
+    assert len([line for line in messages if line.endswith(", with the same config.")]) == 9
     assert launcher.runs == ["demo"]
     assert len((launcher.folder / "started").read_text().splitlines()) == 1
 

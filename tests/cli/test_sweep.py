@@ -96,7 +96,7 @@ def test_queued_runs_are_cancelled_at_once_and_before_the_running_one(launcher: 
 
     done = launcher("cancel", "demo")
     assert (done.code, turns(launcher)) == (0, "a+")
-    assert done.err == 'Ending 2 of the 3 runs of the sweep "demo"…\nsweep demo: 3 cancelled\n'
+    assert done.err == 'Cancelling 2 of the 3 runs of the sweep "demo"…\nsweep demo: 3 cancelled\n'
 
 
 @pytest.mark.parametrize("killed", ["demo-1", "demo-2"])
@@ -178,14 +178,14 @@ def test_what_a_sweep_rejects(launcher: Launcher) -> None:
         "Error: --sweep 2: run.maxRestarts",
     ]
     many = ",".join(f'"{number}"' for number in range(101))
-    assert "may have 100" in launcher("submit", "-f", file, "--sweep", f"worker.env.NAME={many}").err
+    assert "the maximum is 100" in launcher("submit", "-f", file, "--sweep", f"worker.env.NAME={many}").err
     assert launcher.runs == []
 
     assert launcher("submit", "-f", file, "--detach").code == 0
     rejected = launcher("submit", "-f", file, *THREE)
     assert (rejected.code, rejected.err.splitlines()[0]) == (
         1,
-        'Error: There is a run "demo" already; a sweep needs a name of its own.',
+        'Error: The run "demo" already exists; a sweep needs its own name.',
     )
     assert launcher("submit", "-f", file, "--name", "other-2", "--detach").code == 0
     rejected = launcher("submit", "-f", file, *THREE, "--name", "other")
@@ -211,7 +211,7 @@ train: {model_name: llama3-8b}
         *("submit", "-f", file, "--sweep", "train.learning_rate=1e-4,3e-4", "--dry-run", "-o", "json"),
         env={"KUBECONFIG": str(tmp_path / "none")},
     )
-    assert (dry.code, dry.err.count("There is no kubeconfig")) == (0, 1)
+    assert (dry.code, dry.err.count("No kubeconfig was found")) == (0, 1)
     assert [config["train"]["learning_rate"] for config in json.loads(dry.out)] == [1e-4, 3e-4]
 
 

@@ -50,7 +50,7 @@ class Api:
         self._client.close()
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """The parsed JSON answer, or its text if it is not JSON. Raises ApiError from code 400 on; retries after 429."""
+        """The parsed JSON answer, or else the text. Raises ApiError from code 400 on; retries after 429."""
         deadline = time.monotonic() + 60
         # The API server returns 429 while it reads the objects of a kind from etcd, for example after its start.
         while (response := self.open(method, path, body, content_type)).status == 429 and time.monotonic() < deadline:

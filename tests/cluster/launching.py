@@ -82,7 +82,7 @@ class LauncherCli:
         }
 
     def __call__(self, *arguments: str, err: io.StringIO | None = None) -> Result:
-        """Run `launcher …` in this process, polling every POLL_SECONDS. Not in parallel: stdout and stderr are redirected.
+        """Run `launcher …` in this process, polling every POLL_SECONDS. Not thread-safe: it redirects the output.
 
         err: the stream for stderr, if the caller reads it while the command runs.
         """

@@ -77,9 +77,6 @@ class Proxy:
         with self._lock:
             self.requests, self._stop_at, self._answered, self._stop = [], request, answered, stop
 
-    def pass_all(self) -> None:
-        self.stop_at(0, answered=False, stop=lambda: None)
-
     def pass_on(self, handler: _Handler) -> None:
         """Answer one request."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""Clusters that do not answer, refuse, or lack what a run needs: a sentence, exit code 1, and the cluster as it was."""
+"""Clusters that do not answer, refuse, or lack what a run needs: an error, exit code 1, and an unchanged cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Config = dict[str, Any]
 
 
 def altered(plane: ControlPlane, folder: Path, change: Callable[[Config, Config, Config], None]) -> Path:
-    """The admin's kubeconfig after `change` of its cluster, its user and all of it."""
+    """A copy of the admin's kubeconfig, changed by `change`, which gets its cluster, its user and the whole file."""
     config = json.loads(plane.admin.read_text())
     change(config["clusters"][0]["cluster"], config["users"][0]["user"], config)
     file = folder / "altered.kubeconfig"
@@ -58,12 +58,12 @@ def user(**credentials: Any) -> Callable[[Config, Config, Config], None]:
 
 
 def plugin(*command: str) -> Callable[[Config, Config, Config], None]:
-    """A program that is to print the token, as gke-gcloud-auth-plugin does."""
+    """A credential plugin, such as gke-gcloud-auth-plugin, which prints the token."""
     version = "client.authentication.k8s.io/v1"
     return user(exec={"apiVersion": version, "command": command[0], "args": command[1:], "interactiveMode": "Never"})
 
 
-# FILE stands for the kubeconfig, SERVER for the API server's URL.
+# FILE is replaced by the path of the kubeconfig.
 ALTERED: dict[str, tuple[Callable[[Config, Config, Config], None], str, str]] = {
     "unknown name": (
         server("https://no-such-host.invalid:6443"),
@@ -73,7 +73,7 @@ ALTERED: dict[str, tuple[Callable[[Config, Config, Config], None], str, str]] = 
     ),
     "no URL": (
         server("127.0.0.1:6443"),
-        'The kubeconfig FILE gives "127.0.0.1:6443" as the server of the cluster test; it has to be a URL that begins '
+        'The kubeconfig FILE gives "127.0.0.1:6443" as the server of the cluster test; it must be a URL that begins '
         "with https://.",
         "",
     ),
@@ -117,9 +117,7 @@ def printed(message: str, hint: str = "") -> str:
 
 
 @pytest.mark.parametrize("case", ALTERED)
-def test_a_kubeconfig_that_leads_nowhere(
-    case: str, cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_an_unusable_kubeconfig(case: str, cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     change, message, hint = ALTERED[case]
     file = altered(control_plane, tmp_path, change)
     expected = printed(message.replace("FILE", str(file)), hint)
@@ -132,8 +130,8 @@ def test_a_kubeconfig_that_leads_nowhere(
     assert cli.runs(control_plane.api) == []
 
 
-def test_a_token_that_expires_is_asked_for_again(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
-    """By a plugin, as GKE's: its tokens last an hour, and runs for days."""
+def test_an_expired_token_is_requested_again(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The token is from a plugin, as on GKE, where tokens are valid for an hour, and runs take days."""
     assert cli("submit", "-f", cli.values(), "--detach").code == 0
     control_plane.api.create(
         {
@@ -159,12 +157,12 @@ def test_a_token_that_expires_is_asked_for_again(cli: LauncherCli, control_plane
     assert len(calls.read_text()) > before + 2
 
 
-def test_nobody_is_at_the_address(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
-    """A port that is closed, and one that takes the connection and says nothing."""
+def test_an_address_without_an_api_server(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """A closed port, and a port that accepts the connection but does not answer."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        # No more than a TLS handshake is waited for, which is part of connecting.
+        # The launcher waits only for the TLS handshake, which is a part of the connection.
         for port, cause in ((free_ports(1)[0], "connection refused"), (silent.getsockname()[1], "no answer in time")):
             url = f"https://127.0.0.1:{port}"
             begun = time.monotonic()
@@ -176,7 +174,7 @@ def test_nobody_is_at_the_address(cli: LauncherCli, control_plane: ControlPlane,
             assert time.monotonic() - begun < 12
 
 
-def test_a_certificate_of_somebody_else(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     change = {"certificate-authority": str(authority.certificate)}
     file = altered(control_plane, tmp_path, lambda cluster, _user, _all: cluster.update(change))
@@ -190,14 +188,14 @@ def test_a_certificate_of_somebody_else(cli: LauncherCli, control_plane: Control
     )
 
 
-def test_files_that_are_no_kubeconfig(cli: LauncherCli, tmp_path: Path) -> None:
+def test_files_that_are_not_a_kubeconfig(cli: LauncherCli, tmp_path: Path) -> None:
     broken, empty, listed, scalar = (tmp_path / name for name in ("broken", "empty", "listed", "scalar"))
     broken.write_text("a: [b")
     empty.write_text("")
     listed.write_text("- a")
     scalar.write_text("hello")
     cases: dict[Path, str] = {
-        broken: f"The kubeconfig {broken} is no YAML: while parsing a flow sequence in",
+        broken: f"The kubeconfig {broken} is not valid YAML: while parsing a flow sequence in",
         empty: f"The kubeconfig {empty} cannot be used: Invalid kube-config. {empty} file is empty.",
         tmp_path: f"The kubeconfig {tmp_path} cannot be read: Is a directory.",
         listed: f"{listed} is not a valid kubeconfig (TypeError: ",
@@ -226,7 +224,7 @@ def test_a_kubeconfig_that_may_not_be_read(cli: LauncherCli, control_plane: Cont
     assert (done.returncode, done.stderr) == (1, printed(f"The kubeconfig {file} cannot be read: Permission denied."))
 
 
-def test_a_namespace_that_is_not_there(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_missing_namespace(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
     gone = LauncherCli(cli.kubeconfig, "no-such-namespace", tmp_path / "gone")
     message = "The namespace no-such-namespace does not exist in the context admin."
     hint = "charts/queues creates one for each of its teams; team.name and team.namespace select one."
@@ -239,12 +237,12 @@ def test_a_namespace_that_is_not_there(cli: LauncherCli, control_plane: ControlP
     assert listed.err == f"Warning: {message}\n"
 
 
-# What a real API server answers to a path of a group that it does not serve.
+# The answer of a real API server to a path of a group that it does not serve.
 ABSENT = b"404 page not found\n"
 
 
 def test_kinds_that_the_cluster_does_not_serve(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
-    """As before JobSet is installed. The groups are hidden by a proxy: these tests' API server has them all."""
+    """A cluster without JobSet or Kueue. A proxy hides the groups, because these tests' API server has all of them."""
     assert control_plane.api.open("GET", "/apis/example.com/v1/things").data == ABSENT
     with Proxy(control_plane) as proxy:
         proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/jobset.x-k8s.io/") else None
@@ -259,22 +257,22 @@ def test_kinds_that_the_cluster_does_not_serve(cli: LauncherCli, control_plane: 
                     "launcher doctor shows what the cluster has.",
                 )
             )
-        # Without Kueue nothing holds a run back.
+        # Without Kueue, a run is not queued.
         proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/kueue.x-k8s.io/") else None
         done = without("submit", "-f", cli.values("job-set"), "--dry-run")
         assert done.code == 0
         assert "queue.name: Kueue is not installed in the cluster proxied, so demo would not wait" in done.err
         proxy.answers = lambda _method, path: (404, ABSENT) if path.startswith("/apis/jobset.x-k8s.io/") else None
-        # Runs of the other kind are none the worse.
+        # Runs of the other kind still work.
         assert without("submit", "-f", cli.values("ray-job"), "--detach").code == 0
         assert [run["name"] for run in without("list", "-n", cli.namespace, "-o", "json").json] == ["demo"]
 
 
-# --- what refuses ---------------------------------------------------------------------------------------------------
+# --- admission webhooks ---------------------------------------------------------------------------------------------
 
 
-class Refuses(http.server.BaseHTTPRequestHandler):
-    """A webhook that lets nothing through, and says why."""
+class DenyingWebhook(http.server.BaseHTTPRequestHandler):
+    """A webhook that rejects all requests with a message."""
 
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -288,12 +286,12 @@ class Refuses(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Quiet."""
+        """Print nothing."""
 
 
 @contextlib.contextmanager
 def webhook(plane: ControlPlane, namespace: str, url: str) -> Iterator[None]:
-    """Every JobSet of the namespace is shown to the webhook at `url` first."""
+    """While this is open, the API server sends new JobSets of the namespace to the webhook at `url`."""
     rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "resources": ["jobsets"], "operations": ["CREATE"]}
     bundle = base64.b64encode(Path(plane.authority.certificate).read_bytes()).decode()
     hook = {
@@ -322,15 +320,15 @@ def test_a_webhook_that_refuses_and_one_that_does_not_answer(cli: LauncherCli, c
     file = cli.values("job-set")
 
     def refused() -> str:
-        """What a submit says once the webhook is asked, which is a moment after it is made."""
-        said = until(lambda: (done := cli("submit", "-f", file, "--dry-run")).code and done)
+        """The error of a submit when the webhook is in effect, which takes a moment."""
+        preview = until(lambda: (done := cli("submit", "-f", file, "--dry-run")).code and done)
         done = cli("submit", "-f", file, "--detach")
-        assert (said.code, done.code, said.out, done.out) == (1, 1, "", "")
-        assert done.err == f"Submitting to {cli.target}.\n{said.err}"
-        return str(said.err)
+        assert (preview.code, done.code, preview.out, done.out) == (1, 1, "", "")
+        assert done.err == f"Submitting to {cli.target}.\n{preview.err}"
+        return str(preview.err)
 
     certificate, key = control_plane.authority.issue("webhook", hosts=("127.0.0.1",))
-    with http.server.HTTPServer(("127.0.0.1", 0), Refuses) as served:
+    with http.server.HTTPServer(("127.0.0.1", 0), DenyingWebhook) as served:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         served.socket = context.wrap_socket(served.socket, server_side=True)
@@ -339,8 +337,8 @@ def test_a_webhook_that_refuses_and_one_that_does_not_answer(cli: LauncherCli, c
         try:
             with webhook(control_plane, cli.namespace, f"https://127.0.0.1:{served.server_port}/"):
                 assert refused() == printed(
-                    "The API server of the context admin refuses it: Slices of 2x4 are for guests. (from the admission "
-                    "webhook guests.example.com)"
+                    "The API server of the context admin rejects the request: Slices of 2x4 are for guests. (from the "
+                    "admission webhook guests.example.com)"
                 )
         finally:
             served.shutdown()

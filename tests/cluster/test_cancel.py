@@ -1,4 +1,4 @@
-"""Cancelling frees every pod and chip and keeps the record; deleting removes the record, and nothing else."""
+"""Cancel releases all pods and chips and keeps the record of the run. Delete removes only the record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_cancelled_run_holds_nothing_and_can_go_on(
+def test_a_cancelled_run_holds_nothing_and_can_resume(
     state: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
     kind, recording, of, upto = STATES[state]
@@ -70,8 +70,8 @@ def test_a_cancelled_run_holds_nothing_and_can_go_on(
 
         resumed = cli("submit", "-f", file, "--detach", "-o", "json")
         assert (resumed.code, resumed.json["state"], resumed.json["attempt"]) == (0, "queued", 2)
-        said = 'The run "demo" was cancelled; it continues from its last checkpoint, if it wrote one, as attempt 2.'
-        assert said in resumed.err.splitlines()
+        message = 'The run "demo" was cancelled; it continues from its last checkpoint, if it wrote one, as attempt 2.'
+        assert message in resumed.err.splitlines()
 
 
 def test_a_run_is_cancelled_before_kueue_has_seen_it(cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
@@ -86,10 +86,10 @@ def test_a_run_is_cancelled_before_kueue_has_seen_it(cli: LauncherCli, control_p
     assert pods(cli, admin) == []
 
 
-def test_a_run_that_is_being_cancelled_is_ended_before_it_goes_on(
+def test_a_run_that_is_being_cancelled_stops_before_it_resumes(
     cli: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
-    """Whoever cancelled it was killed after the first step."""
+    """The launcher that cancelled it was killed after the first step."""
     run, file = submitted(cli, control_plane, "job-set")
     follow_as(control_plane, "three-then-one-and-two", run).step_past("Workload", PodsReady="True")
     admin.merge(path_of(run), {"metadata": {"annotations": {"slipway.dev/cancelled": "2026-01-02T03:04:05Z"}}})
@@ -111,16 +111,17 @@ def test_a_run_without_a_queue_is_suspended(cli: LauncherCli, control_plane: Con
     assert admin.get(path_of(run))["spec"]["suspend"] is True
 
 
-def test_a_run_that_kueue_has_not_seen_is_not_cancelled_for_good(
+def test_a_run_without_a_workload_is_not_cancelled_yet(
     cli: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kueue is there, and down: it would start the run when it is back, so cancelling goes on till it is told."""
+    """Kueue is installed but down. It would start the run when it is up again, so the cancel is complete only when the
+    Workload exists and is deactivated."""
     run, _ = submitted(cli, control_plane, "job-set")
-    admin.merge(path_of(run), {"spec": {"suspend": True}})  # Kueue's webhook does that, its controller is down
+    admin.merge(path_of(run), {"spec": {"suspend": True}})  # done by Kueue's webhook; its controller is down
     monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
     monkeypatch.setattr("launcher.backends.kubernetes.waiting.QUIET_SECONDS", 0.0)
     here = ("demo", "-n", cli.namespace)
-    for _ in range(2):  # the second finds the annotation, and is no wiser
+    for _ in range(2):  # the second call finds the annotation of the first one
         done = cli("cancel", *here)
         assert (done.code, done.err.splitlines()[1:]) == (
             1,
@@ -134,7 +135,7 @@ def test_a_run_that_kueue_has_not_seen_is_not_cancelled_for_good(
         )
         status = cli("status", *here, "-o", "json").json
         assert (status["state"], status["reason"]) == ("queued", "It is being cancelled.")
-    # Kueue is back, and about to start it.
+    # Kueue is up again, and about to start the run.
     replayer = follow_as(control_plane, "three-then-one-and-two", run)
     replayer.step_past("Workload", QuotaReserved="True")
     with controllers(control_plane, cli.namespace):
@@ -145,10 +146,10 @@ def test_a_run_that_kueue_has_not_seen_is_not_cancelled_for_good(
 
 
 @pytest.mark.parametrize("then", ["delete", "submit"])
-def test_a_cancelled_run_that_kueue_has_not_seen_is_deleted_and_replaced(
+def test_a_cancelled_run_without_a_workload_can_be_deleted_and_replaced(
     then: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, file = submitted(cli, control_plane, "job-set")  # not suspended, either: nobody's webhook did it
+    run, file = submitted(cli, control_plane, "job-set")  # not suspended, because no webhook of Kueue runs
     monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
     assert cli("cancel", "demo", "-n", cli.namespace).code == 1
     assert admin.get(path_of(run))["spec"]["suspend"] is True
@@ -161,9 +162,7 @@ def test_a_cancelled_run_that_kueue_has_not_seen_is_deleted_and_replaced(
     assert 'The run "demo" was cancelled; it continues from its last checkpoint' in done.err
 
 
-def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(
-    cli: LauncherCli, control_plane: ControlPlane, admin: Api
-) -> None:
+def test_cancel_does_not_change_a_run_that_has_ended(cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
     run, _ = submitted(cli, control_plane, "job-set")
     assert cli("submit", "-f", cli.values("ray-job", name="other"), "--detach").code == 0
     follow_as(control_plane, "three-then-one-and-two", run).step_to()
@@ -173,18 +172,18 @@ def test_a_run_that_has_ended_is_left_as_it_is_and_deleted(
     assert (done.code, done.err) == (0, 'The run "demo" has already succeeded.\n')
     assert admin.get(path_of(run)) == ended
     deleted = cli("delete", *here, "--yes")
-    said = f'Deleting the run "demo" ({cli.target})…\nThe run "demo" is deleted.\n'
-    assert (deleted.code, deleted.err) == (0, said)
+    message = f'Deleting the run "demo" ({cli.target})…\nThe run "demo" is deleted.\n'
+    assert (deleted.code, deleted.err) == (0, message)
     assert {"demo", "other"} & {run["metadata"]["name"] for run in cli.runs(admin)} == {"other"}
     again = cli("delete", *here, "--yes")
     assert again.code == 1
     assert again.err.startswith(f'Error: The run "demo" was not found in the {cli.target}.')
 
 
-def test_pods_that_do_not_end_are_told(
+def test_pods_that_do_not_end_are_reported(
     cli: LauncherCli, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is there to take them away."""
+    """No controller removes the pods."""
     run, _ = submitted(cli, control_plane, "job-set", run={"graceSeconds": 0})
     follow_as(control_plane, "three-then-one-and-two", run).step_past("Workload", PodsReady="True")
     monkeypatch.setattr("launcher.backends.kubernetes.backend._FREED_SECONDS", 0.3)

@@ -1,4 +1,4 @@
-"""The harness itself: what a test may rely on when it asks for the control plane."""
+"""The harness itself: what the control plane guarantees to tests."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.trainer.ray_nodes import own_address
 
 
 def until(holds: Callable[[], Any], seconds: float = 60) -> Any:
-    """What `holds` returns once it is true."""
+    """The first true value of `holds`. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"timed out after {seconds} s"
         time.sleep(0.05)
     return found
 
@@ -87,7 +87,7 @@ def test_users_have_the_rights_that_they_are_given(control_plane: ControlPlane, 
 
 
 def allowed(user: Api, path: str) -> bool:
-    """A binding takes effect a moment after it is made."""
+    """Whether the user may get `path`. A new binding takes effect with a delay."""
     try:
         user.get(path)
     except ApiError as error:
@@ -96,11 +96,11 @@ def allowed(user: Api, path: str) -> bool:
     return True
 
 
-def test_pods_start_and_end_as_their_annotations_say(control_plane: ControlPlane, namespace: str, node: str) -> None:
+def test_annotations_control_when_pods_end(control_plane: ControlPlane, namespace: str, node: str) -> None:
     api = control_plane.api
     runs = {"fine": {"simulated/run-for": "0.1s"}, "bad": {"simulated/run-for": "0.1s", "simulated/exit-code": "3"}}
-    for name, says in {**runs, "long": {}}.items():
-        api.create(pod(namespace, name, node, says))
+    for name, keys in {**runs, "long": {}}.items():
+        api.create(pod(namespace, name, node, keys))
 
     def status(name: str) -> dict[str, Any]:
         found: dict[str, Any] = api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
@@ -161,7 +161,7 @@ class Hello(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Quiet."""
+        """Print nothing."""
 
 
 def test_a_service_leads_to_a_process_of_this_machine(control_plane: ControlPlane, namespace: str) -> None:

@@ -1,7 +1,7 @@
-"""The doctor in front of a real API server: real RBAC, real Deployments and EndpointSlices, simulated nodes.
+"""The doctor with a real API server: real RBAC, real Deployments and EndpointSlices, simulated nodes.
 
-Upstream's controllers cannot be had here; Deployments of their names and images stand in for them (doctor_objects.py),
-whose pods KWOK runs, so that their status and the endpoints of their Services are Kubernetes' own.
+Upstream's controllers are not available here. Deployments with their names and images replace them (doctor_objects.py).
+KWOK simulates their pods, so Kubernetes itself writes their status and the endpoints of their Services.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from launcher.__main__ import run
 from launcher.diagnose.doctor import Finding, Level
 from launcher.k8s.target import Target
 from launcher.paths import charts_dir
-from tests.cluster import doctor_objects as there
+from tests.cluster import doctor_objects as upstream
 from tests.cluster.api import path_of
 from tests.cluster.control_plane import ControlPlane, free_ports
 
-# Labels of its own: other tests' nodes are not these flavors', nor these nodes other flavors'.
+# A separate label, so that these flavors do not match nodes of other tests, and other flavors do not match these nodes.
 OURS = {"example.com/pool": "clinic"}
 QUEUES = """\
 flavors:
@@ -44,10 +44,10 @@ Doctor = Callable[..., dict[str, list[Finding]]]
 
 
 @pytest.fixture(scope="module")
-def clinic(
+def team_queues(
     control_plane: ControlPlane, helm4: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Object]]:
-    """A team's queues by charts/queues, and nodes: two slices of v6e 2x2, and a v5e 1x1 that no flavor covers."""
+    """A team's queues from charts/queues, and nodes: two slices of v6e 2x2, and a v5e 1x1 without a flavor."""
     values = tmp_path_factory.mktemp("clinic") / "queues.yaml"
     values.write_text(QUEUES)
     command = [str(helm4), "template", "clinic", str(charts_dir() / "queues"), "-f", str(values)]
@@ -69,10 +69,10 @@ def clinic(
 
 
 @pytest.fixture(scope="module")
-def installed(control_plane: ControlPlane, clinic: list[Object]) -> Iterator[None]:
-    """What stands in for the four controllers, available."""
-    deployments = [build() for build in there.CONTROLLERS]
-    made = [*deployments, *there.services(), there.config_map(), *there.webhooks()]
+def installed(control_plane: ControlPlane, team_queues: list[Object]) -> Iterator[None]:
+    """The Deployments that replace the four controllers; their pods are available."""
+    deployments = [build() for build in upstream.CONTROLLERS]
+    made = [*deployments, *upstream.services(), upstream.config_map(), *upstream.webhooks()]
     spaces = {one["metadata"]["namespace"] for one in deployments}
     for space in spaces:
         control_plane.add_namespace(space)
@@ -104,7 +104,7 @@ def _await_endpoints(plane: ControlPlane, namespace: str, ready: int) -> None:
 
 @pytest.fixture
 def doctor(control_plane: ControlPlane, helm4: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
-    """The findings by subject, for the user of a kubeconfig (the cluster's admin), in the team's namespace."""
+    """A function that returns the findings by subject, by default for the cluster's admin in the team's namespace."""
     monkeypatch.setenv("SLIPWAY_HELM", str(helm4))
 
     def examine(kubeconfig: Path = control_plane.admin, namespace: str = "clinic") -> dict[str, list[Finding]]:
@@ -128,13 +128,13 @@ def test_plain_kubernetes(doctor: Doctor) -> None:
         assert all(one.level is Level.OK for one in found["submit"] + found["install"])
 
 
-def test_crds_without_controllers(doctor: Doctor, clinic: list[Object]) -> None:
+def test_crds_without_controllers(doctor: Doctor, team_queues: list[Object]) -> None:
     found = doctor()
     for subject in ("Kueue", "JobSet", "KubeRay"):
         assert [one.level for one in found[subject]] == [Level.PROBLEM]
         assert found[subject][0].says.startswith("its API is served, but its controller has no Deployment")
     assert found["TPU webhook"][0].level is Level.PROBLEM
-    # Nobody writes the queues' status.
+    # No controller writes the status of the queues.
     assert any("has not processed" in one.says and "clinic" in one.says for one in found["ClusterQueues"])
     assert "namespace" not in found
     assert (
@@ -152,7 +152,7 @@ def test_all_four_controllers(doctor: Doctor) -> None:
     assert found["LocalQueue clinic"][0].says == "its ClusterQueue is clinic."
 
 
-def test_flavors_and_nodes(doctor: Doctor, clinic: list[Object]) -> None:
+def test_flavors_and_nodes(doctor: Doctor, team_queues: list[Object]) -> None:
     found = doctor()
     assert [(one.level, one.says) for one in found["flavor clinic-v6e"]] == [
         (Level.OK, "quota for 8 chips; 8 chips on 2 nodes.")
@@ -168,15 +168,15 @@ def test_versions_out_of_range_and_controllers_that_are_down(control_plane: Cont
     def change(deployment: Object, patch: Object) -> None:
         control_plane.api.merge(path_of(deployment), {"spec": patch})
 
-    old, down = there.kueue("v0.15.2"), there.job_set()
-    change(there.kueue(), {"template": {"spec": {"containers": old["spec"]["template"]["spec"]["containers"]}}})
+    old, down = upstream.kueue("v0.15.2"), upstream.job_set()
+    change(upstream.kueue(), {"template": {"spec": {"containers": old["spec"]["template"]["spec"]["containers"]}}})
     change(down, {"replicas": 0})
     try:
         _await_endpoints(control_plane, "jobset-system", 0)
         _await(control_plane, down, 0)
         found = doctor()
     finally:
-        change(there.kueue(), {"template": there.kueue()["spec"]["template"]})
+        change(upstream.kueue(), {"template": upstream.kueue()["spec"]["template"]})
         change(down, {"replicas": 1})
         _await(control_plane, down, 1)
         _await_endpoints(control_plane, "jobset-system", 1)
@@ -203,21 +203,21 @@ def test_a_member_with_the_role_of_charts_queues(control_plane: ControlPlane, do
     assert found["install"][0].says.startswith("you may not install releases")
     assert "Role to apply" not in found
     assert "explain (queues)" not in found
-    # What only a platform engineer may look at.
+    # Only a platform engineer may read these.
     for subject in ("Kueue", "JobSet", "KubeRay", "TPU webhook"):
         assert [one.level for one in found[subject]] == [Level.UNKNOWN], subject
         assert "you may not list deployments of apps" in found[subject][0].says
-    # Quota and nodes are for members to see.
+    # Members may read quota and nodes.
     assert found["flavor clinic-v6e"][0].level is Level.OK
     assert found["LocalQueue clinic"][0].level is Level.OK
-    # In another team's namespace the same member may do nothing.
+    # The member has no rights in another namespace.
     assert doctor(control_plane.kubeconfig_for("mia", ["clinic@example.com"]), "default")["submit"][0].level is (
         Level.PROBLEM
     )
 
 
-def test_somebody_without_any_rights(
-    control_plane: ControlPlane, clinic: list[Object], helm4: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_a_user_without_any_rights(
+    control_plane: ControlPlane, team_queues: list[Object], helm4: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("SLIPWAY_HELM", str(helm4))
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig_for("noah", namespace="clinic")))
@@ -229,10 +229,10 @@ def test_somebody_without_any_rights(
         assert levels[subject] == "unknown", subject
     for subject in ("submit", "list, status, wait", "logs", "cancel", "delete"):
         assert levels[subject] == "problem", subject
-    # The Role is ready: applied and bound, it is all that is missing.
+    # After the printed Role is applied and bound, no right is missing.
     role = next(one["hint"] for one in found if one["subject"] == "Role to apply")
     made = yaml.safe_load(role)
-    binding = there.named(
+    binding = upstream.named(
         "RoleBinding",
         "rbac.authorization.k8s.io/v1",
         "noah",
@@ -244,7 +244,7 @@ def test_somebody_without_any_rights(
         control_plane.api.create(made)
         control_plane.api.create(binding)
         deadline = time.monotonic() + 10
-        while True:  # RBAC learns of a binding a moment later
+        while True:  # a new binding takes effect with a delay
             run(["doctor", "-o", "json"])
             now = {one["subject"]: one["level"] for one in json.loads(capsys.readouterr().out)}
             if now["submit"] == "ok":
@@ -268,6 +268,6 @@ def test_an_api_server_that_does_not_answer(control_plane: ControlPlane, doctor:
     assert "does not answer: connection refused" in found["API server"][0].says
 
 
-def test_a_token_that_is_not_known(control_plane: ControlPlane, doctor: Doctor) -> None:
+def test_an_unknown_token(control_plane: ControlPlane, doctor: Doctor) -> None:
     found = doctor(control_plane.kubeconfig_for("stale", token="no-such-token"))
     assert "rejects your credentials" in found["API server"][0].says

@@ -1,7 +1,7 @@
-"""`launcher explain` against a real API server.
+"""`launcher explain` with a real API server.
 
-Kueue's, JobSet's and KubeRay's part is replayed; what schedules pods, makes them and refuses them is real: the
-scheduler, the Job controller, ResourceQuota, Pod Security, an admission webhook that points nowhere.
+What Kueue, JobSet and KubeRay wrote is replayed. What schedules, creates and rejects pods is real: the scheduler, the
+Job controller, ResourceQuota, Pod Security, an admission webhook without a server.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ def cli(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Launcher
     return LauncherCli(control_plane.admin, namespace, tmp_path)
 
 
-def explained(cli: LauncherCli, name: str = "demo") -> Any:
+def explain(cli: LauncherCli, name: str = "demo") -> Any:
     done = cli("explain", name, "-n", cli.namespace, "-o", "json")
     assert (done.code, done.err) == (0, "")
     return done.json
 
 
-def played(
+def submit_and_replay(
     cli: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str, until: float, queue: str
 ) -> None:
-    """A run that was submitted, and to which then happened what happened to the recorded one, queues and all."""
+    """Submit a run, and replay what happened to the recorded run `run` and its queues, up to `until` seconds."""
     done = cli("submit", "-f", cli.values(kind, queue={"name": queue}), "--detach", "--force")
     assert done.code == 0, done.err
     live = plane.api.get(f"{PATHS[kind].format(cli.namespace)}/demo")
     follow_as(plane, recording, live, run=run, skip_queues=False).step_to(until)
 
 
-# --- what was recorded --------------------------------------------------------------------------------------------
+# --- recorded situations ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_a_recorded_situation(
     cli: LauncherCli,
     control_plane: ControlPlane,
 ) -> None:
-    played(cli, control_plane, kind, recording, run, until, "nosuch" if run == "lost" else "multislice")
-    told = explained(cli)
-    assert told["headline"].startswith(headline.replace("NS", cli.namespace))
-    assert (told["name"], told["state"], told["position"]) == ("demo", state, position)
-    assert told["suggestions"]
-    assert all(item.keys() == {"kind", "name", "says"} for item in told["evidence"])
+    submit_and_replay(cli, control_plane, kind, recording, run, until, "nosuch" if run == "lost" else "multislice")
+    explanation = explain(cli)
+    assert explanation["headline"].startswith(headline.replace("NS", cli.namespace))
+    assert (explanation["name"], explanation["state"], explanation["position"]) == ("demo", state, position)
+    assert explanation["suggestions"]
+    assert all(item.keys() == {"kind", "name", "says"} for item in explanation["evidence"])
 
 
-def test_text_is_a_sentence_evidence_and_what_would_help(cli: LauncherCli, control_plane: ControlPlane) -> None:
-    played(cli, control_plane, "job-set", "no-such-queue", "lost", 4, "nosuch")
+def test_text_has_a_headline_evidence_and_suggestions(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    submit_and_replay(cli, control_plane, "job-set", "no-such-queue", "lost", 4, "nosuch")
     done = cli("explain", "demo", "-n", cli.namespace)
     assert (done.code, done.err) == (0, "")
     workload = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{cli.namespace}/workloads")[0]
@@ -119,12 +119,12 @@ def test_no_such_run(cli: LauncherCli) -> None:
     assert done.err.startswith('Error: The run "nosuch" was not found')
 
 
-# --- as a member of a team, by charts/queues' own Role ------------------------------------------------------------
+# --- a member of a team, with the Role of charts/queues -----------------------------------------------------------
 
 
 @pytest.fixture
 def member(control_plane: ControlPlane, cli: LauncherCli, tmp_path: Path) -> Iterator[LauncherCli]:
-    """The same cli, of somebody who has the Role that charts/queues gives a team's members, and no more."""
+    """The launcher of a user who has only the Role that charts/queues gives to members of a team."""
     user = f"member-{secrets.token_hex(4)}"
     over = tree(f"teams: {{research: {{namespace: {cli.namespace}, members: {{{user}: User}}}}}}")
     rendered = render(tool("helm"), merged(BASE, over), tmp_path)
@@ -133,49 +133,49 @@ def member(control_plane: ControlPlane, cli: LauncherCli, tmp_path: Path) -> Ite
     for obj in made:
         if obj["metadata"].get("namespace", cli.namespace) != cli.namespace:
             continue
-        if obj["kind"].startswith("Cluster"):  # other tests' releases have one of that name
+        if obj["kind"].startswith("Cluster"):  # releases of other tests have objects of that name
             obj["metadata"]["name"] += f"-{user}"
             if "roleRef" in obj:
                 obj["roleRef"]["name"] += f"-{user}"
         control_plane.api.create(obj)
     yield LauncherCli(control_plane.kubeconfig_for(user, namespace=cli.namespace), cli.namespace, tmp_path / "member")
     for obj in made:
-        if obj["kind"].startswith("Cluster"):  # the others go with their namespace
+        if obj["kind"].startswith("Cluster"):  # the others are deleted with their namespace
             control_plane.api.delete(path_of(obj))
 
 
-def test_a_member_is_told_what_a_member_may_see(
+def test_a_member_gets_what_the_role_permits(
     cli: LauncherCli, member: LauncherCli, control_plane: ControlPlane
 ) -> None:
-    played(cli, control_plane, "job-set", "borrowing-then-reclaimed", "borrows-3", 15, "multislice")
+    submit_and_replay(cli, control_plane, "job-set", "borrowing-then-reclaimed", "borrows-3", 15, "multislice")
     ns = cli.namespace
-    whole = explained(cli)
+    whole = explain(cli)
     assert f", by owner-2 of {ns}-search, the owner of quota" in whole["headline"].replace(" ago by", ", by")
-    told = until(lambda: explained(member))
+    explanation = until(lambda: explain(member))
     assert (
         "ago by the owner of quota that it had borrowed, and waits for 24 chips of v5e-2x4, of which 8 are"
-        in (told["headline"])
+        in (explanation["headline"])
     )
-    says = {(item["kind"], item["name"]): item["says"] for item in told["evidence"]}
+    says = {(item["kind"], item["name"]): item["says"] for item in explanation["evidence"]}
     assert says["RBAC", ""] == "you may not read the runs of other teams, so this explanation does not include them."
     assert "16 chips of v5e-2x4 are held by runs of other teams" in says["ClusterQueue", f"search-{ns}"]
-    assert told["position"] == whole["position"] == 1
+    assert explanation["position"] == whole["position"] == 1
 
 
-# --- what the real scheduler and the real controllers do ----------------------------------------------------------
+# --- the real scheduler and the real controllers ------------------------------------------------------------------
 
 
-def until(look: Callable[[], Any], holds: Callable[[Any], bool] = bool, seconds: float = 20) -> Any:
-    """What `look` returns once it holds."""
+def until(read: Callable[[], Any], holds: Callable[[Any], bool] = bool, seconds: float = 20) -> Any:
+    """The first value of `read` for which `holds` is true. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not holds(found := look()):
-        assert time.monotonic() < deadline, f"waited in vain: {found}"
+    while not holds(found := read()):
+        assert time.monotonic() < deadline, f"timed out, last value: {found}"
         time.sleep(0.1)
     return found
 
 
 def started(cli: LauncherCli, api: Api, topology: str, accelerator: str = "v5p", **values: Any) -> None:
-    """A JobSet without a queue, and its Job, as JobSet's controller (which is not there) makes it: the rest is real."""
+    """Submit a JobSet without a queue, and create its Job, because JobSet's controller does not run."""
     slice_ = {"accelerator": accelerator, "topology": topology, "count": 1}
     team = {"name": "", "namespace": cli.namespace}
     file = cli.values("job-set", team=team, queue={"name": ""}, slice=slice_, **values)
@@ -206,19 +206,19 @@ def started(cli: LauncherCli, api: Api, topology: str, accelerator: str = "v5p",
 
 
 def headline(cli: LauncherCli, has: str) -> str:
-    """The headline, once it has these words."""
-    told = until(lambda: explained(cli), lambda found: has in found["headline"])
-    return str(told["headline"])
+    """Wait until the headline contains `has`, and return it."""
+    explanation = until(lambda: explain(cli), lambda found: has in found["headline"])
+    return str(explanation["headline"])
 
 
-def test_the_scheduler_finds_no_such_machines(cli: LauncherCli, admin: Api) -> None:
+def test_no_node_matches(cli: LauncherCli, admin: Api) -> None:
     started(cli, admin, "2x2x1")
     assert headline(cli, "no node of").startswith(
         "demo cannot start because its pods cannot be scheduled: no node of the cluster has "
     )
 
 
-def test_the_scheduler_minds_a_taint(cli: LauncherCli, admin: Api, control_plane: ControlPlane) -> None:
+def test_a_taint_is_not_tolerated(cli: LauncherCli, admin: Api, control_plane: ControlPlane) -> None:
     names = control_plane.add_nodes(f"tainted-{cli.namespace}", "tpu-v5p-slice", "2x2x2", 2, 4)
     for name in names:
         node = f"/api/v1/nodes/{name}"
@@ -226,8 +226,8 @@ def test_the_scheduler_minds_a_taint(cli: LauncherCli, admin: Api, control_plane
         admin.merge(node, {"spec": {"taints": taints}})
     try:
         started(cli, admin, "2x2x2")
-        told = headline(cli, "tolerate")
-        assert told == (
+        explanation = headline(cli, "tolerate")
+        assert explanation == (
             "demo cannot start because its pods cannot be scheduled: they do not tolerate the taint team=x:NoSchedule "
             "of 2 of the 2 matching nodes."
         )
@@ -236,7 +236,7 @@ def test_the_scheduler_minds_a_taint(cli: LauncherCli, admin: Api, control_plane
             admin.delete(f"/api/v1/nodes/{name}")
 
 
-def test_the_scheduler_waits_for_a_volume(cli: LauncherCli, admin: Api) -> None:
+def test_a_volume_is_missing(cli: LauncherCli, admin: Api) -> None:
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -249,15 +249,18 @@ def test_the_scheduler_waits_for_a_volume(cli: LauncherCli, admin: Api) -> None:
     }
     admin.create(claim)
     started(cli, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "checkpoints"})
-    told = until(lambda: explained(cli), lambda found: "no volume" in found["headline"])
-    assert told["headline"] == "demo cannot start: its storage, the PersistentVolumeClaim checkpoints, has no volume."
-    says = next(item["says"] for item in told["evidence"] if item["kind"] == "PersistentVolumeClaim")
+    explanation = until(lambda: explain(cli), lambda found: "no volume" in found["headline"])
+    assert (
+        explanation["headline"]
+        == "demo cannot start: its storage, the PersistentVolumeClaim checkpoints, has no volume."
+    )
+    says = next(item["says"] for item in explanation["evidence"] if item["kind"] == "PersistentVolumeClaim")
     assert says.startswith("is Pending, with the storage class no-such-class")
 
 
 def test_a_claim_is_missing(cli: LauncherCli, admin: Api) -> None:
     started(cli, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "nosuch"})
-    assert headline(cli, "not there") == (
+    assert headline(cli, "does not exist") == (
         "demo cannot start: its storage, the PersistentVolumeClaim nosuch, does not exist."
     )
 
@@ -282,12 +285,12 @@ def test_pod_security_refuses(cli: LauncherCli, admin: Api) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "baseline"}
     admin.merge(f"/api/v1/namespaces/{cli.namespace}", {"metadata": {"labels": labels}})
     started(cli, admin, "2x2x1", security={"hostNetwork": True})
-    told = until(lambda: explained(cli), lambda found: "allows" in found["headline"])
-    assert told["headline"].startswith(
+    explanation = until(lambda: explain(cli), lambda found: "allows" in found["headline"])
+    assert explanation["headline"].startswith(
         f"demo cannot start: the namespace {cli.namespace} allows only baseline pods, and its pods violate this (host "
         "namespaces (hostNetwork=true)"
     )
-    assert told["suggestions"][0] == "Set security.hostNetwork: false, and submit it again."
+    assert explanation["suggestions"][0] == "Set security.hostNetwork: false, and submit it again."
 
 
 def test_a_webhook_does_not_answer(cli: LauncherCli, admin: Api) -> None:
@@ -310,13 +313,15 @@ def test_a_webhook_does_not_answer(cli: LauncherCli, admin: Api) -> None:
     }
     admin.create(config)
     try:
-        time.sleep(1)  # webhooks are in force a moment after they are made, and nothing says when
+        time.sleep(1)  # a webhook takes effect with a delay, and no status shows when
         started(cli, admin, "2x2x1")
-        told = until(lambda: explained(cli), lambda found: "webhook" in found["headline"])
-        assert told["headline"] == (
+        explanation = until(lambda: explain(cli), lambda found: "webhook" in found["headline"])
+        assert explanation["headline"] == (
             "demo cannot start: the admission webhook vtpu.example.com does not answer, so the API server creates no "
             "pods for it."
         )
-        assert f"kubectl -n {cli.namespace} get pods,endpointslices (Service tpu-webhook)" in told["suggestions"][0]
+        assert (
+            f"kubectl -n {cli.namespace} get pods,endpointslices (Service tpu-webhook)" in explanation["suggestions"][0]
+        )
     finally:
         admin.delete(path_of(config))

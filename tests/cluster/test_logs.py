@@ -1,4 +1,4 @@
-"""The output of runs, from pods' logs through a real API server."""
+"""`launcher logs` with a real API server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.cluster.replay import follow_as
 
 
 class Reader:
-    """Reads the run's log in a thread, with `follow`."""
+    """Follows the run's log in a thread."""
 
     def __init__(self, cli: LauncherCli) -> None:
         self.lines: list[str] = []
-        self._place = Target(namespace=cli.namespace)
+        self._target = Target(namespace=cli.namespace)
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
     def _read(self) -> None:
-        for line in launcher_api.logs("demo", follow=True, target=self._place):
+        for line in launcher_api.logs("demo", follow=True, target=self._target):
             self.lines.append(line)
 
     def end(self) -> list[str]:
@@ -49,7 +49,7 @@ def test_a_log_is_followed_across_cuts_and_restarts(
     pods = f"/api/v1/namespaces/{cli.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo"
 
     def hosts() -> list[str]:
-        """The newest pod of each host, in their order."""
+        """The newest pod of each host, in the order of the hosts."""
         key = "batch.kubernetes.io/job-completion-index"
         found = sorted(control_plane.api.items(pods), key=lambda pod: pod["metadata"]["creationTimestamp"])
         newest = {int(pod["metadata"]["labels"][key]): pod["metadata"]["name"] for pod in found}
@@ -83,8 +83,8 @@ def test_a_log_is_followed_across_cuts_and_restarts(
     assert followed == [*(f"{part}.{number}" for part in range(3) for number in range(5)), "again", "the end"]
 
 
-def test_what_kuberay_keeps_of_a_log(cli: LauncherCli, control_plane: ControlPlane) -> None:
-    """Of a job that failed, when its pods are gone; of one that succeeded, where else to look."""
+def test_logs_after_kuberay_has_deleted_the_pods(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    """KubeRay keeps the last lines of a failed job. For a successful job, a hint names the folder of its metrics."""
     for name, recording in (("bad", "rayjob-fails"), ("good", "rayjob-succeeds")):
         assert cli("submit", "-f", cli.values("ray-job", name=name), "--detach").code == 0
         run = next(run for run in cli.runs(control_plane.api) if run["metadata"]["name"] == name)

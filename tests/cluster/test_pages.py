@@ -1,4 +1,4 @@
-"""The commands that pages show in front of a cluster, page by page, against a real API server."""
+"""The commands that pages show for a cluster, page by page, with a real API server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SHOWN = [page for page in pages() if any(map(runs_in_cluster, page.blocks))]
 
 
 @pytest.mark.parametrize("shown", SHOWN, ids=[page.name for page in SHOWN])
-def test_a_page_shows_what_a_cluster_says(shown: Page, control_plane: ControlPlane, tmp_path: Path) -> None:
-    seat = ClusterSession(control_plane, FreshMachine.set_up(tmp_path))
+def test_a_page_shows_the_real_output(shown: Page, control_plane: ControlPlane, tmp_path: Path) -> None:
+    session = ClusterSession(control_plane, FreshMachine.set_up(tmp_path))
     if any("cluster" in block.options for block in shown.blocks):
         with queues_of_their_own(control_plane):
-            seat.follow(shown)
+            session.follow(shown)
     else:
-        seat.follow(shown)
+        session.follow(shown)

@@ -1,7 +1,7 @@
-"""Runs that no waiting mends are named, and ended by a submit that follows them, so that their chips are free.
+"""Runs that cannot start are reported as stuck. A submit that follows such a run cancels it, to release its chips.
 
-The pods are those that the recorded JobSet made; what the kubelet says of them is written into their status, as it
-writes it (kubernetes 1.36: pkg/kubelet/images, kuberuntime), for simulated nodes have no images to pull.
+The pods are those of the recorded JobSet. The tests write their status as a kubelet does (kubernetes 1.36:
+pkg/kubelet/images, kuberuntime), because simulated nodes do not pull images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECRET = ("CreateContainerConfigError", 'secret "hugging-face" not found')
 
 
 def submitted(cli: LauncherCli, plane: ControlPlane) -> str:
-    """A run of which all pods are made and placed, and none is ready; its values file."""
+    """Submit a run whose pods are all scheduled but not ready. Returns its values file."""
     file = cli.values("job-set")
     assert cli("submit", "-f", file, "--detach", "--force").code == 0
     (run,) = cli.runs(plane.api)
@@ -35,8 +35,8 @@ def submitted(cli: LauncherCli, plane: ControlPlane) -> str:
     return file
 
 
-def say(api: Api, cli: LauncherCli, reason: str, message: str) -> None:
-    """What the kubelet would say of all containers of the run."""
+def set_waiting(api: Api, cli: LauncherCli, reason: str, message: str) -> None:
+    """Set the waiting state of all containers of the run, as a kubelet does."""
     listed = api.items(f"/api/v1/namespaces/{cli.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
     assert listed
     for pod in listed:
@@ -55,17 +55,17 @@ def say(api: Api, cli: LauncherCli, reason: str, message: str) -> None:
         api.merge(path, {"status": {"phase": "Pending", "containerStatuses": containers}})
 
 
-def patience(seconds: float) -> mock._patch[float]:
+def stuck_after(seconds: float) -> mock._patch[float]:
     return mock.patch.object(KubernetesBackend, "stuck_seconds", seconds)
 
 
-def test_a_run_whose_image_is_not_there_is_ended_and_says_why(cli: LauncherCli, control_plane: ControlPlane) -> None:
+def test_a_run_with_a_missing_image_is_cancelled_with_the_reason(cli: LauncherCli, control_plane: ControlPlane) -> None:
     file, api = submitted(cli, control_plane), control_plane.api
     here = ("demo", "-n", cli.namespace)
     for what in (SLOW, LIMITED):
-        say(api, cli, *what)
+        set_waiting(api, cli, *what)
         assert json.loads(cli("status", *here, "-o", "json").out)["stuck"] is False
-    say(api, cli, *ABSENT)
+    set_waiting(api, cli, *ABSENT)
     reason = (
         "The image example.invalid/slipway:1.0.0 cannot be pulled: the registry has no such image. Correct "
         "image.repository, image.tag or image.digest, or push the image."
@@ -76,7 +76,7 @@ def test_a_run_whose_image_is_not_there_is_ended_and_says_why(cli: LauncherCli, 
     assert (row["reason"], row["stuck"]) == (reason, True)
     assert "cannot be pulled, the registry has no such image" in cli("explain", *here).out
 
-    with controllers(control_plane, cli.namespace), patience(0.5):
+    with controllers(control_plane, cli.namespace), stuck_after(0.5):
         done = cli("submit", "-f", file, "--force", "-o", "json")
     assert done.code == 1, done.err
     assert (done.json["state"], done.json["reason"]) == ("cancelled", reason)
@@ -87,12 +87,12 @@ def test_a_run_whose_image_is_not_there_is_ended_and_says_why(cli: LauncherCli, 
     assert cli("status", *here, "-o", "json").json["reason"] == reason
 
 
-def test_a_secret_that_comes_in_time_costs_nothing(cli: LauncherCli, control_plane: ControlPlane) -> None:
+def test_a_run_continues_when_a_missing_secret_is_created(cli: LauncherCli, control_plane: ControlPlane) -> None:
     submitted(cli, control_plane)
     here = ("demo", "-n", cli.namespace)
-    say(control_plane.api, cli, *SECRET)
+    set_waiting(control_plane.api, cli, *SECRET)
     shown = cli("status", *here, "-o", "json").json
     assert shown["stuck"]
     assert shown["reason"].startswith("The Secret hugging-face does not exist in the namespace, but its")
-    say(control_plane.api, cli, *SLOW)
+    set_waiting(control_plane.api, cli, *SLOW)
     assert until(lambda: not cli("status", *here, "-o", "json").json["stuck"])

@@ -1,4 +1,4 @@
-"""Runs in a standing Ray cluster: a real Ray head with tokens, reached through the real API server's proxy."""
+"""Runs in a long-lived Ray cluster: a real Ray head with tokens, reached through the real API server's proxy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def as_member(team: TeamRayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan_of(team: TeamRayCluster, name: str, **over: Any) -> LaunchPlan:
-    """The plan of the team's values with those of `over` on top."""
+    """The launch plan of the team's values, overridden by `over`."""
     file = team.folder / f"over-{secrets.token_hex(4)}.yaml"
     file.write_text(json.dumps(over))
     return api.plan([str(team.values), str(file)], name=name)
@@ -91,7 +91,7 @@ def ended(runs: RayClusterBackend, name: str, seconds: float = 90) -> Any:
 
 
 def test_a_training_from_submit_to_the_last_step(team: TeamRayCluster) -> None:
-    """With the Role of charts/queues for a member, and nothing else."""
+    """The user has only the Role that charts/queues creates for members."""
     done = launcher(team, "submit", "-f", str(team.values), "--name", "trained")
     assert done.returncode == 0, done.stderr
     assert f'The run "trained" was submitted to the Ray cluster {NAME} (namespace {team.namespace}).' in done.stderr
@@ -123,7 +123,8 @@ def test_a_training_from_submit_to_the_last_step(team: TeamRayCluster) -> None:
     with pytest.raises(LauncherError, match="Worker 3 was not found: the run has 1, counted from 0"):
         list(runs.logs("trained", follow=False, worker=3))
 
-    # Again: nothing to do; with other values: the difference; a preview says the same and does nothing.
+    # Submitted again, there is nothing to do. With other values, the error shows the difference. A preview reports the
+    # same and changes nothing.
     again = launcher(team, "submit", "-f", str(team.values), "--name", "trained")
     assert again.returncode == 0
     assert 'The run "trained" has already succeeded' in again.stderr
@@ -137,7 +138,8 @@ def test_a_training_from_submit_to_the_last_step(team: TeamRayCluster) -> None:
 
 
 def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) -> None:
-    """Ten submits at once make one run; cancelled, it keeps its record and gives its host back; then it goes on."""
+    """Ten simultaneous submits create one run. After a cancel, its record is kept and its host is released. It can then
+    resume."""
     runs, mark = backend(team), secrets.token_hex(8)
     plan = plan_of(team, "commanded", run=program("sh", "-c", f"echo begun {mark}; sleep 600; echo {mark}"))
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
@@ -161,7 +163,7 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) ->
     assert runs.status("commanded").state is State.RUNNING  # type: ignore[union-attr]
     (shown,) = runs.clusters(NAME)
     assert shown.runs == ("commanded",)
-    installed = [team.plane.api.get(team.path("rayclusters", NAME))]  # an uninstall asks whose runs need it
+    installed = [team.plane.api.get(team.path("rayclusters", NAME))]  # uninstall checks which runs use the cluster
     assert users.in_ray_clusters(runs.cluster, installed) == ([f"{team.namespace}/commanded"], [])
     with pytest.raises(LauncherError, match="is running with a different config"):
         runs.submit(plan_of(team, "commanded", run=program("true")), accept_changes=True)
@@ -178,7 +180,7 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) ->
     assert not follower.is_alive()
     assert followed == list(runs.logs("commanded", follow=False, worker=None))
 
-    # The next attempt gets the only host; it fails, and says of what.
+    # The next attempt gets the only host. It fails, and its status has the reason.
     resumed = runs.submit(plan_of(team, "commanded", run=program("sh", "-c", "exit 7")), accept_changes=True)
     assert resumed.said == (
         'The run "commanded" was cancelled; it continues from its last checkpoint, if it wrote one, as attempt 2.'
@@ -194,11 +196,11 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) ->
         watcher.status("commanded")
 
 
-def test_an_answer_that_is_lost_costs_nothing(team: TeamRayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_does_not_fail_the_submit(team: TeamRayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     real = RayJobs.submit
 
     def lost(jobs: RayJobs, *arguments: Any) -> bool:
-        # No network can be told to drop this very answer.
+        # The loss is simulated here, because no network can be made to drop exactly this answer.
         real(jobs, *arguments)
         raise Unreachable("The stream was cut off.")
 
@@ -209,7 +211,7 @@ def test_an_answer_that_is_lost_costs_nothing(team: TeamRayCluster, monkeypatch:
     assert backend(team).cancel("lost").state is State.CANCELLED
 
 
-def test_a_wrong_token_is_a_sentence_without_the_token(team: TeamRayCluster) -> None:
+def test_a_wrong_token_is_an_error_without_the_token(team: TeamRayCluster) -> None:
     wrong = "another-token-" + secrets.token_hex(16)
     team.set_token(wrong)
     try:
@@ -220,7 +222,7 @@ def test_a_wrong_token_is_a_sentence_without_the_token(team: TeamRayCluster) -> 
         assert wrong not in done.stdout + done.stderr
         with pytest.raises(TokenRefused):
             backend(team).preview(plan_of(team, "refused"), accept_changes=False)
-        with pytest.raises(Unreachable, match="does not accept the Secret"):  # it may have the run
+        with pytest.raises(Unreachable, match="does not accept the Secret"):  # the cluster could have the run
             backend(team).status("refused")
         warnings: list[str] = []
         assert backend(team).list(warnings.append) == []
@@ -229,7 +231,7 @@ def test_a_wrong_token_is_a_sentence_without_the_token(team: TeamRayCluster) -> 
         team.set_token(team.ray.token)
 
 
-def test_who_may_not_read_the_token_gets_a_role_for_this_one_secret(
+def test_a_user_without_access_to_the_token_gets_a_role_for_its_secret(
     team: TeamRayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role = {
@@ -253,35 +255,35 @@ def test_who_may_not_read_the_token_gets_a_role_for_this_one_secret(
         backend(team).submit(plan_of(team, "x"), accept_changes=False)
     assert f"the Secret {NAME} holds the token of the Ray cluster {NAME}" in refused.value.message
     assert f"resourceNames: [{NAME}]" in refused.value.hint
-    assert backend(team).status("x") is None  # a run of others
+    assert backend(team).status("x") is None  # a run of another backend
 
 
 @pytest.mark.parametrize(
     ("over", "sentence"),
     [
-        ({"run": {"cluster": "standin"}}, 'There is no Ray cluster "standin" in the .* Did you mean "standing"?'),
+        ({"run": {"cluster": "standin"}}, 'The Ray cluster "standin" was not found in the .* Did you mean "standing"?'),
         (
             {"slice": {"hosts": 3}},
             "The run requires 3 hosts, but the Ray cluster standing has 1 host without chips, group",
         ),
         (
             {"slice": {"accelerator": "v6e", "topology": "4x4", "hosts": 0}},
-            r"wants 1 slice of tpu-v6e-slice 4x4 \(4 hosts with 4 chips\), and the Ray cluster standing has 1 host",
+            r"requires 1 slice of tpu-v6e-slice 4x4 \(4 hosts with 4 chips\), but the Ray cluster standing has 1 host",
         ),
         (
             {"storage": {"mountPath": "/elsewhere"}},
-            "storage.mountPath is /elsewhere, where the head of the Ray cluster",
+            "storage.mountPath is /elsewhere, but the head of the Ray cluster",
         ),
         (
             {"worker": {"secretEnv": {"HF_TOKEN": {"name": "hf", "key": "token"}}}},
             "worker.secretEnv.HF_TOKEN: the group .* of the Ray cluster standing was created without it",
         ),
         ({"run": {"cluster": "suspended"}}, "The Ray cluster suspended is suspended, so it does not accept runs yet"),
-        ({"train": {"dataset_path": 120_000 * "x"}}, "too large for a Ray job"),
+        ({"train": {"dataset_path": 120_000 * "x"}}, "too large: a Ray job accepts at most 128 KiB"),
     ],
     ids=["name", "hosts", "slice", "storage", "secret", "suspended", "size"],
 )
-def test_what_can_never_run_is_refused_before_anything_is_there(
+def test_a_run_that_can_never_start_is_refused_before_anything_is_created(
     team: TeamRayCluster, suspended: None, over: dict[str, Any], sentence: str
 ) -> None:
     plan = plan_of(team, "never", **over)
@@ -306,12 +308,12 @@ def jobs_of(team: TeamRayCluster) -> RayJobs:
     return RayJobs(RayHead(cluster, ray_clusters.named(cluster, NAME)))
 
 
-def test_a_head_that_does_not_answer_is_named_and_hides_no_other(team: TeamRayCluster) -> None:
+def test_a_head_that_does_not_answer_is_named_and_does_not_hide_others(team: TeamRayCluster) -> None:
     found = team.plane.api.get(team.path("rayclusters", NAME))
     found["metadata"] = {"name": "idle", "namespace": team.namespace}
     found["spec"]["authOptions"] = {"mode": "disabled"}
     long_lived_ray_cluster.add_ray_cluster(team.plane, found, team.namespace, "idle", hosts=1)
-    long_lived_ray_cluster.add_head_service(team.plane, team.namespace, "idle", 1)  # nobody listens there
+    long_lived_ray_cluster.add_head_service(team.plane, team.namespace, "idle", 1)  # no process listens on port 1
     try:
         runs = backend(team)
         warnings: list[str] = []
@@ -323,15 +325,15 @@ def test_a_head_that_does_not_answer_is_named_and_hides_no_other(team: TeamRayCl
         shown = {each.name: each for each in runs.clusters()}
         assert shown["idle"].runs is None
         idle = team.plane.api.get(team.path("rayclusters", "idle"))
-        going_on, (unseen,) = users.in_ray_clusters(runs.cluster, [idle])
-        assert going_on == []
-        assert unseen.startswith("Whether jobs go on in the Ray cluster idle could not be seen: ")
+        running, (unknown,) = users.in_ray_clusters(runs.cluster, [idle])
+        assert running == []
+        assert unknown.startswith("The jobs in the Ray cluster idle cannot be listed: ")
         assert shown[NAME].runs == ()
     finally:
         team.plane.api.delete(team.path("rayclusters", "idle"))
 
 
-def test_a_standing_cluster_is_shown_with_its_nodes(team: TeamRayCluster) -> None:
+def test_a_long_lived_cluster_is_listed_with_its_nodes(team: TeamRayCluster) -> None:
     labels = {"ray.io/cluster": NAME, "ray.io/node-type": "worker", "ray.io/group": "slice"}
     team.plane.add_local_pod(team.namespace, f"{NAME}-worker", own_address(), labels)
     (shown,) = backend(team).clusters(NAME)
@@ -361,7 +363,7 @@ def dashboard(team: TeamRayCluster) -> Iterator[tuple[str, subprocess.Popen[str]
         process.communicate(timeout=10)
 
 
-def test_the_dashboard_needs_no_token_and_takes_no_strangers(dashboard: tuple[str, subprocess.Popen[str]]) -> None:
+def test_the_dashboard_needs_no_token_and_rejects_other_origins(dashboard: tuple[str, subprocess.Popen[str]]) -> None:
     url, process = dashboard
     assert url.startswith("http://127.0.0.1:")
     assert fetch(url, "/api/version")[0] == 200
@@ -379,14 +381,14 @@ def test_the_dashboard_needs_no_token_and_takes_no_strangers(dashboard: tuple[st
         upgrading.request("GET", "/api/jobs/x/logs/tail", headers={"Connection": "Upgrade", "Upgrade": "websocket"})
         assert upgrading.getresponse().status == 501
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 0, said
-    assert "is closed" in said
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert "is closed" in err
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=5)
 
 
-def test_the_dashboard_of_a_run_is_its_clusters(team: TeamRayCluster) -> None:
+def test_the_dashboard_of_a_run_is_that_of_its_cluster(team: TeamRayCluster) -> None:
     cluster = team.target.cluster()
     job = {
         "apiVersion": "ray.io/v1",
@@ -403,14 +405,14 @@ def test_the_dashboard_of_a_run_is_its_clusters(team: TeamRayCluster) -> None:
     made = team.plane.api.get(team.path("rayclusters", NAME))
     meta = {"name": "own-cluster-x", "namespace": team.namespace, "labels": {"ray.io/originated-from-crd": "RayJob"}}
     team.plane.api.create({**job, "kind": "RayCluster", "metadata": meta, "spec": made["spec"]})
-    # Its token is in a Secret that no member may read.
+    # Members may not read the Secret with its token.
     with pytest.raises(Forbidden, match="have new names in each attempt") as refused:
         head_of(cluster, "own-cluster")
-    assert f"launcher logs own-cluster{cluster.option} work without" in refused.value.hint
+    assert f"launcher logs own-cluster{cluster.option} do not need these rights" in refused.value.hint
     assert [each.name for each in backend(team).clusters()] == [NAME]
 
 
-def test_a_dashboard_that_there_is_none_of(team: TeamRayCluster) -> None:
+def test_the_dashboard_of_an_unknown_name(team: TeamRayCluster) -> None:
     done = launcher(team, "dashboard", "standin")
     assert done.returncode == 1
     assert 'Did you mean "standing"?' in done.stderr
@@ -425,7 +427,7 @@ def fetch(url: str, path: str, **headers: str) -> tuple[int, bytes]:
 
 
 def test_a_sweep_is_a_job_for_each_combination(team: TeamRayCluster) -> None:
-    """Made, found again, resumed in part and deleted by the sweep's one name, with a member's Role."""
+    """A member creates a sweep, submits it again, resumes its failed run, and deletes it by the sweep's name."""
     swept = ("submit", "-f", str(team.values), "--name", "swept", "--set", "run.maxRestarts=0")
     commands = ("--sweep", 'run.command=[sh, -c, "exit 0"],[sh, -c, "exit 3"]')
     done = launcher(team, *swept, *commands)

@@ -1,7 +1,7 @@
-"""What a team's members may do, by charts/queues' own Roles and policy, asked of a real API server.
+"""What members of a team may do with the Roles and the policy of charts/queues, tested with a real API server.
 
-Members cancel a run by its Workload's spec.active, and RBAC knows no fields: the policy has to hold for the Workloads
-of every supported Kueue, for members alone, and in their own namespace only.
+Members cancel a run by its Workload's spec.active, and RBAC cannot restrict fields. So the policy must work for the
+Workloads of every supported Kueue, only for members, and only in their own namespace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = {
     *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 }
-# As Kueue's controller has it: update beside patch.
+# Like the rights of Kueue's controller, which has update in addition to patch.
 CONTROLLER = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
@@ -45,14 +45,14 @@ CONTROLLER_BINDING = {
 
 class Users(NamedTuple):
     admin: Api
-    member: Api  # of the team whose namespace is OURS
-    other: Api  # of the team whose namespace is THEIRS
+    member: Api  # a member of the team with the namespace OURS
+    other: Api  # a member of the team with the namespace THEIRS
     controller: Api
 
 
 @pytest.fixture(scope="module")
 def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
-    """The chart's RBAC and policy for two teams, in force."""
+    """The users of two teams, with the chart's RBAC and policy in effect."""
     over = tree(
         f"teams: {{research: {{namespace: {OURS}, members: {{alice: User}}, clusters: [notebooks]}},"
         f" product: {{namespace: {THEIRS}, members: {{bob: User}}}}}}"
@@ -64,15 +64,15 @@ def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         control_plane.add_namespace(name)
     for obj in made:
         admin.create(obj)
-    everybody = Users(admin, *(Api(control_plane.kubeconfig_for(name)) for name in ("alice", "bob", "controller")))
+    found = Users(admin, *(Api(control_plane.kubeconfig_for(name)) for name in ("alice", "bob", "controller")))
     probe = admin.create(workload("probe", "v1beta2"))
-    # Bindings and policies are in force a moment after they are made.
-    numbers = itertools.count(200)  # what changes nothing is not refused
-    until(lambda: "ValidatingAdm" in refused(everybody.member, probe, {"spec": {"priority": next(numbers)}}))
-    until(lambda: everybody.controller.get(path_of(probe)))
-    yield everybody
+    # Bindings and policies take effect with a delay.
+    numbers = itertools.count(200)  # a patch that changes nothing is not rejected
+    until(lambda: "ValidatingAdm" in refused(found.member, probe, {"spec": {"priority": next(numbers)}}))
+    until(lambda: found.controller.get(path_of(probe)))
+    yield found
     admin.merge(path_of(probe), {"metadata": {"finalizers": None}})
-    for user in everybody[1:]:
+    for user in found[1:]:
         user.close()
     for obj in made:
         admin.delete(path_of(obj))
@@ -82,7 +82,7 @@ def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module", params=["0.16.9", "0.17.8", "0.18.6", "0.19.2"])
 def kueue(request: pytest.FixtureRequest, users: Users) -> Iterator[str]:
-    """A version of Kueue, whose Workloads are served."""
+    """A version of Kueue. The API server serves its Workloads."""
     put(users.admin, request.param)
     yield request.param
     put(users.admin, crds.DEFAULTS["kueue"])
@@ -94,7 +94,7 @@ def put(admin: Api, version: str) -> None:
 
 
 def workload(name: str, version: str) -> dict[str, Any]:
-    """As Kueue makes one."""
+    """A Workload as Kueue creates it."""
     container = {"name": "trainer", "image": "example.invalid/trainer:1", "resources": {"requests": {"cpu": "1"}}}
     pods = {"metadata": {}, "spec": {"containers": [container], "restartPolicy": "Never"}}
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name, "uid": "0-0", "controller": True}
@@ -130,7 +130,7 @@ def until(condition: Callable[[], Any], seconds: float = 30) -> None:
 
 
 def refused(user: Api, obj: dict[str, Any], patch: dict[str, Any]) -> str:
-    """What the server says against a patch, "" where it takes it."""
+    """The server's error for a patch, or "" if it accepts the patch."""
     try:
         user.merge(path_of(obj), patch)
     except ApiError as error:
@@ -144,9 +144,9 @@ def refused(user: Api, obj: dict[str, Any], patch: dict[str, Any]) -> str:
 
 @pytest.fixture
 def one(users: Users, kueue: str, request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """A Workload in the members' namespace, at first in the queue."""
+    """A queued Workload in the members' namespace."""
     wanted = workload("a-run", "v1beta2")
-    # Its owner has to be there, or the garbage collector takes it away.
+    # Its owner must exist. Otherwise the garbage collector deletes it.
     team = users.admin.get(f"/api/v1/namespaces/{OURS}")
     wanted["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "Namespace", "name": OURS, "uid": team["metadata"]["uid"], "controller": True}
@@ -177,21 +177,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_member_stops_a_run_and_lets_it_go_on_and_changes_nothing_else(users: Users, one: dict[str, Any]) -> None:
+def test_a_member_can_stop_and_resume_a_run_but_change_nothing_else(users: Users, one: dict[str, Any]) -> None:
     for active in (False, True, False):
         assert users.member.merge(path_of(one), {"spec": {"active": active}})["spec"] == {
             **one["spec"],
             "active": active,
         }
     before = users.admin.get(path_of(one))
-    for patch, says in REFUSED:
-        assert says in refused(users.member, one, patch), patch
+    for patch, message in REFUSED:
+        assert message in refused(users.member, one, patch), patch
     after = users.admin.get(path_of(one))
     assert (after["spec"], after["metadata"]) == (before["spec"], before["metadata"])
 
 
-def test_a_member_stops_a_run_that_is_admitted(users: Users, one: dict[str, Any]) -> None:
-    """With what Kueue has written into it by then."""
+def test_a_member_can_stop_an_admitted_run(users: Users, one: dict[str, Any]) -> None:
+    """The Workload has the status that Kueue writes when it admits a run."""
     condition = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": ""}
     at = "2026-11-21T06:00:00Z"
     admission = {
@@ -206,7 +206,7 @@ def test_a_member_stops_a_run_that_is_admitted(users: Users, one: dict[str, Any]
     assert SPEC in refused(users.member, one, {"spec": {"priority": 1000}})
 
 
-def test_other_ways_to_write_are_no_way_round(users: Users, one: dict[str, Any]) -> None:
+def test_other_requests_do_not_bypass_the_policy(users: Users, one: dict[str, Any]) -> None:
     path = path_of(one)
     applied = {"apiVersion": one["apiVersion"], "kind": "Workload", "metadata": {"name": "a-run"}}
     ways: list[tuple[str, str, Any, str]] = [
@@ -222,13 +222,13 @@ def test_other_ways_to_write_are_no_way_round(users: Users, one: dict[str, Any])
     for method, where, body, content_type in ways:
         with pytest.raises(ApiError, match=r"forbidden|denied"):
             users.member.request(method, where, body, content_type)
-    # By server-side apply, too, active is theirs.
+    # Members can also change active by server-side apply.
     active = {**applied, "spec": {"active": False}}
     users.member.request("PATCH", f"{path}?fieldManager=me&force=true", active, "application/apply-patch+yaml")
     assert users.admin.get(path)["spec"]["active"] is False
 
 
-def test_whoever_may_update_is_not_held_up(users: Users, one: dict[str, Any]) -> None:
+def test_users_with_the_right_to_update_are_not_restricted(users: Users, one: dict[str, Any]) -> None:
     for user in (users.admin, users.controller):
         for patch in (
             {"spec": {"priority": 1000}},
@@ -239,7 +239,7 @@ def test_whoever_may_update_is_not_held_up(users: Users, one: dict[str, Any]) ->
             assert refused(user, one, patch) == "", patch
 
 
-def test_another_team_neither_sees_nor_stops_it(users: Users, one: dict[str, Any]) -> None:
+def test_another_team_cannot_read_or_stop_it(users: Users, one: dict[str, Any]) -> None:
     for patch in ({"spec": {"active": False}}, {"spec": {"priority": 1000}}):
         assert 'User "bob" cannot patch resource "workloads"' in refused(users.other, one, patch)
     with pytest.raises(ApiError, match='User "bob" cannot get resource "workloads"'):
@@ -249,7 +249,8 @@ def test_another_team_neither_sees_nor_stops_it(users: Users, one: dict[str, Any
 @pytest.mark.parametrize(
     ("service", "status"),
     [
-        # RBAC's resourceName is the segment of the URL. There is no such Service, so that what passes is not found.
+        # RBAC compares the resourceName with the segment of the URL. The Service does not exist, so allowed requests
+        # return 404.
         ("http:notebooks-head-svc:8265", 404),
         ("notebooks-head-svc:8265", 404),
         ("notebooks-head-svc", 403),
@@ -259,14 +260,14 @@ def test_another_team_neither_sees_nor_stops_it(users: Users, one: dict[str, Any
         ("http:others-head-svc:8265", 403),
     ],
 )
-def test_members_reach_the_dashboards_of_their_clusters_alone(users: Users, service: str, status: int) -> None:
+def test_members_reach_only_the_dashboards_of_their_clusters(users: Users, service: str, status: int) -> None:
     for namespace, user, expected in ((OURS, users.member, status), (OURS, users.other, 403)):
         path = f"/api/v1/namespaces/{namespace}/services/{service}/proxy/api/version"
         assert user.open("GET", path).status == expected
 
 
-def test_members_have_what_the_launcher_asks_for(users: Users) -> None:
-    """Submit, follow, explain and cancel; and not what would be somebody else's."""
+def test_members_have_the_rights_that_the_launcher_needs(users: Users) -> None:
+    """The rights for submit, follow, explain and cancel, and no rights in other namespaces or to other objects."""
 
     def may(verb: str, resource: str, namespace: str = OURS) -> bool:
         group, _, rest = resource.rpartition("/") if "." in resource else ("", "", resource)
@@ -304,8 +305,8 @@ def test_members_have_what_the_launcher_asks_for(users: Users) -> None:
     assert json.dumps(wanted)
 
 
-def test_the_recorded_workload_of_kueue_is_one_that_a_member_stops(users: Users) -> None:
-    """One that the real Kueue made, with all of its fields."""
+def test_a_member_can_stop_a_recorded_workload(users: Users) -> None:
+    """The Workload was created by the real Kueue, with all of its fields."""
     recording = schemas.shared() / "recordings" / "rayjob-succeeds.jsonl"
     changes = (json.loads(line)["object"] for line in Path(recording).read_text().splitlines())
     found = next(obj for obj in changes if obj["kind"] == "Workload")

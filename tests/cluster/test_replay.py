@@ -1,4 +1,4 @@
-"""Recordings, played into the real API server: readers see what upstream wrote."""
+"""Recordings, replayed in the real API server: clients read what upstream's controllers wrote."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ GROUPS = {
 }
 
 
-def test_every_recording_ends_as_it_did(control_plane: ControlPlane) -> None:
+def test_every_replay_ends_in_the_recorded_state(control_plane: ControlPlane) -> None:
     names = recordings.names()
     assert len(names) == 18
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        players = list(pool.map(lambda name: replay(control_plane, name, f"end-{name}"), names))
-    for replayer in players:
-        agrees(control_plane, replayer)
+        replayers = list(pool.map(lambda name: replay(control_plane, name, f"end-{name}"), names))
+    for replayer in replayers:
+        check_objects(control_plane, replayer)
         for namespace in replayer.translation.namespaces.values():
             control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
 
 
-def agrees(plane: ControlPlane, replayer: RecordingReplayer) -> None:
-    """The API server has the objects that the recording had at this point, and they say the same."""
+def check_objects(plane: ControlPlane, replayer: RecordingReplayer) -> None:
+    """Check that the API server has the same objects, with the same contents, as the recording at this point."""
     wanted = replayer.expected()
     for kind in KINDS:
         for namespace in replayer.translation.namespaces.values():
@@ -52,19 +52,19 @@ def agrees(plane: ControlPlane, replayer: RecordingReplayer) -> None:
         for field in ("labels", "annotations", "ownerReferences", "finalizers"):
             assert live["metadata"].get(field) == recorded["metadata"].get(field), f"{where} {field}"
         assert live["metadata"].get("generation") == recorded["metadata"].get("generation"), where
-        if recorded["kind"] not in ("Pod", "Job"):  # whose defaults are another server's
+        if recorded["kind"] not in ("Pod", "Job"):  # these have defaults of another server
             assert live.get("spec") == recorded.get("spec"), where
 
 
-def test_it_can_be_played_step_by_step(control_plane: ControlPlane, namespace: str) -> None:
+def test_a_recording_can_be_replayed_step_by_step(control_plane: ControlPlane, namespace: str) -> None:
     replayer = RecordingReplayer(control_plane, "preempted-by-priority", namespace)
     t = replayer.step_past("Workload", Evicted="True")
-    agrees(control_plane, replayer)
+    check_objects(control_plane, replayer)
     workloads = control_plane.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads")
     conditions = {
         c["type"]: c for w in workloads for c in w["status"]["conditions"] if "-low-3-" in w["metadata"]["name"]
     }
-    # The message quotes the uids that the preemptor has here.
+    # The message has the preemptor's uids in this cluster.
     high = next(w for w in workloads if "-high-1-" in w["metadata"]["name"])
     assert f"UID: {high['metadata']['uid']}" in conditions["Evicted"]["message"]
     assert f"JobUID: {high['metadata']['labels']['kueue.x-k8s.io/job-uid']}" in conditions["Evicted"]["message"]
@@ -73,10 +73,10 @@ def test_it_can_be_played_step_by_step(control_plane: ControlPlane, namespace: s
     ago = (datetime.datetime.now(datetime.UTC) - since).total_seconds()
     assert abs(ago - (recordings.length(replayer.changes) - t)) < 10  # the recording ends now
     replayer.step_to()
-    agrees(control_plane, replayer)
+    check_objects(control_plane, replayer)
 
 
-def test_it_can_be_played_while_somebody_looks(control_plane: ControlPlane, namespace: str) -> None:
+def test_a_recording_can_be_replayed_while_a_client_reads(control_plane: ControlPlane, namespace: str) -> None:
     replayer = RecordingReplayer(control_plane, "run-fails-after-restarts", namespace)
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/fails"
     seen: list[str | None] = []
@@ -117,16 +117,16 @@ RAY_JOB: dict[str, Any] = {
 }
 
 
-def a_run(plane: ControlPlane, namespace: str) -> Object:
-    """A RayJob that somebody submitted to a queue of his own."""
+def create_run(plane: ControlPlane, namespace: str) -> Object:
+    """Create a LocalQueue, and a RayJob that a user submitted to it."""
     spec = {"clusterQueue": "shared"}
     queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "spec": spec}
     plane.api.create({**queue, "metadata": {"name": "team", "namespace": namespace}})
     return plane.api.create({**RAY_JOB, "metadata": {**RAY_JOB["metadata"], "namespace": namespace}})
 
 
-def test_a_recording_can_happen_to_a_run_that_is_there(control_plane: ControlPlane, namespace: str) -> None:
-    run = a_run(control_plane, namespace)
+def test_a_recording_can_be_replayed_on_an_existing_run(control_plane: ControlPlane, namespace: str) -> None:
+    run = create_run(control_plane, namespace)
     replayer = follow_as(control_plane, "rayjob-succeeds", run)
     replayer.step_past("RayJob", jobStatus="RUNNING")
     live = control_plane.api.get(path_of(run))
@@ -153,7 +153,7 @@ def test_a_recording_can_happen_to_a_run_that_is_there(control_plane: ControlPla
     assert control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods") == []
 
 
-def test_and_to_a_job_set_beside_other_runs(control_plane: ControlPlane, namespace: str) -> None:
+def test_a_recording_can_be_replayed_on_a_job_set_among_other_runs(control_plane: ControlPlane, namespace: str) -> None:
     name = "a-run-whose-name-is-about-as-long-as-a-name-can-be"
     template = {"restartPolicy": "Never", "containers": [{"name": "host", "image": "example.invalid/trainer:1"}]}
     job = {"parallelism": 2, "completions": 2, "template": {"spec": template}}
@@ -177,7 +177,7 @@ def test_and_to_a_job_set_beside_other_runs(control_plane: ControlPlane, namespa
     assert control_plane.api.get(path_of(run))["spec"]["suspend"] is True
     names = {item["metadata"]["name"] for item in control_plane.api.items(collection(run))}
     assert names == {name, "high-1"}
-    replayer.step_to()  # it runs again, once the other has ended
+    replayer.step_to()  # it runs again after the other run has ended
     assert control_plane.api.get(path_of(run))["spec"]["suspend"] is False
 
 
@@ -200,7 +200,7 @@ def test_a_deactivated_run_stops(control_plane: ControlPlane, namespace: str, re
     assert conditions["Admitted"] == ("False", "NoReservation")
 
 
-def test_names_change_where_they_are_names() -> None:
+def test_only_names_are_translated() -> None:
     translation = Translation(
         namespaces={"research": "ns"},
         queues={"tpu": "tpu-ns"},

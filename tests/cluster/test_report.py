@@ -1,4 +1,4 @@
-"""`launcher report` of runs on a real API server, to which what was recorded happens."""
+"""`launcher report` of runs on a real API server, with replayed recordings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.cluster.replay import follow_as
 
 PREEMPTED = "preempted-by-priority"
 SECONDS = 26
-"""Until then the recorded run has been preempted and trains again."""
+"""At this time, the recorded run has been preempted and trains again."""
 
 
 def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
-    """Its time with chips and without comes from its Workload and the Events; nobody here can read its claim."""
+    """The times with and without chips are from the Workload and the Events; the run's claim cannot be read here."""
     cli = LauncherCli(control_plane.admin, namespace, tmp_path)
     storage = {"kind": "pvc", "bucket": "", "claim": "runs"}
     values = cli.values("job-set", queue={"name": "research"}, storage=storage)
     done = cli("submit", "-f", values, "--detach", "--force")
     assert done.code == 0, done.err
     live = control_plane.api.get(f"{PATHS['job-set'].format(namespace)}/demo")
-    # What happened to the recorded run happens to this one from its creation on: it has to be over before it is told.
+    # The recorded run starts at this run's creation. Its changes must be in the past when the report is created.
     recorded = recordings.read(PREEMPTED)
     begun = next(one.t for one in recorded if one.obj["kind"] == "JobSet" and one.obj["metadata"]["name"] == "low-3")
     start = datetime.fromisoformat(live["metadata"]["creationTimestamp"]) - timedelta(seconds=begun)

@@ -1,4 +1,4 @@
-"""Who may do what, with real RBAC: a team's members by exactly the Role that charts/queues makes for them."""
+"""Rights with real RBAC: members of a team have exactly the Role that charts/queues creates for them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Teams(NamedTuple):
 
 @pytest.fixture(scope="module")
 def teams(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
-    """All that charts/queues makes for two teams, in force."""
+    """Two teams with all objects of charts/queues. The rights are in effect."""
     admin = control_plane.api
     base_cluster(control_plane)
     made = render(tool("helm"), tree(VALUES), tmp_path_factory.mktemp("values"))
@@ -72,7 +72,7 @@ def teams(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> None:
-    """Of both kinds, and without a right to any Secret; the kubeconfig stays as it is."""
+    """Runs of both kinds, without access to Secrets. The kubeconfig is not changed."""
     plane, admin = teams.plane, teams.plane.api
     before = teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns
     cli = LauncherCli(teams.alice, OURS, tmp_path)
@@ -80,7 +80,7 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
     assert alice.open("GET", f"/api/v1/namespaces/{OURS}/secrets").status == 403
     alice.close()
 
-    def fine(*arguments: str) -> Any:
+    def succeed(*arguments: str) -> Any:
         done = cli(*arguments)
         assert done.code == 0, (arguments, done.err)
         return done
@@ -89,8 +89,8 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
     with controllers(plane, OURS), kuberay_removes_finalizers(admin, OURS):
         for kind, (recording, of) in recorded.items():
             file, name = cli.values(kind, name=kind), (kind,)
-            fine("submit", "-f", file, "--dry-run")
-            assert "Warning" not in fine("submit", "-f", file, "--detach").err
+            succeed("submit", "-f", file, "--dry-run")
+            assert "Warning" not in succeed("submit", "-f", file, "--detach").err
             run = next(run for run in cli.runs(admin) if run["metadata"]["name"] == kind)
             replayer = follow_as(plane, recording, run, run=of)
             replayer.step_past("Workload", PodsReady="True")
@@ -98,26 +98,26 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
             for pod in pods:
                 for container in pod["spec"]["containers"]:
                     plane.write_log(OURS, pod["metadata"]["name"], container["name"], ["hello"])
-            assert fine("status", *name, "-o", "json").json["state"] in ("starting", "running")
-            assert fine("logs", *name).out == "hello\n"
-            assert kind in [run["name"] for run in fine("list", "-o", "json").json]
-            assert fine("explain", *name).out
-            assert fine("cancel", *name, "-o", "json").json["state"] == "cancelled"
-            assert fine("submit", "-f", file, "--detach", "-o", "json").json["attempt"] == 2
+            assert succeed("status", *name, "-o", "json").json["state"] in ("starting", "running")
+            assert succeed("logs", *name).out == "hello\n"
+            assert kind in [run["name"] for run in succeed("list", "-o", "json").json]
+            assert succeed("explain", *name).out
+            assert succeed("cancel", *name, "-o", "json").json["state"] == "cancelled"
+            assert succeed("submit", "-f", file, "--detach", "-o", "json").json["attempt"] == 2
             again = next(run for run in cli.runs(admin) if run["metadata"]["name"] == kind)
             admin.merge(f"{path_of(again)}/status", {"status": ENDED[kind]})
-            fine("delete", *name, "--yes")
+            succeed("delete", *name, "--yes")
             assert kind not in [run["metadata"]["name"] for run in cli.runs(admin)]
     assert (teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns) == before
 
 
 def missing(verb: str, resource: str, group: str, user: str = "bob") -> list[str]:
-    """How the refusal begins; what the Role then holds is test_the_roles_that_are_told_are_enough's."""
+    """The first lines of the error; test_the_printed_roles_are_sufficient tests the Role's rules."""
     of = f" of {group}" if group else ""
     return [
         f"Error: You ({user}) may not {verb} {resource}{of} in the namespace {OURS} of the context {user}@test.",
-        "Hint: If you belong to that team, charts/queues (teams.NAME.members) gives you all you need; or a platform "
-        "engineer applies this, and binds it to you:",
+        "Hint: Members of that team get all permissions from charts/queues (teams.NAME.members). Or a platform "
+        "engineer can apply this, and bind it to you:",
         "  apiVersion: rbac.authorization.k8s.io/v1",
         "  kind: Role",
         "  metadata:",
@@ -126,7 +126,7 @@ def missing(verb: str, resource: str, group: str, user: str = "bob") -> list[str
     ]
 
 
-def test_another_team_neither_sees_nor_cancels_its_runs(teams: Teams, tmp_path: Path) -> None:
+def test_another_team_cannot_read_or_cancel_its_runs(teams: Teams, tmp_path: Path) -> None:
     alice, bob = LauncherCli(teams.alice, OURS, tmp_path / "alice"), LauncherCli(teams.bob, OURS, tmp_path / "bob")
     assert alice("submit", "-f", alice.values("job-set"), "--detach").code == 0
     run = next(run for run in alice.runs(teams.plane.api) if run["metadata"]["name"] == "demo")
@@ -150,12 +150,12 @@ def test_another_team_neither_sees_nor_cancels_its_runs(teams: Teams, tmp_path: 
         missing("get", "jobsets", "jobset.x-k8s.io"),
     )
     assert teams.plane.api.get(path_of(run)) == run
-    # Nor does he see it in his own namespace, where he may look.
+    # Bob's own namespace, which he may read, does not have the run.
     assert "demo" not in bob("list", "-n", THEIRS).out
 
 
-def test_the_roles_that_are_told_are_enough(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
-    """Somebody without rights, who has applied just what each refusal tells, until it works."""
+def test_the_printed_roles_are_sufficient(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    """A user without rights applies only the Role that each error prints, until the command works."""
     admin = control_plane.api
     cli = LauncherCli(control_plane.kubeconfig_for("carol", namespace=namespace), namespace, tmp_path)
     file = cli.values("job-set", queue={"name": ""}, team={"name": ""})
@@ -171,7 +171,7 @@ def test_the_roles_that_are_told_are_enough(control_plane: ControlPlane, namespa
         with controllers(control_plane, namespace):
             done = cli(*arguments)
             while done.code != 0:
-                role = yaml.safe_load(done.err.partition("binds it to you:\n")[2])
+                role = yaml.safe_load(done.err.partition("bind it to you:\n")[2])
                 assert isinstance(role, dict), done.err
                 assert role["metadata"]["name"] not in applied, done.err
                 applied.append(role["metadata"]["name"])
@@ -196,7 +196,7 @@ def bind(admin: Api, role: Object, user: str) -> None:
     )
 
 
-# --- which cluster --------------------------------------------------------------------------------------------------
+# --- kubeconfigs and contexts ---------------------------------------------------------------------------------------
 
 
 def test_kubeconfigs_and_contexts_are_those_of_kubectl(
@@ -208,8 +208,8 @@ def test_kubeconfigs_and_contexts_are_those_of_kubectl(
     none.write_text(re.sub(r'"current-context": "[^"]*"', '"current-context": ""', admin.read_text()))
     both = LauncherCli(f"{admin}:{tmp_path / 'missing'}:{other}", namespace, tmp_path)
     file = both.values("job-set", queue={"name": ""}, team={"name": ""})
-    said = both("submit", "-f", file, "--dry-run", "--force")
-    assert (said.code, f"(cluster test, context admin, namespace {namespace})" in said.err) == (0, True)
+    preview = both("submit", "-f", file, "--dry-run", "--force")
+    assert (preview.code, f"(cluster test, context admin, namespace {namespace})" in preview.err) == (0, True)
     daves = both("status", "demo", "--context", "daves")
     assert daves.code == 1
     assert "You (dave) may not get " in daves.err
@@ -226,7 +226,7 @@ def test_kubeconfigs_and_contexts_are_those_of_kubectl(
         f"Error: {none} has no current context.\n"
         "Hint: Choose one with --context, or set it: kubectl config use-context NAME.\n",
     )
-    # The context's own namespace is meant where none is said; an admin's here is default.
+    # Without -n, the context's namespace is used, which is default for the admin.
     nowhere = both("status", "no-such-run")
     assert "context admin, namespace default" in nowhere.err
 

@@ -1,4 +1,4 @@
-"""Following runs on a real API server, while what the real controllers wrote happens to them."""
+"""Following runs on a real API server, while recordings of the real controllers are replayed on them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.cluster.replay import RecordingReplayer, follow_as
 
 @pytest.fixture(autouse=True)
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line for every step that is seen."""
+    """Print a line for each step."""
     monkeypatch.setattr(follow, "_LINE_SECONDS", 0.0)
 
 
 class Following:
-    """A submit that follows its run, in a thread; `replayer` plays on what happens to the run."""
+    """A submit that follows its run, in a thread. `replayer` replays a recording on the run."""
 
     def __init__(self, cli: LauncherCli, plane: ControlPlane, kind: str, recording: str, run: str = "") -> None:
         self.cli, self.plane = cli, plane
@@ -42,12 +42,12 @@ class Following:
     def _follow(self) -> None:
         self.result = self.cli("submit", "-f", self.file, err=self.err)
 
-    def says(self, line: str) -> None:
-        """Wait until this line is said, at the end of what was said or near it."""
-        until(lambda: f"{line}\n" in self.err.getvalue()[self._heard :])
-        self._heard += self.err.getvalue()[self._heard :].index(f"{line}\n") + len(line)
+    def expect(self, line: str) -> None:
+        """Wait until this line is printed after the lines that were expected before."""
+        until(lambda: f"{line}\n" in self.err.getvalue()[self._position :])
+        self._position += self.err.getvalue()[self._position :].index(f"{line}\n") + len(line)
 
-    _heard = 0
+    _position = 0
 
     def end(self) -> Result:
         self.replayer.step_to()
@@ -56,17 +56,17 @@ class Following:
         return self.result
 
     def log(self) -> tuple[str, str]:
-        """The pod and the container whose log is the run's."""
+        """The pod and the container whose log is the run's log."""
         path = f"/api/v1/namespaces/{self.cli.namespace}/pods?labelSelector=slipway.dev/run=demo"
         return log_of(self.plane.api.items(path))
 
     def write(self, *lines: str) -> None:
-        """That container prints these lines."""
+        """Add lines to the run's log."""
         self.plane.write_log(self.cli.namespace, *self.log(), lines)
 
 
 def log_of(pods: list[Object]) -> tuple[str, str]:
-    """Pod and container that print what the run prints: Ray's head, or a JobSet's first host."""
+    """The pod and the container that print the run's output: Ray's head, or a JobSet's first host."""
     for pod in sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True):
         labels = pod["metadata"]["labels"]
         index = labels.get("batch.kubernetes.io/job-completion-index")
@@ -81,24 +81,24 @@ def begun(steps: int = 30) -> str:
 
 
 def step(number: int, loss: float) -> str:
-    """What the trainer prints after step `number`, counted from 0."""
+    """The line that the trainer prints after step `number`, counted from 0."""
     entry = {"step": number, "loss": loss, "step_seconds": 2.0, "tokens_per_second_per_device": 1000.0}
     return "SLIPWAY_METRICS " + json.dumps(entry)
 
 
 def test_a_ray_job_that_succeeds(cli: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(cli, control_plane, "ray-job", "rayjob-succeeds")
-    run.says("demo: queued: Kueue has not created its Workload yet.")
+    run.expect("demo: queued: Kueue has not created its Workload yet.")
     run.replayer.step_past("Workload", Admitted="True")
-    run.says("demo: admitted: Its pods are about to be created.")
+    run.expect("demo: admitted: Its pods are about to be created.")
     run.replayer.step_past("RayJob", jobDeploymentStatus="Running")
-    run.says("demo: starting: Ray is up; the job is about to start.")
+    run.expect("demo: starting: Ray is up; the job is about to start.")
     run.replayer.step_past("RayJob", jobStatus="RUNNING")
-    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.expect("demo: running: Loading and compiling the model; no step is done yet.")
     run.write(begun(), step(0, 10.0))
-    run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
+    run.expect("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
     run.write(step(1, 9.0), step(2, 8.5))
-    run.says("demo: step 3/30, loss 8.500, 8,000 tokens/s, 54 s left")
+    run.expect("demo: step 3/30, loss 8.500, 8,000 tokens/s, 54 s left")
     done = run.end()
     assert done.code == 0
     where = f"-n {cli.namespace}"
@@ -118,7 +118,7 @@ def test_a_ray_job_that_succeeds(cli: LauncherCli, control_plane: ControlPlane) 
 def test_a_ray_job_that_fails(cli: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(cli, control_plane, "ray-job", "rayjob-fails")
     run.replayer.step_past("RayJob", jobDeploymentStatus="Running")
-    run.says("demo: starting: Ray is up; the job is about to start.")
+    run.expect("demo: starting: Ray is up; the job is about to start.")
     done = run.end()
     assert done.code == 1
     assert done.out.splitlines()[:2] == [
@@ -130,16 +130,16 @@ def test_a_ray_job_that_fails(cli: LauncherCli, control_plane: ControlPlane) -> 
 def test_a_job_set_that_is_restarted_and_fails(cli: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(cli, control_plane, "job-set", "run-fails-after-restarts")
     run.replayer.step_past("Workload", PodsReady="True")
-    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.expect("demo: running: Loading and compiling the model; no step is done yet.")
     run.write(begun(), step(0, 10.0))
-    run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
+    run.expect("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
     run.replayer.step_past("JobSet", RestartingJobSet="True")
-    run.says("Restart 1: The job demo-slice-0 has failed.")
-    run.says("demo: restarting")
+    run.expect("Restart 1: The job demo-slice-0 has failed.")
+    run.expect("demo: restarting")
     run.replayer.step_past("Workload", PodsReady="True")
-    run.says("demo: running")
+    run.expect("demo: running")
     run.write(begun(), step(0, 9.0), step(1, 8.0))
-    run.says("demo: step 2/30, loss 8.000, 8,000 tokens/s, 56 s left")
+    run.expect("demo: step 2/30, loss 8.000, 8,000 tokens/s, 56 s left")
     done = run.end()
     assert done.code == 1
     assert done.out.splitlines()[:5] == [
@@ -155,11 +155,11 @@ def test_a_job_set_that_is_restarted_and_fails(cli: LauncherCli, control_plane: 
 def test_a_run_that_is_preempted_and_one_that_is_deleted(cli: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(cli, control_plane, "job-set", "preempted-by-priority", "low-3")
     run.replayer.step_past("Workload", PodsReady="True")
-    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.expect("demo: running: Loading and compiling the model; no step is done yet.")
     run.replayer.step_past("Workload", Evicted="True")
-    run.says("demo: preempted: Preempted to accommodate a workload due to prioritization in the ClusterQueue")
+    run.expect("demo: preempted: Preempted to accommodate a workload due to prioritization in the ClusterQueue")
     run.replayer.step_to()
-    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.expect("demo: running: Loading and compiling the model; no step is done yet.")
     control_plane.api.delete(path_of(run.run))
     done = run.end()
     assert (done.code, done.out) == (1, "")
@@ -170,14 +170,14 @@ def test_a_run_that_waits_for_others(cli: LauncherCli, control_plane: ControlPla
     run = Following(cli, control_plane, "job-set", "three-then-one-and-two", "slices-1")
     run.replayer.step_past("JobSet", Completed="True")
     short = "insufficient unused quota for google.com/tpu in flavor v5e-2x4, 8 more needed"
-    run.says(f" in the queue multislice; couldn't assign flavors to pod set slice: {short}")
-    # Behind what other tests have left in the cluster queue, which is the same for all of them.
+    run.expect(f" in the queue multislice; couldn't assign flavors to pod set slice: {short}")
+    # The position depends on runs of other tests, which use the same cluster queue.
     assert re.search(r"demo: queued: number \d+ in the queue multislice; ", run.err.getvalue())
     done = run.end()
     assert (done.code, done.out.splitlines()[:2]) == (0, ["succeeded    demo after 20 s", "steps        30 of 30"])
 
 
-# --- from elsewhere -------------------------------------------------------------------------------------------------
+# --- another machine ------------------------------------------------------------------------------------------------
 
 
 def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
@@ -212,7 +212,7 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     assert err.splitlines()[-5] == 'The run "demo" continues.'
     assert err.splitlines()[-1].split("  ")[1:] == [f"launcher cancel {' '.join(here)}", "stop it"] or err
     assert waiting.poll() is None
-    # A laptop that sleeps, and wakes up when all is over.
+    # A laptop that sleeps until the run has ended.
     waiting.send_signal(signal.SIGSTOP)
     replayer.step_to()
     waiting.send_signal(signal.SIGCONT)
@@ -223,15 +223,15 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
 def test_a_follower_outlives_the_api_server(cli: LauncherCli, control_plane: ControlPlane) -> None:
     run = Following(cli, control_plane, "job-set", "three-then-one-and-two")
     run.replayer.step_past("Workload", PodsReady="True")
-    run.says("demo: running: Loading and compiling the model; no step is done yet.")
+    run.expect("demo: running: Loading and compiling the model; no step is done yet.")
     reader = cli.start("logs", "-f", "demo", "-n", cli.namespace)
     assert reader.stdout is not None
     run.write("before")
     assert reader.stdout.readline() == "before\n"
     control_plane.restart_api_server()
-    run.says("The API server answers again.")
+    run.expect("The API server answers again.")
     run.write("after", begun(), step(0, 10.0))
-    run.says("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
+    run.expect("demo: step 1/30, loss 10.000, 8,000 tokens/s, 58 s left")
     control_plane.end_log(cli.namespace, *run.log())
     done = run.end()
     assert done.code == 0

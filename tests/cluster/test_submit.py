@@ -1,4 +1,4 @@
-"""Submitting runs to a real API server: one object each, and what becomes of a name that is there already."""
+"""Submitting runs to a real API server: one object for each run, and names that already exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.tools import tool
 KINDS = ("ray-job", "job-set")
 
 
-def come_back(cli: LauncherCli, name: str = "demo") -> str:
+def next_commands(cli: LauncherCli, name: str = "demo") -> str:
     run = f"{name} -n {cli.namespace}"
     width = len(f"launcher explain {run}")
     rows = [
@@ -46,7 +46,7 @@ def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, cli: Launch
 
     done = cli("submit", "-f", file, "--detach", "-o", "json")
     assert done.code == 0
-    assert done.err == (f'Submitting to {cli.target}.\nThe run "demo" was submitted.\n{come_back(cli)}')
+    assert done.err == (f'Submitting to {cli.target}.\nThe run "demo" was submitted.\n{next_commands(cli)}')
     (run,) = cli.runs(admin)
     assert run["metadata"]["labels"] == {
         **{"slipway.dev/run": "demo", "slipway.dev/team": "research", "kueue.x-k8s.io/queue-name": "multislice"},
@@ -60,7 +60,7 @@ def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, cli: Launch
         **{"folder": "gs://example-runs/demo", "team": "research", "queue": "multislice"},
         **{"accelerator": "v5e 2x4", "slices": 1, "context": "admin"},
     }
-    # What the pods will read is what the plan says.
+    # The pods read the run config of the launch plan.
     template = (
         run["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
         if kind == "ray-job"
@@ -75,7 +75,7 @@ def test_ten_submits_at_once_make_one_run(
     kind: str, cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli.use_environment(monkeypatch)
-    plans = [launcher_api.plan([cli.values(kind)]) for _ in range(10)]  # each with a connection of its own
+    plans = [launcher_api.plan([cli.values(kind)]) for _ in range(10)]  # each has its own connection
     with ThreadPoolExecutor(10) as pool:
         done = list(pool.map(launcher_api.submit, plans))
     assert sorted(each.created for each in done) == [False] * 9 + [True]
@@ -88,9 +88,9 @@ def test_ten_submits_at_once_make_one_run(
     assert "slipway.dev/attempt" not in (run["metadata"].get("annotations") or {})
 
 
-# --- a name again ---------------------------------------------------------------------------------------------------
+# --- a name that already exists -------------------------------------------------------------------------------------
 
-# How far which recording is played before the name is submitted again, and the state that the run is in then.
+# For each state of the run when its name is submitted again: the recording, and how far it is replayed.
 STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "queued": ("job-set", "quota-in-use-by-others", "waiting-2", {}),
     "admitted": ("job-set", "three-then-one-and-two", "slices-3", {"kind": "Workload", "Admitted": "True"}),
@@ -104,7 +104,7 @@ STATES: dict[str, tuple[str, str, str, dict[str, str]]] = {
 
 
 def in_state(name: str, cli: LauncherCli, plane: ControlPlane) -> tuple[Object, str]:
-    """A run that was submitted, and then got into that state; its values file."""
+    """Submit a run, and replay a recording until it is in that state. Returns the run and its values file."""
     kind, recording, run, upto = STATES[name]
     file = cli.values(kind)
     assert cli("submit", "-f", file, "--detach").code == 0
@@ -121,14 +121,12 @@ def play(replayer: RecordingReplayer, kind: str = "", **fields: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["queued", "admitted", "running", "preempted", "restarting", "succeeded"])
-def test_a_run_that_is_there_is_found_again(
-    state: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api
-) -> None:
+def test_an_existing_run_is_found_again(state: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
     before, file = in_state(state, cli, control_plane)
     again = cli("submit", "-f", file, "--detach", "-o", "json")
     is_ = "has already succeeded, with the same config; there is nothing to do"
     says = is_ if state == "succeeded" else f"is already {state}, with the same config"
-    rest = "" if state == "succeeded" else come_back(cli)
+    rest = "" if state == "succeeded" else next_commands(cli)
     assert (again.code, again.err) == (0, f'Submitting to {cli.target}.\nThe run "demo" {says}.\n{rest}')
     assert (again.json["state"], again.json["attempt"]) == (state, 1)
     preview = cli("submit", "-f", file, "--dry-run")
@@ -149,7 +147,7 @@ def test_a_run_that_is_there_is_found_again(
     else:
         text = f'The run "demo" is {state} with a different config:\n  {steps}'
     assert (other.code, other.err) == (1, f"Submitting to {cli.target}.\nError: {text}\nHint: {hint}\n")
-    # Of one that goes on, --continue says the same.
+    # If the run has not ended, --continue gives the same error.
     with kuberay_removes_finalizers(admin, cli.namespace):
         more = cli("submit", "-f", file, "--set", "train.steps=60", "--detach", "--continue", "-o", "json")
     now = admin.get(path_of(before))
@@ -163,7 +161,7 @@ def test_a_run_that_is_there_is_found_again(
 
 
 @pytest.mark.parametrize("state", ["failed", "failed-ray"])
-def test_a_run_that_failed_goes_on_as_the_next_attempt(
+def test_a_failed_run_resumes_as_the_next_attempt(
     state: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
     before, file = in_state(state, cli, control_plane)
@@ -177,13 +175,13 @@ def test_a_run_that_failed_goes_on_as_the_next_attempt(
     assert (preview.code, preview.err) == (0, 'Would resume the run "demo" as attempt 2.\n')
     assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
 
-    # The second of them with other values.
+    # The RayJob is resumed with other values.
     more = ["--set", "train.learning_rate=1e-4", "--continue"] if state == "failed-ray" else []
     with kuberay_removes_finalizers(admin, cli.namespace):
         again = cli("submit", "-f", file, *more, "--detach", "-o", "json")
     assert again.code == 0
-    said = 'The run "demo" had failed; it continues from its last checkpoint, if it wrote one, as attempt 2.'
-    assert again.err == f"Submitting to {cli.target}.\n{said}\n{come_back(cli)}"
+    message = 'The run "demo" had failed; it continues from its last checkpoint, if it wrote one, as attempt 2.'
+    assert again.err == f"Submitting to {cli.target}.\n{message}\n{next_commands(cli)}"
     assert (again.json["state"], again.json["attempt"]) == ("queued", 2)
     (now,) = cli.runs(admin)
     assert now["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
@@ -231,7 +229,7 @@ def test_a_run_that_is_being_deleted_is_waited_for(
     assert (status.json["state"], status.json["reason"]) == ("queued", "It is being deleted.")
     deleted = cli("delete", "demo", "-n", cli.namespace, "--yes")
     assert deleted.code == 1
-    # It is still known what it was.
+    # Its config is still known.
     changed = cli("submit", "-f", file, "--set", "train.steps=60", "--detach")
     assert (changed.code, "To continue from its last checkpoint" in changed.err) == (1, True)
     monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 30)
@@ -241,27 +239,27 @@ def test_a_run_that_is_being_deleted_is_waited_for(
         assert not later.done()
         admin.merge(path_of(old), {"metadata": {"finalizers": None}})
         assert (later.result().code, later.result().json["attempt"]) == (0, 2)
-    said = 'The run "demo" was deleted; it continues from its last checkpoint, if it wrote one, as attempt 2.'
-    assert said in later.result().err.splitlines()
+    message = 'The run "demo" was deleted; it continues from its last checkpoint, if it wrote one, as attempt 2.'
+    assert message in later.result().err.splitlines()
     (new,) = cli.runs(admin)
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert new["metadata"]["labels"]["slipway.dev/sweep"] == "study"
 
 
-def test_a_create_that_fails_when_the_record_is_gone_says_so(
+def test_a_failed_create_after_the_record_was_deleted_is_reported(
     cli: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real API server cannot be made to fall between two requests, so the second one is refused here."""
+    """The second request is refused here, because a real API server cannot be stopped exactly between two requests."""
     _, file = in_state("failed", cli, control_plane)
     create = Cluster.create
 
-    def falls(self: Cluster, obj: Object, *, dry_run: bool = False) -> Object:
+    def fail(self: Cluster, obj: Object, *, dry_run: bool = False) -> Object:
         if not dry_run:
             raise Unreachable("The API server does not answer.", "Try again.")
         return create(self, obj, dry_run=dry_run)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Cluster, "create", falls)
+        patched.setattr(Cluster, "create", fail)
         done = cli("submit", "-f", file, "--detach")
     assert (done.code, done.err.splitlines()[1:]) == (
         1,
@@ -275,8 +273,8 @@ def test_a_create_that_fails_when_the_record_is_gone_says_so(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_slipway_did_not_make_is_left_alone(kind: str, cli: LauncherCli, admin: Api) -> None:
-    """Somebody's object of the name, of either kind, whatever the run's kind would be."""
+def test_objects_that_slipway_did_not_create_are_not_changed(kind: str, cli: LauncherCli, admin: Api) -> None:
+    """An object of another user with the same name, of both kinds, and runs of both kinds."""
     file = cli.values("job-set", name="ours")
     cli("submit", "-f", file, "--detach")
     (made,) = cli.runs(admin)
@@ -324,14 +322,15 @@ def test_a_run_of_helm_is_followed_and_not_replaced(cli: LauncherCli, admin: Api
     assert admin.get(path_of(run))["metadata"]["uid"] == run["metadata"]["uid"]
 
 
-def test_a_refusal_costs_no_record(cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
-    """Of a run that failed, by a policy and by a quota, which are asked before anything is deleted."""
+def test_a_refused_submit_keeps_the_record(cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
+    """A policy and a quota are checked before the record of a failed run is deleted."""
     before, file = in_state("failed", cli, control_plane)
     with policy(admin, cli, "No JobSets on Fridays."):
         refused = cli("submit", "-f", file, "--detach")
     assert (refused.code, refused.err) == (
         1,
-        f"Submitting to {cli.target}.\nError: The API server of the context admin refuses it: No JobSets on Fridays. "
+        f"Submitting to {cli.target}.\nError: The API server of the context admin rejects the request: No JobSets "
+        "on Fridays. "
         f"(from the policy refuse-{cli.namespace})\n",
     )
     assert admin.get(path_of(before))["metadata"]["uid"] == before["metadata"]["uid"]
@@ -364,7 +363,7 @@ def test_a_refusal_costs_no_record(cli: LauncherCli, control_plane: ControlPlane
 
 @contextlib.contextmanager
 def policy(admin: Api, cli: LauncherCli, message: str) -> Iterator[None]:
-    """Kubernetes' own policy engine refuses every JobSet of the namespace."""
+    """While this is open, an admission policy of Kubernetes rejects all JobSets of the namespace."""
     group = "admissionregistration.k8s.io/v1"
     name = f"refuse-{cli.namespace}"
     rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "resources": ["jobsets"], "operations": ["CREATE"]}
@@ -389,7 +388,7 @@ def policy(admin: Api, cli: LauncherCli, message: str) -> Iterator[None]:
     for obj in made:
         admin.create(obj)
     probe = cli.values("job-set", name="probe")
-    until(lambda: cli("submit", "-f", probe, "--dry-run").code == 1)  # in force a moment after it is made
+    until(lambda: cli("submit", "-f", probe, "--dry-run").code == 1)  # a policy takes effect with a delay
     yield
     for obj in made:
         admin.delete(path_of(obj))

@@ -1,7 +1,7 @@
-"""The launcher killed at every request that it makes: what comes next finds one whole run, or none, and no orphan.
+"""The launcher is killed at each of its requests. The next command finds one complete run, or none, and no orphans.
 
-Reads are as good as each other, so it is killed at each of them once; at whatever changes something it is killed
-before the API server has heard of it, and after the server has done it and before the launcher knows.
+At a read, it is killed once. At a request that changes something, it is killed twice: before the API server receives
+the request, and after the server has processed it but before the launcher receives the answer.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tests.cluster.fake_controllers import controllers
 from tests.cluster.launching import JOB_SETS, ROOT, LauncherCli, add_team, fast_polling
 from tests.cluster.proxy import Proxy
 
-# A launcher that has read its values and let Helm render them, and forks for each line that it is sent: starting
-# Python for each would take most of the time.
+# A launcher that has already read its values and rendered them with Helm. It forks for each line on stdin, because a
+# start of Python for each of them would take most of the time.
 WARM = """
 import os, sys
 from launcher import api
@@ -53,8 +53,8 @@ for verb in sys.stdin:
 """
 
 
-class Victim:
-    """A launcher whose requests go through a proxy, and which can be killed at each of them."""
+class KillableLauncher:
+    """A launcher whose requests go through a proxy, which can kill it at each of them."""
 
     def __init__(self, proxy: Proxy, cli: LauncherCli, file: str) -> None:
         self.proxy = proxy
@@ -68,7 +68,7 @@ class Victim:
         )
 
     def __call__(self, verb: str, request: int = 0, *, answered: bool = False) -> int:
-        """Do it, killed at that request unless it is 0; the exit code, -9 when it was killed."""
+        """Run `verb`, and kill it at that request, or not at all if it is 0. Returns the exit code (killed: -9)."""
         self.proxy.stop_at(request, answered=answered, stop=lambda: os.kill(self._pids.get(), signal.SIGKILL))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -87,8 +87,8 @@ class Victim:
         self._process.stdout.close()
 
 
-class Scene:
-    """A namespace with one run at most, `demo`; a launcher that is killed, and one (`backend`) that is not."""
+class Scenario:
+    """A namespace with at most one run, `demo`; a launcher that is killed, and one (`backend`) that is not."""
 
     def __init__(self, plane: ControlPlane, proxy: Proxy, cli: LauncherCli, folder: Path) -> None:
         self.admin: Api = plane.api
@@ -99,7 +99,7 @@ class Scene:
         self.backend = KubernetesBackend(cluster, poll_seconds=0.05, preflight=preflight.problems)
         self.backend.prepare([self.plan])
         proxied = LauncherCli(proxy.kubeconfig(folder, cli.namespace), cli.namespace, cli.folder)
-        self.victim = Victim(proxy, proxied, file)
+        self.launcher = KillableLauncher(proxy, proxied, file)
         self.path = f"{JOB_SETS.format(cli.namespace)}/demo"
         self.workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{cli.namespace}/workloads"
 
@@ -113,7 +113,7 @@ class Scene:
         assert self.cli.runs(self.admin) == []
 
     def failed_run(self) -> None:
-        """One that has failed."""
+        """Create a failed run."""
         self.clear()
         self.submit()
         failed = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "It failed."}
@@ -121,7 +121,7 @@ class Scene:
         self.admin.merge(f"{self.path}/status", {"status": {"conditions": [failed]}})
 
     def admitted_run(self) -> None:
-        """One that Kueue has admitted, and whose pods are to come."""
+        """Create a run that Kueue has admitted, without pods."""
         self.clear()
         self.submit()
         run = self.admin.get(self.path)
@@ -151,8 +151,8 @@ class Scene:
             f"{self.workloads}/demo/status", {"status": {"conditions": conditions, "admission": admission}}
         )
 
-    def whole(self, reference: Object) -> Object:
-        """The one run that there is, which is like `reference`."""
+    def check_run(self, reference: Object) -> Object:
+        """Check that there is one run, with the spec and labels of `reference`, and return it."""
         (run,) = self.cli.runs(self.admin)
         assert run["spec"] == reference["spec"]
         assert run["metadata"]["labels"] == reference["metadata"]["labels"]
@@ -160,22 +160,22 @@ class Scene:
 
 
 @pytest.fixture
-def scene(
+def scenario(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Scene]:
+) -> Iterator[Scenario]:
     add_team(control_plane, namespace)
     cli = LauncherCli(control_plane.admin, namespace, tmp_path / "cli")
     cli.use_environment(monkeypatch)
     with Proxy(control_plane) as proxy, fast_polling():
-        made = Scene(control_plane, proxy, cli, tmp_path)
+        made = Scenario(control_plane, proxy, cli, tmp_path)
         yield made
-        made.victim.close()
+        made.launcher.close()
 
 
-def steps(requests: list[str]) -> list[tuple[int, bool]]:
-    """Where to kill: the number of each request up to the last that changes something, and whether it was answered.
+def kill_points(requests: list[str]) -> list[tuple[int, bool]]:
+    """The requests at which to kill: the number, and whether the server has processed it.
 
-    After that one there are the looks of somebody who waits, of which one is enough.
+    After the last request that changes something, the launcher only polls, so one of those reads is enough.
     """
     found: list[tuple[int, bool]] = []
     last = 0
@@ -187,52 +187,55 @@ def steps(requests: list[str]) -> list[tuple[int, bool]]:
     return found[: last + 1]
 
 
-def every_step(scene: Scene, verb: str, before: Callable[[], Any]) -> Iterator[tuple[str, bool]]:
-    """Kill the launcher at each of its requests, on what `before` made; the request, and whether it was answered."""
+def every_step(scenario: Scenario, verb: str, before: Callable[[], Any]) -> Iterator[tuple[str, bool]]:
+    """Kill the launcher at each of its requests, each time after `before`.
+
+    Yields the request, and whether the server has processed it.
+    """
     before()
-    assert scene.victim(verb) == 0
-    for number, answered in steps(list(scene.victim.proxy.requests)):
+    assert scenario.launcher(verb) == 0
+    for number, answered in kill_points(list(scenario.launcher.proxy.requests)):
         before()
-        assert scene.victim(verb, number, answered=answered) == -signal.SIGKILL, number
-        yield scene.victim.proxy.requests[number - 1], answered
+        assert scenario.launcher(verb, number, answered=answered) == -signal.SIGKILL, number
+        yield scenario.launcher.proxy.requests[number - 1], answered
 
 
-def test_a_new_run(scene: Scene) -> None:
-    scene.submit()
-    (reference,) = scene.cli.runs(scene.admin)
+def test_a_new_run(scenario: Scenario) -> None:
+    scenario.submit()
+    (reference,) = scenario.cli.runs(scenario.admin)
     seen = 0
-    for request, answered in every_step(scene, "submit", scene.clear):
+    for request, answered in every_step(scenario, "submit", scenario.clear):
         made = request.startswith("POST ") and answered
-        assert scene.submit() is not made
-        run = scene.whole(reference)
+        assert scenario.submit() is not made
+        run = scenario.check_run(reference)
         assert "slipway.dev/attempt" not in run["metadata"].get("annotations", {})
         seen += made
     assert seen == 1
 
 
-def test_the_next_attempt_of_a_run_that_failed(scene: Scene) -> None:
-    scene.submit()
-    (reference,) = scene.cli.runs(scene.admin)
+def test_the_next_attempt_of_a_run_that_failed(scenario: Scenario) -> None:
+    scenario.submit()
+    (reference,) = scenario.cli.runs(scenario.admin)
     gone = 0
-    for request, answered in every_step(scene, "submit", scene.failed_run):
+    for request, answered in every_step(scenario, "submit", scenario.failed_run):
         made = request.startswith("POST ") and "dryRun" not in request and answered
-        left = scene.admin.find(scene.path)
-        assert scene.submit() is not made, request
-        run = scene.whole(reference)
-        # Between the two the run is not there, and with it the number of its attempts; its checkpoints are.
+        left = scenario.admin.find(scenario.path)
+        assert scenario.submit() is not made, request
+        run = scenario.check_run(reference)
+        # Between the delete and the create, the run and its attempt number do not exist, but its checkpoints do.
         attempt = run["metadata"].get("annotations", {}).get("slipway.dev/attempt", "1")
         assert attempt == ("2" if left else "1"), request
         gone += left is None
     assert gone > 1
 
 
-def test_a_run_that_is_cancelled(scene: Scene, control_plane: ControlPlane) -> None:
-    with controllers(control_plane, scene.cli.namespace, every=0.02):
+def test_a_run_that_is_cancelled(scenario: Scenario, control_plane: ControlPlane) -> None:
+    with controllers(control_plane, scenario.cli.namespace, every=0.02):
         killed = 0
-        for _ in every_step(scene, "cancel", scene.admitted_run):
-            assert scene.backend.cancel("demo").state is State.CANCELLED
-            workload = scene.admin.get(f"{scene.workloads}/demo")
+        for _ in every_step(scenario, "cancel", scenario.admitted_run):
+            assert scenario.backend.cancel("demo").state is State.CANCELLED
+            workload = scenario.admin.get(f"{scenario.workloads}/demo")
             assert workload["spec"]["active"] is False
             assert "admission" not in workload["status"]
             killed += 1
-        assert killed > 6  # four looks, and two changes before and after
+        assert killed > 6  # four reads, and two changes, each before and after

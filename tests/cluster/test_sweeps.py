@@ -1,4 +1,4 @@
-"""Sweeps against a real API server: one object for each combination, or none; together from the submit to the end."""
+"""Sweeps with a real API server: one object for each combination, or none; from the submit to the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def config(run: Object) -> Any:
 
 
 def admit_none(cli: LauncherCli, admin: Api) -> None:
-    """The Workloads that Kueue makes for all runs, which wait."""
+    """Create the Workloads of all runs, as Kueue does. They are queued."""
     for run in cli.runs(admin):
         name, uid = run["metadata"]["name"], run["metadata"]["uid"]
         pods = {"spec": {"containers": [{"name": "trainer", "image": "example.invalid/trainer:1"}]}}
@@ -84,12 +84,10 @@ def test_one_object_for_each_combination(cli: LauncherCli, admin: Api) -> None:
     }
 
 
-def test_a_sweeps_name_stands_for_its_runs_and_no_others(
-    cli: LauncherCli, admin: Api, control_plane: ControlPlane
-) -> None:
+def test_a_sweeps_name_selects_only_its_runs(cli: LauncherCli, admin: Api, control_plane: ControlPlane) -> None:
     file = cli.values("job-set", "lr")
     assert cli("submit", "-f", file, *SIX, "--detach").code == 0
-    for other in ("lr-9", "lone"):  # of no sweep, whatever it is called
+    for other in ("lr-9", "lone"):  # these belong to no sweep, although one name looks like it
         assert cli("submit", "-f", file, "--name", other, "--detach").code == 0
     admit_none(cli, admin)
 
@@ -115,12 +113,12 @@ def test_a_sweeps_name_stands_for_its_runs_and_no_others(
     with controllers(control_plane, cli.namespace):
         done = cli("cancel", "lr", *here)
     assert done.code == 0, done.err
-    assert "Ending 6 of the 6 runs" in done.err
+    assert "Cancelling 6 of the 6 runs" in done.err
     assert "sweep lr: 6 cancelled" in done.err
     states = {run["name"]: run["state"] for run in cli("list", "-o", "json", *here).json}
     assert states == {**{f"lr-{number}": "cancelled" for number in range(1, 7)}, "lr-9": "queued", "lone": "queued"}
 
-    # Both: a run of the sweep's name that came later.
+    # A later run has the same name as the sweep.
     assert cli("submit", "-f", file, "--detach").code == 0
     both = cli("status", "lr", *here)
     assert (both.code, "Use run/lr for the run, or sweep/lr for the sweep." in both.err) == (1, True)
@@ -157,10 +155,10 @@ def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(cli: LauncherC
 def test_one_bad_combination_creates_nothing(cli: LauncherCli, admin: Api) -> None:
     file = cli.values("job-set", "lr")
     broken = cli("submit", "-f", file, "--sweep", "train.steps=10,20,-1", "--detach")
-    assert (broken.code, broken.err) == (1, "Error: --sweep 1: train.steps is -1; a run takes at least one step.\n")
+    assert (broken.code, broken.err) == (1, "Error: --sweep 1: train.steps is -1; it must be at least 1.\n")
     assert cli.runs(admin) == []
 
-    # What only the API server knows: somebody else's object has the name of the third.
+    # Only the API server has this information: another run has the name of the third combination.
     assert cli("submit", "-f", file, "--name", "lr-3", "--detach").code == 0
     (taken,) = cli.runs(admin)
     refused = cli("submit", "-f", file, *SIX, "--detach")
@@ -180,7 +178,8 @@ def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(cli: Launcher
         "spec": {"hard": {"count/jobsets.jobset.x-k8s.io": "4"}},
     }
     admin.create(quota)
-    # The API server counts by this status, which the controller manager begins; it sees new kinds now and then only.
+    # The API server counts with this status. The controller manager would initialize it, but finds new kinds only from
+    # time to time.
     hard = quota["spec"]["hard"]
     admin.merge(f"{path_of(quota)}/status", {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
     sweep = ("submit", "-f", cli.values("job-set", "lr"), *SIX, "--detach")
@@ -214,7 +213,7 @@ def test_a_sweep_ends_when_all_its_runs_have_and_its_failed_runs_are_resumed(
     assert again.code == 0, again.err
     assert "1 resumed, 1 already succeeded." in again.err
     assert [(run["state"], run["attempt"]) for run in again.json] == [("succeeded", 1), ("queued", 2)]
-    # By itself it stays one of the sweep.
+    # A run that is submitted alone still belongs to the sweep.
     second = by_name(cli, admin)["lr-2"]
     admin.merge(f"{path_of(second)}/status", {"status": {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}})
     alone = cli("submit", "-f", file, "--name", "lr-2", "--set", "train.learning_rate=3e-4", "--detach")

@@ -1,4 +1,4 @@
-"""A run is found where it is, whatever is wrong with the other places; names do not get into paths."""
+"""A run is found even if other targets do not work. Names cannot change the path of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def local_run(cli: LauncherCli, name: str) -> None:
 
 
 def ray_cluster(namespace: str, name: str) -> dict[str, Any]:
-    """A standing cluster as charts/ray-cluster makes it, with token authentication, which no operator has seen yet."""
+    """A RayCluster as from charts/ray-cluster, with token authentication, which KubeRay has not processed yet."""
     template = {"spec": {"containers": [{"name": "ray-head", "image": "example.invalid/ray:1"}]}}
     return {
         "apiVersion": "ray.io/v1",
@@ -58,8 +58,8 @@ def test_a_ray_cluster_without_its_token_hides_no_run(
         control_plane.api.request("PUT", path, {**made, "status": {"conditions": [condition]}})
     assert cli("submit", "-f", cli.values(), "--detach").code == 0
     for verb in ("status", "explain", "logs"):
-        said = cli(verb, "demo", "-n", namespace)
-        assert "Secret" not in said.err, said.err
+        done = cli(verb, "demo", "-n", namespace)
+        assert "Secret" not in done.err, done.err
     assert cli("status", "demo", "-n", namespace).code == 0
     shown = cli("status", "ours", "-n", namespace)
     assert (shown.code, "ours (namespace" in shown.out) == (0, True), shown.err
@@ -70,7 +70,7 @@ def test_a_ray_cluster_without_its_token_hides_no_run(
 
 
 @pytest.mark.parametrize("broken", ["{", "unreachable"])
-def test_a_run_of_this_machine_is_found_where_the_cluster_is_no_good(broken: str, tmp_path: Path) -> None:
+def test_a_local_run_is_found_if_the_cluster_does_not_work(broken: str, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     server = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
@@ -86,15 +86,15 @@ def test_a_run_of_this_machine_is_found_where_the_cluster_is_no_good(broken: str
 
 
 @pytest.mark.parametrize("name", ["../demo", "a/b", "", "run/", "demo?watch=1"])
-def test_what_can_be_no_name_is_no_run(name: str, cli: LauncherCli) -> None:
+def test_an_invalid_name_is_not_found(name: str, cli: LauncherCli) -> None:
     for verb in ("status", "cancel", "logs"):
-        said = cli(verb, name, "-n", cli.namespace)
-        assert (said.code, said.err.startswith("Error: The run")) == (1, True), (verb, said.err)
+        done = cli(verb, name, "-n", cli.namespace)
+        assert (done.code, done.err.startswith("Error: The run")) == (1, True), (verb, done.err)
 
 
-def test_a_namespace_that_can_be_none(cli: LauncherCli) -> None:
-    said = cli("list", "-n", "a/b")
-    assert (said.code, said.err) == (
+def test_an_invalid_namespace(cli: LauncherCli) -> None:
+    done = cli("list", "-n", "a/b")
+    assert (done.code, done.err) == (
         1,
         'Error: "a/b" is not a valid namespace: use a name like team-a (a-z, 0-9 and -, at most 63 characters).\n',
     )
@@ -108,7 +108,7 @@ def test_all_namespaces_are_those_of_a_cluster(cli: LauncherCli) -> None:
 def test_waiting_survives_a_login_that_fails_for_a_while(
     cli: LauncherCli, control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a laptop that wakes up before its network: the credential plugin finds no token."""
+    """As on a laptop that wakes up before its network, the credential plugin fails for some seconds."""
     account = "research"
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -120,7 +120,7 @@ def test_waiting_survives_a_login_that_fails_for_a_while(
     control_plane.api.create(binding)
     away = tmp_path / "away"
     plugin = tmp_path / "plugin"
-    # A token that has expired already is asked for again at every request.
+    # The token has already expired, so the plugin runs again for each request.
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -159,7 +159,7 @@ def test_waiting_survives_a_login_that_fails_for_a_while(
 
 
 def finish(api: Api, run: dict[str, Any]) -> None:
-    """What JobSet writes at the end; recordings of whole runs are played elsewhere."""
+    """Write the status that JobSet writes at the end. Other tests replay recordings of whole runs."""
     done = {
         "type": "Completed",
         "status": "True",

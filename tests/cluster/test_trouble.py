@@ -1,4 +1,4 @@
-"""What the harness does to its API server, and what becomes of it when the tests are killed."""
+"""The harness can stop its API server, and its processes end when the tests are killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_it_comes_back_with_all_that_it_knew(control_plane: ControlPlane, namespace: str) -> None:
+def test_the_api_server_restarts_with_its_data(control_plane: ControlPlane, namespace: str) -> None:
     token = control_plane.service_account_token(namespace, "default")
     path = f"/api/v1/namespaces/{namespace}"
     uid = control_plane.api.get(path)["metadata"]["uid"]
@@ -37,18 +37,18 @@ def test_it_comes_back_with_all_that_it_knew(control_plane: ControlPlane, namesp
     assert control_plane.api.get(path)["metadata"]["uid"] == uid
     again = control_plane.kubeconfig_for("default", token=token)
     assert again.stat().st_mode & 0o077 == 0
-    control_plane.add_namespace(f"{namespace}-after")  # the controllers have found it again
+    control_plane.add_namespace(f"{namespace}-after")  # the controllers have connected again
     control_plane.api.delete(f"/api/v1/namespaces/{namespace}-after")
     until(lambda: control_plane.api.find(f"/api/v1/namespaces/{namespace}-after") is None)
 
 
-def test_it_can_hang(control_plane: ControlPlane) -> None:
+def test_the_api_server_can_hang(control_plane: ControlPlane) -> None:
     with control_plane.paused_api_server():
         assert psutil.Process(control_plane.processes.pid("kube-apiserver")).status() == psutil.STATUS_STOPPED
     assert control_plane.api.get("/readyz") == "ok"
 
 
-def test_nothing_outlives_tests_that_are_killed() -> None:
+def test_no_process_outlives_killed_tests() -> None:
     command = [sys.executable, "-c", KILLED]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -56,7 +56,7 @@ def test_nothing_outlives_tests_that_are_killed() -> None:
     until(lambda: not Path(folder).exists() and not psutil.pid_exists(int(pid)))
 
 
-def test_what_does_not_start_shows_its_log() -> None:
+def test_a_process_that_does_not_start_shows_its_log() -> None:
     processes = Processes("slipway-test-")
     processes.start("speaks", ["sh", "-c", "echo no such flag: --wrong; exit 1"])
     until(processes.ended)

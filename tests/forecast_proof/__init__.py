@@ -1,1 +1,1 @@
-"""What `launcher forecast` says of training steps that were measured and published, beside what was measured."""
+"""Compares forecasts of training steps with the measured times that were published."""

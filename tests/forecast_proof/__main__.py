@@ -1,10 +1,10 @@
-"""Forecast each published run, and write what came of it into results.json and a page.
+"""Forecast each published run, and write the results to results.json and to a page.
 
     python -m tests.forecast_proof [NAME…] [--minutes M]
 
-A compile takes minutes; what is compiled is in the forecasts' cache, and each result is written as soon as it is
-there, so it can be ended at any time and goes on where it was. A run is also made larger, its batch doubled again and
-again, until it is said not to fit: somewhere it cannot.
+A compile takes minutes. Compiled programs are kept in the cache of forecasts, and each result is written as soon as it
+is available, so you can stop the command at any time; the next start resumes. The command also doubles the batch of
+each run until the forecast is that it does not fit.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _DOUBLINGS = 8
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--minutes", type=float, default=None, help="Begin no more compiles after this many minutes.")
+@click.option("--minutes", type=float, default=None, help="Start no more compiles after this many minutes.")
 def main(names: tuple[str, ...], minutes: float | None) -> None:
-    """Forecast the published runs of these NAMES, all of them without."""
+    """Forecast the published runs with these NAMES, or all of them."""
     runs = [run for run in published() if not names or run.name in names]
     if unknown := set(names) - {run.name for run in runs}:
         raise click.UsageError(f"runs.yaml has no {', '.join(sorted(unknown))}.")
@@ -59,12 +59,12 @@ def main(names: tuple[str, ...], minutes: float | None) -> None:
 
 
 def _write(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Put what was found into the results and on the page; what is there of the run now. Others may do so, too."""
+    """Add what was found to the results and the page. Returns the run's updated entry. Safe from several processes."""
     with (RESULTS.parent / ".results.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         before = results.get(name, {})
-        if "measured" in found:  # all of it, but for what was found of larger batches of a program of the same size
+        if "measured" in found:  # replaces the entry, except the result for larger batches of a program of this size
             same = all(before.get(key) == found.get(key) for key in ("libtpu", "hbm_bytes"))
             results[name] = found | {key: before[key] for key in {"too_large_at"} & set(before) if same}
         else:
@@ -92,8 +92,8 @@ def _forecast(run: Run, compiler: Compiler) -> dict[str, Any]:
 
 
 def _too_large(run: Run, compiler: Compiler) -> dict[str, Any] | None:
-    """A batch, doubled from the published one again and again, that is said not to fit: those that are far from filling
-    the chip are left out."""
+    """Double the published batch until the forecast is that it does not fit. Skips batches that are far from filling
+    the chip. Returns None if the result is known or no such batch was found."""
     before = json.loads(RESULTS.read_text())[run.name]
     if before.get("too_large_at") or not before.get("fits"):
         return None
@@ -112,7 +112,8 @@ def _too_large(run: Run, compiler: Compiler) -> dict[str, Any] | None:
 
 
 def _doublings_left(program: Program, plan: LaunchPlan) -> int:
-    """Of a batch that fits, until it could fill the chip if all but the parameters grew with it; at least one."""
+    """Return how often a batch that fits must be doubled until it could fill the chip, at least once. This assumes that
+    all memory except the parameters grows with the batch."""
     judged, kept = judge(program, plan), program.memory.arguments or 0
     if judged.hbm is None or judged.hbm <= kept:
         return 1
@@ -128,21 +129,21 @@ def _line(result: dict[str, Any]) -> str:
     if "refused" in result:
         return str(result["refused"])
     if not result["fits"]:
-        return "said not to fit, but it ran"
+        return "forecast not to fit, but it ran"
     return f"measured {result['measured']:.3g} s, forecast {result['forecast']:.3g} s, {result['error']:+.1%}"
 
 
 def page(results: dict[str, Any]) -> str:
-    """The table of all results, as a page."""
+    """Return the page with the table of all results."""
     errors = [abs(each["error"]) for each in results.values() if "error" in each]
     lines = [
-        "# Forecasts beside measured steps",
+        "# Forecasts compared with measured steps",
         "",
-        "Written by `make forecast-proof`. Steps that were measured on TPUs and published with all their settings"
-        " (tests/forecast_proof/runs.yaml names where), and what `launcher forecast` says of the same settings today."
-        " They were measured with MaxText, JAX and libtpu of their day; what today's compiler does otherwise is part of"
-        " the error (of default-64b-v5p-64chips most: its memory is so full that nothing overlaps any more; with a"
-        " batch of 2 instead of 3 that is over).",
+        "`make forecast-proof` writes this page. It compares steps that were measured on TPUs and published with all"
+        " their settings (tests/forecast_proof/runs.yaml has the sources) with the current result of `launcher"
+        " forecast` for the same settings. The steps were measured with earlier versions of MaxText, JAX and libtpu, so"
+        " the error includes the differences of today's compiler. These are largest for default-64b-v5p-64chips: its"
+        " memory is so full that today's compiler overlaps nothing; with a batch of 2 instead of 3 it does.",
         "",
         f"Forecasts: {len(errors)}. Error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}."
         if errors
@@ -171,21 +172,21 @@ def _constants() -> list[str]:
     return [
         "## The constants",
         "",
-        "All that was fitted, in [launcher/forecast/constants.py](../../launcher/forecast/constants.py). What chips can"
-        " do by their makers' word is in the accelerator table,"
+        "All fitted values are in [launcher/forecast/constants.py](../../launcher/forecast/constants.py). The"
+        " manufacturers' data of the chips is in the accelerator table,"
         " [charts/common/values.yaml](../../charts/common/values.yaml), with its sources.",
         "",
-        "| What | Value | From |",
+        "| Constant | Value | Source |",
         "|---|---|---|",
-        "| Share of the matrix unit (or of HBM, where that is the limit) that a multiplication keeps busy |"
-        f" {by_side} | the rows above of v5e and v5p (128 x 128), and of v6e and tpu7x (256 x 256), most of whose time"
-        " it is |",
-        f"| The same, of attention and grouped multiplications | {KERNEL_EFFICIENCY} | the rows above of 128k tokens,"
-        " where attention is three quarters, and of mixtures of experts |",
+        "| Share of the matrix unit (or of HBM, if that is the limit) that a multiplication keeps busy |"
+        f" {by_side} | the rows above of v5e and v5p (128 x 128), and of v6e and tpu7x (256 x 256), which spend most of"
+        " their time on it |",
+        f"| The same for attention and grouped multiplications | {KERNEL_EFFICIENCY} | the rows above with 128k tokens,"
+        " in which attention takes three quarters of the time, and with mixtures of experts |",
         f"| Share of HBM's speed that elementwise operations, copies and reductions reach | {HBM_EFFICIENCY} |"
-        " the rows above, of which they are 3 to 22 % |",
-        f"| How much faster 8-bit numbers are multiplied than bf16 | {faster} | the chips' data sheets |",
-        f"| Seconds for one link of a collective's way | {HOP:g} | jax-ml.github.io/scaling-book |",
+        " the rows above, in which they take 3 to 22 % of the time |",
+        f"| Speedup of the multiplication of 8-bit numbers over bf16 | {faster} | the chips' data sheets |",
+        f"| Seconds for one link on the path of a collective | {HOP:g} | jax-ml.github.io/scaling-book |",
     ]
 
 

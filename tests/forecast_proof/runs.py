@@ -1,4 +1,4 @@
-"""The published runs as values that can be forecast."""
+"""The published runs, as values for a forecast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFUSED = {
     "v5p": frozenset({"xla_tpu_enable_async_collective_fusion_fuse_all_gather"}),
     "v6e": frozenset({"xla_tpu_enable_async_collective_fusion_fuse_all_gather"}),
 }
-"""Flags of their day that libtpu 0.0.46 does not take any more: on any chip (""), or on those of a generation."""
+"""Flags of the published runs that libtpu 0.0.46 no longer accepts: on any chip (""), or on chips of a generation."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Run:
     train: Mapping[str, Any]
 
     def overlay(self) -> dict[str, Any]:
-        """A values file of it."""
+        """Return the run as the content of a values file."""
         tree: dict[str, Any] = {"slice": dict(self.slice), "train": dict(self.train)}
         if self.flags:
             tree["worker"] = {"env": {"LIBTPU_INIT_ARGS": " ".join(self.flags)}}
@@ -39,7 +39,7 @@ class Run:
 
 
 def published() -> list[Run]:
-    """All of runs.yaml, without the flags that are refused today."""
+    """Return all runs of runs.yaml, without the flags that libtpu no longer accepts."""
     runs = []
     for each in yaml.safe_load(_FILE.read_text(encoding="utf-8")):
         flags = str(each.get("flags") or "").split()

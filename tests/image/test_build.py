@@ -290,7 +290,7 @@ def test_an_image_is_pushed_once_and_pulled_by_its_digest(installed: Installed, 
 
     again = installed.build("--push", f"--repository={registry}/team/slipway")
     assert json.loads(again.stdout) == {**pushed, "built": False}
-    assert "is pushed already; there is nothing to build." in again.stderr
+    assert "is already pushed; there is nothing to build." in again.stderr
     assert installed.left == []
 
 
@@ -321,7 +321,7 @@ def test_a_push_that_is_refused(installed: Installed, status: int) -> None:
 def test_a_base_that_does_not_exist(installed: Installed) -> None:
     done = installed.build(base="localhost/nosuch:1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Error: The base image localhost/nosuch:1 cannot be had: " in done.stderr
+    assert "Error: The base image localhost/nosuch:1 cannot be pulled: " in done.stderr
     assert installed.builder.buildah("containers", "--quiet") == ""
     assert installed.left == []
 

@@ -54,7 +54,7 @@ def test_the_probes_succeeded_and_no_container_was_restarted(undisturbed_job: Un
         assert pod.events == []
 
 
-def test_containers_are_confined_as_the_chart_says(undisturbed_job: UndisturbedJob) -> None:
+def test_containers_have_the_security_settings_of_the_chart(undisturbed_job: UndisturbedJob) -> None:
     for pod in (undisturbed_job.job.head, *undisturbed_job.job.workers):
         state = process_state(pod)
         assert state["Uid"].split() == state["Gid"].split() == ["1000"] * 4

@@ -1,13 +1,13 @@
 """`python -m tests.maxtext_tables.keys` writes launcher/config/maxtext/keys.json: the keys of the installed MaxText.
 
-It writes launcher/config/maxtext/models.json too, with the models' sizes: tests/maxtext_tables/models.py.
+It also writes launcher/config/maxtext/models.json with the models' sizes (tests/maxtext_tables/models.py).
 
-The launcher checks `train:` against that file, so that a typing error costs a fifth of a second and not the half
-minute that importing MaxText takes. A test makes the table anew and fails where it differs from the file.
+The launcher checks `train:` with that file, so a typing error is found in a fifth of a second; the import of MaxText
+takes half a minute. A test generates the table again and fails if it differs from the file.
 
-MaxText takes what its pydantic config (maxtext.configs.types.MaxTextConfig) has as a field. For each key the file
-holds the kinds of value (int, float, bool, str, list, map, null, any), the values of an enum, and the bounds of a
-number: ge, gt, le, lt.
+MaxText accepts the fields of its pydantic config (maxtext.configs.types.MaxTextConfig). For each key the file contains
+the types of value (int, float, bool, str, list, map, null, any), the values of an enum, and the bounds of a number: ge,
+gt, le, lt.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from trainer.startup import defer_unused_imports
 TABLE = Path(__file__).resolve().parents[2] / "launcher" / "config" / "maxtext" / "keys.json"
 
 _BOUNDS = ("ge", "gt", "le", "lt")
-# MaxText makes a list of one from text for these (pyconfig._prepare_for_pydantic).
+# MaxText converts text to a list with one element for these keys (pyconfig._prepare_for_pydantic).
 _LISTS_FROM_TEXT = ("adamw_mask", "eval_data_columns", "train_data_columns", "trainable_parameters_mask")
 
 
 def key_table() -> dict[str, Any]:
-    """The table as JSON data: {"maxtext": version, "keys": {key: {"types": […], "values": […]}}, "models": […]}."""
+    """Return the table: {"maxtext": version, "keys": {key: {"types": […], "values": […]}}, "models": […]}."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     defer_unused_imports()
     from maxtext.configs import types as config
 
-    # MaxText lets the fields of its nested models (lora, dpo) pass its first check of names at the top level, too,
-    # but its config then refuses them there: they are keys of the maps `lora` and `dpo` only.
+    # MaxText's first check of names accepts the fields of its nested models (lora, dpo) at the top level, too. Its
+    # config then rejects them there: they are only keys of the maps `lora` and `dpo`.
     fields = config.MaxTextConfig.model_fields
     keys = {name: describe(field.annotation, field.metadata) for name, field in sorted(fields.items())}
     for name in _LISTS_FROM_TEXT:
         keys[name]["types"] = sorted({*keys[name]["types"], "str"})
-    # A name is a model only if the wheel carries its architecture; without, MaxText trains its default one.
+    # A name is a model only if the wheel contains its architecture. Otherwise MaxText trains its default model.
     shipped = {path.stem for path in (Path(config.__file__).parent / "models").glob("*.yml")}
     models = [name for name in keys["model_name"].pop("values") if name.replace("-Instruct", "") in shipped]
     return {
@@ -55,7 +55,7 @@ def key_table() -> dict[str, Any]:
 
 
 def describe(annotation: Any, metadata: Iterable[Any] = ()) -> dict[str, Any]:
-    """The kinds of value that a field takes, from its annotation; `values` where it is an enum or a Literal."""
+    """Return the types of value that a field accepts, from its annotation; `values` if it is an enum or a Literal."""
     kinds: set[str] = set()
     values: list[Any] = []
     bounds: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def _kind(kind: Any) -> str:
 
 
 def as_text(table: dict[str, Any]) -> str:
-    """One line a key: compact, and a new MaxText shows as a readable diff."""
+    """Return the table as JSON with one line per key. It is compact, and a new MaxText gives a readable diff."""
     keys = ",\n".join(f"{json.dumps(key)}:{_compact(value)}" for key, value in table["keys"].items())
     head, models = json.dumps(table["maxtext"]), _compact(table["models"])
     return f'{{"maxtext":{head},\n"models":{models},\n"keys":{{\n{keys}\n}}}}\n'

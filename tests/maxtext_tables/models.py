@@ -1,16 +1,17 @@
-"""The sizes of MaxText's models and how it shards them, for launcher/config/maxtext/models.json (make keys).
+"""The sizes of MaxText's models and their sharding, for launcher/config/maxtext/models.json (make keys).
 
-The launcher counts parameters and checks meshes with that file, and so without JAX. For each model it holds
+With that file the launcher counts parameters and checks meshes without JAX. For each model the file contains
 
-- `keys`: what MaxText's own file of the model sets;
-- `weights`: the arrays that a training keeps, like ones together: [axes, shape, copies, per_layer]. `axes` are the
-  logical names of an array's sides, which the rules map to axes of the mesh; `shape` their sizes, as the name of a
-  dimension (emb_dim) where that is what it is, else as a number. `copies` is how many there are in each decoder layer
-  where `per_layer` is 1, else in all. The axis of the layers that MaxText scans over is not among them.
-- `scales`: whether all sizes are names, so that `weights` holds for other dimensions too.
+- `keys`: the keys that MaxText's own file of the model sets;
+- `weights`: the arrays that a training keeps, with equal arrays in one entry: [axes, shape, copies, per_layer]. `axes`
+  are the logical names of an array's sides, which the rules map to axes of the mesh. `shape` are the sizes of the
+  sides: the name of a dimension (emb_dim) if the size is that dimension, else a number. `copies` is the number of such
+  arrays in each decoder layer if `per_layer` is 1, else in total. The axis of the layers that MaxText scans over is not
+  included.
+- `scales`: whether all sizes are names, so that `weights` is also valid for other dimensions.
 
-`weights` is null for a model that MaxText cannot trace as it is: one that needs more than a name (a token of Hugging
-Face, other keys), or whose layers it does not scan, which takes minutes.
+`weights` is null for a model that MaxText cannot trace from its name alone (it needs a token of Hugging Face, or other
+keys), and for a model whose layers MaxText does not scan, because tracing it takes minutes.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ _DEFAULTS = (
     *("sa_block_kv_dkv_compute", "sa_block_q_dq", "sa_block_kv_dq", "sa_use_fused_bwd_kernel"),
     *("use_tokamax_splash", "use_jax_splash"),
 )
-"""The keys of base.yml that the launcher reads, beside those of the mesh."""
+"""The keys of base.yml that the launcher reads, in addition to those of the mesh."""
 
-# What the size of a side may stand for, by its logical name; the first that is as large.
+# The dimensions that the size of a side may be, by the side's logical name. The first with that size is used.
 _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"embed.*|norm", ("emb_dim", "head_dim")),
     (r"mlp_moe", ("moe_mlp_dim", "mlp_dim")),
@@ -63,7 +64,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def model_table(models: Iterable[str], traced: Iterable[str] | None = None) -> dict[str, Any]:
-    """The table as JSON data, for these models of MaxText; `weights` for those in `traced` alone where it is given."""
+    """Return the table for these models of MaxText. `traced`: the only models with `weights`; None for all."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     folder = _configs()
     base = _yaml(folder / "base.yml")
@@ -108,7 +109,7 @@ def _configs() -> Path:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """A file as MaxText reads it."""
+    """Read a file as MaxText does."""
     from omegaconf import OmegaConf
 
     tree: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
@@ -124,7 +125,7 @@ def _rules(rules: Iterable[tuple[str, Any]]) -> list[list[Any]]:
 
 
 def _weights(name: str) -> dict[str, Any]:
-    """What the model `name` is made of, traced with shapes alone."""
+    """Return the `weights` and `scales` of a model, traced with shapes only."""
     try:
         config, arrays = trace([f"model_name={name}"])
     except (ValueError, AssertionError, NotImplementedError) as error:
@@ -148,7 +149,8 @@ def _weights(name: str) -> dict[str, Any]:
 
 
 def trace(arguments: Iterable[str]) -> tuple[Any, list[tuple[str, list[str], list[int]]]]:
-    """MaxText's config for `key=value` arguments, and each parameter array: its path, the sides' names, the shape."""
+    """Return MaxText's config for `key=value` arguments, and the path, the sides' names and the shape of each parameter
+    array."""
     defer_unused_imports()
     from flax import nnx
     from jax.sharding import Mesh
@@ -175,7 +177,7 @@ def trace(arguments: Iterable[str]) -> tuple[Any, list[tuple[str, list[str], lis
 
 
 def _initialize(pyconfig: Any, argv: list[str]) -> Any:
-    """MaxText's config. Raises ValueError where MaxText would end the process."""
+    """Return MaxText's config. Raises ValueError if MaxText ends the process."""
     try:
         return pyconfig.initialize(argv)
     except SystemExit as error:
@@ -190,7 +192,7 @@ def _meaning(axis: str, size: int, config: Any) -> str:
 
 
 def as_text(table: Mapping[str, Any]) -> str:
-    """One line a model: compact, and a new MaxText shows as a readable diff."""
+    """Return the table as JSON with one line per model. It is compact, and a new MaxText gives a readable diff."""
     head = ",\n".join(f"{json.dumps(key)}:{_compact(value)}" for key, value in table.items() if key != "models")
     models = ",\n".join(f"{json.dumps(name)}:{_compact(row)}" for name, row in table["models"].items())
     return f'{{{head},\n"models":{{\n{models}\n}}}}\n'

@@ -15,7 +15,7 @@ from tests.trainer.runs import ONE_HOST, Run, TrainingHarness
 
 @pytest.fixture(scope="session")
 def undisturbed(lab: TrainingHarness) -> Run:
-    """Two hosts under Ray, from start to end with nothing in the way: what every disturbed run must equal."""
+    """Train on two hosts under Ray without a disturbance. Disturbed runs must give the same numbers."""
     run = lab.train(lab.config("undisturbed"))
     assert run.process.returncode == 0, run.output()[-4000:]
     return run
@@ -23,7 +23,8 @@ def undisturbed(lab: TrainingHarness) -> Run:
 
 @pytest.fixture(scope="session")
 def undisturbed_host(lab: TrainingHarness) -> Run:
-    """One host without Ray, likewise: ONE_HOST's settings, of which a run may do fewer steps."""
+    """Train on one host without Ray and without a disturbance, with the settings ONE_HOST. Runs to compare may do fewer
+    steps."""
     run = lab.train(lab.config("undisturbed-host", hosts=1, **ONE_HOST), "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
     return run
@@ -31,7 +32,7 @@ def undisturbed_host(lab: TrainingHarness) -> Run:
 
 @pytest.fixture(scope="package")  # an idle Ray cluster takes a tenth of a processor
 def cluster(rendered: dict[str, Any]) -> Iterator[RayNodes]:
-    """A Ray cluster of a head and two hosts, as charts/run makes it; each test leaves it with two hosts."""
+    """Start a Ray cluster with a head and two hosts, as charts/run creates it. Each test leaves it with two hosts."""
     nodes = RayNodes.of(rendered)
     yield nodes
     nodes.stop()
@@ -39,7 +40,7 @@ def cluster(rendered: dict[str, Any]) -> Iterator[RayNodes]:
 
 @pytest.fixture(scope="session")
 def rendered(helm4: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The RayJob that charts/run makes."""
+    """Return the spec of the RayJob that charts/run renders."""
     values = tmp_path_factory.mktemp("values") / "v.yaml"
     values.write_text(
         "run: {name: x}\nslice: {accelerator: cpu, hosts: 2}\nworker: {cpu: '1', memory: 2Gi}\nstorage: {bucket: abc}\n"

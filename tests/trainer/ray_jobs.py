@@ -1,4 +1,4 @@
-"""Ray jobs as charts/run has them: the rendered entrypoint through Ray's Jobs API, the rendered preStop hooks."""
+"""Ray jobs as charts/run creates them: the rendered entrypoint through Ray's Jobs API, the rendered preStop hooks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.trainer.runs import CHECKOUT, lines
 
 
 class Job:
-    """A job in `cluster`, by the chart's entrypoint, submitted by HTTP with the token as KubeRay's HTTPMode does it.
+    """A job in `cluster` with the chart's entrypoint, submitted by HTTP with the token, as KubeRay's HTTPMode does.
 
-    The run config is where the chart mounts it, but for the folder.
+    The path of the run config replaces the one that the chart mounts.
     """
 
     def __init__(self, cluster: RayNodes, spec: dict[str, Any], config: Path, name: str) -> None:
@@ -41,7 +41,8 @@ class Job:
             time.sleep(1)
 
     def _submitted(self, body: dict[str, str]) -> bool:
-        """The dashboard answers 500 before the agent that starts jobs is there; KubeRay tries again too."""
+        """Submit the job. Returns False if the agent that starts jobs is not up yet: the dashboard then responds with
+        500. KubeRay retries too."""
         try:
             self._ask("", body)
         except urllib.error.HTTPError as error:
@@ -66,22 +67,22 @@ class Job:
         return str(self._ask(f"{self.name}/logs")["logs"])
 
     def message(self) -> str:
-        """What KubeRay copies to the RayJob's status.message."""
+        """Return the text that KubeRay copies to the RayJob's status.message."""
         return str(self._ask(self.name)["message"])
 
     def reason(self) -> str:
-        """Where the launcher finds the reason of a job that failed: the last line of the message."""
+        """Return the reason of a failed job from the last line of the message, where the launcher reads it."""
         assert self.status() == "FAILED", self.log()[-3000:]
         last = self.message().rstrip().splitlines()[-1]
         assert last.startswith("Error: "), self.message()[-3000:]
         return last.removeprefix("Error: ")
 
     def pod_log(self) -> str:
-        """What the head's container has printed since this job was made."""
+        """Return the output of the head's container since this job was created."""
         return self.cluster.pod_log()[self._pod_log_before :]
 
     def stop(self) -> None:
-        """As `launcher cancel` does, and KubeRay for a RayJob that is deleted."""
+        """Stop the job as `launcher cancel` does, and as KubeRay does for a deleted RayJob."""
         self._ask(f"{self.name}/stop", {})
 
     def ended(self) -> bool:
@@ -104,9 +105,10 @@ def wait(job: Job, condition: Any, seconds: float = 180) -> None:
 
 
 def entries(log: str, prefix: str) -> list[dict[str, Any]]:
-    """The JSON behind `prefix` in the lines of a log, whatever stands before it.
+    """Return the JSON after `prefix` in the lines of a log, with any text before the prefix.
 
-    Nodes of one machine share a folder of logs, of which each brings every line; time tells that it is the same.
+    Nodes of one machine share a folder of logs, and each prints every line of it. Lines with the same time are equal
+    and appear once here.
     """
     texts = (line.partition(prefix)[2] for line in log.splitlines() if prefix in line)
     return [json.loads(text) for text in dict.fromkeys(texts)]
@@ -120,7 +122,7 @@ def steps(folder: Path) -> int:
     return len([line for line in lines(folder / "metrics.jsonl") if "loss" in line])
 
 
-def tell_to_go(cluster: RayNodes, node: subprocess.Popen[bytes], rendered: dict[str, Any], home: Path) -> None:
+def drain(cluster: RayNodes, node: subprocess.Popen[bytes], rendered: dict[str, Any], home: Path) -> None:
     """Run the rendered preStop hook for a node, to its end."""
     assert run_hook(cluster, node, rendered, home).wait(60) == 0
 
@@ -131,7 +133,7 @@ def run_hook(
     spec = rendered["rayClusterSpec"]
     group = spec["headGroupSpec"] if node is cluster.head else spec["workerGroupSpecs"][0]
     (container,) = group["template"]["spec"]["containers"]
-    # In a pod the hook finds its own node; of several on one machine it has to be told.
+    # In a pod the hook finds its own node. If a machine has several nodes, it needs the id.
     hook = [*container["lifecycle"]["preStop"]["exec"]["command"], "--node-id", cluster.node_id(node)]
     environment = {**cluster.environment, "RAY_ADDRESS": cluster.address, "HOME": str(home)}
     return subprocess.Popen(hook, env=environment, cwd=CHECKOUT, stdout=subprocess.DEVNULL)

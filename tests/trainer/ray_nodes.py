@@ -1,6 +1,6 @@
-"""A Ray cluster of several nodes on this machine, tokens on, as KubeRay starts one in pods.
+"""A Ray cluster of several nodes on this machine, with token authentication, as KubeRay starts one in pods.
 
-Its nodes talk over the machine's own address: Ray refuses a second node on loopback. All of it needs the token.
+Its nodes use the machine's own address, because Ray rejects a second node on loopback. All access needs the token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BIN = Path(sys.executable).parent
 
 @dataclass
 class RayNodes:
-    """A head without CPUs for tasks, like the charts', and nodes of two CPUs each, of which a run wants one."""
+    """A head without CPUs for tasks, as in the charts, and nodes with two CPUs each. A run requests one per host."""
 
     folder: Path
     environment: dict[str, str]
@@ -38,7 +38,7 @@ class RayNodes:
 
     @classmethod
     def start(cls, dashboard_host: str = "127.0.0.1", head_environment: dict[str, str] | None = None) -> RayNodes:
-        # Short: the path of a socket in it must not be longer than 107 characters.
+        # A short path, because the path of a socket in it is limited to 107 characters.
         folder = Path(tempfile.mkdtemp(prefix="slipway-", dir="/tmp"))
         (folder / "token").write_text(cls.token)
         port, dashboard = _free_port(), _free_port()
@@ -61,7 +61,7 @@ class RayNodes:
             "--include-dashboard=true",
             f"--dashboard-host={dashboard_host}",
             f"--dashboard-port={dashboard}",
-            # Ray's own numbers may be another Ray's on this machine.
+            # Another Ray on this machine may use Ray's default ports.
             f"--dashboard-agent-listen-port={_free_port()}",
             f"--ray-client-server-port={_free_port()}",
         )
@@ -70,23 +70,23 @@ class RayNodes:
             with contextlib.suppress(OSError), socket.create_connection((dashboard_host, dashboard), 1):
                 return cluster
             time.sleep(0.5)
-        raise AssertionError("Ray's head did not come up")
+        raise AssertionError("Ray's head did not start")
 
     @classmethod
     def of(cls, rayjob: dict[str, Any]) -> RayNodes:
-        """A head, with the patience that the chart gives it for a job's end, and two nodes; `rayjob` is its spec."""
+        """Start a head with the chart's timeout for the end of a job, and two nodes. `rayjob` is the rendered spec."""
         (head,) = rayjob["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
-        patience = {each["name"]: each["value"] for each in head["env"] if each["name"].startswith("RAY_JOB_STOP")}
-        assert patience
-        cluster = cls.start(head_environment=patience)
+        timeout = {each["name"]: each["value"] for each in head["env"] if each["name"].startswith("RAY_JOB_STOP")}
+        assert timeout
+        cluster = cls.start(head_environment=timeout)
         cluster.add()
         cluster.add()
         return cluster
 
     def add(self) -> subprocess.Popen[bytes]:
-        """One more node, once it is there; as with a pod, one that does not come up is started again."""
+        """Add a node, and return when it is up. Retries a node that does not start, as Kubernetes retries a pod."""
         for _ in range(5):
-            # Else two nodes of one machine want the same port for their agents, and the second one ends.
+            # Otherwise two nodes of one machine use the same port for their agents, and the second one ends.
             port = f"--dashboard-agent-listen-port={_free_port()}"
             node = self._start(f"--address={self.address}", "--num-cpus=2", port)
             while node.poll() is None:
@@ -94,10 +94,10 @@ class RayNodes:
                     return node
                 time.sleep(0.2)
             self.nodes.remove(node)
-        raise AssertionError(f"no node came up:\n{self._log(node).read_text()[-2000:]}")
+        raise AssertionError(f"no node started:\n{self._log(node).read_text()[-2000:]}")
 
     def _start(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a node as a container's first process: what it prints goes into a pipe, and from there to a log."""
+        """Start a node as a container's first process: its output goes to a pipe, and from there to a log."""
         node = subprocess.Popen(
             [BIN / "ray", "start", "--block", f"--node-ip-address={own_address()}", *options],
             env={**unmeasured(os.environ), **self.environment},
@@ -105,7 +105,7 @@ class RayNodes:
             stderr=subprocess.STDOUT,
         )
         self._log(node).touch()
-        threading.Thread(target=_keep, args=[node.stdout, self._log(node)], daemon=True).start()
+        threading.Thread(target=_copy_to_log, args=[node.stdout, self._log(node)], daemon=True).start()
         self.nodes.append(node)
         return node
 
@@ -114,14 +114,14 @@ class RayNodes:
         return self.nodes[0]
 
     def pod_log(self) -> str:
-        """The log of the head's container, as `kubectl logs` shows it."""
+        """Return the log of the head's container, as `kubectl logs` shows it."""
         return self._log(self.head).read_text(errors="replace")
 
     def _log(self, node: subprocess.Popen[bytes]) -> Path:
         return self.folder / f"start-{node.pid}.log"
 
     def node_id(self, node: subprocess.Popen[bytes]) -> str:
-        """Ray's id of a node: its raylet has it on its command line."""
+        """Return Ray's id of a node, from the command line of its raylet."""
         for process in psutil.Process(node.pid).children(recursive=True):
             for word in process.cmdline():
                 if word.startswith("--node_id="):
@@ -129,7 +129,7 @@ class RayNodes:
         raise AssertionError("the node has no raylet")
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:
-        """End a node and all that runs on it, as a deleted pod does."""
+        """End a node and all processes on it, as the deletion of a pod does."""
         self.nodes.remove(node)
         for process in [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -142,15 +142,15 @@ class RayNodes:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _keep(pipe: IO[bytes], log: Path) -> None:
-    """What a container's runtime does with the output of its first process."""
+def _copy_to_log(pipe: IO[bytes], log: Path) -> None:
+    """Write the output of a container's first process to its log, as the container runtime does."""
     with pipe, contextlib.suppress(FileNotFoundError), log.open("ab", buffering=0) as file:
-        while said := os.read(pipe.fileno(), 1 << 16):
-            file.write(said)
+        while output := os.read(pipe.fileno(), 1 << 16):
+            file.write(output)
 
 
 def own_address() -> str:
-    """This machine's address, loopback where it has no other; nothing is sent."""
+    """Return this machine's address, or loopback if it has no other. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

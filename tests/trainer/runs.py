@@ -1,4 +1,4 @@
-"""Real training runs for the tests: a tiny model, real text, in a process of their own."""
+"""Real training runs for the tests: a tiny model and real text, in separate processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.tiny_model import TINY_MODEL
 
 CHECKOUT = Path(__file__).parents[2]
 
-# 17 steps in four checkpoint periods: kills land between checkpoints, in them, and after the last.
+# 17 steps in four checkpoint periods: tests kill a run between checkpoints, during one, and after the last one.
 STEPS = 17
 TRAIN: dict[str, Any] = {
     **TINY_MODEL,
@@ -30,20 +30,20 @@ TRAIN: dict[str, Any] = {
     "eval_interval": 5,
     "eval_steps": 2,
 }
-# Evaluations only before the first step and after the last. The schedule is fixed, so a run with fewer steps has the
-# first numbers of this one.
+# Evaluations only before the first step and after the last. The learning rate schedule is fixed, so a run with fewer
+# steps has the same numbers as the first steps of this one.
 ONE_HOST: dict[str, Any] = {"steps": 60, "learning_rate_schedule_steps": 60, "eval_interval": None}
 
 
 @dataclass(frozen=True)
 class TrainingHarness:
-    """Where test runs live, and the tokenizer that keeps them small."""
+    """The folder of the test runs, and a tokenizer with few pieces, which keeps the model small."""
 
     root: Path
     tokenizer: Path
 
     def config(self, name: str, *, hosts: int = 2, data: dict[str, Any] | None = None, **train: Any) -> Path:
-        """Write a run config; `train` overrides MaxText keys, None takes one away."""
+        """Write a run config. `train` overrides MaxText keys; None removes a key."""
         tree = {
             "run": {"name": name, "kind": "local", "maxRestarts": 2, "command": []},
             "slice": {"accelerator": "cpu", "count": 1, "hosts": hosts},
@@ -65,7 +65,7 @@ class TrainingHarness:
     def start(self, config: Path, *options: str, **environment: str) -> Run:
         name = config.stem
         log = self.root / f"{name}{''.join(options)}.log"
-        # The log is the child's from here on; it outlives this handle.
+        # The child has its own handle of the log.
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [*trainer(ray="--no-ray" not in options), "--config", str(config), *options],
@@ -84,7 +84,7 @@ class TrainingHarness:
 
 
 def trainer(*, ray: bool) -> list[str]:
-    """The trainer's command; if coverage is measured, that of the process itself and of nothing that Ray starts."""
+    """Return the trainer's command. If coverage is measured, it covers this process, but no process that Ray starts."""
     if ray and MEASURED in os.environ:
         rules = f"--rcfile={CHECKOUT / 'tests' / 'driver.coveragerc'}"
         return [sys.executable, "-m", "coverage", "run", rules, "-m", "trainer"]
@@ -100,7 +100,7 @@ def with_run(config: Path, **run: Any) -> Path:
 
 
 def with_metrics(config: Path) -> Path:
-    """Have a run of a run config serve its metrics."""
+    """Make the run of a run config serve its metrics."""
     tree = json.loads(config.read_text())
     tree["tracking"] = {"metricsPort": 9464}
     config.write_text(json.dumps(tree))
@@ -126,7 +126,7 @@ class Run:
         return [event for event in lines(self.folder / "events.jsonl") if event["event"] == kind]
 
     def step(self) -> int:
-        """The last finished step, -1 before the first."""
+        """Return the last finished step, or -1 before the first."""
         return max((line["step"] for line in self.metrics() if "loss" in line), default=-1)
 
     def descendants(self, pattern: str) -> list[psutil.Process]:
@@ -154,11 +154,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def numbers(metrics: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What must be equal bit for bit between two runs; JSON keeps every bit of a double."""
+    """Return the numbers that must be equal bit for bit between two runs. JSON keeps every bit of a double."""
     keys = ("step", "loss", "eval_loss", "grad_norm", "param_norm", "learning_rate")
     return [tuple(line.get(key) for key in keys) for line in metrics]
 
 
 def steps(run: Run) -> list[tuple[Any, ...]]:
-    """The numbers of a run's steps, without those of its evaluations."""
+    """Return the numbers of a run's steps, without those of its evaluations."""
     return numbers([line for line in run.metrics() if "loss" in line])

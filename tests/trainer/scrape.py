@@ -1,4 +1,4 @@
-"""What a run serves to Prometheus, read as Prometheus reads it."""
+"""Reads the metrics that a run serves, as Prometheus does."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 LABELS = ("run", "team", "host")
-"""On every sample."""
+"""The labels of every sample."""
 
 
 def scraped(text: str) -> dict[str, float]:
-    """Every sample by its name, with the labels that are not every one's: slipway_x{device=0}."""
+    """Return the value of every sample by its name and the labels that are not in LABELS: slipway_x{device=0}."""
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

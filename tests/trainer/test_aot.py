@@ -1,4 +1,4 @@
-"""A run compiled for a TPU slice that is not here: one real compile, and the ways to refuse one."""
+"""Compiles a run for a TPU slice that this machine does not have: real compiles, and configs that are rejected."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _compile(folder: Path, tree: dict[str, Any], *options: str, **env: str) -> D
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
-    """Two layers on v6e 2x2: fsdp 2 x tensor 2, the attention kernel, and flags of the run and of this shell."""
+    """Compile two layers on v6e 2x2: fsdp 2 x tensor 2, the attention kernel, and flags of the run and of the shell."""
     folder = tmp_path_factory.mktemp("aot")
     dumps = f"--xla_dump_to={folder / 'dump'} --xla_dump_hlo_as_proto"
     flags = {"XLA_FLAGS": dumps, "LIBTPU_INIT_ARGS": f"--xla_tpu_scoped_vmem_limit_kib=65536 {dumps}", "HOME": "/no"}
@@ -99,28 +99,28 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     return done, folder
 
 
-def test_each_phase_is_told_on_stdout_and_nothing_else_is_there(compiled: tuple[Done, Path]) -> None:
+def test_stdout_has_a_line_for_each_phase_and_nothing_else(compiled: tuple[Done, Path]) -> None:
     assert compiled[0].lines == [{"phase": name} for name in ("importing", "shaping", "compiling", "reading")]
 
 
-def test_nothing_is_left_but_the_program(compiled: tuple[Done, Path]) -> None:
+def test_only_the_program_remains(compiled: tuple[Done, Path]) -> None:
     assert sorted(path.name for path in compiled[1].iterdir()) == ["out.json", "run.json"]
 
 
-def test_the_memory_adds_up_and_the_compiler_says_what_there_is(compiled: tuple[Done, Path]) -> None:
+def test_the_memory_adds_up_and_the_compiler_reports_the_capacity(compiled: tuple[Done, Path]) -> None:
     assert compiled[0].program is not None
     memory = compiled[0].program["memory"]
-    # 1.44 million parameters and two moments of them in float32, over four chips.
+    # 1.44 million parameters and two moments of each, in float32, over four chips.
     assert memory["arguments"] == pytest.approx(1443072 * 3 * 4 / 4, rel=0.02)
     assert memory["aliased"] == pytest.approx(memory["outputs"], rel=0.01)
     parts = memory["arguments"] + memory["outputs"] - memory["aliased"] + memory["temporaries"]
-    assert memory["code"] is None  # it was not made
+    assert memory["code"] is None  # the compiler was stopped before it generated code
     assert memory["total"] == parts < memory["capacity"] == int(31.24 * 2**30)
     assert compiled[0].program["fits"] is True
     assert memory["host"] == {"arguments": 0, "outputs": 0, "aliased": 0, "temporaries": 0}
 
 
-def test_a_compile_that_is_finished_says_the_same_and_its_cycles(compiled: tuple[Done, Path], tmp_path: Path) -> None:
+def test_a_finished_compile_gives_the_same_program_with_cycles(compiled: tuple[Done, Path], tmp_path: Path) -> None:
     early = compiled[0].program
     flags = {"LIBTPU_INIT_ARGS": "--xla_tpu_scoped_vmem_limit_kib=65536"}
     finished = _compile(tmp_path, _tree(flags), "--finish").program
@@ -134,10 +134,10 @@ def test_a_compile_that_is_finished_says_the_same_and_its_cycles(compiled: tuple
         for step in steps:
             yield from products(step["steps"]) if step["do"] == "loop" else [step] if step.get("flops") else []
 
-    ours, theirs = list(products(early["work"])), list(products(finished["work"]))
-    assert sum(step["flops"] for step in ours) == sum(step["flops"] for step in theirs) > 0
-    assert all(step["cycles"] is None for step in ours)
-    assert all(step["cycles"] > 0 for step in theirs)
+    without, with_cycles = list(products(early["work"])), list(products(finished["work"]))
+    assert sum(step["flops"] for step in without) == sum(step["flops"] for step in with_cycles) > 0
+    assert all(step["cycles"] is None for step in without)
+    assert all(step["cycles"] > 0 for step in with_cycles)
 
 
 def test_the_largest_buffers_have_names(compiled: tuple[Done, Path]) -> None:
@@ -149,7 +149,7 @@ def test_the_largest_buffers_have_names(compiled: tuple[Done, Path]) -> None:
     assert len(buffers) <= 20
 
 
-def test_the_models_facts_are_those_that_maxtext_counts(compiled: tuple[Done, Path]) -> None:
+def test_the_models_sizes_are_those_of_maxtext(compiled: tuple[Done, Path]) -> None:
     assert compiled[0].program is not None
     model = compiled[0].program["model"]
     layer = 256 * 128 * 2 * 2 + 256 * 128 * 2 * 2 + 3 * 256 * 512 + 2 * 256
@@ -173,22 +173,22 @@ def test_the_work_of_the_step_is_in_the_program(compiled: tuple[Done, Path]) -> 
         return [one for step in steps for one in (flat(step["steps"]) if step["do"] == "loop" else [step])]
 
     work = compiled[0].program["work"]
-    assert [step["times"] for step in work if step["do"] == "loop"] == [2, 2]  # the layers, there and back
+    assert [step["times"] for step in work if step["do"] == "loop"] == [2, 2]  # the layers, forward and backward
     assert any(step["do"] == "kernel" and "splash_mha" in step["name"] for step in flat(work))
 
 
-def test_what_does_not_fit_is_no_error_and_its_largest_buffers_have_names(tmp_path: Path) -> None:
+def test_a_program_that_does_not_fit_is_not_an_error_and_lists_its_largest_buffers(tmp_path: Path) -> None:
     done = _compile(tmp_path, _tree(base_mlp_dim=16384, per_device_batch_size=64, max_target_length=8192))
     assert done.code == 0 and done.program is not None, done.stderr[-3000:]
     assert (done.program["fits"], done.program["work"]) == (False, None)
     memory = done.program["memory"]
     assert memory["total"] > memory["capacity"] == int(31.24 * 2**30)
-    # 64 sequences of each of two devices, 8192 tokens, half of the MLP's width, in bfloat16.
+    # 64 sequences from each of two devices, 8192 tokens, half of the MLP's width, in bfloat16.
     assert any(each["bytes"] == 128 * 8192 * 8192 * 2 for each in done.program["buffers"])
 
 
 @pytest.mark.parametrize(
-    ("tree", "kind", "says", "details"),
+    ("tree", "kind", "message", "details"),
     [
         (_tree(model_name="llama3-9b"), "model", "similar names are", {}),
         (_tree(steps="many"), "key", "train.steps", {"key": "steps"}),
@@ -207,12 +207,12 @@ def test_what_does_not_fit_is_no_error_and_its_largest_buffers_have_names(tmp_pa
     ],
     ids=["model", "key", "flag", "topology"],
 )
-def test_what_cannot_be_compiled_ends_with_its_kind(
-    tmp_path: Path, tree: dict[str, Any], kind: str, says: str, details: dict[str, Any]
+def test_an_error_has_its_kind(
+    tmp_path: Path, tree: dict[str, Any], kind: str, message: str, details: dict[str, Any]
 ) -> None:
     done = _compile(tmp_path, tree)
     assert (done.code, done.error["error"], done.program) == (1, kind, None), done.stderr[-2000:]
-    assert says in done.error["message"]
+    assert message in done.error["message"]
     assert details.items() <= done.error.items()
 
 
@@ -222,7 +222,7 @@ def _config(tmp_path: Path, tree: dict[str, Any]) -> RunConfig:
     return read(path)
 
 
-def test_a_package_that_is_missing_is_an_extra(tmp_path: Path) -> None:
+def test_a_missing_package_is_an_extra(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['libtpu'] = None\nfrom trainer.aot.compile import require_packages\nrequire_packages()"
     )
@@ -230,14 +230,14 @@ def test_a_package_that_is_missing_is_an_extra(tmp_path: Path) -> None:
     assert 'pip install "slipway[forecast]"' in done.stderr
 
 
-def test_a_model_of_which_maxtext_knows_no_more_than_the_name_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_an_architecture_is_rejected(tmp_path: Path) -> None:
     require_model(_config(tmp_path, _tree()))
     with pytest.raises(AotError, match="MaxText has no model llama3-9b"):
         require_model(_config(tmp_path, _tree(model_name="llama3-9b")))
 
 
-def test_the_arguments_are_the_runs_but_for_what_needs_chips_or_writes(tmp_path: Path) -> None:
-    """The keys that differ are all listed here; text that is not on this machine is not looked for."""
+def test_the_arguments_are_the_runs_except_those_that_need_chips_or_write(tmp_path: Path) -> None:
+    """This lists all keys that differ. Text that is not on this machine is not read."""
     tree = _tree(dataset_type=None)
     tree["data"] = {"corpus": "python", "heldOut": {"fraction": 0.02}}
     config = _config(tmp_path, tree)
@@ -265,7 +265,7 @@ def test_the_arguments_are_the_runs_but_for_what_needs_chips_or_writes(tmp_path:
     assert (found["num_slices"], found["hardware"], found["jax_cache_dir"]) == ("-1", '"tpu"', '""')
 
 
-def test_the_environment_is_the_pods_and_not_this_shells(tmp_path: Path) -> None:
+def test_the_environment_is_that_of_the_pods(tmp_path: Path) -> None:
     env = {
         "LIBTPU_INIT_ARGS": "--xla_a=1 --xla_dump_to=/tmp/x",
         "JAX_ENABLE_X64": "1",
@@ -303,7 +303,7 @@ ours, _ = train.initialize(compile.maxtext_argv(config, topology))
 chips = get_topology_desc(platform="tpu", topology_name=topology.name, chip_config_name=topology.chip_config,
                           chips_per_host_bounds=topology.host_bounds, num_slices=config.slices,
                           wrap=topology.wrap).devices
-# The run asks JAX for its chips, which are not here: it is given the described ones.
+# The run asks JAX for its chips. This machine has none, so JAX returns the described ones.
 jax.devices = lambda *_: chips
 jax.local_device_count = lambda *_: topology.devices_per_host
 real, _ = train.initialize(maxtext_argv(config))
@@ -313,7 +313,7 @@ print(json.dumps(sorted(key for key in left.keys() | right.keys() if str(left.ge
 
 
 @pytest.mark.parametrize("slices", [1, 2])
-def test_the_config_that_maxtext_makes_of_them_is_the_runs(tmp_path: Path, slices: int) -> None:
+def test_maxtexts_config_is_that_of_the_run(tmp_path: Path, slices: int) -> None:
     tree = _tree(quantization="int8", dcn_data_parallelism=-1)
     tree["slice"]["count"] = slices
     tree["storage"]["mountPath"] = str(tmp_path)

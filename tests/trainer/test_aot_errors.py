@@ -1,5 +1,5 @@
-"""What the compiler's and MaxText's texts are made into. Every text here is what libtpu 0.0.46, jaxlib 0.11.1 or
-MaxText 0.2.5 said in a real compile."""
+"""Errors from the messages of the compiler and MaxText. Every message here is from a real compile with libtpu 0.0.46,
+jaxlib 0.11.1 or MaxText 0.2.5."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ F1121 23:52:03.343523   17184 parse_flags_from_env.cc:234] Unknown flag in XLA_F
 
 
 @pytest.mark.parametrize(
-    ("text", "flag", "where", "says"),
+    ("text", "flag", "where", "message"),
     [
         (
             _CRASH,
@@ -82,20 +82,20 @@ F1121 23:52:03.343523   17184 parse_flags_from_env.cc:234] Unknown flag in XLA_F
         ),
     ],
 )
-def test_a_refused_flag_is_found_with_the_place_that_set_it(text: str, flag: str, where: str, says: str) -> None:
+def test_a_rejected_flag_is_found_with_the_key_that_sets_it(text: str, flag: str, where: str, message: str) -> None:
     found = errors.refused_flag(text)
     assert found is not None
     assert (found.kind, found.details) == ("flag", {"flag": flag, "where": where})
-    assert says in str(found)
+    assert message in str(found)
     assert found.line() == {"error": "flag", "message": str(found), "flag": flag, "where": where}
 
 
-def test_a_flag_that_is_only_mentioned_is_not_refused() -> None:
+def test_a_flag_that_is_only_mentioned_is_not_rejected() -> None:
     assert errors.refused_flag("I0000 flags: --xla_tpu_scoped_vmem_limit_kib=98304\nunknown error in a flag") is None
 
 
 @pytest.mark.parametrize(
-    ("code", "stderr", "kind", "says"),
+    ("code", "stderr", "kind", "message"),
     [
         (1, "ERROR: Unknown command line flag 'xla_a'\n", "flag", "--xla_a"),
         (-6, _CRASH, "flag", "--xla_no_such_flag"),
@@ -105,19 +105,19 @@ def test_a_flag_that_is_only_mentioned_is_not_refused() -> None:
         (5, "", "internal", "with exit code 5: no output on stderr"),
     ],
 )
-def test_a_compiler_that_died_without_a_word_gets_its_kind(code: int, stderr: str, kind: str, says: str) -> None:
+def test_a_compiler_that_dies_without_an_error_gets_its_kind(code: int, stderr: str, kind: str, message: str) -> None:
     error = errors.death(code, stderr)
     assert error.kind == kind
-    assert says in str(error)
+    assert message in str(error)
 
 
-def test_a_generation_that_the_compiler_does_not_know_is_an_error_of_the_topology() -> None:
+def test_an_unknown_generation_is_an_error_of_the_topology() -> None:
     assert compiler_error("INVALID_ARGUMENT: Invalid TPU external name: TPU v9").kind == "topology"
     text = 'INVALID_ARGUMENT: Topology layout "v6e:3x4" is not divisible by the given (or default) '
     assert compiler_error(text + 'chips_per_host_bounds "2x2x1"').kind == "topology"
 
 
-def test_what_has_no_kind_is_internal_and_keeps_the_compilers_words() -> None:
+def test_an_error_without_a_kind_is_internal_and_keeps_the_compilers_text() -> None:
     error = compiler_error("INTERNAL: RET_CHECK failure (x.cc:1) instruction != nullptr")
     assert (error.kind, "RET_CHECK failure (x.cc:1)" in str(error)) == ("internal", True)
 
@@ -132,7 +132,7 @@ _TOO_MUCH = (
     ("available", "bytes_"),
     [("31.24G", int(31.24 * 2**30)), ("15.75G", int(15.75 * 2**30)), ("94.74G", int(94.74 * 2**30))],
 )
-def test_the_capacity_is_what_the_compiler_says_that_there_is(available: str, bytes_: int) -> None:
+def test_the_capacity_is_the_available_hbm_in_the_error(available: str, bytes_: int) -> None:
     assert is_out_of_hbm(_TOO_MUCH.format(available=available))
     assert capacity_in(_TOO_MUCH.format(available=available)) == bytes_
 
@@ -178,7 +178,7 @@ _SMEM = (
 
 
 @pytest.mark.parametrize(
-    ("text", "details", "says"),
+    ("text", "details", "message"),
     [
         (
             _WHOLE_VMEM,
@@ -207,20 +207,22 @@ _SMEM = (
         ),
     ],
 )
-def test_a_kernel_that_is_too_large_is_named_with_what_to_change(text: str, details: dict[str, Any], says: str) -> None:
+def test_the_error_names_a_kernel_that_is_too_large_and_what_to_change(
+    text: str, details: dict[str, Any], message: str
+) -> None:
     assert not is_out_of_hbm(text)
     error = compiler_error(text)
     assert (error.kind, error.details) == ("vmem", details)
-    assert says in str(error)
+    assert message in str(error)
 
 
-def test_what_does_not_fit_says_how_much_it_needs() -> None:
+def test_the_error_of_a_program_that_does_not_fit_has_its_size() -> None:
     memory, buffers = from_refusal(_TOO_MUCH.format(available="31.24G"), 5)
     assert (memory["total"], memory["capacity"], buffers) == (8 << 40, 5, [])
     assert memory["temporaries"] is None
 
 
-def test_the_allocations_that_a_text_lists_are_read() -> None:
+def test_the_allocations_in_an_error_are_read() -> None:
     assert [(each["name"], each["bytes"]) for each in allocations_in(_WHOLE_VMEM)] == [
         ("jit(big)/my_kernel/pallas_call", 64 << 20),
         ("jit(big)/my_kernel/pallas_call", 64 << 20),
@@ -231,7 +233,7 @@ def _config(**train: Any) -> RunConfig:
     return RunConfig(Path("run.json"), {"train": train})
 
 
-def test_a_refusal_names_the_train_key_that_it_speaks_of() -> None:
+def test_a_rejection_names_the_key_of_train() -> None:
     text = (
         "Keys ['base_emb_dim'] are overridden by both model config and CLI/kwargs with different values."
         "This is not allowed, unless setting `override_model_config=True`."
@@ -241,7 +243,7 @@ def test_a_refusal_names_the_train_key_that_it_speaks_of() -> None:
     assert "MaxText rejects the config" in str(error)
 
 
-def test_a_key_that_maxtext_does_not_have_comes_with_the_nearest() -> None:
+def test_an_unknown_key_comes_with_similar_keys() -> None:
     error = refusal(ValueError("'max_target_lenght' not in 'steps', 'max_target_length', 'run_name'."), _config())
     assert error.details == {"key": "max_target_lenght"}
     assert "similar keys are max_target_length" in str(error)

@@ -1,4 +1,4 @@
-"""Which buffers a program's memory is made of, on small programs in XLA's own text."""
+"""The buffers in a program's memory, on small programs in XLA's own format."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _alive(text: str) -> dict[str, int]:
     return {each.name: each.bytes for each in memory.alive_at_peak(text, hlo.parse(text))}
 
 
-def test_the_moment_with_most_alive_is_found_with_the_padding_of_what_is_alive() -> None:
-    # `big` and what is read to make it; f32[3,100] lies in tiles of 8 x 128.
+def test_the_peak_includes_the_padding_of_the_live_buffers() -> None:
+    # `big` and the arrays that are read to produce it. f32[3,100] is padded to tiles of 8 x 128.
     assert _alive(_LOOP) == {
         "early": 4 * 512 * 1024,
         "wte": 2 * 8 * 1024,
@@ -59,7 +59,7 @@ def test_the_moment_with_most_alive_is_found_with_the_padding_of_what_is_alive()
     }
 
 
-def test_a_loops_peak_is_within_it_and_its_results_are_written_over_what_it_was_given() -> None:
+def test_a_loops_peak_is_inside_the_loop_and_its_results_overwrite_its_operands() -> None:
     small = _LOOP.replace("f32[512,1024]{1,0:T(8,128)} fusion(%b)", "f32[8,128]{1,0:T(8,128)} fusion(%b)")
     assert _alive(small) == {
         "mlp": 4 * 64 * 1024,

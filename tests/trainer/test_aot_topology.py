@@ -1,4 +1,4 @@
-"""How slices are described to the TPU compiler, against MaxText's map of products and every shape of ours."""
+"""The description of slices for the TPU compiler: for each of MaxText's products, and for all shapes of the table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _row(name: str, topology: str, chips_per_host: int) -> dict[str, Any]:
 
 
 def _maxtext_map() -> dict[str, Any]:
-    """MaxText's own map, from the module alone: the package around it takes seconds."""
+    """Return MaxText's own map. Imports only its module, because the package takes seconds."""
     package = importlib.util.find_spec("maxtext")
     assert package is not None and package.submodule_search_locations
     path = Path(package.submodule_search_locations[0]) / "utils" / "accelerator_to_spec_map.py"
@@ -42,7 +42,7 @@ def _maxtext_map() -> dict[str, Any]:
     return found
 
 
-def test_the_rule_gives_what_maxtexts_map_says_for_each_of_its_products() -> None:
+def test_the_rule_gives_the_values_of_maxtexts_map_for_each_product() -> None:
     products = {name: each for name, each in _maxtext_map().items() if each.platform == "tpu"}
     assert len(products) > 200
     for name, each in products.items():
@@ -57,7 +57,7 @@ def test_the_rule_gives_what_maxtexts_map_says_for_each_of_its_products() -> Non
 
 
 def _every_shape() -> list[dict[str, Any]]:
-    """Each topology of the table on each of its machine types, and those of the presets."""
+    """Return each topology of the table on each of its machine types, and those of the presets."""
     rows = []
     for name, row in _TABLE.items():
         for topology, machines in (row.get("topologies") or {}).items():
@@ -69,7 +69,7 @@ def _every_shape() -> list[dict[str, Any]]:
     return rows
 
 
-def test_the_compiler_knows_every_slice_of_ours() -> None:
+def test_the_compiler_supports_every_slice_of_the_table() -> None:
     wanted = [describe(row) for row in _every_shape()]
     program = """
 import json, sys
@@ -97,7 +97,7 @@ print("all", len(found))
 
 
 @pytest.mark.parametrize(
-    ("row", "says"),
+    ("row", "message"),
     [
         ({"name": "l4", "kind": "gpu"}, "l4 is not a TPU"),
         ({"name": "v9", "kind": "tpu", "label": "tpu-v9", "topology": "2x2"}, "does not support the accelerator v9"),
@@ -107,7 +107,7 @@ print("all", len(found))
         (_row("v6e", "4x4", 2), "a host has 1, 4 or 8 chips"),
     ],
 )
-def test_a_slice_that_the_compiler_cannot_describe_is_refused(row: dict[str, Any], says: str) -> None:
-    with pytest.raises(AotError, match=says) as refused:
+def test_a_slice_that_the_compiler_cannot_describe_is_rejected(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(AotError, match=message) as refused:
         describe(row)
     assert refused.value.kind == "topology"

@@ -1,4 +1,4 @@
-"""In a Ray cluster that is there already, as the driver of a RayJob finds it: RAY_ADDRESS, tokens on."""
+"""The trainer in an existing Ray cluster, as the driver of a RayJob starts it: with RAY_ADDRESS and tokens."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.trainer.runs import CHECKOUT, TrainingHarness, with_run
 
 @pytest.fixture
 def environment(cluster: RayNodes) -> dict[str, str]:
-    """The environment of a driver on the head."""
+    """Return the environment of a driver on the head."""
     return {**cluster.environment, "RAY_ADDRESS": cluster.address}
 
 
-def test_a_command_waits_for_as_many_nodes_as_hosts_and_says_so(
+def test_a_command_waits_for_one_node_per_host_and_reports_it(
     lab: TrainingHarness, cluster: RayNodes, environment: dict[str, str]
 ) -> None:
-    """Two nodes have the CPUs of four hosts, and are two hosts all the same."""
+    """The two nodes have enough CPUs for four hosts, but count as two hosts."""
     config = with_run(lab.config("waits-in-cluster", hosts=3), command=["true"])
     often = (
         "from trainer import __main__, command; command.SECONDS_BETWEEN_MESSAGES = 1; raise SystemExit(__main__.main())"

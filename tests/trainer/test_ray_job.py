@@ -1,7 +1,7 @@
 """The trainer as a RayJob's driver: started through Ray's Jobs API by the entrypoint that the chart renders.
 
-KubeRay itself cannot be had here. What it goes by is the Ray job's status: with the chart's backoffLimit of 0 it takes
-a FAILED job for the end, and keeps the job's message in the RayJob (../shared/recordings/rayjob-fails.jsonl).
+KubeRay itself is not available here. It uses the Ray job's status: with the chart's backoffLimit of 0, a FAILED job is
+the end of the RayJob, which keeps the job's message (../shared/recordings/rayjob-fails.jsonl).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from trainer.errors import ConfigError
 from trainer.metrics import now
 
 
-def test_a_refused_config_fails_the_job_for_good(
+def test_a_rejected_config_fails_the_job_without_a_restart(
     lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
 ) -> None:
-    """Before it asks for hosts; what MaxText refuses on the hosts is in tests/cli/test_training.py."""
+    """The trainer rejects the config before it requests hosts. tests/cli/test_training.py covers MaxText's rejections
+    on the hosts."""
     data = {"files": ["/data/no-such-text"]}
     job = Job(cluster, rendered, lab.config("rj-refused", data=data), "refused")
     assert job.end() == "FAILED", job.log()[-3000:]
@@ -41,7 +42,8 @@ def test_a_refused_config_fails_the_job_for_good(
 
 
 def test_the_command_runs_on_every_host(lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]) -> None:
-    """Each on a node of its own, though one has the CPUs of two hosts, and without what Ray sets for its own tasks."""
+    """Each host has its own node, although one node has the CPUs of two hosts. The variables that Ray sets for its own
+    tasks are not set."""
     script = (
         'echo "host $SLIPWAY_HOST_INDEX of $SLIPWAY_HOSTS ${OMP_NUM_THREADS-} ${PYTHONBREAKPOINT-}."; '
         f'echo "$RAY_RAYLET_PID" > {lab.root}/raylet-$SLIPWAY_HOST_INDEX; printf "last\\nwords"'
@@ -49,9 +51,9 @@ def test_the_command_runs_on_every_host(lab: TrainingHarness, cluster: RayNodes,
     config = with_run(lab.config("rj-command"), command=["sh", "-c", script])
     job = Job(cluster, rendered, config, "command")
     assert job.end() == "SUCCEEDED", job.log()[-3000:]
-    said = job.log().splitlines()
-    assert {f"(host {index}) host {index} of 2  ." for index in (0, 1)} <= set(said), said
-    assert {f"(host {index}) {word}" for index in (0, 1) for word in ("last", "words")} <= set(said), said
+    lines = job.log().splitlines()
+    assert {f"(host {index}) host {index} of 2  ." for index in (0, 1)} <= set(lines), lines
+    assert {f"(host {index}) {word}" for index in (0, 1) for word in ("last", "words")} <= set(lines), lines
     assert (lab.root / "raylet-0").read_text() != (lab.root / "raylet-1").read_text()
 
 
@@ -67,15 +69,15 @@ def test_the_command_has_the_environment_of_the_values(
     assert {"(host 0) 3 a", "(host 1) 3 a"} <= set(job.log().splitlines())
 
 
-def test_a_command_has_ended_though_a_child_keeps_its_output(
+def test_a_command_ends_although_a_child_keeps_its_output_open(
     lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
 ) -> None:
     script = f"sleep 25 & date +%s.%N > {lab.root}/ended-$SLIPWAY_HOST_INDEX; exit 7"
     config = with_run(lab.config("rj-background"), command=["sh", "-c", script], maxRestarts=0)
     job = Job(cluster, rendered, config, "background")
     wait(job, lambda: "ended with exit code 7." in job.log())
-    told = time.time()
-    assert told - float((lab.root / "ended-0").read_text()) < 5
+    logged = time.time()
+    assert logged - float((lab.root / "ended-0").read_text()) < 5
     assert job.end() == "FAILED", job.log()[-3000:]
     assert job.reason().endswith("ended with exit code 7.")
 
@@ -90,14 +92,16 @@ def test_a_command_has_ended_though_a_child_keeps_its_output(
         (7, "The command on host 1 ended with exit code 7."),
     ],
 )
-def test_what_a_restart_may_mend_is_a_failure_of_its_host(lab: TrainingHarness, end: Any, sentence: str) -> None:
-    told = failure_of(read(with_run(lab.config("rj-mend"), command=["program"])), 1, end)
-    assert told is not None
-    assert "1" in told
-    assert told.endswith(sentence)
+def test_an_error_that_a_restart_may_fix_is_a_failure_of_its_host(
+    lab: TrainingHarness, end: Any, sentence: str
+) -> None:
+    failure = failure_of(read(with_run(lab.config("rj-mend"), command=["program"])), 1, end)
+    assert failure is not None
+    assert "1" in failure
+    assert failure.endswith(sentence)
 
 
-def test_what_is_no_failure_of_a_host_is_raised(lab: TrainingHarness) -> None:
+def test_an_error_that_is_not_a_failure_of_a_host_is_raised(lab: TrainingHarness) -> None:
     config = read(with_run(lab.config("rj-raised"), command=["program"]))
     with pytest.raises(ConfigError, match="cannot be started: Permission denied"):
         failure_of(config, 1, RayTaskError("run", "", PermissionError(errno.EACCES, "Permission denied")))
@@ -105,15 +109,15 @@ def test_what_is_no_failure_of_a_host_is_raised(lab: TrainingHarness) -> None:
         failure_of(config, 1, ValueError("unknown"))
 
 
-def test_a_check_of_a_command_asks_for_no_data(lab: TrainingHarness) -> None:
+def test_a_check_of_a_command_needs_no_data(lab: TrainingHarness) -> None:
     run = lab.train(with_run(lab.config("rj-checked"), command=["no-such-program"]), "--check")
     assert (run.process.returncode, run.output()) == (0, "{}\n")
 
 
-def test_a_command_that_fails_starts_again_as_often_as_it_may(
+def test_a_command_that_fails_restarts_up_to_the_limit(
     lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
 ) -> None:
-    seconds = f"300.{secrets.randbelow(10**9)}"  # another run of the tests has no such process
+    seconds = f"300.{secrets.randbelow(10**9)}"  # distinguishes it from the processes of other test runs
     script = f'[ "$SLIPWAY_HOST_INDEX" = 1 ] && exec sleep {seconds}; echo x >> {tmp_path}/starts; sleep 1; exit 2'
     config = with_run(lab.config("rj-fails"), command=["sh", "-c", script], maxRestarts=1)
     job = Job(cluster, rendered, config, "fails")
@@ -126,7 +130,7 @@ def test_a_command_that_fails_starts_again_as_often_as_it_may(
     assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
 
 
-def test_a_command_that_is_not_there_is_a_config_error(
+def test_a_command_that_does_not_exist_is_a_config_error(
     lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any]
 ) -> None:
     config = with_run(lab.config("rj-absent"), command=["no-such-program"])
@@ -135,10 +139,10 @@ def test_a_command_that_is_not_there_is_a_config_error(
     assert job.reason() == 'run.command: the program "no-such-program" cannot be started: No such file or directory.'
 
 
-def test_a_driver_that_is_killed_starts_again_in_the_same_job(
+def test_a_killed_driver_restarts_in_the_same_job(
     lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
 ) -> None:
-    """As one is when the head is short of memory; the hosts' programs end with it, and start with the next."""
+    """The kernel kills a driver if the head is short of memory. The hosts' programs end and start with their driver."""
     script = f"echo x >> {tmp_path}/starts-$SLIPWAY_HOST_INDEX; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
     config = with_run(lab.config("rj-killed"), command=["sh", "-c", script], maxRestarts=1)
     job = Job(cluster, rendered, config, "killed")
@@ -147,7 +151,7 @@ def test_a_driver_that_is_killed_starts_again_in_the_same_job(
     (driver,) = (
         each
         for each in psutil.process_iter(["cmdline"])
-        # Of a process that has ended and was not collected, psutil knows none.
+        # psutil returns no command line for a zombie.
         if str(config) in (each.info["cmdline"] or ()) and (above := each.parent()) and str(config) in above.cmdline()
     )
     driver.kill()
@@ -160,7 +164,7 @@ def test_a_driver_that_is_killed_starts_again_in_the_same_job(
 
 JOINED = """
 import os, pathlib, signal, socket, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the hook sends
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the hook sends it
 index, here = os.environ["SLIPWAY_HOST_INDEX"], pathlib.Path(sys.argv[1])
 if (here / f"started-{index}").exists():
     sys.exit(0)
@@ -181,10 +185,10 @@ sys.exit("the other host is gone")
 """
 
 
-def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
+def test_the_loss_of_a_draining_host_is_not_a_failure_of_the_other(
     lab: TrainingHarness, cluster: RayNodes, rendered: dict[str, Any], tmp_path: Path
 ) -> None:
-    """With no restart allowed: the program of the host that stays ends first, before Ray knows of a lost node."""
+    """No restart is allowed. The program of the remaining host ends first, before Ray detects the lost node."""
     (tmp_path / "joined.py").write_text(JOINED)
     command = [sys.executable, str(tmp_path / "joined.py"), str(tmp_path)]
     config = with_run(lab.config("rj-joined"), command=command, maxRestarts=0)
@@ -193,15 +197,15 @@ def test_a_host_that_loses_one_that_is_told_to_go_has_not_failed(
     node = cluster.nodes[-1]
     hook = run_hook(cluster, node, rendered, lab.root)
     wait(job, lambda: psutil.Process(hook.pid).children())
-    wait(job, lambda: not psutil.Process(hook.pid).children())  # Ray has been told
+    wait(job, lambda: not psutil.Process(hook.pid).children())  # Ray has been notified
     (program,) = (each for each in psutil.Process(node.pid).children(recursive=True) if each.cmdline() == command)
     host = program.parent()
     assert host is not None
-    host.suspend()  # so that it cannot tell of it
+    host.suspend()  # so that it cannot report the end of its program
     program.kill()
     wait(job, lambda: "The command restarts" in job.log())
     cluster.kill(node)
-    assert hook.wait(60) == 0  # there is nothing left to wait for
+    assert hook.wait(60) == 0  # no process is left to wait for
     cluster.add()
     assert job.end() == "SUCCEEDED", job.log()[-3000:]
     assert "the other host is gone" in job.log()
@@ -219,9 +223,9 @@ def test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job(
     assert job.end() == "FAILED", job.log()[-3000:]
     assert "no restart was left" in job.reason()
     assert "The driver restarts" not in job.log()
-    # A node that joins brings the lines of all logs in the folder that nodes of one machine share: of jobs before, too.
-    told = [event for event in events(job.pod_log()) if event["time"] >= began]
-    # A host that loses another may fail of it, too.
-    assert [event["event"] for event in told] == ["loop_started", *["worker_failed"] * (len(told) - 2), "error"]
-    assert told[1]["message"].startswith("worker ")
-    assert told[-1]["message"] == job.reason()
+    # A node that joins prints all logs in the folder that nodes of one machine share, including those of earlier jobs.
+    logged = [event for event in events(job.pod_log()) if event["time"] >= began]
+    # The remaining host may fail too, because it loses the other one.
+    assert [event["event"] for event in logged] == ["loop_started", *["worker_failed"] * (len(logged) - 2), "error"]
+    assert logged[1]["message"].startswith("worker ")
+    assert logged[-1]["message"] == job.reason()

@@ -1,7 +1,7 @@
-"""Storage that fills up or goes away in the middle of a training: the reason names it, and nothing is lost.
+"""Storage that is full or disappears during a training: the reason names it, and nothing is lost.
 
-A file system in memory stands for the bucket or the claim, which cannot be had here; of these the system's errors are
-looked at.
+A file system in memory replaces the bucket or the claim, which are not available here. For these, the tests use the
+system's errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Disk:
     def remount(self, options: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{options}", self.path], check=True)
 
-    def take_away(self) -> None:
+    def unmount(self) -> None:
         subprocess.run(["umount", "-l", self.path], check=True)
 
 
@@ -51,7 +51,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def config_on(lab: TrainingHarness, folder: Path, name: str) -> Path:
-    """One host's run whose storage is `folder`, with a checkpoint after each step."""
+    """Write the config of a run on one host, with its storage in `folder` and a checkpoint after each step."""
     programs = str(lab.root / ".jax_cache")
     config = lab.config(name, hosts=1, **{**ONE_HOST, "steps": STEPS}, checkpoint_period=1, jax_cache_dir=programs)
     tree = json.loads(config.read_text())
@@ -65,12 +65,12 @@ def start_on(lab: TrainingHarness, disk: Disk, name: str) -> Run:
     return Run(disk.path / name, started.process, started.log)
 
 
-def test_a_disk_that_fills_is_named_and_the_run_goes_on_once_it_is_larger(
+def test_a_full_disk_is_reported_and_the_run_resumes_once_it_is_larger(
     lab: TrainingHarness, disk: Disk, undisturbed_host: Run
 ) -> None:
     run = start_on(lab, disk, "storage")
     assert run.wait() == 1, run.output()[-3000:]
-    # Threads of Orbax's may print something after it.
+    # Orbax's threads may print more after it.
     assert [line for line in run.output().splitlines() if line.startswith("Error: ")] == [
         f"Error: The run's storage is full (No space left on device): the file system of {disk.path}. Free space there "
         "or enlarge it, and submit the run again: it resumes from its last checkpoint."
@@ -83,11 +83,11 @@ def test_a_disk_that_fills_is_named_and_the_run_goes_on_once_it_is_larger(
     assert steps(again) == steps(undisturbed_host)[:STEPS]
 
 
-def test_a_storage_that_is_gone_is_said_to_be(lab: TrainingHarness, disk: Disk) -> None:
+def test_missing_storage_is_reported(lab: TrainingHarness, disk: Disk) -> None:
     disk.remount("size=500m")
     run = start_on(lab, disk, "storage-gone")
     run.until(lambda: len(run.metrics()) > 3)
-    disk.take_away()
+    disk.unmount()
     assert run.wait() == 1, run.output()[-3000:]
     assert [line for line in run.output().splitlines() if line.startswith("Error: ")] == [
         f"Error: The run's folder {disk.path}/storage-gone is missing: the file system of {disk.path} is not "
@@ -104,10 +104,10 @@ def stored(lab: TrainingHarness, kind: str, **storage: str) -> RunConfig:
     return read(config)
 
 
-def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: TrainingHarness) -> None:
+def test_the_message_names_the_bucket_or_the_claim_and_what_to_do(lab: TrainingHarness) -> None:
     configs = {"bucket": stored(lab, "gcsfuse", bucket="our-runs"), "claim": stored(lab, "pvc", claim="shared")}
     path = str(lab.root / "stored-gcsfuse" / "metrics.jsonl")
-    told = {
+    expected = {
         (
             errno.ENOTCONN,
             "bucket",
@@ -126,11 +126,11 @@ def test_the_bucket_and_the_claim_are_named_with_what_mends_them(lab: TrainingHa
         f"(storage.claim), mounted at {lab.root}. Free space there or enlarge it, and submit the run again: it "
         "resumes from its last checkpoint.",
     }
-    for (number, which), sentence in told.items():
+    for (number, which), sentence in expected.items():
         assert str(named(OSError(number, os.strerror(number), path), configs[which])) == sentence
 
 
-def test_what_orbax_wraps_is_found_and_another_disk_is_not_blamed(lab: TrainingHarness) -> None:
+def test_an_error_that_orbax_wraps_is_found_and_one_of_another_disk_is_not_the_storages(lab: TrainingHarness) -> None:
     config = stored(lab, "pvc", claim="shared")
     wrapped = RuntimeError("Checkpointing failed.")
     wrapped.__cause__ = ValueError(
@@ -138,7 +138,7 @@ def test_what_orbax_wraps_is_found_and_another_disk_is_not_blamed(lab: TrainingH
     )
     assert isinstance(named(wrapped, config), StorageError)
     assert named(OSError(errno.ENOSPC, "No space left on device", "/dev/shm/x"), config) is None
-    assert named(OSError(errno.ENOSPC, "No space left on device"), config) is None  # a try to write there succeeds
+    assert named(OSError(errno.ENOSPC, "No space left on device"), config) is None  # the test write succeeds
     text = PermissionError(errno.EACCES, "Permission denied", str(lab.root / "corpus.txt"))
-    assert named(text, config) is None  # its own sentence names the file that may not be read
+    assert named(text, config) is None  # its own message names the file that cannot be read
     assert named(ValueError("shapes do not match"), config) is None

@@ -1,4 +1,4 @@
-"""The process between a Ray job and its driver, with real processes; the drivers here are a few lines each."""
+"""The process between a Ray job and its driver, with real processes. The drivers here are a few lines each."""
 
 from __future__ import annotations
 
@@ -51,37 +51,37 @@ class Job:
     def end(self) -> int:
         return self.process.wait(30)
 
-    def said(self) -> list[str]:
+    def output(self) -> list[str]:
         return self.log.read_text().splitlines()
 
     def until(self, text: str) -> None:
         deadline = time.monotonic() + 20
         while text not in self.log.read_text():
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
+            assert self.process.poll() is None, self.output()
+            assert time.monotonic() < deadline, self.output()
             time.sleep(0.02)
 
 
-def test_what_a_driver_prints_is_in_both_logs(tmp_path: Path) -> None:
-    """Both of its outputs, in their order, and a last line without an end."""
+def test_the_output_of_a_driver_is_in_both_logs(tmp_path: Path) -> None:
+    """Both logs have stdout and stderr in their order, and a last line without a line ending."""
     job = Job(
         tmp_path, """print("one", flush=True); print("two", file=sys.stderr); os.write(1, b"last words"); sys.exit(0)"""
     )
     assert job.end() == 0
-    assert job.said() == ["one", "two", "last words"]
+    assert job.output() == ["one", "two", "last words"]
     assert job.pod_log.read_text() == "one\ntwo\nlast words\n"
 
 
-def test_much_that_is_printed_right_before_a_kill_is_in_both_logs(tmp_path: Path) -> None:
+def test_much_output_right_before_a_kill_is_in_both_logs(tmp_path: Path) -> None:
     job = Job(
         tmp_path,
         """for n in range(3000): os.write(1, b"%d %s\\n" % (n, b"x" * 90))
 os.kill(os.getpid(), signal.SIGKILL)""",
     )
     assert job.end() == 128 + signal.SIGKILL
-    assert [line.split()[0] for line in job.said()[:3000]] == [str(n) for n in range(3000)]
+    assert [line.split()[0] for line in job.output()[:3000]] == [str(n) for n in range(3000)]
     assert job.pod_log.read_text() == job.log.read_text()
-    assert job.said()[-1] == "Error: The driver was ended by SIGKILL."
+    assert job.output()[-1] == "Error: The driver was ended by SIGKILL."
 
 
 @pytest.mark.parametrize(
@@ -99,25 +99,25 @@ os.kill(os.getpid(), signal.SIGKILL)""",
         ("os._exit(life == 0)", 0, 2, "restarts are left."),
     ],
 )
-def test_a_driver_starts_again_as_often_as_it_may_and_the_reason_is_said_last(
+def test_a_driver_restarts_up_to_the_limit_and_the_reason_is_printed_last(
     tmp_path: Path, driver: str, code: int, lives: int, last: str
 ) -> None:
     job = Job(tmp_path, driver, restarts=2)
     assert job.end() == code
     assert len(list(job.lives.iterdir())) == lives
-    assert last in job.said()[-1]
-    assert [line for line in job.said() if line.startswith("Error: ")][-1:] == [last] or code == 0
-    assert sum("SLIPWAY_EVENT" in line for line in job.said()) == lives - 1
+    assert last in job.output()[-1]
+    assert [line for line in job.output() if line.startswith("Error: ")][-1:] == [last] or code == 0
+    assert sum("SLIPWAY_EVENT" in line for line in job.output()) == lives - 1
 
 
-def test_a_line_that_never_ends_is_passed_on(tmp_path: Path) -> None:
+def test_a_line_without_an_end_is_copied(tmp_path: Path) -> None:
     job = Job(tmp_path, 'for n in range(3000): os.write(1, b"\\r%098d" % n)\nos._exit(0)')
     assert job.end() == 0
     assert job.pod_log.read_bytes().replace(b"\n", b"") == job.log.read_bytes().replace(b"\n", b"")
 
 
-def test_one_that_is_told_to_end_does_not_start_again(tmp_path: Path) -> None:
-    """Ray signals the whole group; what the driver says on its way is not lost."""
+def test_a_stopped_job_does_not_restart_its_driver(tmp_path: Path) -> None:
+    """Ray signals the whole process group. The driver's last output is not lost."""
     driver = """signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"a checkpoint\\n"), os._exit(1)))
 print("ready", flush=True)
 time.sleep(60)"""
@@ -125,19 +125,19 @@ time.sleep(60)"""
     job.until("ready")
     os.killpg(job.process.pid, signal.SIGTERM)
     assert job.end() == 1
-    assert "a checkpoint" in job.said()
+    assert "a checkpoint" in job.output()
     assert "a checkpoint" in job.pod_log.read_text()
     assert len(list(job.lives.iterdir())) == 1
 
 
-def test_one_that_is_told_to_end_alone_tells_its_driver(tmp_path: Path) -> None:
+def test_a_signal_to_the_supervisor_is_forwarded_to_the_driver(tmp_path: Path) -> None:
     job = Job(tmp_path, "print('ready', flush=True); time.sleep(60)", restarts=5)
     job.until("ready")
     job.process.terminate()
     assert job.end() == 128 + signal.SIGTERM
 
 
-def test_a_signal_in_the_middle_of_the_fork_is_passed_on(tmp_path: Path) -> None:
+def test_a_signal_during_the_fork_is_forwarded(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, time
 from trainer import supervisor
@@ -151,8 +151,8 @@ sys.exit(code)
     assert done.returncode == 128 + signal.SIGTERM
 
 
-def test_one_whose_pod_goes_has_its_driver_end_and_stays_until_the_pod_is_gone(tmp_path: Path) -> None:
-    """A job that ended would be a failed one to KubeRay; the hook waits for the driver alone."""
+def test_if_the_pod_stops_the_driver_ends_and_the_supervisor_waits_for_the_pod(tmp_path: Path) -> None:
+    """KubeRay would treat a job that ended as failed. The hook waits only for the driver."""
     driver = """signal.signal(signal.SIGUSR1, lambda *_: (os.write(1, b"a checkpoint\\n"), os._exit(3)))
 print("ready", flush=True)
 time.sleep(60)"""
@@ -174,7 +174,7 @@ time.sleep(60)"""
 def test_a_driver_ends_with_its_supervisor(tmp_path: Path) -> None:
     job = Job(tmp_path, "print('driver', os.getpid(), flush=True); time.sleep(60)", restarts=5)
     job.until("driver ")
-    driver = int(job.said()[0].split()[1])
+    driver = int(job.output()[0].split()[1])
     job.process.kill()
     job.end()
     deadline = time.monotonic() + 10
@@ -183,32 +183,32 @@ def test_a_driver_ends_with_its_supervisor(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_a_child_that_keeps_the_output_does_not_keep_the_job(tmp_path: Path) -> None:
+def test_a_child_that_keeps_the_output_open_does_not_delay_the_job(tmp_path: Path) -> None:
     job = Job(
         tmp_path, """import subprocess; subprocess.Popen(["sleep", "5"]); print("done", flush=True); os._exit(0)"""
     )
     started = time.monotonic()
     assert job.end() == 0
     assert time.monotonic() - started < 4
-    assert job.said() == ["done"]
+    assert job.output() == ["done"]
 
 
 @pytest.mark.parametrize("path", ["/no/such/file", "/proc/1/nothing"])
-def test_a_log_that_cannot_be_opened_is_said_once_and_nothing_else(tmp_path: Path, path: str) -> None:
+def test_a_log_that_cannot_be_opened_is_reported_once(tmp_path: Path, path: str) -> None:
     job = Job(tmp_path, "print('one'); print('two', flush=True); os._exit(0)", pod_log=path)
     assert job.end() == 0
     warning = f"Cannot write to the pod's log ({path}): No such file or directory."
-    assert job.said() == [f"{warning} kubectl logs does not show the output.", "one", "two"]
+    assert job.output() == [f"{warning} kubectl logs does not show the output.", "one", "two"]
 
 
-def test_without_a_log_of_the_pod_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_log_of_the_pod_nothing_is_reported(tmp_path: Path) -> None:
     job = Job(tmp_path, "print('one', flush=True); os._exit(0)", pod_log="")
     assert job.end() == 0
-    assert job.said() == ["one"]
+    assert job.output() == ["one"]
 
 
-def test_a_log_that_takes_no_lines_holds_nothing_up_for_long(tmp_path: Path) -> None:
-    """A pipe that nobody reads until it is full; what it is given later says how much is missing."""
+def test_a_log_without_a_reader_does_not_block(tmp_path: Path) -> None:
+    """The log is a pipe without a reader until it is full. The next line reports how many lines are missing."""
     os.mkfifo(tmp_path / "fifo")
     with os.fdopen(os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
         driver = """for n in range(1500): os.write(1, b"%d %s\\n" % (n, b"x" * 90))
@@ -219,7 +219,7 @@ print("later", flush=True); os._exit(0)"""
         taken = reader.read(1 << 20)
         (job.lives / "read").touch()
         assert job.end() == 0
-        assert len(job.said()) == 1501
+        assert len(job.output()) == 1501
         lines = taken.decode().splitlines()
         assert [line.split()[0] for line in lines[:-1]] == [str(n) for n in range(len(lines) - 1)]
         rest = reader.read(1 << 20).decode().splitlines()

@@ -1,4 +1,4 @@
-"""What follows a run: the metrics that it serves, and what it tells Weights & Biases."""
+"""The monitoring of a run: the metrics that it serves, and its lines in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def exposed(endpoint: Endpoint) -> dict[str, float]:
 
 @pytest.fixture
 def endpoint() -> Endpoint:
-    """A run's second attempt, which went on at step 2 of 30 on 4 devices; its first start was 100 seconds ago."""
+    """Return the metrics of a second attempt, which resumed at step 2 of 30 on 4 devices. The first start was 100
+    seconds ago."""
     made = Endpoint(LABELS)
     before = [evaluation(0, 11.0), line(0, 30.0), line(1), evaluation(2, 9.5)]
     made.loop_starts([start(100), start(20)], before, step=2, steps=30, devices=4)
@@ -90,7 +91,7 @@ def endpoint() -> Endpoint:
 # --- Prometheus -----------------------------------------------------------------------------------------------------
 
 
-def test_the_last_line_is_what_is_served(endpoint: Endpoint) -> None:
+def test_the_last_line_is_served(endpoint: Endpoint) -> None:
     endpoint.line(line(2, 1.5))
     found = exposed(endpoint)
     assert found["slipway_step"] == 2
@@ -108,7 +109,7 @@ def test_the_last_line_is_what_is_served(endpoint: Endpoint) -> None:
     assert found["slipway_restarts_total"] == 1
 
 
-def test_steps_are_counted_in_buckets_for_this_process_alone(endpoint: Endpoint) -> None:
+def test_steps_of_this_process_are_counted_in_buckets(endpoint: Endpoint) -> None:
     for step, seconds in enumerate([0.4, 1.2, 1.3, 400.0], start=2):
         endpoint.line(line(step, seconds))
     found = exposed(endpoint)
@@ -126,14 +127,14 @@ def test_goodput_counts_each_step_once_and_all_of_the_time_since_the_first_start
     endpoint.line(line(2, 8.0))
     endpoint.line(evaluation(3, 9.0))
     found = exposed(endpoint)
-    assert found["slipway_productive_seconds"] == 40  # 30 + 2 of the first attempt that count, 8 of this
+    assert found["slipway_productive_seconds"] == 40  # 30 + 2 from the first attempt, and 8 from this one
     assert found["slipway_elapsed_seconds"] == pytest.approx(100, abs=30)
     assert found["slipway_goodput_ratio"] == pytest.approx(40 / found["slipway_elapsed_seconds"], rel=0.01)
     assert found["slipway_eval_loss"] == 9.0
-    assert found["slipway_step"] == 2  # an evaluation is no step
+    assert found["slipway_step"] == 2  # an evaluation is not a step
 
 
-def test_what_a_line_does_not_say_is_absent_and_not_zero() -> None:
+def test_a_missing_value_is_absent_and_not_zero() -> None:
     endpoint = Endpoint(LABELS)
     endpoint.loop_starts([start(1)], [], step=0, steps=3, devices=1)
     assert not {"slipway_loss", "slipway_step", "slipway_mfu_ratio", "slipway_eval_loss"} & set(exposed(endpoint))
@@ -145,12 +146,12 @@ def test_what_a_line_does_not_say_is_absent_and_not_zero() -> None:
     assert not {"slipway_mfu_ratio", "slipway_device_flops_per_second", "slipway_eval_loss"} & set(found)
 
 
-def test_a_loss_that_is_no_number_is_told_as_such(endpoint: Endpoint) -> None:
+def test_a_loss_that_is_nan_is_served_as_nan(endpoint: Endpoint) -> None:
     endpoint.line(line(2) | {"loss": float("nan")})
     assert math.isnan(exposed(endpoint)["slipway_loss"])
 
 
-def test_other_hosts_serve_none_of_the_runs_own() -> None:
+def test_other_hosts_serve_no_metrics_of_the_run() -> None:
     assert exposed(Endpoint(LABELS | {"host": "1"})) == {}
 
 
@@ -161,7 +162,7 @@ def test_checkpoints_are_counted(endpoint: Endpoint) -> None:
     assert (found["slipway_checkpoint_save_seconds_count"], found["slipway_checkpoint_save_seconds_sum"]) == (2, 0.75)
 
 
-def test_a_local_run_serves_on_a_free_port_of_loopback_and_says_where(tmp_path: Path) -> None:
+def test_a_local_run_serves_on_a_free_port_of_loopback_and_records_its_address(tmp_path: Path) -> None:
     config = run_config(tmp_path, port=9464)
     two = [Telemetry(config, host=host, devices=[]) for host in (0, 1)]
     try:
@@ -175,7 +176,9 @@ def test_a_local_run_serves_on_a_free_port_of_loopback_and_says_where(tmp_path: 
             each.__exit__(None)
 
 
-def test_a_port_in_use_is_told_once_and_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported_once_and_training_continues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -190,7 +193,7 @@ def test_a_port_in_use_is_told_once_and_stops_nothing(tmp_path: Path, capsys: py
     )
 
 
-def test_a_pods_port_is_open_to_whoever_scrapes(tmp_path: Path) -> None:
+def test_a_pods_port_is_open_to_other_machines(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
@@ -211,7 +214,7 @@ def test_without_a_port_nothing_is_served(tmp_path: Path) -> None:
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Callable[[int], str]]:
-    """A real Prometheus that scrapes a port of this machine; returns its address."""
+    """Return a function that starts a real Prometheus to scrape a port of this machine. It returns its address."""
     processes = []
 
     def run(port: int) -> str:
@@ -236,7 +239,7 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[[int], str]]:
         process.wait()
 
 
-def test_a_real_prometheus_takes_every_metric(
+def test_a_real_prometheus_accepts_every_metric(
     endpoint: Endpoint, prometheus: Callable[[int], str], tmp_path: Path
 ) -> None:
     endpoint.line(line(2, 1.5))
@@ -272,7 +275,7 @@ def test_a_real_prometheus_takes_every_metric(
 
 
 class Device:
-    """In place of a TPU of JAX's, which is not to be had here."""
+    """Replaces JAX's device for a TPU, because no TPU is available here."""
 
     def __init__(self, number: int, stats: dict[str, int] | None) -> None:
         self.id = number
@@ -282,15 +285,15 @@ class Device:
         return self._stats
 
 
-class Unwilling(Device):
+class WithoutStatistics(Device):
     def memory_stats(self) -> dict[str, int] | None:
         raise NotImplementedError("no statistics on this platform")
 
 
-def test_memory_is_told_by_device_where_it_is_known() -> None:
+def test_memory_is_served_for_each_device_with_statistics() -> None:
     endpoint = Endpoint(LABELS)
     stats = {"bytes_in_use": 3 << 30, "bytes_limit": 32 << 30, "peak_bytes_in_use": 4 << 30, "num_allocs": 7}
-    devices = [Device(4, stats), Device(5, stats | {"bytes_in_use": 0}), Device(6, None), Unwilling(7, None)]
+    devices = [Device(4, stats), Device(5, stats | {"bytes_in_use": 0}), Device(6, None), WithoutStatistics(7, None)]
     endpoint.registry.register(Chips(devices, LABELS, None))
     assert exposed(endpoint) == {
         "slipway_hbm_used_bytes{device=4}": 3 << 30,
@@ -302,8 +305,8 @@ def test_memory_is_told_by_device_where_it_is_known() -> None:
     }
 
 
-def test_libtpus_percentages_are_told_as_ratios() -> None:
-    """What libtpu says is made up here: it talks to chips only, and asks Google's metadata for minutes without."""
+def test_libtpus_percentages_are_served_as_ratios() -> None:
+    """libtpu's values are invented here: without chips, libtpu waits minutes for Google's metadata."""
     sampler = Sampler(lambda: {"duty_cycle_pct": [100.0, 42.5], "tensorcore_util": [12.5]}).start()
     endpoint = Endpoint(LABELS)
     endpoint.registry.register(Chips([], LABELS, sampler))
@@ -318,15 +321,15 @@ def test_libtpus_percentages_are_told_as_ratios() -> None:
     }
 
 
-def test_a_libtpu_that_fails_is_told_once_and_its_metrics_are_absent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_of_libtpu_is_reported_once_and_its_metrics_are_absent(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> dict[str, list[float]]:
         raise RuntimeError("no TPU here")
 
     sampler = Sampler(fail).start()
     deadline = time.monotonic() + 10
-    while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
+    while not (printed := capsys.readouterr().err) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert said == "libtpu reports no metrics of the chips: no TPU here\n"
+    assert printed == "libtpu reports no metrics of the chips: no TPU here\n"
     assert list(Chips([], LABELS, sampler).collect()) == []
 
 
@@ -354,16 +357,19 @@ if end == "killed":
     while not list(folder.glob("llama/wandb/offline-run-*")):
         pass
     os.kill(os.getpid(), 9)
-if end == "told":
+if end == "stopped":
     while not (cores := [each for each in psutil.Process().children() if each.name() == "wandb-core"]):
         pass
-upload.close(patient=end != "told")
+upload.close(patient=end != "stopped")
 print("trained on", time.time())
 """
 
 
 def attempt(config: RunConfig, before: list[Any], after: list[Any], end: str, **more: str) -> tuple[str, str]:
-    """One start of the run, in a process of its own: what stands in metrics.jsonl, and what is trained then."""
+    """Run one start of the run in a separate process. Returns its stdout and stderr.
+
+    before: the lines in metrics.jsonl at the start; after: the lines of the training; end: killed, stopped or done.
+    """
     config.path.write_text(json.dumps(config.tree))
     command = [sys.executable, "-c", ATTEMPT, str(config.path.parent), json.dumps(before), json.dumps(after), end]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")} | more
@@ -374,7 +380,7 @@ def attempt(config: RunConfig, before: list[Any], after: list[Any], end: str, **
 
 
 def records(path: Path) -> Iterator[Any]:
-    """The records of a .wandb file: LevelDB's log in blocks of 32 KiB, after W&B's own 7 bytes."""
+    """Yield the records of a .wandb file: LevelDB's log format in blocks of 32 KiB, after W&B's own 7 bytes."""
     wandb_internal_pb2: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")
     raw, at, whole = path.read_bytes(), 7, b""
     while at + 7 <= len(raw):
@@ -384,13 +390,13 @@ def records(path: Path) -> Iterator[Any]:
         length, kind = struct.unpack_from("<HB", raw, at + 4)
         whole += raw[at + 7 : at + 7 + length]
         at += 7 + length
-        if kind in (1, 4):  # whole, or the last part
+        if kind in (1, 4):  # a complete record, or its last part
             yield wandb_internal_pb2.Record.FromString(whole)
             whole = b""
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """The history as W&B shows it, a row a step."""
+    """Return the history as W&B shows it, one row per step."""
     found = []
     for record in records(path):
         if record.WhichOneof("record_type") == "history":
@@ -403,12 +409,12 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("wandb")
-def test_an_offline_run_is_whole_after_a_kill_and_has_no_step_twice(tmp_path: Path) -> None:
+def test_an_offline_run_is_complete_after_a_kill_and_has_each_step_once(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="offline")
     attempt(config, [], [evaluation(0, 11.0), *map(line, range(6))], "killed")
     kept = [evaluation(0, 11.0), *map(line, range(4))]
-    said, error = attempt(config, kept, [*map(line, range(4, 8)), evaluation(8, 9.0)], "done")
-    assert said.startswith("trained on"), error
+    printed, error = attempt(config, kept, [*map(line, range(4, 8)), evaluation(8, 9.0)], "done")
+    assert printed.startswith("trained on"), error
     [file] = (tmp_path / "llama" / "wandb").glob("offline-run-*/*.wandb")
     found = rows(file)
     assert [row["step"] for row in found] == list(range(8))
@@ -421,38 +427,38 @@ def test_an_offline_run_is_whole_after_a_kill_and_has_no_step_twice(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("wandb")
-def test_a_server_that_does_not_answer_keeps_no_process_that_is_told_to_end(tmp_path: Path) -> None:
+def test_a_server_that_does_not_respond_does_not_delay_a_stopped_process(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="online")
-    with socket.socket() as silent:  # it takes connections, and never says a word
+    with socket.socket() as silent:  # it accepts connections, but never responds
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        said, error = attempt(config, [], [line(0)], "told", WANDB_BASE_URL=address, WANDB_API_KEY="0" * 40)
+        printed, error = attempt(config, [], [line(0)], "stopped", WANDB_BASE_URL=address, WANDB_API_KEY="0" * 40)
         ended = time.time()
-    assert ended - float(said.split()[-1]) < 10, error
+    assert ended - float(printed.split()[-1]) < 10, error
     assert "Traceback" not in error
 
 
 @pytest.mark.usefixtures("wandb")
-def test_where_nobody_answers_training_goes_on(tmp_path: Path) -> None:
+def test_without_a_server_training_continues(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="online")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    key = "0" * 40  # of the form that W&B's keys have
-    said, error = attempt(
-        config, [], [line(0)], "done", WANDB_BASE_URL=nobody, WANDB_API_KEY=key, WANDB_INIT_TIMEOUT="3"
+        closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    key = "0" * 40  # the format of W&B's keys
+    printed, error = attempt(
+        config, [], [line(0)], "done", WANDB_BASE_URL=closed, WANDB_API_KEY=key, WANDB_INIT_TIMEOUT="3"
     )
-    assert said.startswith("trained on"), error
+    assert printed.startswith("trained on"), error
     assert "Weights & Biases: " in error
     assert "Training continues without it." in error
-    assert key not in said + error
+    assert key not in printed + error
 
 
-def test_without_the_package_the_run_is_refused_before_it_trains(
+def test_without_the_package_the_run_is_rejected_before_it_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it was not installed
     monkeypatch.setattr(
         trainer_config.importlib.util,  # type: ignore[attr-defined]
         "find_spec",
@@ -465,7 +471,7 @@ def test_without_the_package_the_run_is_refused_before_it_trains(
     trainer_config.check(run_config(tmp_path))
 
 
-def test_maxtexts_own_keys_are_refused(tmp_path: Path) -> None:
+def test_maxtexts_own_keys_are_rejected(tmp_path: Path) -> None:
     for key in ("enable_wandb", "wandb_project_name", "wandb_run_name", "prometheus_port", "gcs_metrics"):
         config = run_config(tmp_path)
         config.tree["train"][key] = 1

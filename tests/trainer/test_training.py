@@ -1,4 +1,4 @@
-"""Whole runs under Ray: what they leave behind, and that killing parts of them changes nothing."""
+"""Complete runs under Ray: their files, and that killed processes do not change their numbers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.trainer.runs import STEPS, Run, TrainingHarness, numbers, with_metric
 from tests.trainer.scrape import get, scraped
 
 
-def test_a_run_learns_and_leaves_metrics_checkpoints_and_tensorboard(undisturbed: Run) -> None:
+def test_a_run_learns_and_writes_metrics_checkpoints_and_tensorboard(undisturbed: Run) -> None:
     metrics = undisturbed.metrics()
     train = [line for line in metrics if "loss" in line]
     held_out = [line for line in metrics if "eval_loss" in line]
 
     assert [line["step"] for line in train] == list(range(STEPS))
     assert train[-1]["loss"] < train[0]["loss"] - 0.3
-    # An untrained model guesses among 512 pieces, a little worse than evenly.
+    # An untrained model guesses among 512 pieces, a little worse than with equal probabilities.
     assert train[0]["loss"] == pytest.approx(math.log(512), abs=1)
     assert [line["step"] for line in held_out] == [0, 5, 10, 15, STEPS]
     assert held_out[-1]["eval_loss"] < held_out[0]["eval_loss"] - 0.3
@@ -42,7 +42,7 @@ def test_each_metrics_line_is_printed_with_its_prefix(undisturbed: Run) -> None:
 
 
 def serves_a_line(run: Run) -> bool:
-    """Whether what is served is a line of metrics.jsonl; between two steps it may be half of each."""
+    """Return whether the served values are those of one line of metrics.jsonl. Between two steps they may be mixed."""
     served = scraped(get((run.folder / "metrics-address-0.txt").read_text().strip()))
     assert (served["slipway_target_steps"], served["slipway_attempt"], served["slipway_restarts_total"]) == (
         100_000,
@@ -54,7 +54,7 @@ def serves_a_line(run: Run) -> bool:
     steps = [line for line in run.metrics() if "loss" in line]
     counted = steps[: int(served["slipway_step"]) + 1]
     held_out = [line["eval_loss"] for line in run.metrics() if "eval_loss" in line and line["step"] <= len(counted)]
-    told = {
+    expected = {
         "slipway_loss": counted[-1]["loss"],
         "slipway_learning_rate": counted[-1]["learning_rate"],
         "slipway_last_step_seconds": counted[-1]["step_seconds"],
@@ -65,7 +65,7 @@ def serves_a_line(run: Run) -> bool:
     }
     total = sum(line["step_seconds"] for line in counted)
     seconds = [served["slipway_productive_seconds"], served["slipway_step_duration_seconds_sum"]]
-    return {name: served[name] for name in told} == told and seconds == pytest.approx([total, total])
+    return {name: served[name] for name in expected} == expected and seconds == pytest.approx([total, total])
 
 
 def is_loopback(text: str) -> bool:
@@ -74,10 +74,10 @@ def is_loopback(text: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def test_killed_workers_change_no_number(lab: TrainingHarness, undisturbed: Run) -> None:
-    """The first between two checkpoints; the second, once the run has resumed, while a checkpoint is written."""
+def test_killed_workers_do_not_change_the_numbers(lab: TrainingHarness, undisturbed: Run) -> None:
+    """The first kill is between two checkpoints. The second is after the run has resumed, during a checkpoint."""
     run = lab.start(lab.config("killed-workers"))
-    # Steps take a fraction of what it takes to write a checkpoint.
+    # A step takes a fraction of the time of a checkpoint.
     run.until(lambda: (run.folder / "checkpoints" / "4").is_dir() and run.step() >= 5)
     run.descendants("ray::RayTrainWorker")[0].kill()
     run.until(lambda: len(run.events()) == 2)
@@ -98,7 +98,7 @@ def test_killed_workers_change_no_number(lab: TrainingHarness, undisturbed: Run)
     assert all(any(message.startswith(f"worker {rank}: ") for message in failed) for rank in (0, 1))
     assert numbers(run.metrics()) == numbers(undisturbed.metrics())
     assert not list((run.folder / "checkpoints").glob("*tmp*"))
-    # By TensorBoard's own rule: a session that starts at step S takes back what earlier files say from S on.
+    # TensorBoard's own rule: a session that starts at step S replaces the values of earlier files from S on.
     assert tensorboard_steps(run.folder) == list(range(STEPS))
 
 
@@ -114,7 +114,7 @@ def tensorboard_steps(folder: Path) -> list[int]:
             record = raw[at + 12 : at + 12 + length]
             at += 16 + length
             if len(record) < length:
-                break  # the file of a killed process may end within a record
+                break  # the file of a killed process may end inside a record
             event = Event.FromString(record)
             if event.session_log.status == SessionLog.START:
                 steps = [step for step in steps if step < event.step]
@@ -122,7 +122,7 @@ def tensorboard_steps(folder: Path) -> list[int]:
     return steps
 
 
-def test_a_run_that_is_trained_already_does_nothing(lab: TrainingHarness, undisturbed: Run) -> None:
+def test_a_run_that_is_already_trained_does_nothing(lab: TrainingHarness, undisturbed: Run) -> None:
     before = undisturbed.metrics()
     again = lab.train(lab.root / "undisturbed.json")
     assert again.process.returncode == 0
@@ -133,7 +133,7 @@ def test_a_run_that_is_trained_already_does_nothing(lab: TrainingHarness, undist
 def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unreadable(
     lab: TrainingHarness, tmp_path: Path
 ) -> None:
-    """All that it opens is on loopback. The check at the start reads good text; then another process overwrites it."""
+    """All ports of the run are on loopback. The check at the start reads valid text, which is overwritten later."""
     for index in range(8):
         (tmp_path / f"{index}.txt").write_text(f"Text number {index} is short but it is text.\n" * 200)
     tokenizer = {"kind": "sentencepiece", "path": str(lab.tokenizer)}
@@ -159,7 +159,7 @@ def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unrea
 
 
 def open_to_others(run: Run) -> list[object]:
-    """The ports of the run's processes that other machines can reach."""
+    """Return the ports of the run's processes that other machines can reach."""
     ours = {run.process.pid, *(child.pid for child in psutil.Process(run.process.pid).children(recursive=True))}
     return [
         (connection.laddr, psutil.Process(connection.pid).name())

@@ -1,4 +1,4 @@
-"""The same loop without Ray: one process a host, as a JobSet runs it."""
+"""The training loop without Ray: one process per host, as in a JobSet."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingH
     assert numbers(first.metrics()) == numbers(undisturbed.metrics())
 
 
-def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: TrainingHarness) -> None:
-    """A JobSet's rules know exit code 3 (charts/run/templates/job-set.yaml), on whichever host they see it first."""
+def test_all_hosts_stop_after_the_same_step_if_one_receives_a_stop_signal(lab: TrainingHarness) -> None:
+    """The rules of a JobSet handle exit code 3 (charts/run/templates/job-set.yaml) of the first host that ends."""
     config = lab.config("told-to-end", steps=150, checkpoint_period=100, eval_interval=None)
 
     def start() -> tuple[Run, Run]:
@@ -49,7 +49,7 @@ def test_all_hosts_stop_after_the_same_step_where_one_is_told_to_end(lab: Traini
     assert [line["step"] for line in first.metrics() if "loss" in line] == list(range(150))
 
 
-def test_a_coordinators_port_that_is_taken_is_named(lab: TrainingHarness) -> None:
+def test_a_coordinators_port_in_use_is_reported(lab: TrainingHarness) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -63,7 +63,7 @@ def test_a_coordinators_port_that_is_taken_is_named(lab: TrainingHarness) -> Non
     )
 
 
-def test_a_process_that_does_not_know_its_place_says_so(lab: TrainingHarness) -> None:
+def test_a_process_without_a_host_index_reports_it(lab: TrainingHarness) -> None:
     config = lab.config("no-place")
     run = lab.train(config, "--no-ray")
     assert run.process.returncode == 2
@@ -73,13 +73,13 @@ def test_a_process_that_does_not_know_its_place_says_so(lab: TrainingHarness) ->
     assert "0 to 1" in run.output().splitlines()[-1]
 
 
-def test_a_batch_that_does_not_divide_over_the_hosts_is_refused_at_once(lab: TrainingHarness) -> None:
+def test_a_batch_that_does_not_divide_over_the_hosts_is_rejected_at_once(lab: TrainingHarness) -> None:
     run = lab.train(lab.config("indivisible", hosts=1, per_device_batch_size=0.3), "--no-ray")
     assert run.process.returncode == 2, run.output()[-3000:]
     assert run.events("error")[-1]["message"].startswith("MaxText rejects the config: ")
 
 
-def test_synthetic_data_of_maxtext_trains_with_nothing_to_read_and_mfu_is_the_share_of_the_chips_peak(
+def test_a_run_trains_on_maxtexts_synthetic_data_and_mfu_is_the_share_of_the_chips_peak(
     lab: TrainingHarness,
 ) -> None:
     config = lab.config("synthetic", hosts=1, data={}, dataset_type="synthetic", steps=4, eval_interval=None)
@@ -93,7 +93,7 @@ def test_synthetic_data_of_maxtext_trains_with_nothing_to_read_and_mfu_is_the_sh
         assert line["mfu"] == pytest.approx(line["tflops_per_second_per_device"] / 0.5, abs=2e-6)
 
 
-def test_pretrained_weights_are_where_training_starts(lab: TrainingHarness, undisturbed: Run) -> None:
+def test_training_starts_from_pretrained_weights(lab: TrainingHarness, undisturbed: Run) -> None:
     weights = undisturbed.folder / "checkpoints" / str(STEPS - 1) / "items"
     config = lab.config("pretrained", steps=1, load_parameters_path=str(weights))
     place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
@@ -105,7 +105,7 @@ def test_pretrained_weights_are_where_training_starts(lab: TrainingHarness, undi
     assert (before["step"], before["eval_loss"]) == (0, trained["eval_loss"])
 
 
-def test_fewer_steps_are_refused_and_more_steps_resume_from_the_last_checkpoint(
+def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint(
     lab: TrainingHarness, undisturbed_host: Run
 ) -> None:
     def run(steps: int) -> Run:
@@ -121,12 +121,12 @@ def test_fewer_steps_are_refused_and_more_steps_resume_from_the_last_checkpoint(
     more = run(8)
     assert more.process.returncode == 0, more.output()[-4000:]
     assert [event["step"] for event in more.events()] == [0, 4]
-    # The evaluation after the former last step stays: it is true of that step.
+    # The evaluation after the former last step is kept, because it is still valid for that step.
     assert [line["step"] for line in more.metrics() if "eval_loss" in line] == [0, 4, 5, 8]
     assert steps(more) == steps(undisturbed_host)[:8]
 
 
-def test_data_that_changed_between_attempts_is_refused(lab: TrainingHarness, tmp_path: Path) -> None:
+def test_data_that_changed_between_attempts_is_rejected(lab: TrainingHarness, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The quick brown fox jumps over the lazy dog.\n" * 300)
     data = {
@@ -140,7 +140,7 @@ def test_data_that_changed_between_attempts_is_refused(lab: TrainingHarness, tmp
     run = lab.train(config, "--no-ray")
     assert run.process.returncode == 2
     assert "have changed since the run started" in run.output().splitlines()[-1]
-    # Another config is another matter: `launcher submit --continue` has asked the user.
+    # Another config may change the data: the user has confirmed it with `launcher submit --continue`.
     more = lab.config("changed", hosts=1, data=data, steps=3)
     assert lab.train(more, "--no-ray").process.returncode == 0
 

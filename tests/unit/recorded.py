@@ -1,7 +1,7 @@
-"""A cluster as it was at one moment of a recording (../shared/recordings), for what only reads.
+"""A cluster at one moment of a recording (../shared/recordings), for code that only reads.
 
-The recordings hold what the real Kueue, JobSet, KubeRay and Kubernetes wrote. What they leave out, as nothing wrote to
-it during them, is made here: the flavors, the nodes, the priority classes.
+The recordings contain what the real Kueue, JobSet, KubeRay and Kubernetes wrote. They lack the flavors, the nodes and
+the priority classes, which did not change during a recording; this module creates them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ TPU_TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"
 
 
 class Recorded:
-    """What a Cluster would answer; `hidden` are (plural, namespace or "" for all) that RBAC forbids, `missing` kinds
-    that are not served, and `visible` what Kueue's visibility API has, by path."""
+    """Replaces launcher.k8s.client.Cluster, because an API server cannot go back to a moment of a recording.
+
+    `hidden`: (plural, namespace or "" for all) of the lists that RBAC forbids. `missing`: kinds that are not served.
+    `visible`: the answers of Kueue's visibility API by path. `requests`: what was requested.
+    """
 
     def __init__(self, objects: Iterable[Object], now: datetime) -> None:
         self.objects = list(objects)
@@ -42,21 +45,21 @@ class Recorded:
         self.hidden: set[tuple[str, str]] = set()
         self.missing: set[str] = set()
         self.visible: dict[str, Any] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def add(self, *objects: Object) -> Recorded:
         self.objects += objects
         return self
 
     def find(self, kind: str, name: str) -> Object:
-        """The object itself, to be changed in place."""
+        """Return the object itself, so that a test can change it in place."""
         return next(obj for obj in self.objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name))
 
     def drop(self, kind: str) -> Recorded:
         self.objects = [obj for obj in self.objects if obj["kind"] != kind]
         return self
 
-    # --- as launcher.k8s.client.Cluster ---
+    # --- the methods of launcher.k8s.client.Cluster ---
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
         found = [obj for obj in self.list(kind, namespace) if obj["metadata"]["name"] == name]
@@ -72,7 +75,7 @@ class Recorded:
         all_namespaces: bool = False,
     ) -> list[Object]:
         where = "" if all_namespaces or not kind.namespaced else str(namespace)
-        self.asked.append(f"{kind.plural} {where}".strip())
+        self.requests.append(f"{kind.plural} {where}".strip())
         if kind.kind in self.missing:
             raise KindNotServed(f"There are no {kind.plural}.")
         if (kind.plural, where) in self.hidden:
@@ -87,7 +90,7 @@ class Recorded:
         ]
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
-        self.asked.append(f"{method} {path}")
+        self.requests.append(f"{method} {path}")
         if path not in self.visible:
             raise KindNotServed(f"There is no {path}.")
         if isinstance(self.visible[path], Exception):
@@ -104,14 +107,14 @@ class _Json:
 
 
 def at(recording: str, seconds: float) -> Recorded:
-    """The cluster of a recording, `seconds` after its start."""
+    """Return the cluster of a recording, `seconds` after its start."""
     objects: dict[tuple[str, str, str], Object] = {}
     began: datetime | None = None
     for change in _changes(recording):
         obj = change.obj
         meta = obj["metadata"]
         if obj["kind"] == "Pod":
-            _as_a_run_has_it(meta.setdefault("labels", {}))
+            _add_run_label(meta.setdefault("labels", {}))
         if began is None:
             began = datetime.fromisoformat(meta["creationTimestamp"]) - timedelta(seconds=change.t)
         if change.t > seconds:
@@ -122,12 +125,12 @@ def at(recording: str, seconds: float) -> Recorded:
         else:
             objects[key] = obj
     assert began is not None, recording
-    now = began + timedelta(seconds=seconds + 1)  # times are whole seconds, cut off
+    now = began + timedelta(seconds=seconds + 1)  # Kubernetes' times are rounded down to whole seconds
     return Recorded([*copy.deepcopy(list(objects.values())), *flavors(), *nodes(), *priorities()], now)
 
 
-def _as_a_run_has_it(labels: dict[str, str]) -> None:
-    """What a run's template has given its pods, and the recorded ones' has not: the run's name."""
+def _add_run_label(labels: dict[str, str]) -> None:
+    """Add the run's name to the labels of a pod: the charts set it, but the recorded pods do not have it."""
     run = labels.get("jobset.sigs.k8s.io/jobset-name") or labels.get("ray.io/cluster", "").rpartition("-")[0]
     if run:
         labels.setdefault("slipway.dev/run", run)
@@ -146,26 +149,26 @@ def flavors() -> list[Object]:
 
 
 def nodes() -> list[Object]:
-    """Three v5e slices of 2x4, and two cpu nodes."""
-    made = [
+    """Return the nodes of three v5e slices of 2x4, and two cpu nodes."""
+    tpu_nodes = [
         node(f"nodepool{pool}-{index}", FLAVORS["v5e-2x4"], [TPU_TAINT], {"google.com/tpu": "4"})
         for pool in (1, 2, 3)
         for index in (0, 1)
     ]
-    return [*made, node("cpu-0"), node("cpu-1")]
+    return [*tpu_nodes, node("cpu-0"), node("cpu-1")]
 
 
 def node(
     name: str,
     labels: Mapping[str, str] | None = None,
     taints: list[Object] | None = None,
-    has: Mapping[str, str] | None = None,
+    allocatable: Mapping[str, str] | None = None,
 ) -> Object:
     return {
         "kind": "Node",
         "metadata": {"name": name, "labels": dict(labels or {})},
         "spec": {"taints": list(taints or [])},
-        "status": {"allocatable": {"cpu": "180", "memory": "700Gi", **(has or {})}},
+        "status": {"allocatable": {"cpu": "180", "memory": "700Gi", **(allocatable or {})}},
     }
 
 
@@ -177,7 +180,7 @@ def priorities() -> list[Object]:
 
 
 def event(recorded: Recorded, of: Object, reason: str, message: str, *, warning: bool = True, ago: float = 1) -> Object:
-    """An event as Kubernetes' recorders write it."""
+    """Return an Event with the fields that Kubernetes' event recorders write."""
     meta = of["metadata"]
     return {
         "kind": "Event",
@@ -192,17 +195,17 @@ def event(recorded: Recorded, of: Object, reason: str, message: str, *, warning:
 
 
 def stamp(moment: datetime) -> str:
-    """A time as Kubernetes writes it."""
+    """Return a time in the format of Kubernetes."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _label(obj: Object, wants: str) -> bool:
-    key, _, value = wants.partition("=")
+def _label(obj: Object, selector: str) -> bool:
+    key, _, value = selector.partition("=")
     return bool((obj["metadata"].get("labels") or {}).get(key) == value)
 
 
-def _field(obj: Object, wants: str) -> bool:
-    path, _, value = wants.partition("=")
+def _field(obj: Object, selector: str) -> bool:
+    path, _, value = selector.partition("=")
     found: Any = obj
     for part in path.split("."):
         found = (found or {}).get(part)

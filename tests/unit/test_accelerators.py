@@ -1,4 +1,4 @@
-"""Slices: the table in charts/common, and the sentences where a slice cannot be had."""
+"""Slices: the table in charts/common, and the errors for slices that do not exist."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_machine_type_may_be_chosen() -> None:
     assert resolve("cpu", hosts=2).chips == 2
 
 
-# The number of shapes that xpk 1.16.0 has for each generation (system_characteristics.py); of v5e it lacks GKE's
-# single-host shapes 1x1 and 2x2.
+# The number of shapes that xpk 1.16.0 has for each generation (system_characteristics.py). It lacks two single-host
+# shapes that GKE has for v5e: 1x1 and 2x2.
 XPK = {"v4": 800, "v5p": 414, "tpu7x": 433, "v6e": 8, "v5e": 6 + 2}
 
 
@@ -65,54 +65,74 @@ def test_the_shapes_are_those_of_xpk(name: str) -> None:
     for shape in shapes:
         found = resolve(name, shape)
         assert found.chips == accelerators.chips(shape)
-        # xpk's rule: one chip is a host of its own, all else comes four to a host.
+        # xpk's rule: one chip is one host; all other shapes have four chips per host.
         assert found.chips_per_host == (1 if found.chips == 1 else 4)
 
 
 @pytest.mark.parametrize(
     ("accelerator", "topology", "key", "sentence"),
     [
-        ("v6e", "4x6", "topology", "no v6e slice has 24 chips; nearest are 4x4 (16) and 4x8 (32)."),
-        ("v6e", "24", "topology", "no v6e slice has 24 chips; nearest are 4x4 (16) and 4x8 (32)."),
-        ("v6e", "16x32", "topology", "no v6e slice has 512 chips; nearest is 16x16 (256)."),
-        ("v6e", "8x2", "topology", "v6e has no topology 8x2; 16 chips are 4x4."),
-        ("v6e", "4X4", "topology", "v6e has no topology 4X4; 16 chips are 4x4."),
-        ("v5p", "4x8x4", "topology", "v5p has no topology 4x8x4; 128 chips are 4x4x8."),
-        ("v6e", "v6e-16", "topology", "a topology is a shape; v6e-16 is 4x4."),
-        ("v5p", "v5p-32", "topology", "a topology is a shape; v5p-32 is 2x2x4."),  # 32 TensorCores, 16 chips
-        ("v6e", "1", "topology", "a topology is a shape; the one with 1 chip is 1x1."),
-        ("v6e", "big", "topology", '"big" is not a valid topology; v6e has shapes such as 4x8.'),
-        ("v6e", "", "topology", "a v6e slice needs a topology: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16."),
-        ("v6e-16", "", "accelerator", "v6e-16 is slice.accelerator: v6e with slice.topology: 4x4."),
-        ("v5litepod-16", "", "accelerator", "v5litepod-16 is slice.accelerator: v5e with slice.topology: 4x4."),
-        ("l4", "2x2", "topology", "only TPU slices have a topology; l4 takes slice.hosts."),
+        (
+            *("v6e", "4x6", "topology"),
+            '"4x6" is not a topology of v6e. No v6e slice has 24 chips; the nearest are 4x4 (16) and 4x8 (32).',
+        ),
+        (
+            *("v6e", "24", "topology"),
+            '"24" is not a topology of v6e. No v6e slice has 24 chips; the nearest are 4x4 (16) and 4x8 (32).',
+        ),
+        (
+            *("v6e", "16x32", "topology"),
+            '"16x32" is not a topology of v6e. No v6e slice has 512 chips; the nearest is 16x16 (256).',
+        ),
+        ("v6e", "8x2", "topology", '"8x2" is not a topology of v6e; for 16 chips, use 4x4.'),
+        ("v6e", "4X4", "topology", '"4X4" is not a topology of v6e; for 16 chips, use 4x4.'),
+        ("v5p", "4x8x4", "topology", '"4x8x4" is not a topology of v5p; for 128 chips, use 4x4x8.'),
+        ("v6e", "v6e-16", "topology", '"v6e-16" is not a topology of v6e; use 4x4.'),
+        ("v5p", "v5p-32", "topology", '"v5p-32" is not a topology of v5p; use 2x2x4.'),  # 32 TensorCores, 16 chips
+        ("v6e", "1", "topology", '"1" is not a topology of v6e; for 1 chip, use 1x1.'),
+        ("v6e", "big", "topology", '"big" is not a topology of v6e; use a shape such as 4x8.'),
+        ("v6e", "", "topology", "a v6e slice requires a topology: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16."),
+        (
+            *("v6e-16", "", "accelerator"),
+            'unknown accelerator "v6e-16"; use slice.accelerator: v6e and slice.topology: 4x4.',
+        ),
+        (
+            *("v5litepod-16", "", "accelerator"),
+            'unknown accelerator "v5litepod-16"; use slice.accelerator: v5e and slice.topology: 4x4.',
+        ),
+        (
+            *("v6e-24", "", "accelerator"),
+            'unknown accelerator "v6e-24"; use slice.accelerator: v6e. No v6e slice has 24 chips; the nearest are 4x4 '
+            "(16) and 4x8 (32).",
+        ),
+        ("l4", "2x2", "topology", "only TPU slices have a topology; for l4, set slice.hosts instead."),
     ],
 )
-def test_what_cannot_be_had_is_a_sentence(accelerator: str, topology: str, key: str, sentence: str) -> None:
+def test_an_invalid_slice_is_a_sentence(accelerator: str, topology: str, key: str, sentence: str) -> None:
     with pytest.raises(SliceError) as raised:
         resolve(accelerator, topology)
     assert (raised.value.key, raised.value.message) == (key, sentence)
 
 
 @pytest.mark.parametrize(
-    ("word", "guess"), [("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")]
+    ("name", "guess"), [("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")]
 )
-def test_an_unknown_accelerator_gets_a_guess(word: str, guess: str) -> None:
-    with pytest.raises(SliceError, match=f"did you mean {guess}\\?$"):
-        resolve(word)
+def test_an_unknown_accelerator_gets_a_guess(name: str, guess: str) -> None:
+    with pytest.raises(SliceError, match=f"Did you mean {guess}\\?$"):
+        resolve(name)
 
 
 def test_hosts_and_machine_types_that_do_not_fit() -> None:
-    with pytest.raises(SliceError, match=r"follow from its topology; remove slice\.hosts"):
+    with pytest.raises(SliceError, match=r"topology of a v6e slice determines its hosts; remove slice\.hosts"):
         resolve("v6e", "4x4", hosts=4)
-    with pytest.raises(SliceError, match="a v6e slice of 4x4 comes on ct6e-standard-4t, not on ct6e-standard-8t"):
+    with pytest.raises(SliceError, match='-8t" is not a machine type of a v6e slice of 4x4; use ct6e-standard-4t'):
         resolve("v6e", "4x4", "ct6e-standard-8t")
-    with pytest.raises(SliceError, match="h200 has no machine type n2; it comes as a3-ultragpu-8g"):
+    with pytest.raises(SliceError, match='"n2" is not a machine type of h200; use a3-ultragpu-8g'):
         resolve("h200", machine="n2")
 
 
 @pytest.mark.parametrize("name", list(TABLE))
-def test_every_row_holds_together(name: str) -> None:
+def test_every_row_is_consistent(name: str) -> None:
     row = TABLE[name]
     named = [machine for machines in row.get("topologies", {}).values() for machine in machines]
     named += row.get("larger", {}).get("machineTypes", [])

@@ -1,4 +1,4 @@
-"""launcher.api as a documented, typed interface: the command line's verbs, and what a notebook needs beside them."""
+"""launcher.api is documented and typed: it has the verbs of the command line, and more that a notebook needs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from launcher.k8s.target import Target
 from launcher.trainer_output import metrics_in_log
 
 FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
-# What a verb is called in Python, where that is not its name.
+# The verbs whose function in Python has another name.
 NAMES = {"list": "list_runs", "diff": "diff_run", "image": "build_image"}
-# The command's own business.
+# Verbs that exist only on the command line.
 NOT_IN_PYTHON = {"completion"}
 
 
@@ -44,12 +44,12 @@ def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.Mo
     (folder / "run.json").write_text(json.dumps({"run": {"name": "demo"}, "train": {"steps": 3}}))
     write_record(folder, Record("demo", "default", "id", 1, "succeeded", "2026-11-01T10:00:00Z"))
     assert api.metrics("demo", target=Target(local=True)) == []
-    # A restart does a step again.
+    # After a restart, a step is repeated.
     entries = [{"step": 0, "eval_loss": 9.0}, *({"step": step, "loss": 8.0 - step} for step in (0, 1, 2, 1))]
     entries[-1] = {"step": 1, "loss": 6.5}
     with (folder / "metrics.jsonl").open("w") as file:
         file.writelines(json.dumps(entry) + "\n" for entry in entries)
-        file.write('{"step": 3, "lo')  # being written
+        file.write('{"step": 3, "lo')  # a line that is being written
     found = api.metrics("demo", target=Target(local=True))
     assert found == [
         {"step": 0, "loss": 8.0},
@@ -61,7 +61,7 @@ def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.Mo
         api.metrics("demos", target=Target(local=True))
 
 
-def test_metrics_that_a_log_holds() -> None:
+def test_metrics_in_a_log() -> None:
     lines = [
         "Loading the model",
         '(RayTrainWorker pid=1, ip=10.0.0.1) SLIPWAY_METRICS {"step": 0, "loss": 8.0}',

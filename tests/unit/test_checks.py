@@ -1,4 +1,4 @@
-"""Every rule has a values file that breaks it, with the whole sentence, and the quickstart that breaks none."""
+"""For every rule, a values file that breaks it, with the complete message. The quickstart breaks no rule."""
 
 from __future__ import annotations
 
@@ -32,88 +32,89 @@ GOOD: dict[str, Any] = {
 
 
 def problems(text: str, *, over: dict[str, Any] | None = None, name: str | None = None) -> list[Problem]:
-    """The problems of a values file, over the tree `over` (GOOD), which is another file."""
+    """Return the problems of a values file that is merged into `over` (GOOD), the tree of another file."""
     base = values.read_text(values.dumps(GOOD if over is None else over).encode(), "good.yaml")
     return check_launch(values.merge(base, values.read_text(text.encode(), "v.yaml")), DEFAULTS, name=name)
 
 
-def test_what_is_good_has_no_problem() -> None:
+def test_valid_values_have_no_problem() -> None:
     assert problems("") == []
     assert check_launch(values.load(["quickstart"]), DEFAULTS) == []
 
 
 CASES = [
-    # Unknown keys, and where they belong.
-    ("run: {nmae: x}\n", "there is no key run.nmae; did you mean run.name?"),
-    ("run: {max_restarts: 1}\n", "there is no key run.max_restarts; did you mean run.maxRestarts?"),
-    ("slise: {}\n", "there is no key slise; did you mean slice?"),
-    ("steps: 10\n", "there is no key steps; did you mean train.steps?"),
-    ("topology: 4x4\n", "there is no key topology; did you mean slice.topology?"),
-    ("name: x\n", "there is no key name; did you mean run.name, team.name or queue.name?"),
-    ("run_name: x\n", "there is no key run_name; did you mean run.name?"),
-    ("foo: null\n", "there is no key foo; the top level has run, team, queue, slice, image, storage"),
-    ("data: {tokenizer: {pth: x}}\n", "there is no key data.tokenizer.pth; did you mean data.tokenizer.path?"),
-    ("common: {accelerators: {v6e: {kid: 1}}}\n", "there is no key common.accelerators.v6e.kid; did you mean"),
-    # Kinds of values.
-    ("run: {maxRestarts: four}\n", 'run.maxRestarts is text ("four"); it takes a whole number.'),
+    # Unknown keys, and the correct keys.
+    ("run: {nmae: x}\n", "unknown key run.nmae; did you mean run.name?"),
+    ("run: {max_restarts: 1}\n", "unknown key run.max_restarts; did you mean run.maxRestarts?"),
+    ("slise: {}\n", "unknown key slise; did you mean slice?"),
+    ("steps: 10\n", "unknown key steps; did you mean train.steps?"),
+    ("topology: 4x4\n", "unknown key topology; did you mean slice.topology?"),
+    ("name: x\n", "unknown key name; did you mean run.name, team.name or queue.name?"),
+    ("run_name: x\n", "unknown key run_name; did you mean run.name?"),
+    ("foo: null\n", "unknown key foo; the top level has run, team, queue, slice, image, storage"),
+    ("data: {tokenizer: {pth: x}}\n", "unknown key data.tokenizer.pth; did you mean data.tokenizer.path?"),
+    ("common: {accelerators: {v6e: {kid: 1}}}\n", "unknown key common.accelerators.v6e.kid; did you mean"),
+    # Types of values.
+    ("run: {maxRestarts: four}\n", 'run.maxRestarts is text ("four"); it must be a whole number.'),
     ("run: {maxRestarts: -1}\n", "run.maxRestarts is -1; it must be at least 0."),
-    ("run: {maxRestarts: 1.5}\n", "run.maxRestarts is the number 1.5; it takes a whole number."),
-    ("data: {files: a.txt}\n", 'data.files is text ("a.txt"); it takes a list, such as ["a.txt"].'),
-    ("worker: {env: {A: 1}}\n", "worker.env.A is the number 1; it takes text; put it in quotes."),
-    ("slice: null\n", "slice has no value (null); give it one, or remove the key."),
-    ("slice: {count: null}\n", "slice.count has no value (null); give it one, or remove the key."),
-    ("train: []\n", "train is a list; it takes a map of keys to values."),
+    ("run: {maxRestarts: 1.5}\n", "run.maxRestarts is the number 1.5; it must be a whole number."),
+    ("data: {files: a.txt}\n", 'data.files is text ("a.txt"); it must be a list, such as ["a.txt"].'),
+    ("worker: {env: {A: 1}}\n", "worker.env.A is the number 1; it must be text; put it in quotes."),
+    ("slice: null\n", "slice has no value (null); set a value, or remove the key."),
+    ("slice: {count: null}\n", "slice.count has no value (null); set a value, or remove the key."),
+    ("train: []\n", "train is a list; it must be a map of keys to values."),
     ("common: null\n", "common has no value (null)"),
     (
         "run: {kind: rayjob}\n",
-        'run.kind is "rayjob"; it is one of local, ray-cluster, ray-job, job-set. Did you mean "ray-job"?',
+        'run.kind is "rayjob"; it must be one of local, ray-cluster, ray-job, job-set. Did you mean "ray-job"?',
     ),
     ("data: {heldOut: {fraction: 0.6}}\n", "data.heldOut.fraction is 0.6; it must be at least 0 and at most 0.5."),
     ("data: {heldOut: {files: ['']}}\n", "data.heldOut.files has an empty item; remove it, or name a file."),
-    ("data: {heldOut: {files: ['gs://b/x.txt']}}\n", 'data.heldOut.files: "gs://b/x.txt" is a URL; text is read'),
-    ("run: {command: echo 'a b'}\n", 'it takes a list, such as ["echo", "a b"].'),
-    ('run: {command: "echo \'"}\n', 'it takes a list, such as ["echo \'"].'),
-    ("run: {command: [echo, 1]}\n", "run.command has an item that is the number 1; it takes text; put it in quotes."),
-    ("run:\u00a0 {name: x}\n", "it holds the invisible character U+00A0, type it anew."),
+    ("data: {heldOut: {files: ['gs://b/x.txt']}}\n", 'data.heldOut.files: "gs://b/x.txt" is a URL; the trainer reads'),
+    ("run: {command: echo 'a b'}\n", 'it must be a list, such as ["echo", "a b"].'),
+    ('run: {command: "echo \'"}\n', 'it must be a list, such as ["echo \'"].'),
+    ("run: {command: [echo, 1]}\n", "run.command has an item that is the number 1; it must be text; put it in quotes."),
+    ("run:\u00a0 {name: x}\n", "it contains the invisible character U+00A0; write the key again."),
     # MaxText's keys.
     ("train: {learning_rte: 1}\n", "MaxText has no key learning_rte; did you mean train.learning_rate?"),
     ("train: {learningRate: 1}\n", "MaxText has no key learningRate; did you mean train.learning_rate?"),
     ("train: {name: x}\n", "MaxText has no key name; did you mean run.name, team.name or queue.name?"),
     ("train: {topology: x}\n", "MaxText has no key topology; did you mean slice.topology?"),
-    ("train: {steps: many}\n", 'train.steps is text ("many"); MaxText takes a whole number.'),
-    ("train: {steps: 1.5}\n", "train.steps is the number 1.5; MaxText takes a whole number."),
-    ("train: {steps: yes}\n", "train.steps is true; MaxText takes a whole number."),
-    ("train: {steps: -5}\n", "train.steps is -5; a run takes at least one step."),
-    ('train: {steps: "10"}\n', 'train.steps is text ("10"); MaxText takes a whole number; remove the quotes.'),
+    ("train: {steps: many}\n", 'train.steps is text ("many"); MaxText requires a whole number.'),
+    ("train: {steps: 1.5}\n", "train.steps is the number 1.5; MaxText requires a whole number."),
+    ("train: {steps: yes}\n", "train.steps is true; MaxText requires a whole number."),
+    ("train: {steps: -5}\n", "train.steps is -5; it must be at least 1."),
+    ('train: {steps: "10"}\n', 'train.steps is text ("10"); MaxText requires a whole number; remove the quotes.'),
     ("train: {per_device_batch_size: 0}\n", "train.per_device_batch_size is 0; it must be more than 0."),
     ("train: {checkpoint_period: 0}\n", "train.checkpoint_period is 0; it must be at least 1."),
     ("train: {head_dim: -2}\n", "train.head_dim is -2; it must be at least 1."),
-    ("train: {steps: 0}\n", "train.steps is 0; a run takes at least one step."),
+    ("train: {steps: 0}\n", "train.steps is 0; it must be at least 1."),
     ("train: {learning_rate: -1}\n", "train.learning_rate is -1; it must be at least 0."),
     ("train: {dropout_rate: 1.5}\n", "train.dropout_rate is 1.5; it must be at most 1.0."),
-    ("train: {opt_type: adam}\n", 'train.opt_type is "adam"; it is one of adamw, adam_pax, sgd, muon.'),
-    ("train: {dtype: bf16}\n", 'train.dtype is "bf16"; it is one of bfloat16, float32, float16'),
+    ("train: {opt_type: adam}\n", 'train.opt_type is "adam"; it must be one of adamw, adam_pax, sgd, muon.'),
+    ("train: {dtype: bf16}\n", 'train.dtype is "bf16"; it must be one of bfloat16, float32, float16'),
     ("train: {model_name: llama3-8}\n", 'train.model_name: MaxText 0.2.5 has no model "llama3-8"; did you mean'),
     ("train: {run_name: x}\n", "train.run_name is set by Slipway: use run.name."),
     ("train: {hardware: gpu}\n", "train.hardware is set by Slipway: use slice.accelerator."),
     ("train: {num_slices: 2}\n", "train.num_slices is set by Slipway: use slice.count."),
     ("train: {hf_access_token: x}\n", "train.hf_access_token is set by Slipway: set HF_TOKEN in the environment"),
     # Rules across keys.
-    ("run: {name: My_Run}\n", 'run.name: "My_Run" is no name; use small letters, digits and hyphens, with a'
-     ' letter first and no hyphen last. For example "my-run".'),
-    ("run: {name: 1st}\n", 'a letter first and no hyphen last. For example "run-1st".'),
-    ("run: {name: Ünï}\n", 'a letter first and no hyphen last. For example "uni".'),
-    ("run: {name: x-}\n", 'run.name: "x-" is no name;'),
-    (f"run: {{name: {'x' * 36}}}\n", f'run.name: "{"x" * 36}" has 36 characters; the name of a ray-job run may'
-     " have 35."),
-    ("run: {kind: ray-cluster}\n", "run.kind is ray-cluster; run.cluster must name the standing RayCluster."),
+    ("run: {name: My_Run}\n", 'run.name: "My_Run" is not a valid name; use lowercase letters, digits and hyphens,'
+     ' starting with a letter and not ending with a hyphen. For example "my-run".'),
+    ("run: {name: 1st}\n", 'starting with a letter and not ending with a hyphen. For example "run-1st".'),
+    ("run: {name: Ünï}\n", 'starting with a letter and not ending with a hyphen. For example "uni".'),
+    ("run: {name: x-}\n", 'run.name: "x-" is not a valid name;'),
+    (f"run: {{name: {'x' * 36}}}\n", f'run.name: "{"x" * 36}" has 36 characters; the name of a ray-job run can'
+     " have at most 35."),
+    ("run: {kind: ray-cluster}\n", "run.kind is ray-cluster; run.cluster must name the long-lived Ray cluster."),
     (f"run: {{kind: ray-cluster, cluster: {'c' * 42}}}\n", f'run.cluster: "{"c" * 42}" has 42 characters;'),
-    ("slice: {topology: 4x6}\n", "slice.topology: no v6e slice has 24 chips; nearest are 4x4 (16) and 4x8 (32)."),
-    ("slice: {hosts: 4}\n", "the hosts of a v6e slice follow from its topology; remove slice.hosts."),
-    ("slice: {reservation: r}\n", "slice.reservation needs slice.provisioning: reservation, which is on-demand."),
+    ("slice: {topology: 4x6}\n", 'slice.topology: "4x6" is not a topology of v6e. No v6e slice has 24 chips; the'
+     " nearest are 4x4 (16) and 4x8 (32)."),
+    ("slice: {hosts: 4}\n", "the topology of a v6e slice determines its hosts; remove slice.hosts."),
+    ("slice: {reservation: r}\n", "slice.reservation requires slice.provisioning: reservation; it is on-demand."),
     ("slice: {provisioning: reservation}\n", "slice.provisioning is reservation; slice.reservation must name it."),
     ("storage: {bucket: ''}\n", "storage.kind is gcsfuse; storage.bucket must name the bucket."),
-    ("storage: {mountPath: data}\n", 'storage.mountPath is "data"; it must begin with "/" and name'),
+    ("storage: {mountPath: data}\n", 'storage.mountPath: "data" is not valid; it must start with "/" and name'),
 ]  # fmt: skip
 
 
@@ -124,10 +125,10 @@ def test_each_mistake_is_one_sentence(text: str, sentence: str) -> None:
     assert (found.file, found.line, found.severity) == ("v.yaml", 1, "error")
 
 
-def test_nothing_to_train_on_has_no_line_of_its_own() -> None:
+def test_missing_training_data_has_no_line() -> None:
     assert [str(problem) for problem in problems("", over={**GOOD, "train": {}})] == [
-        "there is nothing to train on; give data.files, or data.corpus: python, or train.dataset_type (synthetic needs"
-        " no text)."
+        "data: there is nothing to train on; set data.files, or data.corpus: python, or train.dataset_type (synthetic"
+        " needs no text)."
     ]
 
 
@@ -139,22 +140,22 @@ def test_a_problem_shows_the_line_that_makes_it_one() -> None:
     )
 
 
-def test_a_null_takes_a_key_of_maxtexts_back() -> None:
+def test_a_null_removes_a_key_of_maxtext() -> None:
     assert problems("train: {steps: null, model_name: null}\n") == []
 
 
 def test_a_run_needs_a_name_and_the_option_gives_one() -> None:
     text = 'run: {name: ""}\n'
     (found,) = problems(text)
-    assert str(found) == "v.yaml:1: the run has no name; give it one with --name NAME or run.name."
+    assert str(found) == "v.yaml:1: the run has no name; set it with --name NAME or run.name."
     assert problems(text, name="x") == []
-    assert str(problems(text, name="X!")[0]).startswith('--name: run.name: "X!" is no name;')
+    assert str(problems(text, name="X!")[0]).startswith('--name: run.name: "X!" is not a valid name;')
 
 
-def test_a_local_run_wants_local_storage_and_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_run_requires_local_storage_and_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         resource_rules, "free_bytes", lambda folder: 1 << 50
-    )  # how much this disk has is no matter here
+    )  # the test must not depend on the free space of this disk
     found = [str(problem) for problem in problems("run: {kind: local}\n")]
     assert found == [
         "good.yaml:7: a local run uses this machine's CPU: slice.accelerator must be cpu, not v6e.",
@@ -165,11 +166,11 @@ def test_a_local_run_wants_local_storage_and_the_cpu(monkeypatch: pytest.MonkeyP
 def test_files_and_corpus_exclude_each_other() -> None:
     found = problems("train: {dataset_type: null}\ndata:\n  files: [a.txt]\n  corpus: python\n")
     assert [str(problem) for problem in found] == [
-        "v.yaml:4: data.files and data.corpus are both set; keep one of the two."
+        "v.yaml:4: data.files and data.corpus are both set; remove one of them."
     ]
 
 
-def test_a_command_needs_nothing_to_train_on_and_says_what_it_ignores() -> None:
+def test_a_command_needs_no_training_data_and_warns_about_ignored_keys() -> None:
     over = {**GOOD, "train": {}}
     assert problems("run: {command: [sleep, infinity]}\n", over=over) == []
     (found,) = problems("run: {command: [sleep, infinity]}\n")
@@ -181,7 +182,7 @@ def test_all_mistakes_come_at_once_sorted_by_file_and_line() -> None:
     assert [(problem.file, problem.line) for problem in found] == [("v.yaml", n) for n in (2, 4, 5, 6)]
 
 
-def test_a_row_of_ones_own_can_be_added_to_the_table() -> None:
+def test_users_can_add_a_row_to_the_table() -> None:
     row = "{kind: gpu, label: x, rayAcceleratorType: X, dimensions: 0, machineTypes: {m: 2}, defaultMachineType: m,"
     text = f"common: {{accelerators: {{mine: {row} hbmGiB: 1, peakTflops: 1}}}}}}\n"
     assert problems(text + "slice: {accelerator: mine, topology: ''}\n") == []
@@ -200,7 +201,7 @@ def test_a_problem_as_json() -> None:
 
 
 def test_a_check_imports_nothing_heavy(tmp_path: Path) -> None:
-    """A typing error is to be told in a fifth of a second; jsonschema alone would take a third of that."""
+    """`check` reports a typing error in a fifth of a second; the import of jsonschema alone takes a third of that."""
     file = tmp_path / "v.yaml"
     file.write_text("run: {nmae: x}\ntrain: {stps: 1}\n")
     program = f"""
@@ -218,13 +219,13 @@ def test_every_rule_reads_keys_that_exist() -> None:
     assert {key for reads, _ in checks.RULES for key in reads} <= known
 
 
-# --- First mistakes: a copy of the quickstart with one slip in it -------------------------------------------------
+# --- First mistakes: a copy of the quickstart with one mistake ----------------------------------------------------
 
 QUICKSTART = (presets_dir() / "quickstart.yaml").read_text()
 
 
 def keys_of_the_quickstart() -> list[tuple[str, int]]:
-    """Each key of the file, dotted, and its line."""
+    """Return each key of the file, with dots, and its line."""
     return [(".".join(path), origin.line) for path, origin in values.load(["quickstart"]).origins.items()]
 
 
@@ -242,11 +243,11 @@ SLIPS: dict[str, Callable[[str], str]] = {
 def test_a_mistyped_key_is_one_problem_with_its_line_and_the_right_key(key: str, line: int, slip: str) -> None:
     lines = QUICKSTART.splitlines()
     *above, name = key.split(".")
-    wrong = SLIPS[slip](name)
-    lines[line - 1] = lines[line - 1].replace(name, wrong, 1)
+    mistyped = SLIPS[slip](name)
+    lines[line - 1] = lines[line - 1].replace(name, mistyped, 1)
     found = check_launch(values.read_text("\n".join(lines).encode(), "mine.yaml"), DEFAULTS)
-    spelled = ".".join([*above, wrong])
-    what = f"{spelled}: MaxText has no key {wrong}" if above == ["train"] else f"there is no key {spelled}"
+    path = ".".join([*above, mistyped])
+    what = f"{path}: MaxText has no key {mistyped}" if above == ["train"] else f"unknown key {path}"
     assert [str(problem) for problem in found] == [f"mine.yaml:{line}: {what}; did you mean {key}?"]
 
 
@@ -264,19 +265,19 @@ def test_a_value_of_a_wrong_kind_is_one_problem_with_its_line(key: str, line: in
     [
         (
             "run: {name: x, kind: local, maxRestart: 1}\n",
-            "v.yaml:1: there is no key run.maxRestart; did you mean run.maxRestarts?",
+            "v.yaml:1: unknown key run.maxRestart; did you mean run.maxRestarts?",
         ),
         (
             "run: {name: x, kind: local}\nslice: {acelerator: cpu}\n",
-            "v.yaml:2: there is no key slice.acelerator; did you mean slice.accelerator?",
+            "v.yaml:2: unknown key slice.acelerator; did you mean slice.accelerator?",
         ),
         (
             "run: {kind: ray-job}\nslice: {accelerator: v6e, topolgy: 4x4}\n",
-            "v.yaml:2: there is no key slice.topolgy; did you mean slice.topology?",
+            "v.yaml:2: unknown key slice.topolgy; did you mean slice.topology?",
         ),
         (
             "run: {name: x, kind: local}\nslice: {accelerator: cpuu}\nstorage: {kind: local}\ndata: {corpus: python}\n",
-            'v.yaml:2: slice.accelerator: there is no accelerator "cpuu"',
+            'v.yaml:2: slice.accelerator: unknown accelerator "cpuu"',
         ),
         (
             "run: {name: x, kind: local}\nslice: {accelerator: cpu}\nstorage: {kind: local}\n"
@@ -285,7 +286,7 @@ def test_a_value_of_a_wrong_kind_is_one_problem_with_its_line(key: str, line: in
         ),
         (
             "run: {name: x, kind: local}\nslice: {accelerator: cpu}\nstorage: {kind: local}\ndata: {corpus: pyhton}\n",
-            'v.yaml:4: data.corpus is "pyhton"; it is one of "", python. Did you mean "python"?',
+            'v.yaml:4: data.corpus is "pyhton"; it must be one of "", python. Did you mean "python"?',
         ),
     ],
 )
@@ -294,7 +295,7 @@ def test_a_first_mistake_is_one_sentence(text: str, sentence: str) -> None:
     assert str(found).startswith(sentence)
 
 
-def test_what_is_wrong_besides_a_mistyped_key_is_told_too() -> None:
+def test_problems_besides_a_mistyped_key_are_reported_too() -> None:
     found = problems("run: {nmae: x, kind: local}\nstorage: {kind: pvc}\nslice: {accelerator: cpu, topology: 4x5}\n")
     assert [problem.key for problem in found] == ["run.nmae", "storage.kind", "slice.topology"]
 

@@ -1,4 +1,4 @@
-"""What an API server refuses, as sentences: each of its answers as a real one gave it."""
+"""The messages for errors of an API server; each error is a recorded answer of a real one."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
     (
         refused(400, 'admission webhook "vrayjob.kb.io" denied the request: clusterSelector is not allowed'),
         errors.AdmissionDenied,
-        "The API server of the cluster prod refuses it: clusterSelector is not allowed. (from the admission webhook "
-        "vrayjob.kb.io)",
+        "The API server of the cluster prod rejects the request: clusterSelector is not allowed. (from the admission "
+        "webhook vrayjob.kb.io)",
     ),
     (
         refused(
@@ -76,7 +76,7 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
             "request: A run needs an owner.",
         ),
         errors.AdmissionDenied,
-        "The API server of the cluster prod refuses it: A run needs an owner. (from the policy owners)",
+        "The API server of the cluster prod rejects the request: A run needs an owner. (from the policy owners)",
     ),
     (
         refused(
@@ -99,13 +99,13 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
             "Forbidden",
         ),
         errors.AdmissionDenied,
-        'The API server of the cluster prod refuses it: jobsets "demo" is forbidden: unable to create new content in '
-        "namespace research because it is being terminated.",
+        'The API server of the cluster prod rejects the request: jobsets "demo" is forbidden: unable to create new '
+        "content in namespace research because it is being terminated.",
     ),
     (
         refused(422, 'JobSet "demo" is invalid: spec.replicatedJobs: Required value', "Invalid"),
         errors.Invalid,
-        'The API server of the cluster prod does not accept the object: JobSet "demo" is invalid: spec.replicatedJobs: '
+        'The API server of the cluster prod rejects the object: JobSet "demo" is invalid: spec.replicatedJobs: '
         "Required value.",
     ),
     (
@@ -130,7 +130,7 @@ def test_a_sentence_for_each_refusal(error: errors.ClusterError, kind: type[erro
 
 
 @pytest.mark.parametrize("namespace", ["research", ""])
-def test_what_rbac_forbids_comes_with_the_role_that_allows_it(namespace: str) -> None:
+def test_a_forbidden_request_has_the_role_that_allows_it(namespace: str) -> None:
     place = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
     error = refused(
         403,
@@ -141,7 +141,7 @@ def test_what_rbac_forbids_comes_with_the_role_that_allows_it(namespace: str) ->
     assert isinstance(error, errors.Forbidden)
     where = f"the namespace {namespace}" if namespace else "the whole cluster"
     assert error.message == f"You (alice) may not list workloads of kueue.x-k8s.io in {where} of the cluster prod."
-    role = yaml.safe_load(error.hint.partition("binds it to you:\n")[2])
+    role = yaml.safe_load(error.hint.partition("bind it to you:\n")[2])
     if not namespace:
         assert role == {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -150,10 +150,10 @@ def test_what_rbac_forbids_comes_with_the_role_that_allows_it(namespace: str) ->
             "rules": [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]}],
         }
         return
-    assert error.hint.startswith("If you belong to that team, ")
+    assert error.hint.startswith("Members of that team ")
     assert (role["kind"], role["metadata"]) == ("Role", {"name": "slipway-runs-read", "namespace": namespace})
-    seen = {resource for rule in role["rules"] for resource in rule["resources"]}
-    assert {"rayjobs", "jobsets", "workloads", "pods", "pods/log", "events", "localqueues"} <= seen
+    resources = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert {"rayjobs", "jobsets", "workloads", "pods", "pods/log", "events", "localqueues"} <= resources
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list"}
 
 
@@ -164,6 +164,6 @@ def test_a_member_who_may_not_change_runs_gets_the_role_for_all_of_it() -> None:
         '"jobset.x-k8s.io" in the namespace "research"',
         "Forbidden",
     )
-    role = yaml.safe_load(error.hint.partition("binds it to you:\n")[2])
+    role = yaml.safe_load(error.hint.partition("bind it to you:\n")[2])
     assert role["metadata"]["name"] == "slipway-runs"
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "create", "patch", "delete"}

@@ -1,4 +1,4 @@
-"""What a hint adds to a run's name, so that the command that it gives finds the run."""
+"""The options that a hint adds to a run's name, so that the suggested command finds the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from launcher.k8s.client import connect
         ("lab", "research", " --context lab -n research"),
     ],
 )
-def test_a_context_is_named_where_one_was_asked_for(
+def test_a_context_is_named_if_one_was_requested(
     context: str | None, namespace: str | None, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kubeconfig"

@@ -1,4 +1,4 @@
-"""Compiled programs that are kept between test runs: never another program's, another machine's, or half of one."""
+"""The cache of compiled programs between test runs never returns a wrong, another machine's, or a partial program."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_program_is_kept_and_another_one_is_another_entry(tmp_path: Path) -> N
     with kept(tmp_path / "second"):
         assert entries(tmp_path / "second" / ".jax_cache") == before
         assert compile_and_run(tmp_path / "second", "* 2") == "6.0\n"
-        assert entries(tmp_path / "second" / ".jax_cache") == before  # it was taken from there
+        assert entries(tmp_path / "second" / ".jax_cache") == before  # it was read from the cache
         assert compile_and_run(tmp_path / "second", "+ 2") == "5.0\n"
     assert entries(folder()) > before
 
@@ -63,7 +63,7 @@ def test_an_entry_that_is_cut_short_is_not_kept(tmp_path: Path) -> None:
         for size in (0, 1, len(data) // 2, len(data) - 1):
             entry.with_name(f"half-{size}{SUFFIX}").write_bytes(data[:size])
     assert entries(folder()) == whole
-    assert {each.name for each in folder().iterdir()} == whole  # no draft is left
+    assert {each.name for each in folder().iterdir()} == whole  # no temporary file is left
 
 
 @pytest.mark.parametrize(

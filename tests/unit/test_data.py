@@ -1,4 +1,4 @@
-"""Files, folders and globs as units, and units as documents."""
+"""Files, folders and globs are divided into units, and units into documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def corpus(*files: Path | str, **more: object) -> data.Corpus:
     length=st.integers(min_value=1, max_value=50),
 )
 def test_units_of_text_join_to_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, length: int) -> None:
-    """Wherever the cuts fall (within a character too), nothing is lost, doubled or torn."""
+    """No text is lost, duplicated or damaged, even if a unit ends within a character."""
     path = tmp_path_factory.mktemp("text") / "a.txt"
     raw = text.encode()
     path.write_bytes(raw)
@@ -74,7 +74,7 @@ def test_a_folder_gives_its_files_of_all_kinds_sorted(tmp_path: Path) -> None:
     assert read_all(list(corpus(str(tmp_path / "**" / "*.md")).train)) == ["two"]
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfhello")
     assert read_all(list(corpus(tmp_path).train)) == ["hello"]
 
@@ -137,14 +137,14 @@ def test_the_corpus_of_every_machine_is_the_standard_library() -> None:
     data.check_corpus(found)
 
 
-def bad(tmp_path: Path, name: str, content: bytes) -> Path:
+def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
     path = tmp_path / name
     path.write_bytes(content)
     return path
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("a.txt", b"", "{path} is empty"),
         ("a.txt", b" \n \n", "{path}: the training part of the data contains no text"),
@@ -156,14 +156,14 @@ def bad(tmp_path: Path, name: str, content: bytes) -> Path:
         ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, says: str) -> None:
-    path = bad(tmp_path, name, content)
+def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = write_invalid(tmp_path, name, content)
     with pytest.raises(ConfigError) as error:
         data.check_corpus(corpus(path))
-    assert says.format(path=path) in str(error.value)
+    assert message.format(path=path) in str(error.value)
 
 
-def test_a_parquet_column_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
+def test_a_parquet_column_that_is_missing_or_not_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2]}), path)
     with pytest.raises(ConfigError, match=r'has no column "text" \(it has id\)'):
@@ -184,12 +184,12 @@ def test_missing_input_is_named(tmp_path: Path) -> None:
 
 
 def test_text_that_is_trained_on_and_held_out_is_refused(tmp_path: Path) -> None:
-    path = bad(tmp_path, "a.txt", b"text")
+    path = write_invalid(tmp_path, "a.txt", b"text")
     with pytest.raises(ConfigError, match=r"is in both data.files and data.heldOut.files"):
         data.open_corpus({"files": [str(path)], "heldOut": {"files": [str(path)]}})
 
 
-def test_a_file_too_small_to_hold_out_a_part_says_so(tmp_path: Path) -> None:
-    path = bad(tmp_path, "a.txt", b"text")
+def test_a_file_too_small_to_hold_out_a_part_is_an_error(tmp_path: Path) -> None:
+    path = write_invalid(tmp_path, "a.txt", b"text")
     with pytest.raises(ConfigError, match=r"too small to hold out"):
         data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}})

@@ -1,4 +1,4 @@
-"""What differs between objects, and the patch that brings one to another."""
+"""The differences between objects, and the patch that changes one to the other."""
 
 from __future__ import annotations
 
@@ -29,20 +29,18 @@ Tree = dict[str, Any]
         ({"a": 1}, {"a": 2}, {"a": 1}, {"a": 2}),
         ({"a": 1}, {"a": 1}, {"a": 3}, {"a": 1}),  # changed by hand
         ({"a": 1}, {}, {"a": 1}, {"a": None}),
-        ({"a": 1}, {}, {}, {}),  # gone already
-        ({}, {}, {"theirs": 1}, {}),  # of somebody else: stays
+        ({"a": 1}, {}, {}, {}),  # already removed
+        ({}, {}, {"theirs": 1}, {}),  # set by another owner: it stays
         ({"m": {"a": 1, "b": 1}}, {"m": {"a": 1}}, {"m": {"a": 1, "b": 1, "c": 1}}, {"m": {"b": None}}),
         ({}, {"m": {"a": 1}}, {}, {"m": {"a": 1}}),
-        ({}, {"m": {}, "l": []}, {}, {}),  # empty says nothing
+        ({}, {"m": {}, "l": []}, {}, {}),  # an empty map or list changes nothing
         ({"l": [1, 2]}, {"l": [2]}, {"l": [1, 2]}, {"l": [2]}),
         ({"a": 1}, {"a": True}, {"a": 1}, {"a": True}),  # 1 is not true
         ({"a": 0}, {"a": 0}, {"a": 1}, {"a": 0}),  # zero is a value
         ({"a": 1}, {"a": {"b": 1}}, {"a": 1}, {"a": {"b": 1}}),
     ],
 )
-def test_the_patch_changes_what_the_release_says_and_nothing_else(
-    old: Tree, new: Tree, live: Tree, patch: Tree
-) -> None:
+def test_the_patch_changes_only_fields_of_the_release(old: Tree, new: Tree, live: Tree, patch: Tree) -> None:
     assert merge_patch(old, new, live) == patch
 
 
@@ -51,7 +49,7 @@ def changes(before: Tree, after: Tree) -> list[str]:
     return [str(field) for field in differences({"metadata": metadata, **before}, {"metadata": metadata, **after})]
 
 
-def test_what_the_server_writes_is_no_difference() -> None:
+def test_fields_that_the_server_writes_are_not_differences() -> None:
     theirs = {"name": "x", "generation": 2, "resourceVersion": "7", "managedFields": [{}], "uid": "u"}
     assert changes({"status": {"a": 1}}, {"metadata": theirs, "status": {"a": 2}}) == []
 
@@ -92,5 +90,5 @@ def test_changes_for_people() -> None:
     all_ = [changed, ObjectChange("LocalQueue", "b", "team", CREATE), ObjectChange("Role", "c", "team", SAME)]
     all_.append(ObjectChange("Role", "d", "team", REMOVE))
     assert lines(all_) == ["~ ClusterQueue a", "    spec.a: 1 -> 2", "+ LocalQueue team/b", "- Role team/d"]
-    assert summary(all_) == "1 to create, 1 to change, 1 to remove, 1 as they are"
-    assert summary([]) == "nothing at all"
+    assert summary(all_) == "1 to create, 1 to change, 1 to remove, 1 unchanged"
+    assert summary([]) == "no changes"

@@ -1,4 +1,4 @@
-"""The doctor's rules, on objects as upstream's manifests have them (tests/cluster/doctor_objects.py)."""
+"""The doctor's rules, on objects like those of the upstream manifests (tests/cluster/doctor_objects.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fet
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.rbac import Permission, Permissions
 from launcher.paths import charts_dir
-from tests.cluster import doctor_objects as there
+from tests.cluster import doctor_objects as upstream
 from tests.cluster.nodes import nodes
 
 TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
@@ -35,7 +35,7 @@ def ready(deployment: Object) -> Object:
 
 
 def slices_of(services: list[Object]) -> list[Object]:
-    """An EndpointSlice (discovery.k8s.io/v1) with one ready pod behind each Service."""
+    """Return an EndpointSlice (discovery.k8s.io/v1) with one ready pod for each Service."""
     return [
         {
             "metadata": {"name": f"{service['metadata']['name']}-x", "labels": {"kubernetes.io/service-name": name}},
@@ -51,7 +51,7 @@ def slice_nodes(pool: str, accelerator: str, topology: str, hosts: int, chips: i
 
 
 def healthy(**changes: Any) -> ClusterInventory:
-    """A cluster in which all is well: Kueue, JobSet, KubeRay, one flavor of TPUs with its nodes, a queue."""
+    """Return a cluster without problems: Kueue, JobSet, KubeRay, one flavor of TPUs with its nodes, and a queue."""
     served = {
         component.group: Fetched(
             {component.kinds[0].api_version.rpartition("/")[2]: [k.plural for k in component.kinds]}
@@ -59,78 +59,78 @@ def healthy(**changes: Any) -> ClusterInventory:
         for component in components.COMPONENTS
         if component.group
     }
-    hooks = there.webhooks()
+    hooks = upstream.webhooks()
     everything = frozenset(permissions.every_permission())
-    sight = ClusterInventory(
+    inventory = ClusterInventory(
         namespace="research",
         served={**served, VISIBILITY: Fetched({"v1beta2": ["clusterqueues/pendingworkloads"]})},
-        deployments=Fetched([ready(build()) for build in there.CONTROLLERS]),
+        deployments=Fetched([ready(build()) for build in upstream.CONTROLLERS]),
         webhooks={
             kind: Fetched([hook for hook in hooks if hook["kind"].lower().startswith(kind)])
             for kind in ("mutating", "validating")
         },
         nodes=Fetched([*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("c", "cpu", "", 2, 0)]),
-        flavors=Fetched([there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4"), there.flavor("cpu")]),
+        flavors=Fetched([upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4"), upstream.flavor("cpu")]),
         cluster_queues=Fetched(
-            [there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")]
+            [upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")]
         ),
         cohorts=Fetched([]),
         topologies=Fetched([]),
-        local_queues=Fetched([there.local_queue("research", "research", "research")]),
-        priorities=Fetched([there.named("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "normal", value=500)]),
-        own_namespace=Fetched(there.named("Namespace", "v1", "research")),
+        local_queues=Fetched([upstream.local_queue("research", "research", "research")]),
+        priorities=Fetched([upstream.named("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "normal", value=500)]),
+        own_namespace=Fetched(upstream.named("Namespace", "v1", "research")),
         rights=Fetched(Permissions(everything, {}, queues=True)),
-        kueue_config=Fetched(there.config_map()),
+        kueue_config=Fetched(upstream.config_map()),
         endpoints={
             namespace: Fetched(
-                slices_of([one for one in there.services() if one["metadata"]["namespace"] == namespace])
+                slices_of([one for one in upstream.services() if one["metadata"]["namespace"] == namespace])
             )
-            for namespace, _ in there.HOOKS.values()
+            for namespace, _ in upstream.HOOKS.values()
         },
     )
-    return replace(sight, **changes)
+    return replace(inventory, **changes)
 
 
-def examine(sight: ClusterInventory) -> list[Finding]:
+def examine(inventory: ClusterInventory) -> list[Finding]:
     return [
-        *components.examine(sight, capacity.has_tpus(sight)),
-        *kueue_config.examine(sight),
-        *queues.examine(sight, HEAD),
-        *capacity.examine(sight, TABLE),
-        *permissions.examine(sight),
+        *components.examine(inventory, capacity.has_tpus(inventory)),
+        *kueue_config.examine(inventory),
+        *queues.examine(inventory, HEAD),
+        *capacity.examine(inventory, TABLE),
+        *permissions.examine(inventory),
     ]
 
 
-def troubles(sight: ClusterInventory) -> list[tuple[str, str, str]]:
-    """All that is not ok: level, subject, sentence."""
-    return [(str(one.level), one.subject, one.says) for one in examine(sight) if one.level is not Level.OK]
+def not_ok(inventory: ClusterInventory) -> list[tuple[str, str, str]]:
+    """Return (level, subject, sentence) of all findings that are not ok."""
+    return [(str(one.level), one.subject, one.says) for one in examine(inventory) if one.level is not Level.OK]
 
 
-def only(sight: ClusterInventory) -> Finding:
-    """The one thing that is not ok."""
-    found = [one for one in examine(sight) if one.level is not Level.OK]
+def only_finding(inventory: ClusterInventory) -> Finding:
+    """Return the only finding that is not ok; fail if there is not exactly one."""
+    found = [one for one in examine(inventory) if one.level is not Level.OK]
     assert len(found) == 1, found
     return found[0]
 
 
-def test_a_cluster_where_all_is_well() -> None:
-    assert troubles(healthy()) == []
-    said = {one.subject: one.says for one in examine(healthy())}
-    assert said["Kueue"] == (
+def test_a_cluster_without_problems() -> None:
+    assert not_ok(healthy()) == []
+    sentences = {one.subject: one.says for one in examine(healthy())}
+    assert sentences["Kueue"] == (
         "0.19.2 in kueue-system (Deployment kueue-controller-manager) serves kueue.x-k8s.io/v1beta2 and its webhooks."
     )
-    assert said["KubeRay"].startswith("1.7.0 in gke-managed-ray-operator (Deployment kuberay-operator)")
-    assert said["JobSet"].startswith("0.12.0 in jobset-system")
-    assert said["TPU webhook"].startswith("1.3.5-gke.0 in ray-system")
-    assert said["flavor v6e-4x4"] == "quota for 16 chips; 16 chips on 4 nodes."
-    assert said["flavor cpu"] == "6 nodes."
-    assert said["LocalQueue research"] == "its ClusterQueue is research."
+    assert sentences["KubeRay"].startswith("1.7.0 in gke-managed-ray-operator (Deployment kuberay-operator)")
+    assert sentences["JobSet"].startswith("0.12.0 in jobset-system")
+    assert sentences["TPU webhook"].startswith("1.3.5-gke.0 in ray-system")
+    assert sentences["flavor v6e-4x4"] == "quota for 16 chips; 16 chips on 4 nodes."
+    assert sentences["flavor cpu"] == "6 nodes."
+    assert sentences["LocalQueue research"] == "its ClusterQueue is research."
 
 
 # --- versions ------------------------------------------------------------------------------------------------------
 
 
-def test_the_charts_say_which_versions_are_supported() -> None:
+def test_the_charts_state_the_supported_versions() -> None:
     assert str(versions.supported("kubernetes")) == "1.34 to 1.36"
     for component in components.COMPONENTS:
         if component.supported:
@@ -179,30 +179,30 @@ def test_images() -> None:
     assert versions.image_parts("localhost:5000/kueue") == ("localhost:5000/kueue", "")
 
 
-def with_deployments(*made: Object) -> ClusterInventory:
-    """The healthy cluster, with these Deployments in the place of those of the same name."""
-    names = {one["metadata"]["name"] for one in made}
-    others = [ready(build()) for build in there.CONTROLLERS if build()["metadata"]["name"] not in names]
-    return healthy(deployments=Fetched([*others, *made]))
+def with_deployments(*deployments: Object) -> ClusterInventory:
+    """Return the healthy cluster with these Deployments instead of those with the same names."""
+    names = {one["metadata"]["name"] for one in deployments}
+    others = [ready(build()) for build in upstream.CONTROLLERS if build()["metadata"]["name"] not in names]
+    return healthy(deployments=Fetched([*others, *deployments]))
 
 
 def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
-    old = only(with_deployments(ready(there.job_set("v0.9.0"))))
+    old = only_finding(with_deployments(ready(upstream.job_set("v0.9.0"))))
     assert (old.level, old.says) == (Level.PROBLEM, "version 0.9.0 is too old; supported versions are 0.10 to 0.12.")
-    new = only(with_deployments(ready(there.kuberay("v1.8.0"))))
+    new = only_finding(with_deployments(ready(upstream.kuberay("v1.8.0"))))
     assert (new.level, new.says) == (
         Level.WARNING,
         "version 1.8.0 is newer than the supported versions: 1.5 to 1.7.",
     )
-    unknown = only(with_deployments(ready(there.kuberay("nightly"))))
+    unknown = only_finding(with_deployments(ready(upstream.kuberay("nightly"))))
     assert (
         unknown.says == "its version is unknown (quay.io/kuberay/operator:nightly); supported versions are 1.5 to 1.7."
     )
 
 
-def test_a_label_tells_the_version_where_the_tag_does_not() -> None:
+def test_a_label_has_the_version_if_the_tag_does_not() -> None:
     image = "mirror.example.com/jobset@sha256:" + 64 * "a"
-    made = there.deployment("js", "jobset-system", image, version="v0.12.0")
+    made = upstream.deployment("js", "jobset-system", image, version="v0.12.0")
     assert components.version_of(components.JOB_SET, made) == "0.12.0"
 
 
@@ -223,13 +223,13 @@ def test_nothing_is_installed() -> None:
 
 def test_one_of_jobset_and_kuberay_is_enough() -> None:
     served = {**healthy().served, "jobset.x-k8s.io": Fetched[Any]({})}
-    found = only(healthy(served=served))
+    found = only_finding(healthy(served=served))
     assert (found.level, found.says) == (Level.WARNING, "not installed: runs of kind job-set cannot run.")
 
 
 def test_crds_without_a_controller() -> None:
-    found = only(
-        healthy(deployments=Fetched([ready(build()) for build in there.CONTROLLERS if build != there.kuberay]))
+    found = only_finding(
+        healthy(deployments=Fetched([ready(build()) for build in upstream.CONTROLLERS if build != upstream.kuberay]))
     )
     assert found.level is Level.PROBLEM
     assert found.says.startswith("its API is served, but its controller has no Deployment")
@@ -237,67 +237,67 @@ def test_crds_without_a_controller() -> None:
 
 def test_a_controller_without_a_ready_pod() -> None:
     made = {
-        **there.kuberay(),
+        **upstream.kuberay(),
         "status": {
             "conditions": [
                 {"type": "Available", "status": "False", "message": "Deployment does not have minimum availability."}
             ]
         },
     }
-    found = only(with_deployments(made))
+    found = only_finding(with_deployments(made))
     assert found.level is Level.PROBLEM
     assert "no ready pod (Deployment does not have minimum availability)" in found.says
     made["spec"]["replicas"] = 0
-    assert "scale deployment kuberay-operator --replicas=1" in only(with_deployments(made)).hint
+    assert "scale deployment kuberay-operator --replicas=1" in only_finding(with_deployments(made)).hint
 
 
 def test_an_api_of_another_version() -> None:
     old = {**healthy().served, "kueue.x-k8s.io": Fetched[Any]({"v1beta1": ["workloads"]})}
-    assert only(healthy(served=old)).says == "serves kueue.x-k8s.io as v1beta1; the charts use v1beta2."
+    assert only_finding(healthy(served=old)).says == "serves kueue.x-k8s.io as v1beta1; the charts use v1beta2."
     served = healthy().served["kueue.x-k8s.io"].seen
     assert served is not None
     part = {"v1beta2": [plural for plural in served["v1beta2"] if plural != "topologies"]}
-    found = only(healthy(served={**healthy().served, "kueue.x-k8s.io": Fetched[Any](part)}))
+    found = only_finding(healthy(served={**healthy().served, "kueue.x-k8s.io": Fetched[Any](part)}))
     assert found.says == "kueue.x-k8s.io/v1beta2 lacks topologies: their CRDs are missing."
 
 
 def test_webhooks_that_are_missing_or_do_not_answer() -> None:
     none = {**healthy().webhooks, "validating": Fetched[Any]([])}
-    assert troubles(healthy(webhooks=none)) == [
+    assert not_ok(healthy(webhooks=none)) == [
         ("problem", "Kueue", "its validating webhook configuration is missing."),
         ("problem", "JobSet", "its validating webhook configuration is missing."),
     ]
-    empty = only(healthy(endpoints={**healthy().endpoints, "jobset-system": Fetched[Any]([])}))
+    empty = only_finding(healthy(endpoints={**healthy().endpoints, "jobset-system": Fetched[Any]([])}))
     assert empty.level is Level.PROBLEM
     assert empty.says == (
         "its webhook's Service jobset-system/jobset-webhook-service has no ready endpoint: the API server rejects what "
         "it checks."
     )
-    hooks = there.webhooks()
+    hooks = upstream.webhooks()
     for hook in hooks:
         hook["webhooks"][0]["failurePolicy"] = "Ignore"
         hook["webhooks"][0]["clientConfig"].pop("caBundle")
     kinds = {
         kind: Fetched([h for h in hooks if h["kind"].lower().startswith(kind)]) for kind in ("mutating", "validating")
     }
-    found = troubles(healthy(webhooks=kinds))
+    found = not_ok(healthy(webhooks=kinds))
     assert [(level, subject) for level, subject, _ in found] == [
         ("warning", "Kueue"),
         ("warning", "JobSet"),
         ("warning", "TPU webhook"),
     ]
-    assert all("has no caBundle" in says for _, _, says in found)
+    assert all("has no caBundle" in sentence for _, _, sentence in found)
 
 
-def test_the_tpu_webhook_is_needed_where_there_are_tpus() -> None:
-    without = [ready(build()) for build in there.CONTROLLERS if build != there.tpu_webhook]
+def test_the_tpu_webhook_is_needed_if_there_are_tpus() -> None:
+    without = [ready(build()) for build in upstream.CONTROLLERS if build != upstream.tpu_webhook]
     hooks = {
         **healthy().webhooks,
-        "mutating": Fetched([h for h in there.webhooks() if "tpu" not in h["metadata"]["name"]]),
+        "mutating": Fetched([h for h in upstream.webhooks() if "tpu" not in h["metadata"]["name"]]),
     }
-    assert only(healthy(deployments=Fetched(without), webhooks=hooks)).level is Level.PROBLEM
+    assert only_finding(healthy(deployments=Fetched(without), webhooks=hooks)).level is Level.PROBLEM
     cpu = Fetched(slice_nodes("c", "cpu", "", 2, 0))
-    bare = healthy(deployments=Fetched(without), webhooks=hooks, nodes=cpu, flavors=Fetched([there.flavor("cpu")]))
+    bare = healthy(deployments=Fetched(without), webhooks=hooks, nodes=cpu, flavors=Fetched([upstream.flavor("cpu")]))
     assert capacity.has_tpus(bare) is False
     assert ("ok", "not needed: the cluster has no TPUs.") in [
         (str(one.level), one.says) for one in components.examine(bare, tpus=False)
@@ -305,20 +305,22 @@ def test_the_tpu_webhook_is_needed_where_there_are_tpus() -> None:
 
 
 def test_an_operator_that_watches_other_namespaces() -> None:
-    made = ready(there.kuberay())
-    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace", "product,interns"]
-    assert "watches only product and interns" in only(with_deployments(made)).says
-    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace=research"]
-    assert troubles(with_deployments(made)) == []
+    deployment = ready(upstream.kuberay())
+    deployment["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace", "product,interns"]
+    assert "watches only product and interns" in only_finding(with_deployments(deployment)).says
+    deployment["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace=research"]
+    assert not_ok(with_deployments(deployment)) == []
 
 
-def test_what_a_member_may_not_look_at_is_unknown_and_no_fault() -> None:
+def test_what_a_member_may_not_read_is_unknown_and_not_a_problem() -> None:
     hooks = {
         kind: forbidden(f"{kind}webhookconfigurations", "admissionregistration.k8s.io")
         for kind in ("mutating", "validating")
     }
-    sight = healthy(deployments=forbidden("deployments", "apps"), webhooks=hooks, kueue_config=Fetched(), endpoints={})
-    found = [one for one in examine(sight) if one.level is not Level.OK]
+    inventory = healthy(
+        deployments=forbidden("deployments", "apps"), webhooks=hooks, kueue_config=Fetched(), endpoints={}
+    )
+    found = [one for one in examine(inventory) if one.level is not Level.OK]
     assert [(one.level, one.subject) for one in found] == [
         (Level.UNKNOWN, name) for name in ("Kueue", "JobSet", "KubeRay", "TPU webhook")
     ]
@@ -329,9 +331,9 @@ def test_what_a_member_may_not_look_at_is_unknown_and_no_fault() -> None:
     assert not finding.has_problems(found)
 
 
-def test_what_is_hidden_is_said_once() -> None:
-    looks = [forbidden("nodes"), forbidden("deployments", "apps"), forbidden("nodes"), forbidden("pods", "", "team")]
-    assert hidden(looks) == (
+def test_what_is_hidden_is_reported_once() -> None:
+    fetched = [forbidden("nodes"), forbidden("deployments", "apps"), forbidden("nodes"), forbidden("pods", "", "team")]
+    assert hidden(fetched) == (
         "you may not list nodes and deployments of apps in the whole cluster; "
         "you may not list pods in the namespace team"
     )
@@ -341,15 +343,15 @@ def test_what_is_hidden_is_said_once() -> None:
 
 
 def config(text: str, version: str = "v0.19.2", **changes: Any) -> list[tuple[str, str, str]]:
-    deployments = with_deployments(ready(there.kueue(version))).deployments
-    return troubles(healthy(kueue_config=Fetched(there.config_map(text)), deployments=deployments, **changes))
+    deployments = with_deployments(ready(upstream.kueue(version))).deployments
+    return not_ok(healthy(kueue_config=Fetched(upstream.config_map(text)), deployments=deployments, **changes))
 
 
 def test_frameworks_that_kueue_leaves_alone() -> None:
-    ((level, _, says),) = config("apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {timeout: 3h}\n")
+    ((level, _, sentence),) = config("apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {timeout: 3h}\n")
     assert level == "problem"
-    assert "lacks ray.io/rayjob, ray.io/raycluster and jobset.x-k8s.io/jobset" in says
-    assert config(there.KUEUE_CONFIG.replace('  - "jobset.x-k8s.io/jobset"\n', ""))[0][2].startswith(
+    assert "lacks ray.io/rayjob, ray.io/raycluster and jobset.x-k8s.io/jobset" in sentence
+    assert config(upstream.KUEUE_CONFIG.replace('  - "jobset.x-k8s.io/jobset"\n', ""))[0][2].startswith(
         "integrations.frameworks lacks jobset.x-k8s.io/jobset: runs of kind job-set start without"
     )
 
@@ -361,7 +363,7 @@ def test_frameworks_that_kueue_leaves_alone() -> None:
         ("apiVersion: config.kueue.x-k8s.io/v1beta2", (0, 18), ""),
         ("apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {timeout: 10m}", (0, 18), "10m"),
         ("apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {}", (0, 19), "30m"),
-        # 0.19's conversion from v1beta1 drops what is not enabled, and then the default comes.
+        # Kueue 0.19's conversion from v1beta1 drops what is not enabled; the default then applies.
         ("apiVersion: config.kueue.x-k8s.io/v1beta1\nwaitForPodsReady: {enable: false}", (0, 19), "30m"),
         ("apiVersion: config.kueue.x-k8s.io/v1beta1\nwaitForPodsReady: {enable: false}", (0, 16), ""),
         ("apiVersion: config.kueue.x-k8s.io/v1beta1\nwaitForPodsReady: {enable: true}", (0, 16), "5m"),
@@ -374,28 +376,30 @@ def test_how_long_pods_may_take(text: str, version: tuple[int, int], limit: str)
     assert kueue_config.waits(read_text(text.encode(), "config").tree, version) == limit
 
 
-def test_the_default_of_30_minutes_is_told() -> None:
-    short = there.KUEUE_CONFIG.replace("waitForPodsReady:\n  timeout: 2h\n", "")
-    ((level, subject, says),) = config(short)
+def test_the_default_of_30_minutes_is_reported() -> None:
+    short = upstream.KUEUE_CONFIG.replace("waitForPodsReady:\n  timeout: 2h\n", "")
+    ((level, subject, sentence),) = config(short)
     assert (level, subject) == ("warning", "Kueue's configuration")
-    assert "not all ready 30m after its admission is evicted (waitForPodsReady, its default since 0.19)" in says
+    assert "not all ready 30m after its admission is evicted (waitForPodsReady, its default since 0.19)" in sentence
     assert config(short, "v0.18.6") == []
     assert kueue_config.waits({}, (0, 19), ["--feature-gates=A=true,DisableWaitForPodsReady=true"]) == ""
 
 
 def test_weights_without_fair_sharing() -> None:
-    queue = there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")
+    queue = upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")
     queue["spec"]["fairSharing"] = {"weight": "2"}
-    off = there.KUEUE_CONFIG.split("fairSharing:")[0] + "integrations" + there.KUEUE_CONFIG.split("integrations")[1]
-    ((_, _, says),) = config(off, cluster_queues=Fetched([queue]))
-    assert says == "fair sharing is off, so the weights of research have no effect."
+    off = (
+        upstream.KUEUE_CONFIG.split("fairSharing:")[0] + "integrations" + upstream.KUEUE_CONFIG.split("integrations")[1]
+    )
+    ((_, _, sentence),) = config(off, cluster_queues=Fetched([queue]))
+    assert sentence == "fair sharing is off, so the weights of research have no effect."
 
 
-def test_a_configuration_that_is_no_yaml_and_one_that_is_hidden() -> None:
-    ((level, _, says),) = config("a: [")
+def test_a_configuration_that_is_not_yaml_and_one_that_is_hidden() -> None:
+    ((level, _, sentence),) = config("a: [")
     assert level == "problem"
-    assert says.startswith("Kueue's ConfigMap cannot be read")
-    found = only(healthy(kueue_config=forbidden("configmaps", "", "kueue-system")))
+    assert sentence.startswith("Kueue's ConfigMap cannot be read")
+    found = only_finding(healthy(kueue_config=forbidden("configmaps", "", "kueue-system")))
     assert (found.level, found.says) == (
         Level.UNKNOWN,
         "you may not list configmaps in the namespace kueue-system.",
@@ -403,7 +407,7 @@ def test_a_configuration_that_is_no_yaml_and_one_that_is_hidden() -> None:
 
 
 def test_no_visibility_api() -> None:
-    found = only(healthy(served={**healthy().served, VISIBILITY: Fetched[Any]({})}))
+    found = only_finding(healthy(served={**healthy().served, VISIBILITY: Fetched[Any]({})}))
     assert (found.level, found.subject) == (Level.WARNING, "Kueue's visibility")
 
 
@@ -411,66 +415,70 @@ def test_no_visibility_api() -> None:
 
 
 def with_queue(quota: dict[str, dict[str, str]], active: str = "True", **spec: Any) -> ClusterInventory:
-    """The healthy cluster with this one queue, and the flavors that it has."""
+    """Return the healthy cluster with only this queue and its flavors."""
     flavors = [one for one in healthy().flavors.seen or [] if one["metadata"]["name"] in quota]
-    queue = there.cluster_queue("research", quota, active=active, **spec)
+    queue = upstream.cluster_queue("research", quota, active=active, **spec)
     return healthy(cluster_queues=Fetched([queue]), flavors=Fetched(flavors))
 
 
 TPU = {"v6e-4x4": {"google.com/tpu": "16"}}
 
 
-def test_quota_without_room_for_a_head() -> None:
-    found = only(with_queue(TPU))
+def test_quota_without_resources_for_a_head() -> None:
+    found = only_finding(with_queue(TPU))
     assert found.level is Level.PROBLEM
     assert found.says == (
         "has quota for chips but not for cpu and memory: the head of a Ray run requests 8 cores and 16Gi of memory, so "
         "Ray runs wait indefinitely."
     )
-    small = only(with_queue({**TPU, "cpu": {"cpu": "4", "memory": "64Gi"}}))
+    small = only_finding(with_queue({**TPU, "cpu": {"cpu": "4", "memory": "64Gi"}}))
     assert small.says.startswith("its quota, including what it may borrow, is less than the 8 cores that the head")
 
 
 def test_a_head_may_borrow() -> None:
     queues_of_two = [
-        there.cluster_queue("research", {**TPU, "cpu": {"cpu": "0", "memory": "0"}}, active="True", cohortName="all"),
-        there.cluster_queue("product", {"cpu": CPU}, active="True", cohortName="all"),
+        upstream.cluster_queue(
+            "research", {**TPU, "cpu": {"cpu": "0", "memory": "0"}}, active="True", cohortName="all"
+        ),
+        upstream.cluster_queue("product", {"cpu": CPU}, active="True", cohortName="all"),
     ]
-    assert troubles(healthy(cluster_queues=Fetched(queues_of_two))) == []
+    assert not_ok(healthy(cluster_queues=Fetched(queues_of_two))) == []
 
 
 def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
-    """charts/queues with hostCpu: the hosts' own cpu and memory, in the flavor of the chips."""
+    """charts/queues with hostCpu puts the cpu and the memory of the hosts into the flavor of the chips."""
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    flavors = [there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
-    queue = there.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
-    found = only(healthy(flavors=Fetched(flavors), cluster_queues=Fetched([queue])))
+    flavors = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
+    queue = upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
+    found = only_finding(healthy(flavors=Fetched(flavors), cluster_queues=Fetched([queue])))
     assert "not for cpu and memory" in found.says
 
 
 def test_queues_that_take_no_runs() -> None:
     quota = {**TPU, "cpu": CPU}
-    broken = only(with_queue(quota, "FlavorNotFound: references missing ResourceFlavor(s): v9."))
+    broken = only_finding(with_queue(quota, "FlavorNotFound: references missing ResourceFlavor(s): v9."))
     assert (broken.level, broken.says) == (
         Level.PROBLEM,
         "admits no runs: references missing ResourceFlavor(s): v9.",
     )
-    assert only(with_queue(quota, "Stopped: is stopped")).level is Level.WARNING
-    new = only(with_queue(quota, ""))
+    assert only_finding(with_queue(quota, "Stopped: is stopped")).level is Level.WARNING
+    new = only_finding(with_queue(quota, ""))
     assert new.says == "Kueue has not processed research: its controller is not running, or they are new."
 
 
 def test_local_queues() -> None:
-    assert only(healthy(local_queues=Fetched([]))).says.startswith("the namespace research has none")
-    lost = only(healthy(local_queues=Fetched([there.local_queue("a", "research", "gone")])))
+    assert only_finding(healthy(local_queues=Fetched([]))).says.startswith("the namespace research has none")
+    lost = only_finding(healthy(local_queues=Fetched([upstream.local_queue("a", "research", "gone")])))
     assert (lost.level, lost.subject) == (Level.PROBLEM, "LocalQueue a")
     assert lost.says == "its ClusterQueue gone does not exist, so its runs wait indefinitely."
     quota = {**TPU, "cpu": CPU}
-    selected = only(with_queue(quota, namespaceSelector={"matchLabels": {"team": "product"}}))
+    selected = only_finding(with_queue(quota, namespaceSelector={"matchLabels": {"team": "product"}}))
     assert selected.says.endswith(
         "accepts no runs of this namespace: its namespaceSelector requires the label team=product."
     )
-    held = only(healthy(local_queues=Fetched([there.local_queue("a", "research", "research", active="False")])))
+    held = only_finding(
+        healthy(local_queues=Fetched([upstream.local_queue("a", "research", "research", active="False")]))
+    )
     assert held.level is Level.PROBLEM
 
 
@@ -478,7 +486,7 @@ def test_local_queues() -> None:
 
 
 def test_a_flavor_that_no_node_matches() -> None:
-    found = only(healthy(nodes=Fetched(slice_nodes("c", "cpu", "", 2, 0))))
+    found = only_finding(healthy(nodes=Fetched(slice_nodes("c", "cpu", "", 2, 0))))
     assert (found.level, found.subject) == (Level.WARNING, "flavor v6e-4x4")
     assert found.says == (
         "no node matches it now (cloud.google.com/gke-tpu-accelerator=tpu-v6e-slice, "
@@ -491,81 +499,83 @@ def test_a_flavor_that_nearly_matches() -> None:
     other = [*slice_nodes("b", "tpu-v6e-slice", "2x4", 2, 4), *slice_nodes("c", "cpu", "", 1, 0)]
     hints = [one.hint for one in examine(healthy(nodes=Fetched(other))) if one.subject == "flavor v6e-4x4"]
     assert hints == ["The cluster has 2 of v6e 2x4 (pool b) with this accelerator."]
-    typo = [there.tpu_flavor("v6e-4x4", "tpu-v6e", "4x4"), there.flavor("cpu")]
+    typo = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e", "4x4"), upstream.flavor("cpu")]
     hints = [one.hint for one in examine(healthy(flavors=Fetched(typo))) if one.subject == "flavor v6e-4x4"]
     assert hints == ["GKE has no cloud.google.com/gke-tpu-accelerator=tpu-v6e; did you mean tpu-v6e-slice?"]
 
 
 def test_nodes_that_no_flavor_covers() -> None:
     seen = healthy().nodes.seen or []
-    found = only(healthy(nodes=Fetched([*seen, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
+    found = only_finding(healthy(nodes=Fetched([*seen, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
     assert (found.level, found.subject) == (Level.WARNING, "v5e 2x4 (pool x)")
     assert found.says == "8 nodes match no flavor, so no run can use 32 chips."
     assert "v5e-2x4: {accelerator: v5e, topology: 2x4}" in found.hint
-    # Pools of one shape are one finding.
+    # Pools with the same shape are one finding.
     pools = [node for pool in "xyz" for node in slice_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)]
-    found = only(healthy(nodes=Fetched([*seen, *pools])))
+    found = only_finding(healthy(nodes=Fetched([*seen, *pools])))
     assert found.subject == "v5e 2x4 (3 pools)"
     assert found.says == "6 nodes match no flavor, so no run can use 24 chips."
 
 
 def test_a_flavor_in_no_queue() -> None:
     both = healthy().flavors
-    found = only(replace(with_queue({"cpu": CPU}), flavors=both))
+    found = only_finding(replace(with_queue({"cpu": CPU}), flavors=both))
     assert found.says == "no ClusterQueue or Cohort has quota for it, so no run can use its nodes."
-    # A cohort's own quota is quota.
-    cohort = there.cluster_queue("all", TPU)
-    assert troubles(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=Fetched([cohort]))) == []
+    # The quota of a cohort counts, too.
+    cohort = upstream.cluster_queue("all", TPU)
+    assert not_ok(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=Fetched([cohort]))) == []
 
 
 @pytest.mark.parametrize(
-    ("hosts", "says"),
+    ("hosts", "sentence"),
     [
         (2, "quota for 16 chips, but there are 8 chips on 2 nodes now."),
         (8, "quota for 16 chips, but there are 32 chips on 8 nodes; no run can use the other 16 chips."),
     ],
 )
-def test_more_or_less_quota_than_chips(hosts: int, says: str) -> None:
-    made = [*slice_nodes("a", "tpu-v6e-slice", "4x4", hosts, 4), *slice_nodes("c", "cpu", "", 1, 0)]
-    found = only(healthy(nodes=Fetched(made)))
-    assert (found.level, found.says) == (Level.WARNING, says)
+def test_more_or_less_quota_than_chips(hosts: int, sentence: str) -> None:
+    tpu_nodes = [*slice_nodes("a", "tpu-v6e-slice", "4x4", hosts, 4), *slice_nodes("c", "cpu", "", 1, 0)]
+    found = only_finding(healthy(nodes=Fetched(tpu_nodes)))
+    assert (found.level, found.says) == (Level.WARNING, sentence)
 
 
 def test_taints_that_runs_do_not_tolerate() -> None:
-    made = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
-    for node in made:
+    tpu_nodes = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
+    for node in tpu_nodes:
         node["spec"]["taints"].append({"key": "team", "value": "other", "effect": "NoSchedule"})
-    found = [one for one in examine(healthy(nodes=Fetched(made))) if one.subject == "flavor v6e-4x4"]
+    found = [one for one in examine(healthy(nodes=Fetched(tpu_nodes))) if one.subject == "flavor v6e-4x4"]
     assert found[0].level is Level.PROBLEM
     assert found[0].says == "4 of its 4 nodes have a taint that its runs do not tolerate: team=other:NoSchedule."
-    tolerant = there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", tolerations=[{"key": "team", "operator": "Exists"}])
-    sight = healthy(nodes=Fetched(made), flavors=Fetched([tolerant, there.flavor("cpu")]))
-    assert [one.level for one in examine(sight) if one.subject == "flavor v6e-4x4"] == [Level.OK]
+    tolerant = upstream.tpu_flavor(
+        "v6e-4x4", "tpu-v6e-slice", "4x4", tolerations=[{"key": "team", "operator": "Exists"}]
+    )
+    inventory = healthy(nodes=Fetched(tpu_nodes), flavors=Fetched([tolerant, upstream.flavor("cpu")]))
+    assert [one.level for one in examine(inventory) if one.subject == "flavor v6e-4x4"] == [Level.OK]
 
 
 def test_nodes_that_are_down_or_drained_are_counted_in_words() -> None:
-    made = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
-    made[0]["spec"]["unschedulable"] = True
-    made[0]["spec"]["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
-    made[1]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    says = [one.says for one in examine(healthy(nodes=Fetched(made))) if one.subject == "flavor v6e-4x4"]
-    assert says == ["quota for 16 chips; 16 chips on 4 nodes (1 not ready, 1 cordoned)."]
+    tpu_nodes = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
+    tpu_nodes[0]["spec"]["unschedulable"] = True
+    tpu_nodes[0]["spec"]["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+    tpu_nodes[1]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    sentence = [one.says for one in examine(healthy(nodes=Fetched(tpu_nodes))) if one.subject == "flavor v6e-4x4"]
+    assert sentence == ["quota for 16 chips; 16 chips on 4 nodes (1 not ready, 1 cordoned)."]
 
 
-def test_spot_nodes_count_for_the_flavor_that_says_more() -> None:
+def test_spot_nodes_count_for_the_flavor_with_more_labels() -> None:
     spot = {"cloud.google.com/gke-spot": "true"}
     labels = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "4x4"}
     taint = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
     flavors = [
-        there.flavor("v6e-4x4", labels),
-        there.flavor("v6e-4x4-spot", {**labels, **spot}, nodeTaints=[taint]),
-        there.flavor("cpu"),
+        upstream.flavor("v6e-4x4", labels),
+        upstream.flavor("v6e-4x4-spot", {**labels, **spot}, nodeTaints=[taint]),
+        upstream.flavor("cpu"),
     ]
     made = [*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("s", "tpu-v6e-slice", "4x4", 8, 4, **spot)]
     quota = {"v6e-4x4": {"google.com/tpu": "16"}, "v6e-4x4-spot": {"google.com/tpu": "32"}, "cpu": CPU}
-    sight = replace(with_queue(quota), nodes=Fetched(made), flavors=Fetched(flavors))
-    # GKE does not taint spot nodes by itself, so that a run on demand may land on one.
-    assert troubles(sight) == [
+    inventory = replace(with_queue(quota), nodes=Fetched(made), flavors=Fetched(flavors))
+    # GKE does not taint spot nodes by default, so an on-demand run may be scheduled to one.
+    assert not_ok(inventory) == [
         (
             "warning",
             "flavors v6e-4x4 and v6e-4x4-spot",
@@ -574,27 +584,27 @@ def test_spot_nodes_count_for_the_flavor_that_says_more() -> None:
     ]
     for node in made[4:]:
         node["spec"]["taints"].append(taint)
-    found = {one.subject: (str(one.level), one.says) for one in examine(sight)}
+    found = {one.subject: (str(one.level), one.says) for one in examine(inventory)}
     assert found["flavor v6e-4x4-spot"] == ("ok", "quota for 32 chips; 32 chips on 8 nodes.")
     assert "flavors v6e-4x4 and v6e-4x4-spot" not in found
 
 
 def test_levels_of_a_topology_that_nodes_lack() -> None:
-    flavors = [there.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", topologyName="racks"), there.flavor("cpu")]
-    missing = only(healthy(flavors=Fetched(flavors)))
+    flavors = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", topologyName="racks"), upstream.flavor("cpu")]
+    missing = only_finding(healthy(flavors=Fetched(flavors)))
     assert (missing.level, missing.says) == (
         Level.PROBLEM,
         "its Topology racks does not exist, so Kueue keeps its queues inactive.",
     )
     levels = [{"nodeLabel": "cloud.google.com/gke-nodepool"}, {"nodeLabel": "example.com/rack"}]
-    topology = there.named("Topology", "kueue.x-k8s.io/v1beta2", "racks", spec={"levels": levels})
-    found = only(healthy(flavors=Fetched(flavors), topologies=Fetched([topology])))
+    topology = upstream.named("Topology", "kueue.x-k8s.io/v1beta2", "racks", spec={"levels": levels})
+    found = only_finding(healthy(flavors=Fetched(flavors), topologies=Fetched([topology])))
     assert found.says == (
         "4 of its 4 nodes lack the label example.com/rack of the Topology racks, so Kueue places no pods on them."
     )
 
 
-def test_nodes_that_may_not_be_seen() -> None:
+def test_nodes_without_permission() -> None:
     found = [one for one in examine(healthy(nodes=forbidden("nodes"))) if one.level is not Level.OK]
     assert [(str(one.level), one.subject) for one in found] == [("unknown", "nodes"), ("warning", "explain (queues)")]
 
@@ -613,7 +623,7 @@ def test_rules_give_rights() -> None:
             "resourceNames": ["http:ours-head-svc:8265"],
         },
     ]
-    asked = [
+    wanted = [
         Permission("list", "rayjobs", "ray.io"),
         Permission("create", "rayjobs", "ray.io"),
         Permission("list", "pods", ""),
@@ -621,15 +631,15 @@ def test_rules_give_rights() -> None:
         Permission("list", "events", ""),
         Permission("get", "services/proxy", ""),
     ]
-    allowed, by_name = permissions.from_rules(rules, asked)
-    assert allowed == {asked[0], asked[2], asked[3]}
-    assert by_name == {asked[5]: ("http:ours-head-svc:8265",)}
+    allowed, by_name = permissions.from_rules(rules, wanted)
+    assert allowed == {wanted[0], wanted[2], wanted[3]}
+    assert by_name == {wanted[5]: ("http:ours-head-svc:8265",)}
 
 
 def test_a_member_who_may_not_cancel() -> None:
     lacking = {Permission("patch", "workloads", "kueue.x-k8s.io"), Permission("list", "events", "")}
-    mine = Permissions(frozenset(set(permissions.every_permission()) - lacking), {}, queues=False)
-    found = {one.subject: one for one in examine(healthy(rights=Fetched(mine))) if one.level is not Level.OK}
+    member = Permissions(frozenset(set(permissions.every_permission()) - lacking), {}, queues=False)
+    found = {one.subject: one for one in examine(healthy(rights=Fetched(member))) if one.level is not Level.OK}
     assert found["cancel"].level is Level.PROBLEM
     assert found["cancel"].says == (
         "runs cannot be cancelled: in the namespace research you may not patch workloads of kueue.x-k8s.io."
@@ -653,8 +663,8 @@ def test_a_member_who_may_not_cancel() -> None:
     )
 
 
-def test_rights_to_what_the_cluster_does_not_have_are_not_missed() -> None:
-    mine = Permissions(
+def test_rights_to_kinds_that_are_not_served_are_not_needed() -> None:
+    member = Permissions(
         frozenset(right for right in permissions.every_permission() if right.group != "jobset.x-k8s.io"),
         {},
         queues=False,
@@ -662,14 +672,16 @@ def test_rights_to_what_the_cluster_does_not_have_are_not_missed() -> None:
     served = {**healthy().served, "jobset.x-k8s.io": Fetched[Any]({})}
     assert [
         one.subject
-        for one in permissions.examine(healthy(served=served, rights=Fetched(mine)))
+        for one in permissions.examine(healthy(served=served, rights=Fetched(member)))
         if one.level is not Level.OK
     ] == []
 
 
-class HalfTold:
-    """Stands in for a cluster with GKE's authorizer: it lists no rules, and answers each review by itself. The API
-    server of the tests has RBAC alone, which lists all."""
+class AccessReviewsOnly:
+    """Replaces a cluster with GKE's authorizer, which lists no rules and only answers single access reviews.
+
+    The API server of the tests has only RBAC, which lists all rules.
+    """
 
     namespace = "research"
 
@@ -685,18 +697,18 @@ class HalfTold:
         return Permission(verb, f"{resource}/{subresource}" if subresource else resource, group) in self.allowed
 
 
-def test_rights_that_are_no_rules_are_asked_for_one_by_one() -> None:
+def test_rights_without_rules_are_checked_one_by_one() -> None:
     allowed = {Permission("create", "rayjobs", "ray.io"), Permission("get", "pods/log", "")}
-    cluster: Any = HalfTold(allowed)
+    cluster: Any = AccessReviewsOnly(allowed)
     assert permissions.read(cluster) == Permissions(frozenset(allowed), {}, queues=False)
 
 
 def test_ray_clusters_by_name() -> None:
     proxy = Permission("get", "services/proxy", "")
     names = ("ours-head-svc:8265", "http:ours-head-svc:8265", "b-head-svc:8265", "http:b-head-svc:8265")
-    mine = Permissions(frozenset(set(permissions.every_permission()) - {proxy}), {proxy: names}, queues=False)
-    said = {one.subject: one.says for one in permissions.examine(healthy(rights=Fetched(mine)))}
-    assert said["dashboard"] == "you may reach b-head-svc and ours-head-svc."
+    member = Permissions(frozenset(set(permissions.every_permission()) - {proxy}), {proxy: names}, queues=False)
+    sentences = {one.subject: one.says for one in permissions.examine(healthy(rights=Fetched(member)))}
+    assert sentences["dashboard"] == "you may reach b-head-svc and ours-head-svc."
 
 
 # --- the output ------------------------------------------------------------------------------------------------------

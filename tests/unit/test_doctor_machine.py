@@ -1,4 +1,4 @@
-"""The doctor without a cluster: this machine alone."""
+"""The doctor without a cluster checks only this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from launcher.k8s.target import Target
 
 
 @pytest.fixture(autouse=True)
-def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kubeconfig, no Helm, not in a pod."""
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a kubeconfig and without Helm, which is not a pod."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "SLIPWAY_HELM"):
@@ -28,7 +28,7 @@ def by_subject(target: Target) -> dict[str, Finding]:
     return {one.subject: one for one in api.doctor(target)}
 
 
-def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_kubeconfig_is_not_a_problem_if_runs_can_train_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor"]) == 0
     out, err = capsys.readouterr()
     assert "  warning  kubeconfig     there is no kubeconfig, so runs are possible only on this machine.\n" in out
@@ -37,7 +37,7 @@ def test_no_kubeconfig_is_no_fault_where_runs_can_train_here(capsys: pytest.Capt
     assert err == "2 warnings.\n"
 
 
-def test_a_kubeconfig_that_is_not_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kubeconfig_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
     found = by_subject(Target())["kubeconfig"]
     assert (
@@ -46,8 +46,8 @@ def test_a_kubeconfig_that_is_not_where_it_is_said_to_be(monkeypatch: pytest.Mon
     )
 
 
-def test_nothing_to_train_with_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The light install: this environment has the extra `train`.
+def test_no_packages_for_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The test replaces a package name, because this environment has the extra `train`.
     monkeypatch.setattr(machine, "_TRAINING", ("ray", "not_installed_here"))
     found = by_subject(Target())
     assert found["training here"].level is Level.PROBLEM
@@ -59,7 +59,7 @@ def test_a_context_without_a_kubeconfig_is_a_problem(capsys: pytest.CaptureFixtu
     found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["kubeconfig"]["level"] == "problem"
     assert found["kubeconfig"]["says"] == "there is no ~/.kube/config, so there is no cluster to connect to."
-    # Helm renders what goes to a cluster.
+    # A missing Helm is a problem, too: it renders what is sent to a cluster.
     assert found["Helm"]["level"] == "problem"
 
 
@@ -72,7 +72,7 @@ def test_a_kubeconfig_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(broken) in found["kubeconfig"].says
 
 
-def test_this_machine_is_looked_at_without_heavy_imports() -> None:
+def test_this_machine_is_checked_without_large_imports() -> None:
     code = (
         "import sys; from launcher import api; from launcher.k8s.target import Target; api.doctor(Target(local=True));"
         "sys.exit(bool({'ray', 'jax', 'maxtext', 'kubernetes'} & set(sys.modules)))"

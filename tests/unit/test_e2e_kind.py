@@ -1,4 +1,4 @@
-"""tests/e2e/kind with programs that only note how they were called: neither kind nor its images can be had here."""
+"""tests/e2e/kind with programs that only record their arguments, because kind and its images are not available here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHELL = ("bash", "env", "dirname", "mkdir", "chmod", "mktemp", "rm", "grep")
 
 
 class Machine:
-    """A PATH with the shell's own programs and the given others."""
+    """A machine whose PATH has a few programs that the shell script needs, and those that a test adds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bin = folder, folder / "bin"
@@ -23,16 +23,16 @@ class Machine:
             assert found
             (self.bin / name).symlink_to(found)
 
-    def has(self, name: str, says: str = "") -> None:
-        """A program that notes its arguments; `says` is what it does besides, in sh."""
+    def add_program(self, name: str, script: str = "") -> None:
+        """Add a program that records its arguments and then runs `script`."""
         file = self.bin / name
-        file.write_text(f'#!{shutil.which("bash")}\necho "{name} $*" >>"{self.folder}/calls"\n{says}\n')
+        file.write_text(f'#!{shutil.which("bash")}\necho "{name} $*" >>"{self.folder}/calls"\n{script}\n')
         file.chmod(0o755)
 
     def kind(self, clusters: str = "") -> None:
-        """kind, which has these clusters, and writes a kubeconfig."""
+        """Add a kind that lists these clusters and writes an empty kubeconfig."""
         writes = 'for a in "$@"; do [ "$b" = --kubeconfig ] && : >"$a"; b=$a; done; true'
-        self.has("kind", f'if [ "$*" = "get clusters" ]; then echo {clusters}; exit; fi\n{writes}')
+        self.add_program("kind", f'if [ "$*" = "get clusters" ]; then echo {clusters}; exit; fi\n{writes}')
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -54,29 +54,29 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_what_is_missing_is_said(machine: Machine) -> None:
+def test_missing_programs_are_reported(machine: Machine) -> None:
     done = machine("up")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: These programs are missing: kind, kubectl, helm.\nHint: ")
 
 
-def test_a_container_tool_that_is_not_there_or_not_up(machine: Machine) -> None:
+def test_a_container_tool_that_is_missing_or_does_not_answer(machine: Machine) -> None:
     machine.kind()
-    machine.has("kubectl")
-    machine.has("helm")
+    machine.add_program("kubectl")
+    machine.add_program("helm")
     done = machine("up")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: There is neither docker nor podman; kind needs one of them.\n")
-    machine.has("docker", "exit 1")
+    machine.add_program("docker", "exit 1")
     done = machine("up")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: Neither docker nor podman answers; kind needs one of them.\n")
     assert not [call for call in machine.calls if call.startswith(("kind", "kubectl", "helm"))]
 
 
-def test_up_makes_a_cluster_and_a_second_one_uses_it(machine: Machine) -> None:
+def test_up_creates_a_cluster_and_a_second_up_uses_it(machine: Machine) -> None:
     for name in ("docker", "kubectl", "helm"):
-        machine.has(name)
+        machine.add_program(name)
     machine.kind()
     done = machine("up", SLIPWAY_KIND_KUBERNETES="1.35")
     assert done.returncode == 0, done.stderr
@@ -103,8 +103,8 @@ def test_up_makes_a_cluster_and_a_second_one_uses_it(machine: Machine) -> None:
     assert "kind load image-archive" in calls
 
 
-def test_an_image_that_is_not_there(machine: Machine) -> None:
-    machine.has("docker", '[ "$1" = info ]')
+def test_a_missing_image(machine: Machine) -> None:
+    machine.add_program("docker", '[ "$1" = info ]')
     machine.kind("slipway-e2e")
     done = machine("load", SLIPWAY_E2E_IMAGE="trainer:1")
     assert done.returncode == 1
@@ -112,7 +112,7 @@ def test_an_image_that_is_not_there(machine: Machine) -> None:
 
 
 def test_down(machine: Machine) -> None:
-    machine.has("podman")
+    machine.add_program("podman")
     machine.kind("slipway-e2e")
     assert machine("down").returncode == 0
     assert any(call.startswith("kind delete cluster --name slipway-e2e") for call in machine.calls)
@@ -124,9 +124,9 @@ def test_down(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"), [("SLIPWAY_KIND_KUBERNETES", "1.29"), ("SLIPWAY_KIND_NAME", "Not A Name")]
 )
-def test_settings_that_make_no_sense(machine: Machine, variable: str, value: str) -> None:
+def test_invalid_settings(machine: Machine, variable: str, value: str) -> None:
     for name in ("docker", "kubectl", "helm"):
-        machine.has(name)
+        machine.add_program(name)
     machine.kind()
     done = machine("up", **{variable: value})
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""How the suite of `make e2e` reads a training run's log, and finds the charts of the release before."""
+"""How the suite of `make e2e` reads the log of a training run, and finds the charts of the previous release."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_losses_are_compared_exactly_and_within_a_log_too() -> None:
     assert logs.differences(calm, logs.Log(losses={0: [3.5]})) == ["step 1 is in one of the logs only"]
 
 
-def test_a_pods_last_lines_may_go_with_it() -> None:
+def test_the_last_lines_of_a_pod_may_be_lost() -> None:
     calm = logs.Log(losses={step: [1.0] for step in range(5)})
     gap = logs.read(
         'SLIPWAY_EVENT {"event": "loop_started", "step": 0}\nSLIPWAY_METRICS {"step": 0, "loss": 1.0}\n'
@@ -59,7 +59,7 @@ def test_a_pods_last_lines_may_go_with_it() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A history with three versions of charts/queues, the last two in two commits each."""
+    """A git history with three versions of charts/queues, the last two in two commits each."""
     git(tmp_path, "init", "-q", "-b", "main")
     for number, version in enumerate(("0.1.0", "0.2.0", "0.2.0", "0.3.0", "0.3.0")):
         chart = tmp_path / "charts" / "queues"
@@ -100,7 +100,7 @@ def test_the_newest_tag_with_another_version(checkout: Path, tmp_path_factory: p
     git(checkout, "tag", "v0.1.0", "HEAD~4")
     git(checkout, "tag", "v0.3.0")
     found = release.find(checkout)
-    assert found.called == "v0.1.0"  # v0.3.0 is what is there now
+    assert found.called == "v0.1.0"  # v0.3.0 is the current version
     assert number_at(checkout, found, tmp_path_factory.mktemp("a")) == "number: 0"
 
 

@@ -1,4 +1,4 @@
-"""What a test of `make e2e` needs, and what its settings say: the suite's own logic, without a cluster."""
+"""The needs of the tests of `make e2e`, and its settings; no cluster is needed here."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def message_of(facts: Facts, what: Needs = EVERYTHING) -> str:
     return skip_reason(unmet) if unmet else ""
 
 
-def test_a_cluster_that_has_all_lacks_nothing() -> None:
+def test_a_cluster_with_everything_meets_all_needs() -> None:
     assert unmet_needs(EVERYTHING, GOOD) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"controllers": {}, "crds": frozenset()}, "needs Kueue 0.16 or later, which is not installed"),
         ({"controllers": {}}, "its kinds are served, and no controller of its kind runs"),
@@ -81,25 +81,25 @@ def test_a_cluster_that_has_all_lacks_nothing() -> None:
         ({"refused": frozenset({"make nodes"})}, "the right to make nodes (create nodes)"),
     ],
 )
-def test_what_is_lacking_is_named(change: dict[str, Any], words: str) -> None:
-    assert words in message_of(replace(GOOD, **change))
+def test_unmet_needs_are_named(change: dict[str, Any], message: str) -> None:
+    assert message in message_of(replace(GOOD, **change))
 
 
 @pytest.mark.parametrize(
-    ("controller", "words"),
+    ("controller", "message"),
     [
         (Controller("kueue", "0.15.9", True), "needs Kueue 0.16 or later; it is 0.15.9"),
         (Controller("kueue", "0.19.2", False, "system"), "its Deployment system/kueue has no ready pod"),
-        (Controller("kueue", "0.9.0", True), "it is 0.9.0"),  # as numbers, not as text
+        (Controller("kueue", "0.9.0", True), "it is 0.9.0"),  # versions are compared as numbers, not as text
         (Controller("kueue", "0.16.0", True), ""),
-        (Controller("kueue", "", True), ""),  # a version that the image does not tell is no lack
+        (Controller("kueue", "", True), ""),  # if the image has no version, the need is met
         (Controller("kueue", "1.0.0", True), ""),
     ],
 )
-def test_controllers_by_version(controller: Controller, words: str) -> None:
+def test_controllers_by_version(controller: Controller, message: str) -> None:
     found = message_of(replace(GOOD, controllers={**GOOD.controllers, "kueue": controller}))
-    assert words in found
-    assert bool(found) == bool(words)
+    assert message in found
+    assert bool(found) == bool(message)
 
 
 def test_small_pods_go_to_real_nodes_or_to_simulated_ones() -> None:
@@ -107,13 +107,13 @@ def test_small_pods_go_to_real_nodes_or_to_simulated_ones() -> None:
     assert unmet_needs(small, replace(GOOD, nodes=0)) == []
     assert unmet_needs(small, replace(GOOD, simulated="no KWOK")) == []
     assert "or simulated ones (no KWOK); it has none" in message_of(replace(GOOD, nodes=0, simulated="no KWOK"), small)
-    # The right to make nodes is asked for only where nodes are made.
+    # The right to create nodes is needed only if the test creates nodes.
     no_nodes = replace(GOOD, refused=frozenset({"make nodes"}))
     assert unmet_needs(small, replace(no_nodes, simulated="no KWOK")) == []
     assert "make nodes" in message_of(no_nodes, small)
 
 
-def test_who_can_mend_it() -> None:
+def test_who_can_fix_it() -> None:
     unmet = unmet_needs(EVERYTHING, replace(GOOD, image="", nodes=0))
     assert [need.fixed_by for need in unmet] == [FixedBy.CLUSTER, FixedBy.SETTING]
 
@@ -162,7 +162,7 @@ def test_images(image: str, parts: tuple[str, str, str]) -> None:
         ("PARTIAL", "yes"),
     ],
 )
-def test_settings_that_make_no_sense(variable: str, value: str) -> None:
+def test_invalid_settings(variable: str, value: str) -> None:
     with pytest.raises(LauncherError, match=f"^SLIPWAY_E2E_{variable} is "):
         settings.read({f"SLIPWAY_E2E_{variable}": value})
 
@@ -182,14 +182,14 @@ def test_names_of_a_run_of_the_suite() -> None:
     assert not leftovers.belongs("e2e-1a2b3c-1", "e2e-1a2b3c-12")
 
 
-def test_the_owner_of_what_is_left() -> None:
+def test_the_owner_of_leftovers() -> None:
     import os
     import socket
 
     host = socket.gethostname()
     assert leftovers.may_run(f"{host}:{os.getpid()}")
     assert leftovers.may_run("elsewhere:1")
-    assert not leftovers.may_run(f"{host}:4194304")  # above Linux' largest pid
+    assert not leftovers.may_run(f"{host}:4194304")  # above the largest pid of Linux
     assert not leftovers.may_run("")
 
 

@@ -1,4 +1,4 @@
-"""`explain` of runs that no queue and no cluster has: their state says it all."""
+"""`explain` of runs without a queue and without a cluster: the run's state is the complete answer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def local(state: State, reason: str = "") -> Explanation:
 
 
 def test_a_run_of_this_machine() -> None:
-    told = local(State.RUNNING, "compiling")
-    assert told.as_text() == "first is running: compiling\n\n  folder: /home/me/runs/first"
-    assert (told.state, told.position, told.suggestions) == ("running", None, ())
+    explanation = local(State.RUNNING, "compiling")
+    assert explanation.as_text() == "first is running: compiling\n\n  folder: /home/me/runs/first"
+    assert (explanation.state, explanation.position, explanation.suggestions) == ("running", None, ())
 
 
 def test_a_run_of_this_machine_that_failed() -> None:
-    told = local(State.FAILED, "the trainer ended with exit code 1")
-    assert told.headline == "first failed: the trainer ended with exit code 1"
-    assert told.suggestions == ("launcher logs first shows its output.",)
+    explanation = local(State.FAILED, "the trainer ended with exit code 1")
+    assert explanation.headline == "first failed: the trainer ended with exit code 1"
+    assert explanation.suggestions == ("launcher logs first shows its output.",)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""`explain` at the interesting moments of every recorded situation: what the real controllers wrote, and what it says.
+"""`explain` at the important moments of every recording of real controllers.
 
-Sentences are compared as a whole; spans of time in them are those of the recording.
+The tests compare complete sentences; the durations in them are those of the recording.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
 
-def explained(cluster: Recorded, kind: str, name: str, *, later: float = 0) -> Explanation:
-    """What explain says of a run; `later` seconds after the moment that the cluster is at."""
+def explain_run(cluster: Recorded, kind: str, name: str, *, later: float = 0) -> Explanation:
+    """Explain a run, `later` seconds after the moment of the cluster."""
     return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
 
 
@@ -143,23 +143,23 @@ MOMENTS = [
 def test_a_recorded_moment(
     recording: str, seconds: float, kind: str, name: str, state: str, position: int | None, headline: str
 ) -> None:
-    told = explained(recorded.at(recording, seconds), kind, name)
-    assert (told.state, told.position, told.headline) == (state, position, headline)
+    explanation = explain_run(recorded.at(recording, seconds), kind, name)
+    assert (explanation.state, explanation.position, explanation.headline) == (state, position, headline)
 
 
 def test_every_recording_has_a_moment() -> None:
     assert set(recordings.names()) == {moment[0] for moment in MOMENTS}
 
 
-def test_a_run_that_lost_its_head_tells_of_it_when_it_runs_again() -> None:
-    told = explained(recorded.at("rayjob-head-killed", 60), "RayJob", "headless")
-    assert told.headline.startswith("headless is running (for ")
-    assert told.evidence[-1].says == "was restarted after a failure."
+def test_a_run_that_lost_its_head_reports_it_after_its_restart() -> None:
+    explanation = explain_run(recorded.at("rayjob-head-killed", 60), "RayJob", "headless")
+    assert explanation.headline.startswith("headless is running (for ")
+    assert explanation.evidence[-1].says == "was restarted after a failure."
 
 
-def test_the_whole_answer_of_a_run_that_waits() -> None:
-    told = explained(recorded.at("quota-in-use-by-others", 8), "JobSet", "waiting-2")
-    assert told.as_text() == (
+def test_the_complete_answer_for_a_waiting_run() -> None:
+    explanation = explain_run(recorded.at("quota-in-use-by-others", 8), "JobSet", "waiting-2")
+    assert explanation.as_text() == (
         "waiting-2 waits for 16 chips of v5e-2x4: the queue tpu has 8 of 24 free, and first-2 has held 16 for 7 s.\n"
         "\n"
         "  Workload jobset-waiting-2-ba966: couldn't assign flavors to pod set slice: insufficient unused quota for "
@@ -175,8 +175,8 @@ def test_the_whole_answer_of_a_run_that_waits() -> None:
 
 
 def test_what_scripts_read() -> None:
-    told = explained(recorded.at("no-such-queue", 40), "JobSet", "lost").as_json()
-    assert told == {
+    explanation = explain_run(recorded.at("no-such-queue", 40), "JobSet", "lost").as_json()
+    assert explanation == {
         "name": "lost",
         "state": "queued",
         "headline": 'lost waits in a queue that does not exist: the namespace research has no LocalQueue "nosuch".',
@@ -203,42 +203,42 @@ def test_what_scripts_read() -> None:
         ("rayjob-fails", "RayJob", "bad", "launcher logs bad"),
     ],
 )
-def test_what_would_help(recording: str, kind: str, name: str, suggestion: str) -> None:
-    told = explained(recorded.at(recording, 40), kind, name)
-    assert any(suggestion in text for text in told.suggestions), told.suggestions
+def test_suggestions(recording: str, kind: str, name: str, suggestion: str) -> None:
+    explanation = explain_run(recorded.at(recording, 40), kind, name)
+    assert any(suggestion in text for text in explanation.suggestions), explanation.suggestions
 
 
 def test_the_end_of_the_log_is_evidence_without_its_colours() -> None:
-    told = explained(recorded.at("rayjob-fails", 60), "RayJob", "bad")
-    log = [item.says for item in told.evidence if item.kind == "log"]
+    explanation = explain_run(recorded.at("rayjob-fails", 60), "RayJob", "bad")
+    log = [item.says for item in explanation.evidence if item.kind == "log"]
     assert log[-1] == "about to fail"
     assert not any("\x1b" in line for line in log)
 
 
 def test_a_member_without_the_workloads_of_other_teams() -> None:
-    """As charts/queues' Role has it: Workloads and LocalQueues of the own namespace only."""
+    """The Role of charts/queues allows reading Workloads and LocalQueues of the member's namespace only."""
     cluster = recorded.at("borrowing-then-reclaimed", 15)
     cluster.hidden = {("workloads", ""), ("localqueues", "")}
-    told = explained(cluster, "JobSet", "borrows-3")
-    assert told.headline == (
+    explanation = explain_run(cluster, "JobSet", "borrows-3")
+    assert explanation.headline == (
         "borrows-3 was preempted 5 s ago by the owner of quota that it had borrowed, and waits for 24 chips of "
         "v5e-2x4, of which 8 are free."
     )
-    says = [item.says for item in told.evidence]
-    assert "16 chips of v5e-2x4 are held by runs of other teams, which you may not read." in says
-    assert told.position == 1  # one waits in the queue, says its status, and that is this run
-    assert "you may not read the runs of other teams, so this explanation does not include them." in says
+    sentences = [item.says for item in explanation.evidence]
+    assert "16 chips of v5e-2x4 are held by runs of other teams, which you may not read." in sentences
+    assert explanation.position == 1  # the queue's status counts one pending Workload, which is this run's
+    assert "you may not read the runs of other teams, so this explanation does not include them." in sentences
 
 
 def test_a_member_who_is_not_alone_in_the_queue() -> None:
     cluster = recorded.at("three-then-one-and-two", 4.5)
     cluster.hidden = {("workloads", ""), ("localqueues", "")}
     cluster.find("ClusterQueue", "tpu")["status"]["pendingWorkloads"] = 9
-    told = explained(cluster, "JobSet", "slices-2")
-    assert told.position is None
+    explanation = explain_run(cluster, "JobSet", "slices-2")
+    assert explanation.position is None
     assert (
         "slices-2 has at least 1 run ahead (slices-1); 9 runs wait in total (you may not read the runs of other teams)."
-        in [item.says for item in told.evidence]
+        in [item.says for item in explanation.evidence]
     )
 
 
@@ -246,7 +246,7 @@ PENDING = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 
 
 def pending(*places: tuple[str, str, int]) -> dict[str, object]:
-    """What the visibility API answers (Kueue 0.19, apis/visibility/v1beta2): places count from 0."""
+    """Return an answer of the visibility API (Kueue 0.19, apis/visibility/v1beta2); positions count from 0."""
     return {
         "items": [
             {
@@ -264,34 +264,34 @@ def pending(*places: tuple[str, str, int]) -> dict[str, object]:
     }
 
 
-def test_the_visibility_api_is_believed() -> None:
+def test_the_visibility_api_is_used() -> None:
     cluster = recorded.at("three-then-one-and-two", 4.5)
     cluster.visible[f"{PENDING}/clusterqueues/tpu/pendingworkloads"] = pending(
         ("other-00000", "search", 0), ("slices-2-0b4d0", "research", 1), ("slices-1-af79e", "research", 2)
     )
-    told = explained(cluster, "JobSet", "slices-1")
-    assert told.position == 3
+    explanation = explain_run(cluster, "JobSet", "slices-1")
+    assert explanation.position == 3
     assert "slices-1 is number 3 in the queue, behind other of search and slices-2 (from Kueue's visibility API)." in [
-        item.says for item in told.evidence
+        item.says for item in explanation.evidence
     ]
 
 
 def test_the_visibility_api_of_a_local_queue() -> None:
-    """Where RBAC hides the whole queue: the own runs' places are exact, who is between them is not known."""
+    """If RBAC hides the ClusterQueue, the positions of one's runs are exact, but not whose runs are between them."""
     cluster = recorded.at("three-then-one-and-two", 4.5)
     refusal = Forbidden("No.", "", verb="get", resource="clusterqueues/pendingworkloads", group="", namespace="")
     cluster.visible[f"{PENDING}/clusterqueues/tpu/pendingworkloads"] = refusal
     cluster.visible[f"{PENDING}/namespaces/research/localqueues/multislice/pendingworkloads"] = pending(
         ("slices-1-af79e", "research", 4), ("slices-2-0b4d0", "research", 7)
     )
-    told = explained(cluster, "JobSet", "slices-2")
-    assert told.position == 8
-    assert "behind slices-1 and runs of other teams that you may not read" in told.evidence[-1].says
+    explanation = explain_run(cluster, "JobSet", "slices-2")
+    assert explanation.position == 8
+    assert "behind slices-1 and runs of other teams that you may not read" in explanation.evidence[-1].says
 
 
 def test_few_requests() -> None:
-    """One list of each kind at most, and none of pods, nodes or events for a run that waits for quota."""
+    """Each kind is listed once at most. Pods, nodes and events are not listed for a run that waits for quota."""
     cluster = recorded.at("quota-in-use-by-others", 8)
-    explained(cluster, "JobSet", "waiting-2")
-    assert len(cluster.asked) == len(set(cluster.asked)) <= 9
-    assert not any(asked.startswith(("pods", "nodes", "events")) for asked in cluster.asked)
+    explain_run(cluster, "JobSet", "waiting-2")
+    assert len(cluster.requests) == len(set(cluster.requests)) <= 9
+    assert not any(requests.startswith(("pods", "nodes", "events")) for requests in cluster.requests)

@@ -1,4 +1,4 @@
-"""What following a run shows, from scripted statuses."""
+"""The output of following a run. The statuses are scripted, so that the test controls their order."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ DONE = replace(
 )
 
 
-ONLY_LOOKS = "following a run asks for its status and for nothing else"
+ONLY_STATUS = "following a run asks for its status and for nothing else"
 
 
-class Script:
-    """A backend whose run goes through these statuses, one at each look."""
+class ScriptedBackend:
+    """A backend that returns the next of these statuses at each request."""
 
     poll_seconds = 0.0
     where = option = ""
@@ -46,7 +46,7 @@ class Script:
     stuck_seconds: float | None = None
 
     def prepare(self, plans: Any) -> None:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def __init__(self, *statuses: RunStatus | BaseException | None) -> None:
         self._statuses = iter(statuses)
@@ -59,42 +59,42 @@ class Script:
         return status
 
     def problems(self, plan: Any) -> Sequence[Problem]:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def preview(self, plan: Any, *, accept_changes: bool) -> Preview:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def submit(self, plan: Any, *, accept_changes: bool) -> Submission:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def summary(self, name: str) -> RunStatus | None:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def config_of(self, name: str) -> Mapping[str, Any]:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def cancel(self, name: str) -> RunStatus:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
     def delete(self, name: str) -> None:
-        raise AssertionError(ONLY_LOOKS)
+        raise AssertionError(ONLY_STATUS)
 
 
-def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     failed = replace(AT_3, state=State.RESTARTING, reason="A worker died.", restarts=1)
-    backend = Script(RUN, AT_3, replace(AT_3, step=4), failed, replace(AT_3, step=5, restarts=1), DONE)
+    backend = ScriptedBackend(RUN, AT_3, replace(AT_3, step=4), failed, replace(AT_3, step=5, restarts=1), DONE)
     assert follow.follow(backend, RUN) == DONE
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -109,16 +109,16 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
-def test_ctrl_c_says_how_to_come_back() -> None:
+def test_ctrl_c_prints_how_to_follow_again() -> None:
     with pytest.raises(Detached) as caught:
-        follow.follow(Script(AT_3, KeyboardInterrupt()), RUN)
+        follow.follow(ScriptedBackend(AT_3, KeyboardInterrupt()), RUN)
     assert caught.value.message.splitlines()[0] == 'The run "llama" continues.'
     assert caught.value.exit_code == 130
 
 
 def test_a_run_that_is_deleted_while_it_is_followed() -> None:
     with pytest.raises(LauncherError, match='The run "llama" was deleted in the meantime'):
-        follow.follow(Script(None), AT_3)
+        follow.follow(ScriptedBackend(None), AT_3)
 
 
 def test_the_summary_of_a_success() -> None:
@@ -197,34 +197,34 @@ def test_counts(number: float, text: str) -> None:
     assert formatting.count(number) == text
 
 
-def test_a_run_that_is_stuck_is_given_up_once_patience_is_over_and_not_before(
+def test_a_stuck_run_is_cancelled_after_the_waiting_time_and_not_before(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "narrate", lambda *lines: said.extend(lines))
-    said: list[str] = []
+    monkeypatch.setattr(output, "narrate", lambda *lines: lines.extend(lines))
+    lines: list[str] = []
     stuck = replace(RUN, kind="ray-job", reason="The image x cannot be pulled. Push it.", stuck=True)
-    given_up: list[tuple[str, str]] = []
+    cancelled: list[tuple[str, str]] = []
 
-    class Stubborn(Script):
+    class StuckRun(ScriptedBackend):
         stuck_seconds: float | None = 0.05
 
         def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-            given_up.append((name, reason))
+            cancelled.append((name, reason))
             return replace(stuck, state=State.CANCELLED, stuck=False)
 
-    mended = Stubborn(stuck, replace(stuck, stuck=False, reason=""), replace(DONE, kind="ray-job"))
-    mended.stuck_seconds = 60
-    assert follow.follow(mended, stuck).state is State.SUCCEEDED
-    assert given_up == []
-    # Nobody knows what became of it while the API server did not answer.
-    silent = Stubborn(*[Unreachable("No answer.")] * 2, replace(DONE, kind="ray-job"))
-    silent.poll_seconds, silent.stuck_seconds = 0.05, 0.01
-    assert follow.follow(silent, stuck).state is State.SUCCEEDED
-    assert given_up == []
-    ended = follow.follow(Stubborn(*[stuck] * 100_000), stuck)
-    assert given_up == [("llama", stuck.reason)]
+    recovered = StuckRun(stuck, replace(stuck, stuck=False, reason=""), replace(DONE, kind="ray-job"))
+    recovered.stuck_seconds = 60
+    assert follow.follow(recovered, stuck).state is State.SUCCEEDED
+    assert cancelled == []
+    # While the API server does not answer, the state of the run is unknown, so it is not cancelled.
+    unreachable = StuckRun(*[Unreachable("No answer.")] * 2, replace(DONE, kind="ray-job"))
+    unreachable.poll_seconds, unreachable.stuck_seconds = 0.05, 0.01
+    assert follow.follow(unreachable, stuck).state is State.SUCCEEDED
+    assert cancelled == []
+    ended = follow.follow(StuckRun(*[stuck] * 100_000), stuck)
+    assert cancelled == [("llama", stuck.reason)]
     assert follow.exit_code(ended) == 1
-    assert said[-1] == (
+    assert lines[-1] == (
         f'{stuck.reason} Waiting does not fix this, so the run "llama" is cancelled and its chips are released.'
     )
     assert ("reason", stuck.reason) in [tuple(line.split(None, 1)) for line in follow.summary(ended).splitlines()]

@@ -1,4 +1,4 @@
-"""Programs that are kept: by one writer at a time, never half of one, and not for ever."""
+"""The cache of compiled programs: one writer at a time, no partial entries, and a limited size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wanted() -> Request:
     return request(plan(), VERSIONS)
 
 
-def test_what_is_put_is_got(cache: Cache, wanted: Request) -> None:
+def test_get_returns_what_was_put(cache: Cache, wanted: Request) -> None:
     assert cache.get(wanted) is None
     cache.put(wanted, programs.read(program()))
     found = cache.get(wanted)
@@ -49,15 +49,15 @@ def test_what_is_put_is_got(cache: Cache, wanted: Request) -> None:
         lambda text: "[" * 100_000,
     ],
 )
-def test_a_damaged_entry_is_none_and_is_told(cache: Cache, wanted: Request, damage: Callable[[str], str]) -> None:
+def test_a_damaged_entry_is_none_and_is_reported(cache: Cache, wanted: Request, damage: Callable[[str], str]) -> None:
     cache.put(wanted, programs.read(program()))
     path = cache.path(wanted.key)
     path.write_text(damage(path.read_text()))
-    said: list[str] = []
-    assert cache.get(wanted, said.append) is None
-    assert len(said) == 1
-    assert said[0].startswith(f"The cached forecast {path} is damaged (")
-    assert said[0].endswith("It is made anew.")
+    messages: list[str] = []
+    assert cache.get(wanted, messages.append) is None
+    assert len(messages) == 1
+    assert messages[0].startswith(f"The cached forecast {path} is damaged (")
+    assert messages[0].endswith("It is computed again.")
 
 
 def test_the_second_waits_for_the_first(cache: Cache, wanted: Request) -> None:
@@ -84,7 +84,7 @@ def test_the_second_waits_for_the_first(cache: Cache, wanted: Request) -> None:
     assert list(cache.folder.iterdir()) == []
 
 
-def test_a_holder_that_is_killed_holds_nothing(cache: Cache, wanted: Request) -> None:
+def test_a_killed_process_releases_its_lock(cache: Cache, wanted: Request) -> None:
     code = (
         "import pathlib, sys, time; from launcher.forecast.cache import Cache\n"
         "with Cache(pathlib.Path(sys.argv[1])).locked(sys.argv[2], print): print('in', flush=True); time.sleep(600)"
@@ -100,14 +100,14 @@ def test_a_holder_that_is_killed_holds_nothing(cache: Cache, wanted: Request) ->
     assert cache.get(wanted) is None
 
 
-def test_the_oldest_go_where_there_are_too_many(tmp_path: Path) -> None:
+def test_the_oldest_entries_are_removed_if_there_are_too_many(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     wanted = [request(plan(f"slice: {{topology: 4x4, count: {count}}}\n"), VERSIONS) for count in range(1, 8)]
     for age, one in enumerate(reversed(wanted)):
         cache.put(one, programs.read(program()))
         os.utime(cache.path(one.key), (1000 + age, 1000 + age))
     limit = 3 * cache.path(wanted[0].key).stat().st_size
-    assert cache.get(wanted[6]) is not None  # which makes it younger than the others
+    assert cache.get(wanted[6]) is not None  # a read makes it newer than the others
     Cache(tmp_path, limit).put(wanted[1], programs.read(program()))
     assert [one for one in wanted if cache.path(one.key).exists()] == [wanted[0], wanted[1], wanted[6]]
 
@@ -119,7 +119,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, wanted: Request) -> 
         pass
 
 
-def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_of_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
     assert folder() == tmp_path / "forecast"
     monkeypatch.delenv("SLIPWAY_CACHE")

@@ -1,4 +1,4 @@
-"""The compile as a process that is watched: what it says, and how it is ended."""
+"""The compile as a monitored process: its messages, and how it ends."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_program_and_the_phases(log: Path) -> None:
-    said: list[str] = []
+    phases: list[str] = []
     body = "say(phase='importing'); say(phase='compiling'); print('chatter', file=sys.stderr); " + WRITES
-    found = compiled(log, body, phase=said.append)
-    assert (found.fits, found.devices, said) == (True, 16, ["importing", "compiling"])
+    found = compiled(log, body, phase=phases.append)
+    assert (found.fits, found.devices, phases) == (True, 16, ["importing", "compiling"])
     assert not log.exists()
 
 
-def test_the_child_gets_the_config_and_a_folder_that_goes(log: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "kept.json"
-    compiled(log, f"pathlib.Path({str(kept)!r}).write_text(config.read_text()); {WRITES}")
-    config = json.loads(kept.read_text())
+def test_the_child_gets_the_config_and_a_temporary_folder(log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "kept.json"
+    compiled(log, f"pathlib.Path({str(copy)!r}).write_text(config.read_text()); {WRITES}")
+    config = json.loads(copy.read_text())
     assert config["train"]["model_name"] == "llama3-8b"
     assert not Path(config["storage"]["mountPath"]).exists()
 
@@ -63,7 +63,7 @@ def test_the_child_gets_the_config_and_a_folder_that_goes(log: Path, tmp_path: P
         ("say(error='model', message='MaxText has no model x.')", "MaxText has no model x."),
     ],
 )
-def test_what_the_child_refuses_is_its_sentence(log: Path, body: str, message: str) -> None:
+def test_an_error_of_the_child_is_the_message(log: Path, body: str, message: str) -> None:
     with pytest.raises(CompileFailed) as raised:
         compiled(log, f"say(phase='shaping'); {body}; sys.exit(1)")
     assert raised.value.message == message
@@ -75,16 +75,16 @@ def test_what_the_child_refuses_is_its_sentence(log: Path, body: str, message: s
     [
         ("say(error='internal', message='KeyError: x'); sys.exit(1)", "KeyError: x"),
         ("print('core dumped', file=sys.stderr); os.abort()", "core dumped"),
-        ("os.abort()", "it was ended by SIGABRT"),
+        ("os.abort()", "it was killed by SIGABRT"),
         ("sys.exit(0)", "it wrote no program"),
         ("out.write_text('{'); sys.exit(0)", "it wrote no program"),
-        ("out.write_text('{\"version\": 1}')", "it is no program of version 2"),
+        ("out.write_text('{\"version\": 1}')", "it is not a program of version 2"),
     ],
 )
-def test_a_child_that_breaks_leaves_its_log(log: Path, body: str, why: str) -> None:
+def test_a_failed_child_leaves_its_log(log: Path, body: str, why: str) -> None:
     with pytest.raises(CompileFailed, match=f"The compile failed: .*{why}") as raised:
         compiled(log, body)
-    assert raised.value.hint == f"All that it said is in {log}."
+    assert raised.value.hint == f"Its output is in {log}."
     assert log.exists()
 
 
@@ -93,14 +93,14 @@ def test_a_child_that_was_killed(log: Path) -> None:
         compiled(log, "os.kill(os.getpid(), 9)")
 
 
-# Starts another process, which says who it is in the file, as the real child does with the compiler.
+# Starts another process and writes its process ID to the file; the real child starts the compiler like this.
 _TWO = (
     "import subprocess; other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
     "pathlib.Path({file!r}).write_text(str(other.pid)); say(phase='compiling'); time.sleep(600)"
 )
 
 
-def gone(file: Path) -> bool:
+def has_ended(file: Path) -> bool:
     try:
         return Path(f"/proc/{file.read_text()}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -111,15 +111,15 @@ def test_time_runs_out(log: Path, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with pytest.raises(CompileTimeout) as raised:
         compiled(log, _TWO.format(file=str(file)), limits=Limits(seconds=2))
-    assert raised.value.message == "The compile took longer than 2 s and was ended."
+    assert raised.value.message == "The compile took longer than 2 s and was stopped."
     assert file.exists()
-    eventually(lambda: gone(file))
+    eventually(lambda: has_ended(file))
     assert not log.exists()
 
 
 def test_memory_runs_out(log: Path) -> None:
     body = "say(phase='compiling'); held = bytearray(os.urandom(1 << 20) * 200); time.sleep(600)"
-    with pytest.raises(CompileFailed, match=r"and this machine has 0\.1 GiB to spare; it was ended") as raised:
+    with pytest.raises(CompileFailed, match=r"but this machine has only 0\.1 GiB available; it was stopped") as raised:
         compiled(log, body, limits=Limits(memory=100 << 20))
     assert raised.value.kind == "memory"
 
@@ -134,14 +134,14 @@ def test_it_ends_with_the_launcher(log: Path, tmp_path: Path, number: int) -> No
         "from tests.forecasts import fake_compiler\n"
         "child.compile_(WANTED, pathlib.Path(sys.argv[1]), argv=fake_compiler(sys.argv[2]))"
     )
-    # Without the other process, which here only the group's end would reach.
+    # There is no second process here: only a signal to the process group would end it.
     body = f"pathlib.Path({str(file)!r}).write_text(str(os.getpid())); time.sleep(600)"
     root = Path(child.__file__).parents[2]
     process = subprocess.Popen([sys.executable, "-c", code, log, body], cwd=root, stderr=subprocess.DEVNULL)
     eventually(lambda: file.exists() and file.read_text(), 60)
     process.send_signal(number)
     process.wait(20)
-    eventually(lambda: gone(file))
+    eventually(lambda: has_ended(file))
 
 
 def counting(body: str, counter: Path) -> Callable[..., Program]:
@@ -173,7 +173,7 @@ def test_a_compile_that_fails_leaves_no_entry(tmp_path: Path, body: str) -> None
 
 
 def test_two_at_once_compile_once(tmp_path: Path) -> None:
-    """Two processes: the second waits, and has the first one's answer."""
+    """The second process waits and reads the result of the first."""
     code = (
         "import pathlib, sys\n"
         "from launcher.forecast.compiled import Compiler; from launcher.forecast.cache import Cache\n"

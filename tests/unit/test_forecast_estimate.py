@@ -1,4 +1,4 @@
-"""The estimate that a search orders and prunes by: sums that can be made by hand, and programs that were compiled."""
+"""The estimate by which a search orders and prunes configs, checked by hand and against compiled programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFLOADED: Mapping[str, Any] = dict.fromkeys(
 TORUS = Torus([4, 4, 1], [False, False, False])
 
 
-def of(devices: int = 16, slices: int = 1, **train: Any) -> Layout:
+def layout_of(devices: int = 16, slices: int = 1, **train: Any) -> Layout:
     found = layout({**LLAMA, **train}, slices=slices, devices=devices)
     assert found is not None
     return found
@@ -39,64 +39,66 @@ def compiled(shape: Layout, parts: Mapping[str, float], hidden: Mapping[str, flo
     return CompiledReference(shape, memory, parts, hidden or {}, shape.step_tokens)
 
 
-# --- What a layout is ---------------------------------------------------------------------------------------------
+# --- Layouts ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_offloaded_is_what_the_compiler_says_to_the_byte() -> None:
-    """The recipe for v6e-16: 24,576 tokens x 32 layers x (3 x 4096 + 2 x 1024) x 2 bytes."""
-    found = of(remat_policy="custom", **OFFLOADED)
+def test_offloaded_bytes_are_exactly_those_of_the_compiler() -> None:
+    """The recipe for v6e-16 offloads 24,576 tokens x 32 layers x (3 x 4096 + 2 x 1024) x 2 bytes."""
+    found = layout_of(remat_policy="custom", **OFFLOADED)
     assert (found.offloaded, found.kept) == (22_548_578_304, 0)
 
 
-def test_what_is_kept_is_the_compiler_s_array_of_all_layers() -> None:
-    """bf16[16,2,8192,2048], in MaxText's default model on a v4 slice of 2x2x2."""
+def test_saved_activations_are_the_compilers_array_of_all_layers() -> None:
+    """The array is bf16[16,2,8192,2048] in MaxText's default model on a v4 slice of 2x2x2."""
     found = layout({"max_target_length": 8192, "per_device_batch_size": 2}, slices=1, devices=8)
     assert found is not None
     assert found.kept == 16 * 2 * 8192 * 2048 * 2
 
 
 def test_parameters_are_split_over_the_mesh_and_copied_along_data() -> None:
-    whole = of(devices=1).parameters
+    whole = layout_of(devices=1).parameters
     assert whole == 8_030_261_248
-    assert of().parameters == pytest.approx(whole / 16, rel=0.001)
-    assert of(ici_tensor_parallelism=4, ici_fsdp_parallelism=4).parameters == pytest.approx(whole / 16, rel=0.001)
-    assert of(ici_data_parallelism=2, ici_fsdp_parallelism=8).parameters == pytest.approx(whole / 8, rel=0.001)
-    assert of(devices=8, slices=2).parameters == pytest.approx(whole / 8, rel=0.001)
+    assert layout_of().parameters == pytest.approx(whole / 16, rel=0.001)
+    assert layout_of(ici_tensor_parallelism=4, ici_fsdp_parallelism=4).parameters == pytest.approx(
+        whole / 16, rel=0.001
+    )
+    assert layout_of(ici_data_parallelism=2, ici_fsdp_parallelism=8).parameters == pytest.approx(whole / 8, rel=0.001)
+    assert layout_of(devices=8, slices=2).parameters == pytest.approx(whole / 8, rel=0.001)
 
 
-def test_products_that_are_made_again() -> None:
-    """A layer of Llama 3.1 8B multiplies 218,103,808 weights with a token: the feed-forward's 3 x 4096 x 14336, the
-    projections' 4096 x (2 x 4096 + 2 x 1024). All but the last of the feed-forward are made again by the policy full.
+def test_recomputed_products() -> None:
+    """A layer of Llama 3.1 8B multiplies a token by 218,103,808 weights: 3 x 4096 x 14336 of the feed-forward, and
+    4096 x (2 x 4096 + 2 x 1024) of the projections. The policy full recomputes all except the last of the feed-forward.
     """
     tokens, layer, head = 24_576, 218_103_808, 4096 * 128_256
-    minimal = of(remat_policy="minimal")
+    minimal = layout_of(remat_policy="minimal")
     assert minimal.matmul == 6 * tokens * (32 * layer + head)
-    assert of().matmul - minimal.matmul == 2 * tokens * 32 * (layer - 4096 * 14_336)
-    saved = of(remat_policy="save_out_proj")
-    assert of().matmul - saved.matmul == 2 * tokens * 32 * 4096 * 4096
+    assert layout_of().matmul - minimal.matmul == 2 * tokens * 32 * (layer - 4096 * 14_336)
+    reference_of = layout_of(remat_policy="save_out_proj")
+    assert layout_of().matmul - reference_of.matmul == 2 * tokens * 32 * 4096 * 4096
 
 
 def test_the_attention_kernel() -> None:
-    """11 products where it runs again and goes back in two kernels; 7 with neither. 16 blocks of 512: 17/32 is done."""
+    """11 products if it is recomputed and has two backward kernels; 7 if neither. Of 16 blocks of 512, 17/32 count."""
     one = 2 * 24_576 * 32 * 8192 * 4096
-    assert of().attention == one * 11 * 17 / 32
-    fast = of(remat_policy="minimal_with_context", sa_use_fused_bwd_kernel=True, sa_block_q=2048)
+    assert layout_of().attention == one * 11 * 17 / 32
+    fast = layout_of(remat_policy="minimal_with_context", sa_use_fused_bwd_kernel=True, sa_block_q=2048)
     assert fast.attention == one * 7 * 5 / 8
 
 
-def test_what_comes_over_the_links() -> None:
-    """Each device gathers 15/16 of all weights in bf16, twice, and its gradients go the same way."""
-    assert of().gathered == pytest.approx(3 * 2 * 8_030_261_248 * 15 / 16, rel=0.001)
-    assert (of().exchanged, of().reduced) == (0, 0)
-    two = of(ici_data_parallelism=2, ici_fsdp_parallelism=8)
+def test_bytes_over_the_links() -> None:
+    """Each device gathers 15/16 of all weights in bf16, twice, and sends as many gradients."""
+    assert layout_of().gathered == pytest.approx(3 * 2 * 8_030_261_248 * 15 / 16, rel=0.001)
+    assert (layout_of().exchanged, layout_of().reduced) == (0, 0)
+    two = layout_of(ici_data_parallelism=2, ici_fsdp_parallelism=8)
     assert two.reduced == pytest.approx(2 * 4 * 8_030_261_248 / 8 / 2, rel=0.001)
-    tensor = of(ici_tensor_parallelism=4, ici_fsdp_parallelism=4, remat_policy="minimal")
-    # 8 times the activations of a group of four, of which three parts are the others'.
+    tensor = layout_of(ici_tensor_parallelism=4, ici_fsdp_parallelism=4, remat_policy="minimal")
+    # 8 times the activations of a group of four devices, of which three quarters are on other devices.
     assert tensor.exchanged == 8 * 24_576 * 4 * 32 * 4096 * 2 * 3 / 4
 
 
 def test_experts() -> None:
-    """Mixtral's tokens go to two of eight experts."""
+    """Each token of Mixtral goes to two of eight experts."""
     found = layout({"model_name": "mixtral-8x7b", "remat_policy": "minimal"}, slices=1, devices=16)
     assert found is not None
     layer = 4096 * (2 * 4096 + 2 * 1024) + 2 * 3 * 4096 * 14_336
@@ -107,47 +109,53 @@ def test_no_such_mesh() -> None:
     assert layout({**LLAMA, "ici_fsdp_parallelism": 3}, slices=1, devices=16) is None
 
 
-# --- From one to another ------------------------------------------------------------------------------------------
+# --- Estimates from a compiled program ----------------------------------------------------------------------------
 
 
 def test_the_same_is_the_same() -> None:
-    shape = of()
+    shape = layout_of()
     found = estimate(shape, compiled(shape, {"matrix multiplications": 1.5, "copies": 0.5}), chip(), TORUS)
     assert (found.memory, found.seconds, found.rate) == (16 * GIB, 2.0, shape.step_tokens / 2)
 
 
 def test_twice_the_batch_hides_what_the_links_took() -> None:
-    """The weights' way is as long as before, and what a device multiplies twice as much."""
-    known = compiled(of(per_device_batch_size=2), {"matrix multiplications": 1.0, "collectives over ICI": 0.5})
-    found = estimate(of(per_device_batch_size=4), known, chip(), TORUS)
+    """The transfer of the weights takes as long as before, while each device has twice as much to multiply."""
+    reference = compiled(
+        layout_of(per_device_batch_size=2), {"matrix multiplications": 1.0, "collectives over ICI": 0.5}
+    )
+    found = estimate(layout_of(per_device_batch_size=4), reference, chip(), TORUS)
     assert found.seconds == pytest.approx(2.5)
 
 
 def test_links_that_take_longer_than_all_else_are_waited_for() -> None:
-    known = compiled(of(per_device_batch_size=4), {"matrix multiplications": 1.0}, {"collectives over ICI": 0.9})
-    found = estimate(of(per_device_batch_size=1), known, chip(), TORUS)
+    reference = compiled(
+        layout_of(per_device_batch_size=4), {"matrix multiplications": 1.0}, {"collectives over ICI": 0.9}
+    )
+    found = estimate(layout_of(per_device_batch_size=1), reference, chip(), TORUS)
     assert found.seconds == pytest.approx(0.9)
 
 
 def test_offloading_that_does_not_end_in_time() -> None:
-    """22.5 GB there and back at 32 GB/s are 1.41 s, of which what a third of the work does not hide is waited for."""
-    known = compiled(of(), {"matrix multiplications": 1.0})
-    wanted = replace(of(remat_policy="custom", **OFFLOADED), matmul=known.layout.matmul)
-    assert estimate(wanted, known, chip(), TORUS).seconds == pytest.approx(1.0 + 1.409 - 1 / 3, abs=0.001)
+    """22.5 GB to the host and back at 32 GB/s take 1.41 s. A third of the work hides a part; the step waits for the
+    rest.
+    """
+    reference = compiled(layout_of(), {"matrix multiplications": 1.0})
+    wanted = replace(layout_of(remat_policy="custom", **OFFLOADED), matmul=reference.layout.matmul)
+    assert estimate(wanted, reference, chip(), TORUS).seconds == pytest.approx(1.0 + 1.409 - 1 / 3, abs=0.001)
 
 
 def test_memory_that_is_not_known() -> None:
-    shape = of()
-    known = replace(compiled(shape, {"matrix multiplications": 1.0}), memory=Memory(total=None))
-    assert estimate(shape, known, chip(), TORUS).memory is None
+    shape = layout_of()
+    reference = replace(compiled(shape, {"matrix multiplications": 1.0}), memory=Memory(total=None))
+    assert estimate(shape, reference, chip(), TORUS).memory is None
 
 
-# --- Programs that were compiled ----------------------------------------------------------------------------------
+# --- Compiled programs --------------------------------------------------------------------------------------------
 
 PROGRAMS = programs()
 
 
-def saved(one: Mapping[str, Any]) -> CompiledReference:
+def reference_of(one: Mapping[str, Any]) -> CompiledReference:
     shape = layout(one["train"], slices=1, devices=one["devices"])
     assert shape is not None
     return CompiledReference(shape, Memory(**one["memory"]), one["parts"], one["hidden"], one["tokens"])
@@ -163,22 +171,22 @@ def pairs(which: Callable[[Mapping[str, Any]], bool] = lambda _: True) -> list[A
 
 
 @pytest.mark.parametrize(("one", "other"), pairs())
-def test_what_the_compiler_says_fits_is_never_left_out(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Not even on a chip that has just the room it takes: the estimate is over by less than its doubt."""
-    known, wanted = saved(one), saved(other)
-    found = estimate(wanted.layout, known, chip(one["slice"]["accelerator"]), Torus(**one["torus"]))
+def test_a_config_that_fits_is_never_skipped(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """This holds even on a chip with exactly the needed memory: the estimate is too high by less than its margin."""
+    reference, wanted = reference_of(one), reference_of(other)
+    found = estimate(wanted.layout, reference, chip(one["slice"]["accelerator"]), Torus(**one["torus"]))
     total = wanted.memory.total
     assert found.memory is not None
     assert total is not None
     assert found.memory < total * MEMORY_MARGIN
-    assert found.memory > total / MEMORY_MARGIN  # nor are compiles spent on what is far too large
+    assert found.memory > total / MEMORY_MARGIN  # configs that are far too large are not compiled
 
 
 @pytest.mark.parametrize(("one", "other"), pairs(lambda one: bool(one["parts"])))
-def test_speeds_are_told_well_enough_to_order_them(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Against the compiler's schedule, played (launcher/forecast/step_time.py)."""
-    known, wanted = saved(one), saved(other)
-    found = estimate(wanted.layout, known, chip(one["slice"]["accelerator"]), Torus(**one["torus"]))
-    alike = known.layout.is_like(wanted.layout)
+def test_speeds_are_exact_enough_to_order_configs(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Compare the estimate with a simulation of the compiler's schedule (launcher/forecast/step_time.py)."""
+    reference, wanted = reference_of(one), reference_of(other)
+    found = estimate(wanted.layout, reference, chip(one["slice"]["accelerator"]), Torus(**one["torus"]))
+    alike = reference.layout.is_like(wanted.layout)
     seconds = sum(wanted.parts.values())
     assert found.seconds == pytest.approx(seconds, rel=0.15 if alike else 0.3)

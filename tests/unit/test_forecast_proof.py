@@ -1,4 +1,4 @@
-"""The published runs: each is a config that the launcher takes, and the page says of each what came of it."""
+"""The published runs: the launcher accepts the config of each, and the page shows the result of each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.forecast_proof.runs import REFUSED, Run, published
 
 @pytest.mark.parametrize("run", published(), ids=lambda run: run.name)
 def test_every_published_run_is_a_plan(run: Run) -> None:
-    """check refuses none of them: they ran."""
+    """`check` must accept all of them, because they ran."""
     plan = _plan(run)
     assert plan.config["accelerator"]["kind"] == "tpu"
     assert run.seconds > 0
     assert run.source
 
 
-def test_names_are_told_apart_and_refused_flags_are_dropped() -> None:
+def test_names_are_unique_and_rejected_flags_are_dropped() -> None:
     runs = published()
     assert len({run.name for run in runs}) == len(runs) >= 40
     dropped = {name for run in runs for name in run.refused}
@@ -33,5 +33,5 @@ def test_the_page_shows_errors_and_refusals() -> None:
     assert "Forecasts: 1. Error: median 10.0%, worst 10.0%." in text
     assert "| a | 2.000 s | 2.200 s | +10.0% | 8.0 | 0.0.46 |" in text
     assert "MaxText does not know the model b." in text
-    assert "said not to fit, but it ran" in page({"c": {"measured": 1.0, "fits": False}})
+    assert "forecast not to fit, but it ran" in page({"c": {"measured": 1.0, "fits": False}})
     assert "No forecast yet." in page({})

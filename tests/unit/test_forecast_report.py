@@ -1,4 +1,4 @@
-"""A report shows what was forecast beside what was measured."""
+"""A report shows the forecast next to the measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.forecasts import LLAMA, plan, program
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunData:
-    """One whose steps took 2.2 s; tests/forecasts.py has programs of 2 s."""
+    """A run whose steps took 2.2 s; the programs in tests/forecasts.py take 2 s."""
     monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
     measured = Series(np.arange(3.0), np.array([2.2, 2.2, 2.2]))
     metrics = Metrics({"step_seconds": measured})
@@ -39,6 +39,6 @@ def test_a_run_that_was_not(run: RunData) -> None:
     assert "Forecast" not in [column.title for column in summary.shown_columns([row])]
 
 
-def test_a_run_whose_config_nobody_kept(run: RunData) -> None:
+def test_a_run_without_a_config(run: RunData) -> None:
     other = RunData("y", "local", "failed", "", 0.0, label="y")
     assert summary.values(other)["forecast_step_seconds"] is None

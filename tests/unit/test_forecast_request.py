@@ -1,4 +1,4 @@
-"""What determines a compile, and what does not."""
+"""The values that a compile depends on, and those that it does not depend on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def key(text: str = LLAMA, *sets: str) -> str:
         "common.accelerators.v6e.peakTflops=1000",
     ],
 )
-def test_what_is_no_part_of_the_program_leaves_the_key(other: str) -> None:
+def test_values_outside_the_program_do_not_change_the_key(other: str) -> None:
     assert key(LLAMA, other) == key()
 
 
@@ -87,7 +87,7 @@ def test_the_trainers_sources_change_the_key(file: str, tmp_path: Path, monkeypa
         requests._source.cache_clear()
 
 
-def test_a_key_that_was_taken_back_is_a_key_not_given() -> None:
+def test_a_null_is_like_a_missing_key() -> None:
     assert key(LLAMA, "train.remat_policy=null") == key()
 
 
@@ -98,25 +98,25 @@ def test_the_child_gets_a_config_that_the_trainer_reads() -> None:
     assert (config["accelerator"]["chips"], config["accelerator"]["hosts"]) == (16, 4)
 
 
-def test_a_program_of_one_s_own_is_not_forecast() -> None:
+def test_a_users_program_is_not_forecast() -> None:
     config = {**plan().config, "run": {"command": ["python", "mine.py"]}}
     with pytest.raises(LauncherError, match=r"run\.command replaces the trainer"):
         of_config(config, VERSIONS)
 
 
-def _without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+def _hide_packages(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     version = metadata.version
 
-    def asked(name: str) -> str:
+    def version_or_error(name: str) -> str:
         if name in names:
             raise metadata.PackageNotFoundError(name)
         return version(name)
 
-    monkeypatch.setattr(metadata, "version", asked)
+    monkeypatch.setattr(metadata, "version", version_or_error)
 
 
 def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    _without(monkeypatch, "libtpu", "maxtext")
+    _hide_packages(monkeypatch, "libtpu", "maxtext")
     with pytest.raises(LauncherError) as raised:
         requests.installed()
     assert raised.value.message == (
@@ -126,10 +126,10 @@ def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_that_the_compiler_is_not_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    _without(monkeypatch, "libtpu")
+    _hide_packages(monkeypatch, "libtpu")
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
-    with pytest.raises(LauncherError, match="Linux on x86-64 alone; this is macOS on arm64") as raised:
+    with pytest.raises(LauncherError, match="only for Linux on x86-64; this is macOS on arm64") as raised:
         requests.installed()
     assert "it needs no TPU" in raised.value.hint

@@ -1,4 +1,4 @@
-"""What both Helms print, as sentences. The texts are theirs, as they came."""
+"""The messages for what both Helms print; the texts were recorded from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOBODYS = (
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "message"),
+    ("printed", "kind", "message"),
     [
         (
             "walk.go:75: found symbolic link\nError: execution error at (run/templates/validate.yaml:2:4): \n"
@@ -49,13 +49,14 @@ NOBODYS = (
         (
             f'Error: unable to continue with install: NetworkPolicy "i" in namespace "i" {EXISTS}{OTHER}\n',
             OwnedByAnother,
-            "NetworkPolicy i/i is in the cluster c already and belongs to the release queues in the namespace "
+            "NetworkPolicy i/i already exists in the cluster c and belongs to the release queues in the namespace "
             "platform; nothing was changed.",
         ),
         (
             f'Error: Unable to continue with install: ResourceFlavor "v" in namespace "" {EXISTS}{NOBODYS}\n',
             OwnedByAnother,
-            "ResourceFlavor v is in the cluster c already and was not made by a release; nothing was changed.",
+            "ResourceFlavor v already exists in the cluster c and was not created by a Helm release; nothing was "
+            "changed.",
         ),
         (
             'Error: Kubernetes cluster unreachable: Get "http://localhost:8080/version": dial tcp 127.0.0.1:8080: '
@@ -106,18 +107,20 @@ NOBODYS = (
             '"x" is not a valid release name; use at most 53 lowercase letters, digits and hyphens.',
         ),
         ("Error: something else\n", HelmError, "Helm failed: something else."),
-        ("", HelmError, "Helm failed: it did not say why."),
+        ("", HelmError, "Helm failed: it printed no reason."),
     ],
 )
-def test_sentences(said: str, kind: type[HelmError], message: str) -> None:
-    error = from_stderr(said, where="the cluster c", release="x")
+def test_sentences(printed: str, kind: type[HelmError], message: str) -> None:
+    error = from_stderr(printed, where="the cluster c", release="x")
     assert (type(error), error.message) == (kind, message)
 
 
-def test_a_role_comes_with_what_is_forbidden() -> None:
-    said = 'Error: secrets is forbidden: User "al" cannot list resource "secrets" in API group "" in the namespace "ml"'
-    assert "kind: Role\n" in from_stderr(said).hint
-    assert "resources: [secrets]" in from_stderr(said).hint
+def test_a_forbidden_request_has_a_role() -> None:
+    printed = (
+        'Error: secrets is forbidden: User "al" cannot list resource "secrets" in API group "" in the namespace "ml"'
+    )
+    assert "kind: Role\n" in from_stderr(printed).hint
+    assert "resources: [secrets]" in from_stderr(printed).hint
 
 
 def test_the_release_that_may_be_meant() -> None:

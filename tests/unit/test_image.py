@@ -44,20 +44,22 @@ def test_an_image_holds_what_training_needs_at_the_pinned_versions(accelerator: 
     extras = project["optional-dependencies"]
     wanted = extras["train"] + (extras["tpu"] if accelerator == "tpu" else [])
     names = {re.split(r"[\[=<>]", line)[0] for line in wanted if not line.startswith("slipway")}
-    held, tested = pins(accelerator), pins("constraints")
-    assert names <= held.keys()
-    other = {name: version for name, version in held.items() if tested.get(name) != version}
+    pinned, tested = pins(accelerator), pins("constraints")
+    assert names <= pinned.keys()
+    other = {name: version for name, version in pinned.items() if tested.get(name) != version}
     assert all(re.match(r"nvidia-.*-cu12|jax-cuda12-", name) for name in other), other
     assert bool(other) == (accelerator == "gpu")
-    # Of NVIDIA's, only Python's view of the driver, which MaxText's monitoring imports on any platform.
-    assert accelerator == "gpu" or {name for name in held if "nvidia" in name} == {"nvidia-ml-py"}
-    assert ("libtpu" in held) == (accelerator == "tpu")
-    assert not held.keys() & {"pytest", "mypy", "pyhelm3", "slipway"} or accelerator == "tpu"  # MaxText names pytest
+    # The only NVIDIA package is the Python binding of the driver, which MaxText's monitoring imports on any platform.
+    assert accelerator == "gpu" or {name for name in pinned if "nvidia" in name} == {"nvidia-ml-py"}
+    assert ("libtpu" in pinned) == (accelerator == "tpu")
+    assert (
+        not pinned.keys() & {"pytest", "mypy", "pyhelm3", "slipway"} or accelerator == "tpu"
+    )  # MaxText requires pytest
 
 
 def test_one_version_of_uv() -> None:
-    [ours] = re.findall(r"ARG UV_VERSION=(\S+)", (ROOT / "docker/Dockerfile").read_text())
-    assert f"UV_VERSION := {ours}\n" in (ROOT / "Makefile").read_text()
+    [version] = re.findall(r"ARG UV_VERSION=(\S+)", (ROOT / "docker/Dockerfile").read_text())
+    assert f"UV_VERSION := {version}\n" in (ROOT / "Makefile").read_text()
 
 
 # --- context and tag --------------------------------------------------------------------------------------------
@@ -97,18 +99,18 @@ def test_the_base_is_known_without_naming_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("repository", "push", "says"),
+    ("repository", "push", "message"),
     [
         ("r.example.com/slipway:1", False, "it has a tag"),
         ("r.example.com:5000/slipway@" + DIGEST, False, "it has a tag"),
         ("R.example.com/Slipway", False, "write it as host/path/name"),
         ("", False, "write it as host/path/name"),
         ("--help", False, "write it as host/path/name"),
-        ("team/slipway", True, "names no registry"),
+        ("team/slipway", True, "has no registry"),
     ],
 )
-def test_a_repository_that_is_none(repository: str, push: bool, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_an_invalid_repository(repository: str, push: bool, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         plan("cpu", repository, push=push)
 
 
@@ -135,7 +137,7 @@ def test_names_of_repositories() -> None:
         *("https://r.example.com/python:3.12", "$BASE", "oci:/images/a b"),
     ],
 )
-def test_a_base_that_is_none(base: str) -> None:
+def test_an_invalid_base(base: str) -> None:
     with pytest.raises(UsageError) as refused:
         plan("cpu", "slipway", base=base)
     assert refused.value.message.startswith(f'"{base}" is no image to start from: write --base as host/path/name:tag')
@@ -157,7 +159,7 @@ def test_names_of_bases(base: str) -> None:
 # --- tools ------------------------------------------------------------------------------------------------------
 
 
-def test_what_docker_is_called_with() -> None:
+def test_the_arguments_of_docker() -> None:
     steps = Tool("docker").steps("r/i:t", {"A": "1", "B": "x y"}, Path("/c"), push=True, more=["--secret=id=x"])
     assert steps == [
         [
@@ -169,7 +171,7 @@ def test_what_docker_is_called_with() -> None:
 
 
 @pytest.mark.parametrize("name", ["podman", "buildah"])
-def test_what_podman_and_buildah_are_called_with(name: str, tmp_path: Path) -> None:
+def test_the_arguments_of_podman_and_buildah(name: str, tmp_path: Path) -> None:
     tool = Tool(name)
     build, push = tool.steps("r/i:t", {"A": "1"}, tmp_path, push=True)
     assert build[:2] == [name, "build"]
@@ -180,14 +182,14 @@ def test_what_podman_and_buildah_are_called_with(name: str, tmp_path: Path) -> N
     assert len(tool.steps("r/i:t", {}, tmp_path, push=False)) == 1
 
 
-def test_what_docker_prints_of_a_push(tmp_path: Path) -> None:
+def test_the_output_of_dockers_push(tmp_path: Path) -> None:
     printed = f"The push refers to repository [r/i]\n5f70bf18a086: Pushed\nt: digest: {DIGEST} size: 1234\n"
     assert Tool("docker").digest(printed, tmp_path) == DIGEST
-    with pytest.raises(LauncherError, match="named no digest"):
+    with pytest.raises(LauncherError, match="printed no digest"):
         Tool("docker").digest("t: Pushed", tmp_path)
 
 
-def test_what_cloud_build_is_told(tmp_path: Path) -> None:
+def test_the_config_of_cloud_build(tmp_path: Path) -> None:
     tool = Tool("gcloud")
     [[*command]] = tool.steps("r/i:t", {"A": "$x"}, tmp_path, push=True)
     assert command[:4] == ["gcloud", "builds", "submit", str(tmp_path)]
@@ -195,31 +197,32 @@ def test_what_cloud_build_is_told(tmp_path: Path) -> None:
     config = yaml.safe_load((tmp_path / "cloudbuild.yaml").read_text())
     assert config["images"] == ["r/i:t"]
     [step] = config["steps"]
-    assert step["args"][-3:] == ["--build-arg=A=$$x", "--no-cache", "."]  # a single $ is Cloud Build's own
+    # A single $ would start a substitution of Cloud Build.
+    assert step["args"][-3:] == ["--build-arg=A=$$x", "--no-cache", "."]
 
 
-# --- what fails -------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------
 
-# What the tools print, of buildah 1.28 and Docker 28 as they were seen.
+# The output of the tools; that of buildah 1.28 and Docker 28 was recorded.
 FAILURES = [
     (
         "buildah",
         "build",
         'Error: creating build container: short-name "nosuch:1" did not resolve to an alias and no unqualified-search '
         'registries are defined in "/etc/containers/registries.conf"',
-        "The base image nosuch:1 cannot be had: creating build container: short-name",
+        "The base image nosuch:1 cannot be pulled: creating build container: short-name",
     ),
     (
         "buildah",
         "build",
         "Error: creating build container: localhost/nosuch:1: image not known",
-        "The base image nosuch:1 cannot be had: creating build container: localhost/nosuch:1: image not known.",
+        "The base image nosuch:1 cannot be pulled: creating build container: localhost/nosuch:1: image not known.",
     ),
     (
         "docker",
         "build",
         "#2 ERROR: failed to resolve source metadata for r.example.com/nosuch:1: not found",
-        "The base image nosuch:1 cannot be had: failed to resolve source metadata",
+        "The base image nosuch:1 cannot be pulled: failed to resolve source metadata",
     ),
     ("docker", "build", "#7 1.2 The base image must have Python 3.12.", "The base image nosuch:1 has no Python 3.12."),
     (
@@ -256,11 +259,11 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "verb", "printed", "says"), FAILURES)
-def test_a_failure_is_a_sentence(tool: str, verb: str, printed: str, says: str) -> None:
+@pytest.mark.parametrize(("tool", "verb", "printed", "message"), FAILURES)
+def test_a_failure_is_a_sentence(tool: str, verb: str, printed: str, message: str) -> None:
     lines = ["STEP 1: RUN python3 -c 'sys.exit(\"The base image must have Python 3.12.\")'", *printed.splitlines()]
     error = explain(lines, [tool, verb], 7, read("cpu", "nosuch:1"), "r.example.com/x", Tool(tool))
-    assert error.message.startswith(says)
+    assert error.message.startswith(message)
 
 
 def test_how_to_log_in() -> None:
@@ -284,8 +287,10 @@ def test_no_tool_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @contextmanager
 def registry(answer: Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
-    """A stand-in for registries that want a login, which none from the Go module proxy does without a server of
-    accounts beside it; its host and port."""
+    """Yield the host and port of a fake registry that answers with `answer`.
+
+    It replaces registries that require a login: those from the Go module proxy need a second server for the accounts.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
@@ -314,13 +319,13 @@ def registry(answer: Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str
         server.server_close()
 
 
-def ask(host: str) -> str | None:
+def read_digest(host: str) -> str | None:
     return digest_of(Repository.parse(f"{host}/team/slipway"), "t")
 
 
 @pytest.fixture
 def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty file of logins, as `docker login` would have written it."""
+    """The path of the file in which `docker login` stores logins; it does not exist yet."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
@@ -328,39 +333,39 @@ def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config.json"
 
 
-def test_an_image_that_is_there_and_one_that_is_not(logins: Path) -> None:
+def test_an_existing_and_a_missing_image(logins: Path) -> None:
     def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
-        there = request.path == "/v2/team/slipway/manifests/t"
-        return (200, {"Docker-Content-Digest": DIGEST}, b"") if there else (404, {}, b"")
+        exists = request.path == "/v2/team/slipway/manifests/t"
+        return (200, {"Docker-Content-Digest": DIGEST}, b"") if exists else (404, {}, b"")
 
     with registry(answer) as host:
-        assert ask(host) == DIGEST
+        assert read_digest(host) == DIGEST
         assert digest_of(Repository.parse(f"{host}/team/other"), "t") is None
 
 
-def test_a_registry_that_gives_out_tokens(logins: Path) -> None:
+def test_a_registry_with_tokens(logins: Path) -> None:
     login = base64.b64encode(b"me:secret").decode()
 
     def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
-        given = request.headers.get("Authorization")
+        authorization = request.headers.get("Authorization")
         if request.path.startswith("/token?service=s&scope=repository%3Ateam%2Fslipway%3Apull"):
-            return (200, {}, json.dumps({"token": "T"}).encode()) if given == f"Basic {login}" else (401, {}, b"")
-        if given == "Bearer T":
+            return (
+                (200, {}, json.dumps({"token": "T"}).encode()) if authorization == f"Basic {login}" else (401, {}, b"")
+            )
+        if authorization == "Bearer T":
             return 200, {"Docker-Content-Digest": DIGEST}, b""
         realm = f"http://{request.headers['Host']}/token"
         challenge = f'Bearer realm="{realm}",service="s",scope="repository:team/slipway:pull"'
         return 401, {"WWW-Authenticate": challenge}, b""
 
     with registry(answer) as host:
-        with pytest.raises(RegistryUnavailable, match="it gives no token: HTTP Error 401"):
-            ask(host)
+        with pytest.raises(RegistryUnavailable, match="it returned no token: HTTP Error 401"):
+            read_digest(host)
         logins.write_text(json.dumps({"auths": {host: {"auth": login}}}))
-        assert ask(host) == DIGEST
+        assert read_digest(host) == DIGEST
 
 
-def test_a_registry_that_wants_a_password_from_a_helper(
-    logins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_with_a_credential_helper(logins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     login = base64.b64encode(b"me:secret").decode()
 
     def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
@@ -369,33 +374,33 @@ def test_a_registry_that_wants_a_password_from_a_helper(
         return 401, {"WWW-Authenticate": 'Basic realm="r"'}, b""
 
     helper = tmp_path / "docker-credential-mine"
-    given = json.dumps({"Username": "me", "Secret": "secret"})
-    helper.write_text(f"#!/bin/sh\n[ \"$1\" = get ] && echo '{given}'\n")
+    credentials = json.dumps({"Username": "me", "Secret": "secret"})
+    helper.write_text(f"#!/bin/sh\n[ \"$1\" = get ] && echo '{credentials}'\n")
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with registry(answer) as host:
         with pytest.raises(RegistryUnavailable, match="it answers 401"):
-            ask(host)
+            read_digest(host)
         logins.write_text(json.dumps({"credHelpers": {host: "mine"}}))
-        assert ask(host) == DIGEST
+        assert read_digest(host) == DIGEST
 
 
-def test_a_registry_that_does_not_say(logins: Path) -> None:
+def test_a_registry_without_a_usable_answer(logins: Path) -> None:
     with registry(lambda _: (403, {}, b"")) as host, pytest.raises(RegistryUnavailable, match="it answers 403"):
-        ask(host)
+        read_digest(host)
     with (
         registry(lambda _: (200, {}, b"")) as host,
         pytest.raises(RegistryUnavailable, match="its answer has no digest"),
     ):
-        ask(host)
+        read_digest(host)
     with pytest.raises(RegistryUnavailable, match="Connection refused"):
-        ask(host)  # which is closed by now
+        read_digest(host)  # the registry is closed
     logins.write_text("{")
     with (
         registry(lambda _: (401, {}, b"")) as host,
         pytest.raises(RegistryUnavailable, match=r"config\.json cannot be read"),
     ):
-        ask(host)
+        read_digest(host)
 
 
 # --- overlay ----------------------------------------------------------------------------------------------------
@@ -422,8 +427,8 @@ def test_an_overlay_keeps_all_else(tmp_path: Path) -> None:
     path.chmod(0o640)
     Overlay(path).write(IMAGE)
     text = path.read_text()
-    kept = [line for line in WRITTEN.splitlines() if "repository" not in line]
-    assert [line for line in text.splitlines() if line in kept] == kept
+    other_lines = [line for line in WRITTEN.splitlines() if "repository" not in line]
+    assert [line for line in text.splitlines() if line in other_lines] == other_lines
     assert re.search(r'repository: "r\.example\.com/slipway" +# where$', text, re.MULTILINE)
     assert yaml.safe_load(text)["image"] == {**IMAGE, "pullPolicy": "Always"}
     assert path.stat().st_mode & 0o777 == 0o640
@@ -455,27 +460,27 @@ def test_an_overlay_behind_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "says"),
+    ("before", "message"),
     [
         (b"image: [", "overlay.yaml"),
         (b"a: 1\na: 2\n", "overlay.yaml:2"),
         (b"- 1\n", "the file contains a list"),
-        (b"image: old:1\n", "has an image that is no map"),
+        (b"image: old:1\n", "has an image that is not a map"),
         (b"\xff\xfe", "UTF-8"),
-        (b"{team: {name: a}}\n", "cannot be kept"),
+        (b"{team: {name: a}}\n", "cannot be preserved"),
     ],
 )
-def test_an_overlay_that_cannot_be_changed_stays_as_it_is(tmp_path: Path, before: bytes, says: str) -> None:
+def test_an_overlay_that_cannot_be_changed_stays_as_it_is(tmp_path: Path, before: bytes, message: str) -> None:
     path = tmp_path / "overlay.yaml"
     path.write_bytes(before)
     for attempt in (Overlay(path).check, lambda: Overlay(path).write(IMAGE)):
-        with pytest.raises(LauncherError, match=says):
+        with pytest.raises(LauncherError, match=message):
             attempt()
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_an_overlay_that_is_no_file(tmp_path: Path) -> None:
+def test_an_overlay_that_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(LauncherError, match="is a folder"):
         Overlay(tmp_path).check()
     with pytest.raises(LauncherError, match="there is no folder"):

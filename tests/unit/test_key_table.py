@@ -1,4 +1,4 @@
-"""launcher/config/maxtext/keys.json is what the installed MaxText says, and our checks agree with MaxText."""
+"""launcher/config/maxtext/keys.json matches the installed MaxText, and the launcher's checks agree with MaxText."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLES: list[Any] = [None, True, 1, 0, -1, 7, 1.5, "x", "none", [], ["a"], {}]
 
 @pytest.fixture(scope="module")
 def from_maxtext() -> dict[str, Any]:
-    """What a fresh process, which may import MaxText, makes of it: the table's text, and what pydantic takes."""
+    """The text of the table and the values that pydantic accepts, from a new process that imports MaxText."""
     program = f"""
 import json
 from typing import Annotated
@@ -59,24 +59,26 @@ def test_the_table_has_not_drifted_from_the_installed_maxtext(from_maxtext: dict
     assert from_maxtext["text"] == file.read_text(), "run `python -m tests.maxtext_tables.keys`"
 
 
-def test_values_are_taken_where_maxtext_takes_them(from_maxtext: dict[str, Any]) -> None:
+def test_values_are_accepted_if_maxtext_accepts_them(from_maxtext: dict[str, Any]) -> None:
     for key, row in maxtext()["keys"].items():
-        for value, theirs in zip(SAMPLES, from_maxtext["takes"][key], strict=True):
-            mine = takes(row["types"], value) and ("values" not in row or value in (None, "none", *row["values"]))
-            mine = mine and not out_of_bounds(row, value)
+        for value, maxtext_accepts in zip(SAMPLES, from_maxtext["takes"][key], strict=True):
+            accepted = takes(row["types"], value) and ("values" not in row or value in (None, "none", *row["values"]))
+            accepted = accepted and not out_of_bounds(row, value)
             if key == "model_name":  # checked against the models, not as text
                 continue
             if isinstance(value, list) and value and "list" in row["types"]:
-                continue  # the items' kinds are MaxText's to check
+                continue  # only MaxText checks the types of the items
             if value is True and "bool" not in row["types"]:
-                assert not mine or "any" in row["types"]  # stricter on purpose: true is no number
+                assert (
+                    not accepted or "any" in row["types"]
+                )  # the launcher is stricter on purpose: true is not a number
             else:
-                assert mine == theirs, (key, row, value)
+                assert accepted == maxtext_accepts, (key, row, value)
 
 
 def test_owned_keys_are_keys_of_maxtext() -> None:
     assert set(OWNED) | set(OWNED_WITH_DATA) <= set(maxtext()["keys"])
 
 
-def test_it_knows_the_models() -> None:
+def test_the_table_has_the_models() -> None:
     assert {"llama3-8b", "llama3.1-8b-Instruct", "gemma2-2b"} <= set(maxtext()["models"])

@@ -1,4 +1,4 @@
-"""A run's output across streams that are cut: each line once, and none lost."""
+"""A run's output is complete and without duplicates even if streams break off."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ Object = dict[str, Any]
 
 
 class Streams:
-    """As much of a Cluster as reading logs needs; each call of `logs` gives the next stream, of which a part may be an
-    error to raise. Real streams are read in tests/cluster/test_logs.py; these break off at any place wanted."""
+    """The part of a Cluster that reads logs. Each call of `logs` returns the next stream; an error in it is raised.
+
+    It replaces real streams, because a test cannot make those break off at a chosen line. tests/cluster/test_logs.py
+    reads real ones.
+    """
 
     def __init__(self, *streams: list[str | Exception]) -> None:
         self.streams = list(streams)
-        self.asked: list[tuple[str, str | None, bool]] = []
+        self.calls: list[tuple[str, str | None, bool]] = []
 
     def logs(
         self, pod: str, *, container: str, follow: bool = False, since: str | None = None, **_: Any
     ) -> Iterator[str]:
-        self.asked.append((pod, since, follow))
+        self.calls.append((pod, since, follow))
         for part in self.streams.pop(0) if self.streams else []:
             if isinstance(part, Exception):
                 raise part
@@ -45,94 +48,94 @@ def run(*, ended: bool = False, pods: tuple[str, ...] = ("a",)) -> ObservedRun:
     return ObservedRun(obj, None, tuple(pod(name) for name in pods))
 
 
-def pod(name: str, host: int = 0, made: str = "2026-01-01T00:00:00Z") -> Object:
+def pod(name: str, host: int = 0, created: str = "2026-01-01T00:00:00Z") -> Object:
     labels = {"batch.kubernetes.io/job-completion-index": str(host), "jobset.sigs.k8s.io/job-index": "0"}
     return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": made},
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": created},
         "spec": {"containers": [{"name": "gcsfuse"}, {"name": "trainer"}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
 
 
-def looks(*seen: ObservedRun | None) -> Callable[[], ObservedRun | None]:
-    """Each look at the run; the last one stays."""
-    left = list(seen)
-    return lambda: left.pop(0) if len(left) > 1 else left[0]
+def in_turn(*observations: ObservedRun | None) -> Callable[[], ObservedRun | None]:
+    """Return a function that returns the next of these states at each call, and then the last one again."""
+    remaining = list(observations)
+    return lambda: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
 
-def read(cluster: Streams, look: Callable[[], ObservedRun | None], **options: Any) -> list[str]:
-    given: dict[str, Any] = {"follow": True, "worker": None, "pause": 0.0, **options}
-    return list(kube_logs.lines(cluster, look, **given))  # type: ignore[arg-type]  # as much of one as is needed
+def read(cluster: Streams, observe: Callable[[], ObservedRun | None], **options: Any) -> list[str]:
+    arguments: dict[str, Any] = {"follow": True, "worker": None, "pause": 0.0, **options}
+    return list(kube_logs.lines(cluster, observe, **arguments))  # type: ignore[arg-type]  # it has the methods that are needed
 
 
 def at(second: int, text: str, fraction: str = "") -> str:
     return f"2026-01-01T00:00:{second:02}{fraction}Z {text}"
 
 
-def test_a_stream_that_is_cut_is_taken_up_where_it_broke() -> None:
+def test_a_broken_stream_is_resumed() -> None:
     first: list[str | Exception] = [at(1, "one"), at(2, "two", ".1"), at(2, "three", ".25"), Unreachable("cut")]
     second: list[str | Exception] = [at(2, "two", ".1"), at(2, "three", ".250"), at(2, "four", ".3"), at(3, "five")]
     cluster = Streams(first, second, [at(3, "five"), at(4, "six")])
-    said = read(cluster, looks(run(), run(), run(), run(ended=True)))
-    assert said == ["one", "two", "three", "four", "five", "six"]
-    assert cluster.asked == [
+    lines = read(cluster, in_turn(run(), run(), run(), run(ended=True)))
+    assert lines == ["one", "two", "three", "four", "five", "six"]
+    assert cluster.calls == [
         ("a", None, True),
         ("a", "2026-01-01T00:00:02Z", True),
         ("a", "2026-01-01T00:00:03Z", False),
     ]
 
 
-def test_lines_of_the_same_moment_are_told_apart() -> None:
+def test_lines_with_the_same_time_are_distinguished() -> None:
     same = [at(1, text) for text in ("one", "one", "two")]
     cluster = Streams([*same[:2], Unreachable("cut")], [*same], [*same, at(1, "three")])
-    assert read(cluster, looks(run(), run(), run(), run(ended=True))) == ["one", "one", "two", "three"]
+    assert read(cluster, in_turn(run(), run(), run(), run(ended=True))) == ["one", "one", "two", "three"]
 
 
-def test_what_is_printed_while_the_run_ends_is_read() -> None:
-    # The stream breaks off without a word, and by the next look the run has ended.
+def test_lines_printed_while_the_run_ends_are_read() -> None:
+    # The stream ends without an error, and the run has ended when it is read again.
     cluster = Streams([at(1, "one")], [at(1, "one"), at(2, "the end")])
-    assert read(cluster, looks(run(), run(ended=True))) == ["one", "the end"]
+    assert read(cluster, in_turn(run(), run(ended=True))) == ["one", "the end"]
 
 
-def test_a_pod_that_replaces_another_begins_anew() -> None:
+def test_a_pod_that_replaces_another_is_read_from_its_start() -> None:
     cluster = Streams([at(5, "old")], [at(1, "new")], [at(1, "new")])
     after, last = run(), run(ended=True)
-    pods = (pod("a"), pod("b", made="2026-01-01T00:01:00Z"))
+    pods = (pod("a"), pod("b", created="2026-01-01T00:01:00Z"))
     after, last = ObservedRun(after.obj, None, pods), ObservedRun(last.obj, None, pods)
-    assert read(cluster, looks(run(), after, after, last)) == ["old", "new"]
-    assert [name for name, *_ in cluster.asked] == ["a", "b", "b"]
+    assert read(cluster, in_turn(run(), after, after, last)) == ["old", "new"]
+    assert [name for name, *_ in cluster.calls] == ["a", "b", "b"]
 
 
-def test_a_pod_that_is_not_there_yet_is_waited_for() -> None:
+def test_a_pod_that_does_not_exist_yet_is_waited_for() -> None:
     cluster = Streams([NotFound("no container yet")], [at(1, "one")], [at(1, "one")])
-    assert read(cluster, looks(run(pods=()), run(), run(), run(), run(), run(ended=True))) == ["one"]
+    assert read(cluster, in_turn(run(pods=()), run(), run(), run(), run(), run(ended=True))) == ["one"]
 
 
-def test_a_worker_that_is_not_there_is_an_error() -> None:
+def test_a_missing_worker_is_an_error() -> None:
     with pytest.raises(LauncherError, match=r"Worker 3 was not found: the run has 1, counted from 0\."):
-        read(Streams(), looks(run()), worker=3)
+        read(Streams(), in_turn(run()), worker=3)
 
 
-def test_without_following_a_cut_is_an_error() -> None:
+def test_without_follow_a_broken_stream_is_an_error() -> None:
     with pytest.raises(Unreachable):
-        read(Streams([at(1, "one"), Unreachable("cut")]), looks(run()), follow=False)
+        read(Streams([at(1, "one"), Unreachable("cut")]), in_turn(run()), follow=False)
 
 
 def test_a_run_that_is_deleted_has_no_more_lines() -> None:
-    assert read(Streams([at(1, "one")]), looks(run(), None)) == ["one"]
+    assert read(Streams([at(1, "one")]), in_turn(run(), None)) == ["one"]
 
 
 def test_nothing_written_yet() -> None:
     with pytest.raises(LauncherError) as caught:
-        read(Streams(), looks(run(pods=())), follow=False)
+        read(Streams(), in_turn(run(pods=())), follow=False)
     assert caught.value.message == 'The run "demo" is admitted and has written nothing yet.'
     assert caught.value.hint == "To find out why: launcher explain demo -n research"
 
 
-def test_a_stream_that_outlives_the_run_is_left() -> None:
-    """As the log of a Ray head, which goes on when its job has ended; what it brought by then is not lost."""
+def test_a_stream_that_outlives_the_run_is_closed() -> None:
+    """The log of a Ray head continues after its job has ended. Lines that were read until then are not lost."""
     ended = threading.Event()
-    left = threading.Event()
+    closed = threading.Event()
 
     class Head(Streams):
         def logs(self, pod: str, *, follow: bool = False, **_: Any) -> Iterator[str]:
@@ -140,17 +143,17 @@ def test_a_stream_that_outlives_the_run_is_left() -> None:
             yield at(2, "two")
             if follow:
                 ended.set()
-                left.wait(20)
+                closed.wait(20)
 
-    said = read(Head(), lambda: run(ended=ended.is_set()))
-    left.set()
-    assert said == ["one", "two"]
+    lines = read(Head(), lambda: run(ended=ended.is_set()))
+    closed.set()
+    assert lines == ["one", "two"]
 
 
 def test_nothing_written_by_a_run_that_runs() -> None:
-    seen = run()
-    seen = ObservedRun(seen.obj, None, (pod("a"),))
+    observed = run()
+    observed = ObservedRun(observed.obj, None, (pod("a"),))
     with pytest.raises(LauncherError) as caught:
-        read(Streams(), looks(seen), follow=False)
+        read(Streams(), in_turn(observed), follow=False)
     assert caught.value.message == 'The run "demo" is running and has written nothing yet.'
     assert caught.value.hint == "To wait for its output: launcher logs -f demo -n research"

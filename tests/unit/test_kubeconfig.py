@@ -1,4 +1,4 @@
-"""How a kubeconfig is read: quickly, and whole where it has what only the whole of the kubernetes package reads."""
+"""A kubeconfig is read with few imports; only a kubeconfig that needs it imports the complete kubernetes package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAVY = ("google.auth", "oauthlib", "requests_oauthlib", "requests", "pydantic")
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Write a kubeconfig whose user is given, and use it."""
+    """A function that writes a kubeconfig with the given user, which the tests then use."""
 
     def write(user: dict[str, Any]) -> None:
         tree = {
@@ -55,27 +55,27 @@ def test_a_credential_plugin(written: Any, tmp_path: Path) -> None:
 
 
 def test_an_auth_provider_of_old(written: Any) -> None:
-    # The package reads the ID token's end of life; this one has none, and is taken as it is.
+    # The package reads when the ID token expires; this token has no expiration time, so it is used without a refresh.
     written({"auth-provider": {"name": "oidc", "config": {"id-token": "a.e30.b"}}})
     assert kubeconfig.load().credentials() == {"authorization": "Bearer a.e30.b"}
     code = "import sys; from launcher.k8s.client import connect; connect(); print('requests_oauthlib' in sys.modules)"
     assert _python(code) == "True"
 
 
-def test_a_certificate_that_is_not_there(written: Any) -> None:
+def test_a_missing_certificate(written: Any) -> None:
     written({"client-certificate": "/nowhere/c.pem", "client-key": "/nowhere/k.pem"})
     with pytest.raises(LauncherError, match=r"File does not exist: /nowhere/c\.pem"):
         kubeconfig.load()
 
 
-def test_what_few_kubeconfigs_need_is_not_imported(written: Any) -> None:
+def test_rarely_needed_packages_are_not_imported(written: Any) -> None:
     written({"token": "secret"})
     code = f"import sys; from launcher.k8s.client import connect; connect(); print(*set({HEAVY}) & set(sys.modules))"
     assert _python(code) == ""
 
 
-def test_the_package_is_whole_for_others(written: Any) -> None:
-    """What a notebook does that uses the client beside launcher.api."""
+def test_the_package_is_complete_for_a_notebook(written: Any) -> None:
+    """A notebook may use the Kubernetes client together with launcher.api."""
     written({"token": "secret"})
     code = """
 from launcher.k8s.client import connect
@@ -87,12 +87,12 @@ api = client.CoreV1Api()
 print(api.api_client.configuration.host, watch.Watch.__name__, kube_config.OAuth2Session.__module__)
 print(client.Configuration is client.configuration.Configuration, client.V1Pod.__name__)
 """
-    said = "https://127.0.0.1:1 Watch requests_oauthlib.oauth2_session\nTrue V1Pod"
-    assert _python(code) == said
+    expected = "https://127.0.0.1:1 Watch requests_oauthlib.oauth2_session\nTrue V1Pod"
+    assert _python(code) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "there", "wrong", "says"),
+    ("variable", "files", "reason", "message"),
     [
         (None, [], "", "There is no ~/.kube/config"),
         ("", [], "", "There is no ~/.kube/config"),
@@ -107,21 +107,23 @@ print(client.Configuration is client.configuration.Configuration, client.V1Pod._
     ],
 )
 def test_no_kubeconfig(
-    given: str | None, there: list[str], wrong: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str | None, files: list[str], reason: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.delenv("KUBECONFIG")
-    if given is not None:
-        monkeypatch.setenv("KUBECONFIG", given.replace("HOME", str(tmp_path)))
-    for name in there:
+    if variable is not None:
+        monkeypatch.setenv("KUBECONFIG", variable.replace("HOME", str(tmp_path)))
+    for name in files:
         (tmp_path / name).write_text("")
-    assert kubeconfig.files() == [tmp_path / name for name in there]
-    assert kubeconfig.nowhere() == wrong.replace("HOME", str(tmp_path))
-    if not there:
+    assert kubeconfig.files() == [tmp_path / name for name in files]
+    assert kubeconfig.nowhere() == reason.replace("HOME", str(tmp_path))
+    if not files:
         with pytest.raises(kubeconfig.NoCluster) as refused:
             kubeconfig.load()
-        assert refused.value.message == f"{says.replace('HOME', str(tmp_path))}, so there is no cluster to connect to."
+        assert (
+            refused.value.message == f"{message.replace('HOME', str(tmp_path))}, so there is no cluster to connect to."
+        )
         assert refused.value.hint.startswith("Set KUBECONFIG to the path of your cluster's kubeconfig")
         assert "run.kind" not in refused.value.hint
 

@@ -1,4 +1,4 @@
-"""Kueue's order, quota and flavors: against Kueue 0.19.2's own words in the recordings, and against its rules."""
+"""Kueue's order, quota and flavors, compared with the messages of Kueue 0.19.2 in the recordings and with its rules."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TPU = "google.com/tpu"
 Object = dict[str, Any]
 
 
-# --- what a Workload asks for, and whether it fits ----------------------------------------------------------------
+# --- the requests of a Workload, and whether they fit -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("recording", "seconds", "workload", "fit", "says"),
+    ("recording", "seconds", "workload", "fit", "pattern"),
     [
         ("quota-in-use-by-others", 8, "jobset-waiting-2-ba966", Fit.WAITS, r"(\d+) more needed"),
         ("preempted-by-priority", 11, "jobset-low-3-23507", Fit.WAITS, r"(\d+) more needed"),
@@ -34,7 +34,9 @@ Object = dict[str, Any]
         ("head-not-covered-by-quota", 4, "rayjob-head-uncovered-2f6f0", Fit.NOT_COVERED, ""),
     ],
 )
-def test_kueue_says_the_same(recording: str, seconds: float, workload: str, fit: Fit, says: str) -> None:
+def test_kueues_message_has_the_same_amounts(
+    recording: str, seconds: float, workload: str, fit: Fit, pattern: str
+) -> None:
     cluster = recorded.at(recording, seconds)
     found = cluster.find("Workload", workload)
     flavors = {item["metadata"]["name"]: item for item in recorded.flavors()}
@@ -48,15 +50,15 @@ def test_kueue_says_the_same(recording: str, seconds: float, workload: str, fit:
     assert worst.fit is fit
     reserved = condition(found, "QuotaReserved")
     assert reserved is not None
-    if says:
-        number = re.search(says, reserved["message"])
+    if pattern:
+        number = re.search(pattern, reserved["message"])
         assert number is not None
-        mine = worst.capacity if fit is Fit.TOO_LARGE else worst.need - worst.free
-        assert mine == Decimal(number[1])
+        amount = worst.capacity if fit is Fit.TOO_LARGE else worst.need - worst.free
+        assert amount == Decimal(number[1])
 
 
 def test_what_kueue_counts_follows_from_the_templates_too() -> None:
-    """Kueue writes status.resourceRequests only while a Workload waits; both ways have to agree."""
+    """Kueue writes status.resourceRequests only while a Workload waits, so the launcher also computes the requests."""
     workload = recorded.at("head-not-covered-by-quota", 4).find("Workload", "rayjob-head-uncovered-2f6f0")
     said = {item.name: item.asks for item in kueue.pod_sets(workload)}
     assert said["tpu"] == {"cpu": 16, TPU: 8, "memory": 32 * 1024**3}
@@ -76,7 +78,7 @@ def test_init_containers_sidecars_overhead_and_limits() -> None:
         ],
         "overhead": {"memory": "128Mi"},
     }
-    # cpu: the init container's 4 is more than 1 + 0.5; memory: 2 Gi is more than 1 Gi, and the overhead comes on top.
+    # cpu: the init container's 4 is more than 1 + 0.5; memory: 2 Gi is more than 1 Gi. The overhead is added.
     assert kueue.pod_asks(spec) == {"cpu": Decimal(4), "memory": 2 * 1024**3 + 128 * 1024**2, TPU: Decimal(4)}
 
 
@@ -112,7 +114,7 @@ def affinity(*terms: list[Object]) -> Object:
         ({}, True),
         ({"nodeSelector": {TOPOLOGY: "2x4"}}, True),
         ({"nodeSelector": {TOPOLOGY: "4x4"}}, False),
-        ({"nodeSelector": {"other": "x"}}, True),  # not the flavor's matter
+        ({"nodeSelector": {"other": "x"}}, True),  # the flavor does not define this label
         (affinity([{"key": TOPOLOGY, "operator": "In", "values": ["2x4", "4x4"]}]), True),
         (affinity([{"key": TOPOLOGY, "operator": "NotIn", "values": ["2x4"]}]), False),
         (
@@ -179,8 +181,8 @@ F = ("f", TPU)
     [
         # alone
         ([queue("a", 16, used=4)], [], 12, 16),
-        ([queue("a", 16, used=20)], [], 0, 16),  # the quota was made smaller since
-        # a cohort that has no object of its own
+        ([queue("a", 16, used=20)], [], 0, 16),  # the quota was reduced later
+        # a cohort without a Cohort object
         ([queue("a", 8, "org"), queue("b", 16, "org", used=4)], [], 20, 24),
         ([queue("a", 8, "org", used=8), queue("b", 16, "org", used=16)], [], 0, 24),
         # limits
@@ -201,7 +203,7 @@ F = ("f", TPU)
     ],
 )
 def test_free_and_capacity(queues: list[Object], cohorts: list[Object], free: int, capacity: int) -> None:
-    """By Kueue 0.19's resource nodes (pkg/cache/scheduler/resource_node.go: available, potentialAvailable)."""
+    """The rules are those of Kueue 0.19 (pkg/cache/scheduler/resource_node.go: available, potentialAvailable)."""
     quotas = Quotas(queues, cohorts)
     assert (int(quotas.free("a", F)), int(quotas.capacity("a", F))) == (free, capacity)
 
@@ -220,7 +222,7 @@ def test_the_family_shares_the_topmost_cohort() -> None:
 
 
 def test_pod_sets_share_what_is_free() -> None:
-    """Kueue counts the pod sets before one as given: head and workers of the same cpu flavor."""
+    """Kueue counts earlier pod sets as used, such as the head if its workers use the same cpu flavor."""
     sets = [kueue.PodSet(name, 1, {}, {TPU: Decimal(6)}) for name in ("head", "workers")]
     found = flavor_fits(sets, "a", Quotas([queue("a", 10)]), {"f": flavor({})})
     assert [(item.pod_set.name, item.fit) for item in found] == [("workers", Fit.TOO_LARGE), ("head", Fit.NOW)]
@@ -255,7 +257,7 @@ def test_priority_then_age_then_uid() -> None:
     )
 
 
-def test_an_eviction_keeps_the_place_but_for_two_reasons() -> None:
+def test_an_eviction_keeps_the_place_except_for_two_reasons() -> None:
     early, middle, late = (f"2026-11-21T06:00:0{second}Z" for second in (0, 5, 9))
     assert order(workload("a", early, conditions=evicted("Preempted", late)), workload("b", middle)) == ["a", "b"]
     assert order(workload("a", early, conditions=evicted("PodsReadyTimeout", late)), workload("b", middle)) == [
@@ -282,12 +284,12 @@ def test_a_boost_counts() -> None:
         {"queueName": "nosuch"},
     ],
 )
-def test_who_is_not_in_the_line(gone: dict[str, Any]) -> None:
+def test_workloads_that_are_not_queued(changes: dict[str, Any]) -> None:
     early = "2026-11-21T06:00:00Z"
-    assert order(workload("a", early, **gone), workload("b", early)) == ["b"]
+    assert order(workload("a", early, **changes), workload("b", early)) == ["b"]
 
 
-def test_a_thousand_workloads_in_no_time() -> None:
+def test_a_thousand_workloads_are_ordered_fast() -> None:
     one = recorded.at("quota-in-use-by-others", 8).find("Workload", "jobset-waiting-2-ba966")
     many = []
     for number in range(1000):
@@ -302,7 +304,7 @@ def test_a_thousand_workloads_in_no_time() -> None:
 
 
 def test_several_pod_sets_need_what_all_of_them_need() -> None:
-    """One worker group a slice, as charts/run makes them for Kueue's topologies: six slices, and quota for three."""
+    """For Kueue's topologies charts/run renders a worker group for each slice: here six slices, and quota for three."""
     sets = [kueue.PodSet(f"slice-{index}", 2, {}, {TPU: Decimal(8)}) for index in range(6)]
     found = flavor_fits(sets, "a", Quotas([queue("a", 24)]), {"f": flavor({})})
     assert (found[0].fit, int(found[0].need), int(found[0].capacity)) == (Fit.TOO_LARGE, 48, 24)

@@ -1,4 +1,4 @@
-"""Reading a local run's folder, and the supervisor's small functions."""
+"""Reading the folder of a local run, and the small functions of its supervisor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW = "2026-11-01T10:00:00.000Z"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of a run whose supervisor lives: this process holds its lock."""
+    """The folder of a starting run."""
     folder = tmp_path / "runs" / "demo"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"run": {"name": "demo"}, "train": {"steps": 40}}))
@@ -28,14 +28,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def look(folder: Path) -> RunStatus:
+def read_status(folder: Path) -> RunStatus:
     status = LocalBackend(folder.parent.parent).status("demo")
     assert status is not None
     return status
 
 
 def locked(folder: Path) -> subprocess.Popen[str]:
-    """A process that holds the run's lock until its standard input closes."""
+    """Start a process that holds the run's lock, as a supervisor does, until its standard input is closed."""
     code = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(); input()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -52,22 +52,22 @@ def lines(path: Path, *entries: object) -> None:
 
 def test_the_states_of_a_training(folder: Path) -> None:
     supervisor = locked(folder)
-    events, seen = folder / "events.jsonl", []
+    events, observed = folder / "events.jsonl", []
     loop = {"event": "loop_started", "step": 0, "steps": 60, "devices": 2}
     for event in (None, loop, {"event": "worker_failed", "message": "It died."}, loop, loop):
         if event:
             lines(events, event)
-        status = look(folder)
-        seen.append((status.state, status.reason, status.restarts, status.steps))
+        status = read_status(folder)
+        observed.append((status.state, status.reason, status.restarts, status.steps))
     supervisor.communicate("")
-    assert seen == [
+    assert observed == [
         (State.STARTING, "starting Ray, then loading and compiling the model", 0, 40),
         (State.RUNNING, "", 0, 60),
         (State.RESTARTING, "It died.", 0, 60),
         (State.RUNNING, "", 1, 60),
         (State.RUNNING, "", 2, 60),
     ]
-    status = look(folder)
+    status = read_status(folder)
     assert (status.state, status.reason.partition(":")[0]) == (State.FAILED, "Interrupted")
     assert status.ended is not None and status.ended > NOW
 
@@ -86,18 +86,18 @@ def test_metrics(folder: Path) -> None:
     ]
     lines(folder / "metrics.jsonl", {"step": 0, "eval_loss": 11.0}, *train, {"step": 4, "eval_loss": 6.5})
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 4, "loss": 1')  # the line that is being written
+        file.write('{"step": 4, "loss": 1')  # a line that is being written
     supervisor = locked(folder)
-    status = look(folder)
+    status = read_status(folder)
     supervisor.communicate("")
     assert (status.step, status.loss_first, status.loss) == (4, 10, 7)
     assert (status.eval_loss_first, status.eval_loss) == (11.0, 6.5)
     assert status.tokens_per_second == pytest.approx(400)
     assert status.seconds_left == pytest.approx(36 * 0.5)
-    assert look(folder).seconds_left is None  # nothing is left of what has ended
+    assert read_status(folder).seconds_left is None  # the run has ended
 
 
-def test_the_speed_is_the_last_steps_while_a_run_goes_on_and_all_steps_after_it(folder: Path) -> None:
+def test_the_speed_is_the_last_steps_of_a_running_run_and_all_steps_of_an_ended_one(folder: Path) -> None:
     rates = [100] * 20 + [300] * 20
     steps = [
         {"step": step, "loss": 1.0, "step_seconds": 1.0, "tokens_per_second_per_device": rate}
@@ -105,9 +105,11 @@ def test_the_speed_is_the_last_steps_while_a_run_goes_on_and_all_steps_after_it(
     ]
     lines(folder / "metrics.jsonl", *steps)
     supervisor = locked(folder)
-    assert look(folder).tokens_per_second == pytest.approx(300)
+    assert read_status(folder).tokens_per_second == pytest.approx(300)
     supervisor.communicate("")
-    assert look(folder).tokens_per_second == pytest.approx(150)  # as many tokens at 100 as at 300
+    assert read_status(folder).tokens_per_second == pytest.approx(
+        150
+    )  # the harmonic mean: as many tokens at 100 as at 300
 
 
 def test_a_large_metrics_file_is_read_at_its_ends(folder: Path) -> None:
@@ -115,35 +117,35 @@ def test_a_large_metrics_file_is_read_at_its_ends(folder: Path) -> None:
     with (folder / "metrics.jsonl").open("w") as file:
         file.write('{"step": 0, "eval_loss": 11.0}\n{"step": 0, "loss": 10.0}\n')
         file.writelines(json.dumps({"step": step, **entry}) + "\n" for step in range(1, 5000))
-    status = look(folder)
+    status = read_status(folder)
     assert (status.step, status.loss_first, status.loss, status.eval_loss_first) == (5000, 10.0, 1.0, 11.0)
     assert status.eval_loss is None or status.eval_loss == 11.0
 
 
-def test_a_damaged_line_is_passed_over_however_it_is_damaged(folder: Path) -> None:
+def test_damaged_lines_are_skipped(folder: Path) -> None:
     nested = '{"step":' + "[" * 100_000
     for file in ("events.jsonl", "metrics.jsonl"):
         (folder / file).write_text(f"{nested}\n\x00\n[1]\n")
     lines(folder / "events.jsonl", {"event": "loop_started", "steps": 60})
     lines(folder / "metrics.jsonl", {"step": 3, "loss": 2.5})
-    status = look(folder)
+    status = read_status(folder)
     assert (status.steps, status.step, status.loss) == (60, 4, 2.5)
 
 
-def test_a_loss_that_is_no_number(folder: Path) -> None:
+def test_a_loss_that_is_not_a_number(folder: Path) -> None:
     lines(folder / "metrics.jsonl", {"step": 0, "loss": None}, {"step": 1, "loss": None})
-    status = look(folder)
+    status = read_status(folder)
     assert (status.step, status.loss, status.loss_first) == (2, None, None)
 
 
-def test_a_record_keeps_what_it_says(folder: Path) -> None:
+def test_a_record_is_read_as_it_was_written(folder: Path) -> None:
     record = read_record(folder)
     assert (record.name, record.state, record.started, record.attempt) == ("demo", "starting", NOW, 1)
     assert json.loads((folder / "record.json").read_text())["format"] == 1
-    assert {path.name for path in folder.iterdir()} == {"run.json", "record.json"}  # and no draft
+    assert {path.name for path in folder.iterdir()} == {"run.json", "record.json"}  # and no temporary file
 
 
-def test_a_later_field_of_the_same_format_is_passed_over(folder: Path) -> None:
+def test_an_unknown_field_of_the_same_format_is_ignored(folder: Path) -> None:
     tree = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**tree, "colour": "blue"}))
     assert read_record(folder).name == "demo"
@@ -162,7 +164,7 @@ def test_hosts(config: dict[str, object], count: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".new-1", "a/b", "../demo", "demo\0"])
-def test_what_can_be_no_name(folder: Path, name: str) -> None:
+def test_invalid_names_are_not_found(folder: Path, name: str) -> None:
     assert LocalBackend(folder.parent.parent).status(name) is None
 
 

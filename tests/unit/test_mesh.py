@@ -1,4 +1,4 @@
-"""launcher/config/maxtext/mesh.py against MaxText's own functions; test_model_table.py runs MaxText itself."""
+"""launcher/config/maxtext/mesh.py, compared with functions of MaxText; test_model_table.py runs MaxText itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
 
 
 def sizes(train: dict[str, Any], slices: int = 1, devices: int = 16) -> dict[str, int]:
-    """The axes of more than one device."""
+    """Return the axes with more than one device."""
     return {axis: size for axis, size in mesh.mesh(train, slices=slices, devices=devices).sizes.items() if size > 1}
 
 

@@ -1,6 +1,6 @@
 """Rules for meshes, batches, models, text and disk: each with values that break it and values that do not.
 
-That MaxText really refuses what is an error here, tests/unit/test_model_table.py asks MaxText itself.
+tests/unit/test_model_table.py checks that MaxText really rejects what is an error here.
 """
 
 from __future__ import annotations
@@ -35,86 +35,88 @@ LOCAL: dict[str, Any] = {
 
 
 def problems(text: str, over: dict[str, Any] | None = None) -> list[Problem]:
-    """The problems of a values file over GOOD, which is another file."""
+    """Return the problems of a values file that is merged into GOOD, the tree of another file."""
     base = values.read_text(values.dumps(GOOD if over is None else over).encode(), "good.yaml")
     return check_launch(values.merge(base, values.read_text(text.encode(), "v.yaml")), DEFAULTS)
 
 
 ERRORS = [
-    ("train: {ici_tensor_parallelism: 3}", "mesh", "train.ici_tensor_parallelism: the mesh takes a multiple of 3"
-     " devices, and a v6e slice of 4x4 has 16 chips; use a divisor of 16."),
-    ("train: {ici_fsdp_parallelism: 4}", "mesh", "train.ici_fsdp_parallelism: the mesh takes 4 devices, and a v6e slice"
-     " of 4x4 has 16 chips; make it 16, or set one axis to -1."),
-    ("train: {ici_fsdp_parallelism: 8, ici_tensor_parallelism: 4}", "mesh", "the mesh takes 8 x 4 = 32 devices"),
+    ("train: {ici_tensor_parallelism: 3}", "mesh", "train.ici_tensor_parallelism: the mesh requires a multiple of"
+     " 3 devices, but a v6e slice of 4x4 has 16 chips; use a divisor of 16."),
+    ("train: {ici_fsdp_parallelism: 4}", "mesh", "train.ici_fsdp_parallelism: the mesh requires 4 devices, but a v6e"
+     " slice of 4x4 has 16 chips; make it 16, or set one axis to -1."),
+    ("train: {ici_fsdp_parallelism: 8, ici_tensor_parallelism: 4}", "mesh", "the mesh requires 8 x 4 = 32 devices"),
     ("train: {ici_data_parallelism: -1}", "mesh", "train.ici_data_parallelism is -1, and so is"
-     " train.ici_fsdp_parallelism, by MaxText's default; MaxText fills in one of them: set"
+     " train.ici_fsdp_parallelism, by MaxText's default; MaxText can compute only one of them: set"
      " train.ici_fsdp_parallelism: 1."),
-    ("train: {ici_fsdp_parallelism: 0}", "mesh", "train.ici_fsdp_parallelism is 0; an axis of the mesh takes 1"),
-    ("train: {dcn_data_parallelism: 2}", "mesh", "train.dcn_data_parallelism is 2, and there is one slice: between"
-     " slices there is nothing to share out; remove it, or raise slice.count."),
-    ("{slice: {count: 2}, train: {dcn_fsdp_parallelism: 4}}", "mesh", "train.dcn_fsdp_parallelism: between slices the"
-     " mesh takes a multiple of 4, and slice.count is 2; change one of the two."),
+    ("train: {ici_fsdp_parallelism: 0}", "mesh", "train.ici_fsdp_parallelism is 0; it must be at least 1, or -1"
+     " for all remaining devices."),
+    ("train: {dcn_data_parallelism: 2}", "mesh", "train.dcn_data_parallelism is 2, but the run has only one slice,"
+     " and the key divides work among slices; remove it, or raise slice.count."),
+    ("{slice: {count: 2}, train: {dcn_fsdp_parallelism: 4}}", "mesh", "train.dcn_fsdp_parallelism: the mesh"
+     " between slices requires a multiple of 4, but slice.count is 2; change one of them."),
     ("{slice: {accelerator: tpu7x, topology: 1x1x1}, train: {ici_tensor_parallelism: 4}}", "mesh",
      "a tpu7x slice of 1x1x1 has 1 chip (2 devices); use a divisor of 2."),
     ("{slice: {topology: 1x1}, train: {ici_tensor_parallelism: 4}}", "mesh", "slice of 1x1 has 1 chip; remove it."),
     ("train: {ici_tensor_parallelism: 16}", "sharding", "train.ici_tensor_parallelism: llama3.1-8b's key and value"
-     " heads, 8, cannot be shared out over 16 devices (tensor 16); use a divisor of 8, such as 8."),
+     " heads, 8, cannot be divided among 16 devices (tensor 16); use a divisor of 8, such as 8."),
     ("{slice: {accelerator: v5p, topology: 8x8x16}, train: {model_name: gemma3-4b, ici_fsdp_parallelism: -1}}",
-     "sharding", "train.ici_fsdp_parallelism: gemma3-4b's width (base_emb_dim), 2,560, cannot be shared out over 1024"
+     "sharding", "train.ici_fsdp_parallelism: gemma3-4b's width (base_emb_dim), 2,560, cannot be divided among 1024"
      " devices (fsdp 1024); set train.ici_fsdp_parallelism: 512 and train.ici_data_parallelism: 2."),
     ("train: {model_name: mixtral-8x7b, ici_expert_parallelism: 16}", "sharding", "mixtral-8x7b's experts, 8, cannot be"
-     " shared out over 16 devices (expert 16)"),
+     " divided among 16 devices (expert 16)"),
     ("train: {ici_context_parallelism: 4, max_target_length: 2052}", "sharding", "train.max_target_length: a sequence"
-     " of 2,052 tokens cannot be shared out over 4 devices, in two pieces each (train.ici_context_parallelism); use a"
+     " of 2,052 tokens cannot be divided among 4 devices, in two pieces each (train.ici_context_parallelism); use a"
      " multiple of 8."),
     ("{slice: {accelerator: v5p, topology: 4x4x12}, train: {model_name: default, base_emb_dim: 3072,"
      " ici_context_parallelism: 3, max_target_length: 3072}}", "sharding",
-     "the sequence is shared out over 3 devices, and balancing their load takes an even number"),
+     "the sequence is divided among 3 devices, but load balancing requires an even number; use an even number"),
     ("train: {ici_tensor_sequence_parallelism: 8, max_target_length: 2052}", "sharding", "a sequence of 2,052 tokens"
-     " cannot be shared out over 8 devices (train.ici_tensor_sequence_parallelism); use a multiple of 8."),
+     " cannot be divided among 8 devices (train.ici_tensor_sequence_parallelism); use a multiple of 8."),
     ("train: {model_name: default, base_num_kv_heads: 6}", "heads", "train.base_num_kv_heads: 16 query heads cannot be"
-     " served by 6 key and value heads evenly."),
+     " divided evenly among 6 key and value heads."),
     ("train: {ici_pipeline_parallelism: 4, num_layers_per_pipeline_stage: 3}", "pipeline", "train.ici_pipeline_"
-     "parallelism: 32 layers cannot be shared out over 4 stages of 3; change the stages"),
+     "parallelism: 32 layers cannot be divided into 4 stages of 3; change the stages"),
     ("train: {ici_pipeline_parallelism: 4, num_pipeline_microbatches: 6}", "pipeline", "train.num_pipeline_microbatches"
-     ": 6 microbatches are no multiple of 4 stages."),
+     ": 6 microbatches are not a multiple of 4 stages."),
     ("train: {ici_pipeline_parallelism: 4, num_pipeline_microbatches: 12, per_device_batch_size: 1}", "pipeline",
-     "16 sequences a forward pass (16 devices) cannot be cut into 12 microbatches"),
+     "16 sequences per forward pass (16 devices) cannot be divided into 12 microbatches"),
     ("train: {per_device_batch_size: 1.5}", "batch", "train.per_device_batch_size: 1.5 on 16 devices is 24 sequences,"
-     " which cannot be shared out over 16 devices; use a whole number, or a fraction below 1."),
+     " which cannot be divided among 16 devices; use a whole number, or a fraction below 1."),
     ("train: {per_device_batch_size: 0.03125}", "batch", "0.03125 on 16 devices is less than one sequence; raise it to"
-     " 0.0625 at least."),
-    ("train: {per_device_batch_size: 0.5}", "batch", "0.5 on 16 devices is 8 sequences, and the mesh shares a batch out"
-     " over 16 devices, of which the attention kernel takes equal parts; raise it"),
+     " at least 0.0625."),
+    ("train: {per_device_batch_size: 0.5}", "batch", "0.5 on 16 devices is 8 sequences, and the mesh divides a batch"
+     " among 16 devices, but the attention kernel requires equal parts; raise it, or move devices to"),
     ("train: {num_vocab_tiling: 3}", "batch", "train.num_vocab_tiling: a device's 2,048 tokens"
-     " (train.per_device_batch_size x train.max_target_length) cannot be cut into 3 tiles"),
+     " (train.per_device_batch_size x train.max_target_length) cannot be divided into 3 tiles; use a divisor"),
     ("train: {per_device_batch_size: 0.3, ici_fsdp_parallelism: 4, ici_tensor_parallelism: 4}", "batch",
-     "a device's 614.4 tokens (train.per_device_batch_size x train.max_target_length) are no whole number; raise"),
-    ("train: {max_target_length: 1000}", "attention", "train.max_target_length: the TPU's attention kernel takes a"
-     " sequence of 1,000 tokens in blocks of a multiple of 128 alone; use 1024, or set train.attention: dot_product."),
-    ("train: {max_target_length: 100, attention: flash}", "attention", "in blocks of a multiple of 128 alone; use 128"),
-    ("train: {ici_context_parallelism: 4, max_target_length: 2056}", "attention", "the TPU's attention kernel takes a"
-     " device's 514 tokens of a sequence of 2,056 tokens in blocks of a multiple of 128 alone; use 2048"),
-    ("train: {max_target_length: 640}", "attention", "train.max_target_length: the TPU's attention kernel cuts a"
-     " sequence of 640 tokens into equal blocks, and cannot into blocks of 512 (train.sa_block_q, train.sa_block_q_dkv,"
+     "a device's 614.4 tokens (train.per_device_batch_size x train.max_target_length) are not a whole number; raise"),
+    ("train: {max_target_length: 1000}", "attention", "train.max_target_length: the TPU's attention kernel requires"
+     " blocks of a multiple of 128 tokens and cannot divide a sequence of 1,000 tokens; use 1024, or set"
+     " train.attention: dot_product."),
+    ("train: {max_target_length: 100, attention: flash}", "attention", "divide a sequence of 100 tokens; use 128"),
+    ("train: {ici_context_parallelism: 4, max_target_length: 2056}", "attention", "requires blocks of a multiple"
+     " of 128 tokens and cannot divide a device's 514 tokens of a sequence of 2,056 tokens; use 2048"),
+    ("train: {max_target_length: 640}", "attention", "train.max_target_length: the TPU's attention kernel cannot"
+     " divide a sequence of 640 tokens into equal blocks of 512 (train.sa_block_q, train.sa_block_q_dkv,"
      " train.sa_block_q_dq, train.sa_block_kv, train.sa_block_kv_dkv, train.sa_block_kv_dq, train.sa_block_kv_compute"
      " and train.sa_block_kv_dkv_compute); set them to 128, or train.max_target_length to 512."),
-    ("train: {sa_block_q: 768}", "attention", "train.sa_block_q: the TPU's attention kernel cuts a sequence of 2,048"
-     " tokens into equal blocks, and cannot into blocks of 768; use 512."),
-    ("train: {sa_block_kv: 0}", "attention", "and cannot into blocks of 0; use 512."),
-    ("train: {sa_block_q_dq: 768}", "attention", "and cannot into blocks of 768; use 512."),
+    ("train: {sa_block_q: 768}", "attention", "train.sa_block_q: the TPU's attention kernel cannot divide a sequence of"
+     " 2,048 tokens into equal blocks of 768; use 512."),
+    ("train: {sa_block_kv: 0}", "attention", "into equal blocks of 0; use 512."),
+    ("train: {sa_block_q_dq: 768}", "attention", "into equal blocks of 768; use 512."),
     ("train: {ici_context_parallelism: 8}", "attention", "train.ici_context_parallelism: the TPU's attention kernel"
-     " cuts a device's 256 tokens of a sequence of 2,048 tokens into equal blocks, and cannot into blocks of 512"
+     " cannot divide a device's 256 tokens of a sequence of 2,048 tokens into equal blocks of 512"
      " (train.sa_block_q, train.sa_block_q_dkv and train.sa_block_q_dq); set them to 256."),
-    ("train: {sa_block_q_dkv: 64}", "attention", "train.sa_block_q_dkv: the TPU's attention kernel takes blocks of a"
+    ("train: {sa_block_q_dkv: 64}", "attention", "train.sa_block_q_dkv: the TPU's attention kernel requires blocks of a"
      " multiple of 128, not of 64; use 128."),
-    ("train: {sa_block_q: 4}", "attention", "takes blocks of a multiple of 8, not of 4; use 128."),
+    ("train: {sa_block_q: 4}", "attention", "requires blocks of a multiple of 8, not of 4; use 128."),
     ("train: {sa_block_kv: 256}", "attention", "train.sa_block_kv: the TPU's attention kernel cannot compute a block of"
      " 256 in parts of 512 (train.sa_block_kv_compute); set it to 256."),
     ("train: {sa_block_kv_dkv_compute: 1024}", "attention", "train.sa_block_kv_dkv_compute: the TPU's attention kernel"
      " cannot compute a block of 512 (train.sa_block_kv_dkv) in parts of 1,024; use 512."),
     ("train: {model_name: gemma3-4b, local_sa_block_q: 768}", "attention", "train.local_sa_block_q: the TPU's"
-     " attention kernel cuts a sequence of 2,048 tokens into equal blocks, and cannot into blocks of 768; use 512."),
+     " attention kernel cannot divide a sequence of 2,048 tokens into equal blocks of 768; use 512."),
     ("train: {head_dim: 64}", "model-key", "train.head_dim is 64, and MaxText's llama3.1-8b has 128; remove it, or set"
      " train.override_model_config: true."),
 ]  # fmt: skip
@@ -122,17 +124,17 @@ ERRORS = [
 
 WARNINGS = [
     ("train: {ici_sequence_parallelism: 2}", "mesh", "train.ici_sequence_parallelism has no effect: MaxText's mesh has"
-     " no such axis; train.ici_context_parallelism shares out the sequence."),
-    ("train: {per_device_batch_size: 0.5, attention: dot_product}", "batch", "some of them compute on nothing."),
+     " no such axis; train.ici_context_parallelism divides the sequence."),
+    ("train: {per_device_batch_size: 0.5, attention: dot_product}", "batch", "some of them have nothing to compute."),
     ("train: {model_name: llama3-8b, max_target_length: 16384}", "context", "train.max_target_length: 16,384 tokens are"
-     " more than the 8,192 that llama3-8b was made for; its positions beyond them are untrained."),
+     " more than the 8,192 that llama3-8b supports; positions beyond them are untrained."),
 ]  # fmt: skip
 
 
-TOLD = [*((*each, "error") for each in ERRORS), *((*each, "warning") for each in WARNINGS)]
+REPORTED = [*((*each, "error") for each in ERRORS), *((*each, "warning") for each in WARNINGS)]
 
 
-@pytest.mark.parametrize(("text", "rule", "sentence", "severity"), TOLD, ids=[text[:60] for text, *_ in TOLD])
+@pytest.mark.parametrize(("text", "rule", "sentence", "severity"), REPORTED, ids=[text[:60] for text, *_ in REPORTED])
 def test_what_cannot_run_is_an_error_and_what_wastes_a_warning(
     text: str, rule: str, sentence: str, severity: str
 ) -> None:
@@ -157,7 +159,7 @@ def test_what_cannot_run_is_an_error_and_what_wastes_a_warning(
         " attention: dot_product}",
         "train: {ici_tensor_sequence_parallelism: 8, max_target_length: 2056, attention: dot_product}",
         "train: {max_target_length: 1000, attention: dot_product}",
-        "train: {max_target_length: 100}",  # too short for the kernel, which is not used then
+        "train: {max_target_length: 100}",  # too short for the kernel, so it is not used
         "train: {max_target_length: 384}",  # shorter than a block
         "train: {max_target_length: 8192, sa_block_q: 2048, sa_block_kv: 1024, sa_block_kv_compute: 256}",
         "train: {sa_block_q: 64, sa_block_kv_dkv_compute: 64}",
@@ -177,12 +179,12 @@ def test_what_cannot_run_is_an_error_and_what_wastes_a_warning(
         "train: {head_dim: 128}",
         "train: {max_target_length: 131072}",
         "train: {model_name: qwen2.5-7b, max_target_length: 99328}\ndata: {tokenizer: {kind: huggingface, path: a}}",
-        # What JAX sees of several machines without TPUs is not known here.
+        # The launcher does not know the number of JAX's devices on several machines without TPUs.
         "{slice: {accelerator: h100-80gb, topology: '', hosts: 2}, train: {ici_tensor_parallelism: 3}}",
         "{slice: {accelerator: h100-80gb, topology: ''}, train: {ici_tensor_parallelism: 8}}",
     ],
 )
-def test_what_runs_is_let_be(text: str) -> None:
+def test_values_that_run_have_no_problem(text: str) -> None:
     text = text.replace(", data: null", "")
     assert [str(problem) for problem in problems(text + "\n")] == []
 
@@ -192,7 +194,7 @@ def test_real_text_takes_whole_sequences_for_each_device() -> None:
         "data: {corpus: python}\ntrain: {dataset_type: null, ici_tensor_parallelism: 2, per_device_batch_size: 1.5}\n"
     )
     (found,) = problems(text)
-    assert "1.5 on 16 devices is 24 sequences, which cannot be shared out over 16 devices" in str(found)
+    assert "1.5 on 16 devices is 24 sequences, which cannot be divided among 16 devices" in str(found)
     assert problems(text.replace("1.5", "1.5, gradient_accumulation_steps: 2")) == []
     (found,) = problems(text.replace("1.5", "1, eval_per_device_batch_size: 1.5"))
     assert "train.eval_per_device_batch_size: 1.5 on 16 devices" in str(found)
@@ -206,7 +208,7 @@ def test_a_models_tokenizer_is_of_its_kind() -> None:
     )
 
 
-def test_one_mistake_is_told_once() -> None:
+def test_one_mistake_is_reported_once() -> None:
     (found,) = problems("train: {ici_tensor_parallelism: four}\n")
     assert found.rule == "type"
     (found,) = problems("slice: {topology: 4x5}\ntrain: {ici_tensor_parallelism: 16}\n")
@@ -234,14 +236,14 @@ def test_text_that_cannot_last_for_the_steps(tmp_path: Path) -> None:
     assert [str(problem) for problem in problems(text_values(tmp_path, 449), LOCAL)] == []
     (found,) = problems(text_values(tmp_path, 450), LOCAL)
     assert str(found) == (
-        "v.yaml:2: train.num_epoch: of 1 pass over data.files (100,140 bytes) at most 899 sequences of 128 tokens come,"
-        " and 450 steps take 900; give more text, lower train.steps, or remove train.num_epoch, which repeats the text."
+        "v.yaml:2: train.num_epoch: 1 pass over data.files (100,140 bytes) provides at most 899 sequences of 128"
+        " tokens, but 450 steps require 900; add text, lower train.steps, or remove train.num_epoch to repeat the text."
     )
     assert found.severity == "error"
     assert problems(text_values(tmp_path, 450).replace("num_epoch: 1", "num_epoch: 2"), LOCAL) == []
 
 
-def test_of_text_that_is_repeated_or_unknown_nothing_is_said(tmp_path: Path) -> None:
+def test_repeated_or_unknown_text_is_not_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x" * 1000)
     assert problems(text_values(tmp_path, 10_000).replace("num_epoch: 1, ", ""), LOCAL) == []
     assert problems(text_values(tmp_path / "nowhere", 10_000), LOCAL) == []
@@ -249,15 +251,15 @@ def test_of_text_that_is_repeated_or_unknown_nothing_is_said(tmp_path: Path) -> 
     assert problems(text_values(tmp_path, 10_000), LOCAL) == []
 
 
-def test_checkpoints_that_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    # How full this machine's disk is, is no part of the test.
+def test_checkpoints_that_do_not_fit_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The test must not depend on the free space of this machine's disk.
     monkeypatch.setattr(resource_rules, "runs_folder", lambda: Path("/runs"))
     monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 100_000_000_000)
     small = {**LOCAL, "train": {**LOCAL["train"], "model_name": "llama3.1-8b", "base_emb_dim": None}}
     (found,) = problems("", small)
     assert found.severity == "warning"
     assert found.message == (
-        "2 checkpoints of 96.4 GB may have no room: 100.0 GB are free in /runs; free some, set"
+        "there may be no space for 2 checkpoints of 96.4 GB: 100.0 GB are free in /runs; free some space, set"
         " train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
     )
     assert problems("train: {max_num_checkpoints_to_keep: 1}\n", small) == []
@@ -265,7 +267,7 @@ def test_checkpoints_that_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 20_000_000_000)
     (found,) = problems("", small)
     assert found.severity == "error"
-    assert "a checkpoint of 96.4 GB (8,030,261,248 parameters) has no room: 20.0 GB are free in /runs" in str(found)
+    assert "no space for a checkpoint of 96.4 GB (8,030,261,248 parameters): 20.0 GB are free in /runs" in str(found)
     monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: None)
     assert problems("", small) == []
 

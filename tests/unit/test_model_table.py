@@ -1,8 +1,8 @@
-"""launcher/config/maxtext/models.json is the installed MaxText's, and our arithmetic agrees with MaxText's.
+"""launcher/config/maxtext/models.json matches the installed MaxText, and the launcher's arithmetic agrees with it.
 
-One process asks MaxText: it traces three models, and lowers (but does not compile) a step of tiny ones on eight devices
-of this CPU, and the TPU's attention kernel alone for a TPU. What it takes or refuses there, the launcher's rules must
-pass or tell, whatever their words.
+One process runs MaxText: it traces three models, lowers (but does not compile) a step of tiny models on eight devices
+of this CPU, and lowers the TPU's attention kernel for a TPU. The launcher's rules must accept what MaxText accepts
+there, and report an error, in any words, for what it rejects.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ TINY: dict[str, Any] = {
 CASES: list[dict[str, Any]] = [
     {},
     {"ici_tensor_parallelism": 4},
-    {"base_emb_dim": 60},  # JAX: IndivisibleError, of a weight
-    {"vocab_size": 257, "ici_tensor_parallelism": 4},  # the same
-    {"base_mlp_dim": 130, "ici_tensor_parallelism": 4},  # the same
+    {"base_emb_dim": 60},  # JAX: IndivisibleError of a weight
+    {"vocab_size": 257, "ici_tensor_parallelism": 4},  # like the previous line
+    {"base_mlp_dim": 130, "ici_tensor_parallelism": 4},  # like the previous line
     {"base_num_kv_heads": 2, "ici_tensor_parallelism": 4},  # Attention: heads are atomic
     {"base_num_kv_heads": 3},  # Attention: invalid num_kv_heads for GQA
-    {"per_device_batch_size": 1.5},  # IndivisibleError, of the batch
+    {"per_device_batch_size": 1.5},  # IndivisibleError of the batch
     {"per_device_batch_size": 1.5, "ici_tensor_parallelism": 2},
     {"per_device_batch_size": 0.5, "ici_tensor_parallelism": 2},
     {"per_device_batch_size": 0.3},  # the config: tokens of a device and num_vocab_tiling
-    {"ici_context_parallelism": 4, "max_target_length": 66},  # IndivisibleError, of the batch
-    {"ici_tensor_sequence_parallelism": 4, "max_target_length": 66},  # the same
+    {"ici_context_parallelism": 4, "max_target_length": 66},  # IndivisibleError of the batch
+    {"ici_tensor_sequence_parallelism": 4, "max_target_length": 66},  # like the previous line
     {"base_num_decoder_layers": 3, "ici_pipeline_parallelism": 2},  # the config: stages and layers
     {"ici_data_parallelism": -1},  # fill_unspecified_mesh_axes
-    {"ici_data_parallelism": 3},  # the same
-    {"ici_fsdp_parallelism": 4},  # the same
+    {"ici_data_parallelism": 3},  # like the previous line
+    {"ici_fsdp_parallelism": 4},  # like the previous line
     {"dcn_fsdp_parallelism": 2},  # the config: one slice only
 ]
-"""Over TINY. What is refused was seen refused by MaxText 0.2.5."""
+"""Changes to TINY. The comments name the errors of MaxText 0.2.5."""
 
 KERNEL: dict[str, Any] = {**TINY, "attention": "flash", "max_target_length": 1024}
 _SHARED = {"ici_context_parallelism": 4, "sa_block_q": 256, "sa_block_q_dkv": 256}
 BLOCKS: list[dict[str, Any]] = [
     {},
-    {"max_target_length": 640},  # mask_info: blocks should divide the sequence
-    {"max_target_length": 192},  # blocks of keys that are no multiple of 128
+    {"max_target_length": 640},  # mask_info: the blocks must divide the sequence
+    {"max_target_length": 192},  # blocks of keys that are not a multiple of 128
     {"sa_block_q": 8, "sa_block_kv_dkv": 64, "sa_block_kv_dkv_compute": 4},
-    {"sa_block_q": 4},  # Pallas: no multiple of 8
-    {"sa_block_q_dkv": 64},  # no multiple of 128
-    {"sa_block_q_dq": 64},  # Pallas: no multiple of 128
-    {"sa_block_kv_dq": 64},  # no multiple of 128
+    {"sa_block_q": 4},  # Pallas: not a multiple of 8
+    {"sa_block_q_dkv": 64},  # not a multiple of 128
+    {"sa_block_q_dq": 64},  # Pallas: not a multiple of 128
+    {"sa_block_kv_dq": 64},  # not a multiple of 128
     {"sa_block_q_dq": 768, "sa_block_kv_dq": 64, "sa_use_fused_bwd_kernel": True},
-    {"sa_block_kv": 256},  # no multiple of sa_block_kv_compute
-    {"sa_block_kv_dkv": 256},  # the same of the backward pass
+    {"sa_block_kv": 256},  # not a multiple of sa_block_kv_compute
+    {"sa_block_kv_dkv": 256},  # like the previous line, in the backward pass
     _SHARED,  # sa_block_q_dq does not divide a device's 256 queries
     {**_SHARED, "sa_block_q_dq": 128},
     {**_SHARED, "use_tokamax_splash": True},
-    {"use_tokamax_splash": True, "sa_block_q": 768},  # blocks should divide the sequence
+    {"use_tokamax_splash": True, "sa_block_q": 768},  # the blocks must divide the sequence
 ]
-"""Over KERNEL. What is refused was seen refused by MaxText 0.2.5 with JAX's kernel or Tokamax's."""
+"""Changes to KERNEL. The comments name the errors of MaxText 0.2.5 with the kernel of JAX or Tokamax."""
 
 _PROGRAM = '''
 import json, sys
@@ -158,7 +158,7 @@ COUNTED: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def answer() -> dict[str, Any]:
-    asked = {
+    questions = {
         "models": maxtext()["models"],
         "traced": TRACED,
         "steps": [{**TINY, **case} for case in CASES],
@@ -167,7 +167,7 @@ def answer() -> dict[str, Any]:
     }
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
-        input=json.dumps(asked),
+        input=json.dumps(questions),
         env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
         capture_output=True,
         text=True,
@@ -181,12 +181,12 @@ def answer() -> dict[str, Any]:
 
 def test_the_table_has_not_drifted_from_the_installed_maxtext(answer: dict[str, Any]) -> None:
     file = Path(models.__file__).parent / "models.json"
-    theirs, ours = json.loads(answer["text"]), json.loads(file.read_text(encoding="utf-8"))
-    for name, row in ours["models"].items():
+    by_maxtext, by_launcher = json.loads(answer["text"]), json.loads(file.read_text(encoding="utf-8"))
+    for name, row in by_launcher["models"].items():
         if name not in TRACED:  # tracing all of them takes minutes
             row.pop("weights")
             row.pop("scales")
-    assert ours == theirs, "run `make keys`"
+    assert by_launcher == by_maxtext, "run `make keys`"
 
 
 def test_parameters_are_counted_as_maxtext_counts_them(answer: dict[str, Any]) -> None:
@@ -194,8 +194,8 @@ def test_parameters_are_counted_as_maxtext_counts_them(answer: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[str(case) for case in CASES])
-def test_rules_tell_what_maxtext_refuses(answer: dict[str, Any], number: int) -> None:
-    train, theirs = {**TINY, **CASES[number]}, answer["steps"][number]
+def test_rules_report_what_maxtext_rejects(answer: dict[str, Any], number: int) -> None:
+    train, by_maxtext = {**TINY, **CASES[number]}, answer["steps"][number]
     tree = {
         "run": {"name": "tiny", "kind": "local"},
         "slice": {"accelerator": "cpu", "hosts": 8},
@@ -203,19 +203,19 @@ def test_rules_tell_what_maxtext_refuses(answer: dict[str, Any], number: int) ->
         "train": train,
     }
     user = values.read_text(values.dumps(tree).encode(), "v.yaml")
-    told = [str(problem) for problem in check_launch(user, chart_defaults("run")) if problem.severity == "error"]
-    assert ("refused" in theirs) == bool(told), (told, theirs)
-    if "refused" not in theirs:
-        ours = mesh.mesh(train, slices=1, devices=8).sizes
-        assert {axis: size for axis, size in ours.items() if size > 1} == theirs["mesh"]
+    errors = [str(problem) for problem in check_launch(user, chart_defaults("run")) if problem.severity == "error"]
+    assert ("refused" in by_maxtext) == bool(errors), (errors, by_maxtext)
+    if "refused" not in by_maxtext:
+        by_launcher = mesh.mesh(train, slices=1, devices=8).sizes
+        assert {axis: size for axis, size in by_launcher.items() if size > 1} == by_maxtext["mesh"]
         batch = mesh.batch(train, 8)
-        assert [batch.load, batch.train, batch.micro] == theirs["batch"]
+        assert [batch.load, batch.train, batch.micro] == by_maxtext["batch"]
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)), ids=[str(case) for case in BLOCKS])
-def test_blocks_are_judged_as_the_attention_kernel_takes_them(answer: dict[str, Any], number: int) -> None:
-    train, theirs = {**KERNEL, **BLOCKS[number]}, answer["kernels"][number]
+def test_the_block_rules_agree_with_the_attention_kernel(answer: dict[str, Any], number: int) -> None:
+    train, by_maxtext = {**KERNEL, **BLOCKS[number]}, answer["kernels"][number]
     keys = models.settings(train)
     assert splash_attention.is_used(keys)
     works = splash_attention.works(keys, int(keys["max_target_length"]), int(keys["ici_context_parallelism"]))
-    assert works == ("refused" not in theirs), theirs
+    assert works == ("refused" not in by_maxtext), by_maxtext

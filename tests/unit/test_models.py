@@ -1,4 +1,4 @@
-"""launcher/config/maxtext/models.py: sizes of models, from the table alone."""
+"""launcher/config/maxtext/models.py: sizes of models, from the table only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTS = {
     "gemma3-27b": 27_009_002_240,
     "deepseek3-671b": 671_026_404_352,
 }
-"""As MaxText counts them; tests/unit/test_model_table.py asks it."""
+"""MaxText's counts; tests/unit/test_model_table.py compares with MaxText."""
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -37,12 +37,12 @@ def test_given_dimensions_count() -> None:
     assert models.parameters(tiny) == 3 * layer + 2 * 256 * 64 + 64
 
 
-def test_a_null_is_a_key_not_given() -> None:
+def test_a_null_is_like_a_missing_key() -> None:
     assert models.parameters({"model_name": "llama3.1-8b", "base_emb_dim": None}) == COUNTS["llama3.1-8b"]
 
 
 def test_a_scale_makes_all_larger_as_maxtext_does() -> None:
-    # A factor of 2 goes to heads and feed-forward, of 4 to the width too, of 8 to all four.
+    # A factor of 2 scales heads and feed-forward, 4 also scales the width, and 8 scales all four.
     assert models.dimensions({"global_parameter_scale": 2})["num_query_heads"] == 32
     assert models.dimensions({"global_parameter_scale": 2})["emb_dim"] == 2048
     assert models.dimensions({"global_parameter_scale": 4})["emb_dim"] == 4096
@@ -63,7 +63,7 @@ def test_a_scale_makes_all_larger_as_maxtext_does() -> None:
         {"model_name": "deepseek3-671b", "base_num_decoder_layers": 4, "override_model_config": True},
     ],
 )
-def test_what_the_table_does_not_tell_is_not_guessed(train: dict[str, object]) -> None:
+def test_sizes_that_the_table_lacks_are_not_guessed(train: dict[str, object]) -> None:
     assert models.parameters(train) is None
     assert models.checkpoint_bytes(train) is None
 
@@ -101,6 +101,6 @@ def test_muons_state_is_not_guessed() -> None:
 def test_contexts() -> None:
     assert models.context({"model_name": "llama3-8b"}) == 8192
     assert models.context({"model_name": "llama3.1-8b"}) == 131_072
-    assert models.context({"model_name": "gpt-oss-20b"}) == 131_072  # by MaxText's own file
+    assert models.context({"model_name": "gpt-oss-20b"}) == 131_072  # from MaxText's file
     assert models.context({"model_name": "qwen2.5-7b"}) is None
     assert models.context({}) is None

@@ -1,4 +1,4 @@
-"""Where Slipway's own files are, in a checkout and in an installed wheel."""
+"""The paths of Slipway's files in a checkout and in an installed wheel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_presets_are_found_by_name_path_and_from_anywhere(tmp_path: Path, monkey
         assert paths.find_values_file(name) == wanted
 
 
-def test_a_file_here_goes_before_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_current_folder_precedes_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("quickstart.yaml").write_text("a: 1\n")
     assert paths.find_values_file("quickstart.yaml") == Path("quickstart.yaml")

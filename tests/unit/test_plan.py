@@ -1,4 +1,4 @@
-"""The plan: what the run config holds, and what differs between two of them."""
+"""The launch plan: the content of the run config, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_all_problems_are_in_the_error() -> None:
     with pytest.raises(CheckFailed) as raised:
         plan_launch(user("run:\n  nmae: x\ntrain:\n  stps: 1\n"), DEFAULTS)
     assert raised.value.message.splitlines() == [
-        "v.yaml:2: there is no key run.nmae; did you mean run.name?",
+        "v.yaml:2: unknown key run.nmae; did you mean run.name?",
         "v.yaml:4: train.stps: MaxText has no key stps; did you mean train.steps?",
     ]
     assert len(raised.value.problems) == 2

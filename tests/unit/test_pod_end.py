@@ -1,6 +1,6 @@
-"""A host's hook (trainer/prestop.py) where Ray's control plane is gone before the host is, as at the end of a run.
+"""A host's preStop hook (trainer/prestop.py) if Ray's control plane ends before the host, as at the end of a run.
 
-The raylet is a stand-in that has a raylet's command line, for a real one ends with its control plane.
+A fake process with the command line of a raylet replaces the raylet, because a real one ends with its control plane.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
 RAYLET = "import sys, time; print(flush=True); time.sleep(120)"
-# As long as Ray's own command asks a control plane that does not answer.
+# It runs as long as Ray's command waits for a control plane that does not answer.
 RAY = "#!/bin/sh\nexec sleep 60\n"
 
 
-def test_a_host_with_nothing_to_train_does_not_wait_for_a_head_that_is_gone(tmp_path: Path) -> None:
+def test_a_host_with_nothing_to_train_does_not_wait_for_a_lost_head(tmp_path: Path) -> None:
     (tmp_path / "ray").write_text(RAY)
     (tmp_path / "ray").chmod(0o755)
     with socket.socket() as head:
@@ -36,7 +36,7 @@ def test_a_host_with_nothing_to_train_does_not_wait_for_a_head_that_is_gone(tmp_
                 cwd=CHECKOUT,
             )
             time.sleep(3)
-            assert hook.poll() is None  # it is being told
+            assert hook.poll() is None  # the hook waits while the control plane exists
             head.close()
             assert hook.wait(10) == 0
         finally:

@@ -1,4 +1,4 @@
-"""Where queued runs stand, where RBAC hides the ClusterQueue and Kueue's visibility API is asked by LocalQueue."""
+"""The positions of queued runs, also if RBAC hides the ClusterQueue and the visibility API is read by LocalQueue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PENDING = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 
 
 def two_queues() -> Recorded:
-    """slices-1 and slices-2 wait in the ClusterQueue tpu, slices-1 by a LocalQueue of its own."""
+    """Return a cluster in which slices-1 and slices-2 wait in the ClusterQueue tpu through two LocalQueues."""
     cluster = recorded.at("three-then-one-and-two", 4.5)
     other = copy.deepcopy(cluster.find("LocalQueue", "multislice"))
     other["metadata"]["name"] = "urgent"
@@ -21,7 +21,7 @@ def two_queues() -> Recorded:
     return cluster.add(other)
 
 
-def says(cluster: Recorded, path: str, **places: int) -> None:
+def set_positions(cluster: Recorded, path: str, **places: int) -> None:
     cluster.visible[f"{PENDING}/{path}/pendingworkloads"] = {
         "items": [
             {
@@ -36,22 +36,22 @@ def says(cluster: Recorded, path: str, **places: int) -> None:
 def found(cluster: Recorded) -> dict[str, int]:
     workloads = [obj for obj in cluster.objects if obj["kind"] == "Workload"]
     names = {obj["metadata"]["uid"]: obj["metadata"]["name"] for obj in workloads}
-    cluster.asked.clear()
-    told = positions(cluster, workloads, all_namespaces=True)  # type: ignore[arg-type]  # as much of one as is needed
-    return {names[uid]: place for uid, place in told.items()}
+    cluster.requests.clear()
+    result = positions(cluster, workloads, all_namespaces=True)  # type: ignore[arg-type]  # it has the methods that are needed
+    return {names[uid]: place for uid, place in result.items()}
 
 
-def test_each_local_queue_is_asked_where_the_cluster_queue_is_hidden() -> None:
+def test_each_local_queue_is_read_if_the_cluster_queue_is_hidden() -> None:
     cluster = two_queues()
     refusal = Forbidden("No.", "", verb="get", resource="clusterqueues/pendingworkloads", group="", namespace="")
     cluster.visible[f"{PENDING}/clusterqueues/tpu/pendingworkloads"] = refusal
-    says(cluster, "namespaces/research/localqueues/multislice", slices_2_0b4d0=7)
-    says(cluster, "namespaces/research/localqueues/urgent", slices_1_af79e=4)
+    set_positions(cluster, "namespaces/research/localqueues/multislice", slices_2_0b4d0=7)
+    set_positions(cluster, "namespaces/research/localqueues/urgent", slices_1_af79e=4)
     assert found(cluster) == {"jobset-slices-1-af79e": 5, "jobset-slices-2-0b4d0": 8}
 
 
-def test_a_cluster_queue_is_asked_once() -> None:
+def test_a_cluster_queue_is_read_once() -> None:
     cluster = two_queues()
-    says(cluster, "clusterqueues/tpu", slices_1_af79e=0, slices_2_0b4d0=1)
+    set_positions(cluster, "clusterqueues/tpu", slices_1_af79e=0, slices_2_0b4d0=1)
     assert found(cluster) == {"jobset-slices-1-af79e": 1, "jobset-slices-2-0b4d0": 2}
-    assert sum("pendingworkloads" in asked for asked in cluster.asked) == 1
+    assert sum("pendingworkloads" in request for request in cluster.requests) == 1

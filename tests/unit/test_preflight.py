@@ -1,4 +1,4 @@
-"""What a cluster tells of a run before it is submitted; most of it is asked of a real API server in tests/cluster."""
+"""Checks of a run against the cluster before a submit; tests/cluster has most of them, with a real API server."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def refusals(cluster: Recorded, folder: Path) -> list[str]:
     file.write_text(RUN)
     run = cluster.find("JobSet", "waiting-2")
     run["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent"
-    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # as much of one as is needed
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the methods that are needed
     found = preflight.problems(api.plan([str(file)], force=True), run, snapshot)
     return [problem.message for problem in found if problem.rule == "live.no_priority"]
 
 
-def test_a_priority_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_priority(tmp_path: Path) -> None:
     cluster = recorded.at("quota-in-use-by-others", 8)
     none = 'There is no WorkloadPriorityClass "urgent".\n  '
     assert refusals(cluster, tmp_path) == [f"{none}The cluster has: high, low, normal."]
@@ -44,7 +44,7 @@ def test_a_priority_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["hidden", "missing"])
-def test_priorities_that_cannot_be_seen_are_not_held_against_a_run(what: str, tmp_path: Path) -> None:
+def test_hidden_priorities_are_not_a_problem(what: str, tmp_path: Path) -> None:
     cluster = recorded.at("quota-in-use-by-others", 8)
     if what == "hidden":
         cluster.hidden.add(("workloadpriorityclasses", ""))
@@ -62,7 +62,7 @@ def test_priorities_that_cannot_be_seen_are_not_held_against_a_run(what: str, tm
     ],
 )
 @pytest.mark.parametrize("others", [(), ("v6e-2x4",)])
-def test_a_topology_that_no_flavor_has_is_pointed_at_where_it_was_set(
+def test_a_topology_without_a_flavor_is_reported_with_its_origin(
     sets: list[str], where: str, key: str, others: tuple[str, ...], tmp_path: Path
 ) -> None:
     cluster = recorded.at("quota-in-use-by-others", 8)
@@ -71,7 +71,7 @@ def test_a_topology_that_no_flavor_has_is_pointed_at_where_it_was_set(
         for group in cluster.find("ClusterQueue", "tpu")["spec"]["resourceGroups"]
         if "google.com/tpu" in group["coveredResources"]
     ]
-    for name in others:  # before the one of the run's accelerator
+    for name in others:  # in front of the flavor of the run's accelerator
         group["flavors"].insert(0, {**group["flavors"][0], "name": name})
         labels = {**recorded.FLAVORS["v5e-2x4"], rules_never.ACCELERATOR: "tpu-v6e-slice"}
         cluster.add({"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": labels}})
@@ -80,7 +80,7 @@ def test_a_topology_that_no_flavor_has_is_pointed_at_where_it_was_set(
     run = cluster.find("JobSet", "waiting-2")
     for job in run["spec"]["replicatedJobs"]:
         job["template"]["spec"]["template"]["spec"]["nodeSelector"][rules_never.TOPOLOGY] = "4x4"
-    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # as much of one as is needed
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the methods that are needed
     found = preflight.problems(api.plan([str(file)], sets, force=True), run, snapshot)
     [problem] = [problem for problem in found if problem.rule == "live.no_flavor"]
     assert str(problem).startswith(f"{where.replace('FILE', str(file))}: waiting-2 can never start")

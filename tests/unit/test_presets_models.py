@@ -1,4 +1,4 @@
-"""The presets in values/models: what they say of themselves, and what the launcher and MaxText say of them."""
+"""The presets in values/models: their comments are correct, and the launcher and MaxText accept them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TABLE: dict[str, Any] = DEFAULTS.tree["common"]["accelerators"]
 MODELS = sorted(path.stem for path in (presets_dir() / "models").glob("*.yaml"))
 SLICES = sorted(path.stem for path in (presets_dir() / "slices").glob("*.yaml"))
 
-# What is left to say beside a model and a slice.
-REST = b"""
+# The values that a run needs in addition to a model and a slice.
+OTHER_VALUES = b"""
 run: {name: test}
 team: {name: research}
 image: {repository: example.invalid/trainer, tag: v1}
@@ -35,7 +35,7 @@ storage: {bucket: research-runs}
 train: {dataset_type: synthetic}
 """
 
-# Ironwood's chips are two devices each to JAX, and so to train.per_device_batch_size.
+# Each Ironwood chip is two devices for JAX, and for train.per_device_batch_size.
 DEVICES_PER_CHIP = {"tpu7x": 2}
 
 
@@ -46,7 +46,7 @@ def model(name: str) -> Values:
 
 @cache
 def comment(name: str) -> str:
-    """The comment at the head of a preset, as one line."""
+    """Return the comment at the start of a preset as one line."""
     lines = (presets_dir() / "models" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     return " ".join(line.removeprefix("#").strip() for line in head)
@@ -55,7 +55,7 @@ def comment(name: str) -> str:
 @cache
 def run_values(model_name: str, slice_name: str) -> Values:
     return values.merge(
-        values.read_text(REST, "rest.yaml"), values.load([f"models/{model_name}", f"slices/{slice_name}"])
+        values.read_text(OTHER_VALUES, "rest.yaml"), values.load([f"models/{model_name}", f"slices/{slice_name}"])
     )
 
 
@@ -65,7 +65,7 @@ def one_slice(name: str) -> accelerators.Slice:
 
 
 def devices(slice_name: str) -> int:
-    """What JAX sees of a slice."""
+    """Return the number of JAX's devices in a slice."""
     found = one_slice(slice_name)
     return found.chips * DEVICES_PER_CHIP.get(found.accelerator, 1)
 
@@ -85,7 +85,7 @@ def maxtext_folder() -> Path:
 
 @cache
 def architecture(name: str) -> Mapping[str, Any]:
-    """MaxText's keys that shape the model: its own file's, then the preset's."""
+    """Return MaxText's keys that define the model: those of MaxText's file, overridden by those of the preset."""
     train: dict[str, Any] = model(name).tree["train"]
     shape: dict[str, Any] = {"num_experts": 1, "logits_via_embedding": False, "vocab_size": 32_000}
     if "model_name" in train:
@@ -95,7 +95,7 @@ def architecture(name: str) -> Mapping[str, Any]:
 
 
 def parameters(name: str) -> int:
-    """The number of a model's parameters, norms left out."""
+    """Return the number of a model's parameters without the norms."""
     keys = architecture(name)
     width, head = keys["base_emb_dim"], keys["head_dim"]
     attention = 2 * width * head * (keys["base_num_query_heads"] + keys["base_num_kv_heads"])
@@ -105,12 +105,12 @@ def parameters(name: str) -> int:
 
 
 def state_bytes(name: str) -> int:
-    """Weights and AdamW's two moments, all in float32."""
+    """Return the bytes of the weights and AdamW's two moments, all in float32."""
     return 12 * parameters(name)
 
 
-def kept_bytes(name: str) -> int:
-    """What a device keeps of a forward pass at the least: each layer's input, unless it waits in the host."""
+def layer_input_bytes(name: str) -> int:
+    """Return the bytes that a device stores at least in a forward pass: each layer's input, unless it is offloaded."""
     keys = architecture(name)
     if keys.get("decoder_layer_input") == "offload":
         return 0
@@ -119,44 +119,44 @@ def kept_bytes(name: str) -> int:
 
 
 def vmem(name: str) -> int:
-    """MiB of VMEM that a preset's kernels may take; 0: libtpu's own limit."""
+    """Return the MiB of VMEM that a preset's kernels may use; 0 is libtpu's default limit."""
     flags = model(name).tree.get("worker", {}).get("env", {}).get("LIBTPU_INIT_ARGS", "")
     limit = re.search(r"--xla_tpu_scoped_vmem_limit_kib=(\d+)", flags)
     return int(limit[1]) // 1024 if limit else 0
 
 
 def fits(name: str, slice_name: str) -> bool:
-    """Whether a model may fit a slice: nine tenths of the memory for its state, gradients, and what is kept."""
+    """Return whether a model may fit a slice: nine tenths of the memory hold state, gradients and layer inputs."""
     found = one_slice(slice_name)
     if found.kind == "cpu":
         return name == "tiny"
     if found.accelerator == "v4" and vmem(name) > 16:
         return False  # the TPU compiler: "Used 33.07M of 16.00M vmem", for the blocks of llama3.1-8b
     room = int(TABLE[found.accelerator]["hbmGiB"]) * 2**30 * found.chips
-    return state_bytes(name) + 4 * parameters(name) + kept_bytes(name) * devices(slice_name) < 0.9 * room
+    return state_bytes(name) + 4 * parameters(name) + layer_input_bytes(name) * devices(slice_name) < 0.9 * room
 
 
 def divides(name: str, slice_name: str) -> bool:
-    """Whether JAX can share out the weights evenly: it refuses an array whose sides its mesh does not divide."""
+    """Return whether JAX can divide the weights evenly: it rejects an array whose sides the mesh does not divide."""
     keys = architecture(name)
     tensor = int(keys.get("ici_tensor_parallelism", 1))
-    fsdp, rest = divmod(devices(slice_name), tensor)
+    fsdp, remainder = divmod(devices(slice_name), tensor)
     if keys.get("ici_fsdp_parallelism") == 1:
         fsdp = 1
-    return rest == 0 and int(keys["base_emb_dim"]) % fsdp == 0 and int(keys["base_num_kv_heads"]) % tensor == 0
+    return remainder == 0 and int(keys["base_emb_dim"]) % fsdp == 0 and int(keys["base_num_kv_heads"]) % tensor == 0
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_comment_says_what_the_model_is_and_how_large(name: str) -> None:
     count, state = parameters(name), state_bytes(name)
-    said = re.search(r"([\d.]+) (b|m)illion parameters", comment(name))
-    assert said is not None
-    assert float(said[1]) == round(count / (1e9 if said[2] == "b" else 1e6), 1 if said[2] == "b" else 0)
-    if said[2] == "b":
+    match = re.search(r"([\d.]+) (b|m)illion parameters", comment(name))
+    assert match is not None
+    assert float(match[1]) == round(count / (1e9 if match[2] == "b" else 1e6), 1 if match[2] == "b" else 0)
+    if match[2] == "b":
         assert f"{round(state / 1e9)} GB with their optimizer" in comment(name)
 
 
-def test_every_model_that_people_ask_for_has_a_preset() -> None:
+def test_every_common_model_has_a_preset() -> None:
     assert set(MODELS) >= {"llama3-8b", "llama3.1-8b", "llama3.1-70b", "mistral-7b", "mixtral-8x7b", "tiny"}
     assert any(name.startswith("gemma3-") for name in MODELS)
 
@@ -186,7 +186,7 @@ def test_a_tokenizer_has_as_many_pieces_as_the_model(name: str) -> None:
     tokenizer = model(name).tree.get("data", {}).get("tokenizer")
     rows = architecture(name)["vocab_size"]
     if tokenizer is None:
-        assert name == "tiny"  # the chart's default, Llama 2's
+        assert name == "tiny"  # it uses the chart's default, the tokenizer of Llama 2
         tokenizer = {"kind": "sentencepiece", "path": "tokenizer.llama2"}
     file = maxtext_folder() / "assets" / "tokenizers" / tokenizer["path"]
     if tokenizer["kind"] == "sentencepiece":
@@ -194,7 +194,7 @@ def test_a_tokenizer_has_as_many_pieces_as_the_model(name: str) -> None:
 
         assert sentencepiece.SentencePieceProcessor(model_file=str(file)).vocab_size() == rows
     else:
-        # A line for each piece; MaxText adds Llama 3's 256 special ones.
+        # Each line is a piece; MaxText adds the 256 special tokens of Llama 3.
         assert len(file.read_bytes().splitlines()) + 256 == rows
 
 
@@ -211,15 +211,15 @@ def test_the_trainer_finds_the_tokenizer(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_launcher_has_nothing_against_a_model_but_where_the_slice_does_not_divide(name: str) -> None:
+def test_the_launcher_accepts_a_model_if_the_slice_divides_it(name: str) -> None:
     for slice_name in SLICES:
         rules = {problem.rule for problem in check_launch(run_values(name, slice_name), DEFAULTS)}
         assert rules in ([set()] if divides(name, slice_name) else [{"mesh"}, {"sharding"}]), slice_name
 
 
-def test_where_a_model_fits_its_weights_can_be_shared_out() -> None:
+def test_the_weights_of_a_model_that_fits_can_be_divided() -> None:
     uneven = {(name, one) for name in MODELS for one in SLICES if fits(name, one) and not divides(name, one)}
-    # Two widths are no multiples of 512, and one model wants four devices; the presets say so.
+    # Two widths are not multiples of 512, and one model needs four devices; the comments of the presets state it.
     large = {(name, one) for name in ("gemma3-12b", "gemma3-27b") for one in ("v5p-8x8x8", "tpu7x-4x8x8")}
     assert uneven == large | {("llama3-8b", "tpu7x-1x1x1")}
     assert "tensor parallelism of 4" in comment("llama3-8b")
@@ -243,16 +243,16 @@ def test_a_model_fits_where_its_recipe_was_measured() -> None:
     for name, slices in PUBLISHED.items():
         for slice_name in slices:
             assert fits(name, slice_name), (name, slice_name)
-            # Cloud TPU's name, as people know the recipe; two-dimensional generations count chips.
+            # The recipes are known by Cloud TPU's names, which count the chips of two-dimensional generations.
             product = f"{one_slice(slice_name).accelerator}-{one_slice(slice_name).chips}"
             assert product in (presets_dir() / "models" / f"{name}.yaml").read_text(), (name, product)
-    # The measure is one: what is known not to fit does not.
+    # The estimate also rejects pairs that are known not to fit.
     assert not fits("llama3.1-70b", "v6e-4x8")
     assert not fits("llama3.1-8b", "v5e-2x2")
 
 
 def maxtext_name(slice_name: str) -> str:
-    """A slice as MaxText names it when it is told for which devices to plan; a3 is one host with 8 GPUs."""
+    """Return MaxText's name of a slice (compile_topology); a3 is one host with 8 GPUs."""
     found = one_slice(slice_name)
     if found.kind == "gpu":
         return "a3"
@@ -260,8 +260,10 @@ def maxtext_name(slice_name: str) -> str:
 
 
 def pairs() -> Iterator[tuple[str, str]]:
-    """Each model with its smallest and its largest TPU slice, since nothing of a slice but its number of devices
-    matters to MaxText's arithmetic; with one GPU host; and with a CPU, for which the model is traced."""
+    """Yield each model with its smallest and its largest TPU slice, with one GPU host, and with a CPU.
+
+    Only the number of devices of a slice changes MaxText's arithmetic. For the CPU, the model is traced.
+    """
     for name in MODELS:
         tpus = [one for one in SLICES if one_slice(one).kind == "tpu" and fits(name, one) and divides(name, one)]
         yield name, min(tpus, key=devices)
@@ -271,24 +273,24 @@ def pairs() -> Iterator[tuple[str, str]]:
 
 
 def argument_list(name: str, slice_name: str, folder: Path) -> list[str]:
-    """What the trainer gives to MaxText, which is told for how many devices to plan."""
+    """Return the arguments that the trainer passes to MaxText, with the topology for which MaxText plans."""
     file = folder / "run.json"
     user = run_values(name, slice_name)
     if one_slice(slice_name).kind == "cpu":  # one device
         user = values.set_value(user, ("train", "ici_tensor_parallelism"), 1, values.Origin("rest.yaml", 1))
     file.write_text(json.dumps(plan_launch(user, DEFAULTS).config))
-    given = dict(argument.split("=", 1) for argument in maxtext_argv(read(file))[2:])
-    given["base_output_directory"] = str(folder)
+    arguments = dict(argument.split("=", 1) for argument in maxtext_argv(read(file))[2:])
+    arguments["base_output_directory"] = str(folder)
     if one_slice(slice_name).kind != "cpu":
-        given |= {"compile_topology": maxtext_name(slice_name), "compile_topology_num_slices": "1"}
-    return [*maxtext_argv(read(file))[:2], *(f"{key}={value}" for key, value in given.items())]
+        arguments |= {"compile_topology": maxtext_name(slice_name), "compile_topology_num_slices": "1"}
+    return [*maxtext_argv(read(file))[:2], *(f"{key}={value}" for key, value in arguments.items())]
 
 
-def test_maxtext_takes_every_model_with_a_slice(tmp_path: Path) -> None:
-    asked = [argument_list(name, slice_name, tmp_path) for name, slice_name in pairs()]
+def test_maxtext_accepts_every_model_with_a_slice(tmp_path: Path) -> None:
+    requests = [argument_list(name, slice_name, tmp_path) for name, slice_name in pairs()]
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.test_presets_models"],
-        input=json.dumps(asked),
+        input=json.dumps(requests),
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
@@ -297,16 +299,16 @@ def test_maxtext_takes_every_model_with_a_slice(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     answers = [json.loads(line[len(_ANSWER) :]) for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
-    assert len(answers) == len(asked) == 4 * len(MODELS)
+    assert len(answers) == len(requests) == 4 * len(MODELS)
     for (name, slice_name), answer in zip(pairs(), answers, strict=True):
         assert "error" not in answer, (name, slice_name, answer["error"])
         assert answer["model"] == model(name).tree["train"].get("model_name", "default")
         assert answer["devices"] == devices(slice_name), (name, slice_name)
         assert answer["batch"] == model(name).tree["train"]["per_device_batch_size"] * devices(slice_name)
-        # Every device has work: the axes over which the batch is cut take a whole number of sequences each.
+        # Every device has work: each part of the divided batch is a whole number of sequences.
         assert answer["batch"] % answer["data_axes"] == 0, (name, slice_name, answer)
         if slice_name == "cpu":
-            # Norms and biases are less than a part in a thousand.
+            # Norms and biases are less than a thousandth of the parameters.
             assert answer["parameters"] == pytest.approx(parameters(name), rel=1e-3)
 
 
@@ -314,7 +316,7 @@ _ANSWER = "answer: "
 
 
 def _answer(argv: list[str]) -> dict[str, Any]:
-    """What MaxText makes of an argument list: its sizes, with the mesh filled in by its own rule."""
+    """Return the sizes that MaxText computes from an argument list, with the mesh by MaxText's rule."""
     from maxtext.configs import pyconfig
     from maxtext.utils import max_utils
 
@@ -333,7 +335,7 @@ def _answer(argv: list[str]) -> dict[str, Any]:
 
 
 def _trace(config: Any) -> int:
-    """The number of the model's parameters; it is built and its forward pass traced, with shapes alone."""
+    """Return the number of the model's parameters. The model is built and its forward pass traced, with shapes only."""
     import jax
     from flax import linen, nnx
     from maxtext.utils import maxtext_utils, model_creation_utils
@@ -356,14 +358,14 @@ def _trace(config: Any) -> int:
 
 
 def _main() -> None:
-    """Answer for each argument list on standard input, in one process: MaxText takes seconds to import."""
+    """Print an answer for each argument list on standard input, in one process: MaxText's import takes seconds."""
     from trainer import startup
 
     startup.defer_unused_imports()
     for argv in json.load(sys.stdin):
         try:
             answer = _answer(argv)
-        except (Exception, SystemExit) as error:  # whatever MaxText has against it is the answer
+        except (Exception, SystemExit) as error:  # any error of MaxText is an answer
             answer = {"error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(f"{_ANSWER}{json.dumps(answer)}\n")
 

@@ -1,5 +1,4 @@
-"""The presets in values/tuned: there is one for each model and chip, they hold, and the first of them is as fast as it
-says, by the compiler."""
+"""The presets in values/tuned: one for each model and chip, all valid; the compiler confirms the speed of the first."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def plan(*presets: str) -> LaunchPlan:
 
 
 def parts(name: str) -> tuple[str, str, str]:
-    """Model, accelerator and topology."""
+    """Return the model, accelerator and topology in a preset's name."""
     found = re.fullmatch(r"(.+)-(v\w+)-([\dx]+)", name)
     assert found
     return found[1], found[2], found[3]
@@ -49,9 +48,10 @@ def test_a_tuned_preset_is_for_the_slice_in_its_name(name: str) -> None:
 
 
 def test_the_first_is_as_fast_as_it_says() -> None:
-    """Compiled for real: it fits, and trains 2.3 x as many tokens a second as Google's tutorial on the same slice.
+    """The real compiler confirms that it fits, and trains 2.3 x as many tokens/s as Google's tutorial on this slice.
 
-    In the user's own cache, as two minutes of compiling change only with the config, the compiler or trainer/aot.
+    The test uses the user's cache: the compile takes two minutes, and its result changes only with the config, the
+    compiler or trainer/aot.
     """
     compiler = Compiler(Cache(folder()))
     rates = []
@@ -64,5 +64,5 @@ def test_the_first_is_as_fast_as_it_says() -> None:
         rates.append(speed.tokens_per_second_per_device)
     assert rates[1] >= 2.3 * rates[0]
     text = (presets_dir() / "tuned" / "llama3.1-8b-v6e-4x4.yaml").read_text(encoding="utf-8")
-    said = re.search(r"# Forecast: ([\d,]+) tokens/s", text)
-    assert said and float(said[1].replace(",", "")) == pytest.approx(rates[1], rel=0.01)
+    match = re.search(r"# Forecast: ([\d,]+) tokens/s", text)
+    assert match and float(match[1].replace(",", "")) == pytest.approx(rates[1], rel=0.01)

@@ -1,4 +1,4 @@
-"""What is made of RayClusters' objects, tokens and logs; tests/cluster/test_ray_cluster_runs.py has the real Ray."""
+"""Reading objects, tokens and logs of RayClusters; tests/cluster/test_ray_cluster_runs.py runs a real Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "a-secret-token-0123456789"
 
 
 class Secrets:
-    """A cluster that has nothing but Secrets: what is asked of it is told by names, which no server need confirm."""
+    """A cluster that has only Secrets. The tests check which names are read, so no API server is needed."""
 
     name, user = "the cluster test", "alice"
 
@@ -51,13 +51,13 @@ def ray_cluster(name: str = "c", options: dict[str, Any] | None = None, *groups:
     ("name", "options", "secret"),
     [
         ("c", {"mode": "token"}, "c"),
-        ("c", {}, "c"),  # KubeRay: a mode that is not given is token
+        ("c", {}, "c"),  # KubeRay's default mode is token
         ("c", {"mode": "token", "secretName": "own"}, "own"),
-        # KubeRay keeps the last 50 characters, the first of which becomes an r where it is no letter.
+        # KubeRay keeps the last 50 characters of the name; if they do not start with a letter, the first becomes an r.
         ("a" * 5 + "-" + "b" * 49, {"mode": "token"}, "r" + "b" * 49),
     ],
 )
-def test_the_token_is_in_the_secret_that_kuberay_makes(name: str, options: dict[str, Any], secret: str) -> None:
+def test_the_token_is_in_the_secret_that_kuberay_creates(name: str, options: dict[str, Any], secret: str) -> None:
     found = token_of(cast(Cluster, Secrets({secret: f"{SECRET}\n".encode()})), ray_cluster(name, options))
     assert found == Token(SECRET, f"the Secret {secret}")
     assert SECRET not in repr(found)
@@ -85,7 +85,7 @@ def test_kubernetes_own_tokens_need_no_secret() -> None:
         ("forbidden", {}, "You may not get secrets, and the Secret forbidden holds the token of the Ray cluster"),
     ],
 )
-def test_a_token_that_cannot_be_had(name: str, secrets: dict[str, bytes], sentence: str) -> None:
+def test_a_token_that_cannot_be_read(name: str, secrets: dict[str, bytes], sentence: str) -> None:
     with pytest.raises(LauncherError, match=sentence):
         token_of(cast(Cluster, Secrets(secrets)), ray_cluster(name, {"mode": "token"}))
 
@@ -121,7 +121,7 @@ def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("has", "wants", "sentence"),
+    ("groups", "request", "sentence"),
     [
         (SLICES, config(V6E, 2), None),
         (SLICES, config(V6E, 3), "requires 3 slices of tpu-v6e-slice 4x4 .* has 2 slices of tpu-v6e-slice 4x4"),
@@ -141,13 +141,13 @@ def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]
         ),
     ],
 )
-def test_what_fits_on_a_cluster(has: dict[str, Any], wants: dict[str, Any], sentence: str | None) -> None:
-    there = ray_cluster("c", None, has)
+def test_what_fits_on_a_cluster(groups: dict[str, Any], request: dict[str, Any], sentence: str | None) -> None:
+    cluster = ray_cluster("c", None, groups)
     if sentence is None:
-        ray_clusters.check_fit(there, wants)
+        ray_clusters.check_fit(cluster, request)
         return
     with pytest.raises(LauncherError, match=sentence):
-        ray_clusters.check_fit(there, wants)
+        ray_clusters.check_fit(cluster, request)
 
 
 # --- logs -------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ Error: The disk is full.
 """.splitlines()
 
 
-def test_one_workers_lines_are_told_by_address_and_process() -> None:
+def test_a_workers_lines_are_found_by_address_and_process() -> None:
     assert list(of_worker(LOG, 1)) == [LOG[1], LOG[8]]
     assert list(of_worker(LOG, 0))[:2] == [LOG[2], LOG[5]]
     with pytest.raises(LauncherError, match="Worker 2 was not found: the run has 2, counted from 0"):
@@ -180,32 +180,32 @@ def test_one_workers_lines_are_told_by_address_and_process() -> None:
     assert list(of_worker(hosts, 1)) == ["(host 1) c"]
 
 
-def test_progress_is_read_from_a_log_whose_lines_may_come_twice() -> None:
+def test_progress_is_read_from_a_log_with_duplicate_lines() -> None:
     reader = progress.Reader(steps=None, devices=2)
-    for start in range(len(LOG)):  # as when its end is read again and again
+    for start in range(len(LOG)):  # each read overlaps the previous one
         reader.feed(LOG[max(0, start - 3) : start + 1])
-    known = reader.progress()
-    assert (known.step, known.steps, known.loss, known.loss_first) == (2, 8, 8.5, 9.5)
-    assert (known.loops, known.restarts, known.failing, known.reason) == (2, 1, False, "The disk is full.")
-    # Three steps of 10, 20 and 20: their harmonic mean, times 8 devices.
-    assert known.tokens_per_second == pytest.approx(8 * 3 / (1 / 10 + 2 / 20))
+    found = reader.progress()
+    assert (found.step, found.steps, found.loss, found.loss_first) == (2, 8, 8.5, 9.5)
+    assert (found.loops, found.restarts, found.failing, found.reason) == (2, 1, False, "The disk is full.")
+    # Three steps with 10, 20 and 20 tokens/s: their harmonic mean times 8 devices.
+    assert found.tokens_per_second == pytest.approx(8 * 3 / (1 / 10 + 2 / 20))
     end = progress.without_beginning(progress.read(LOG[12:13], steps=None, devices=2))
     assert (end.step, end.loops, end.loss, end.loss_first) == (2, 1, 8.5, None)
     failing = progress.read(LOG[:10], steps=None, devices=2)
     assert (failing.failing, failing.failure) == (True, "worker 1: Killed")
 
 
-def test_a_host_that_was_told_to_go_is_no_restart() -> None:
-    word = "A host received a stop signal: all hosts stopped after 3 steps, with a checkpoint, and resume."
-    gone = [LOG[5], f'SLIPWAY_EVENT {{"event": "preempted", "step": 3, "message": "{word}"}}']
-    stopped = progress.read(gone, steps=None, devices=2)
-    assert (stopped.failing, stopped.failure, stopped.restarts) == (True, word, 0)
-    again = progress.read([*gone, LOG[10]], steps=None, devices=2)
+def test_a_stop_signal_is_not_a_restart() -> None:
+    message = "A host received a stop signal: all hosts stopped after 3 steps, with a checkpoint, and resume."
+    lines = [LOG[5], f'SLIPWAY_EVENT {{"event": "preempted", "step": 3, "message": "{message}"}}']
+    stopped = progress.read(lines, steps=None, devices=2)
+    assert (stopped.failing, stopped.failure, stopped.restarts) == (True, message, 0)
+    again = progress.read([*lines, LOG[10]], steps=None, devices=2)
     assert (again.failing, again.loops, again.restarts) == (False, 2, 0)
 
 
 @pytest.mark.parametrize("prefix", ["SLIPWAY_METRICS ", "SLIPWAY_EVENT "])
-def test_a_line_nested_beyond_reason_is_passed_over(prefix: str) -> None:
+def test_a_line_with_too_deep_nesting_is_skipped(prefix: str) -> None:
     damaged = prefix + '{"step": ' + "[" * 100_000
     assert progress.read([damaged, *LOG], steps=None, devices=2) == progress.read(LOG, steps=None, devices=2)
 

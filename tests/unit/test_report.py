@@ -1,4 +1,4 @@
-"""What a report says of a run: its metrics, where its time went, goodput, and what differs."""
+"""The content of a report: metrics, the phases of a run, goodput, and the differences between runs."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def test_lines_that_are_cut_are_counted_and_left_out() -> None:
     assert metrics.lines(b'{"step": 1}\n{"step": 2}\n') == ([{"step": 1}, {"step": 2}], 0)
     assert metrics.lines(b'{"step": 1}\n\n[3]\n{"step": 2, "lo') == ([{"step": 1}], 2)
     found = metrics.metrics([{"step": 0, "loss": 1.0}], damaged=1)
-    assert found.notes == ["1 line of its metrics cannot be read, and are left out."]
+    assert found.notes == ["1 line of its metrics cannot be read and is left out."]
 
 
-def test_damage_of_any_kind_costs_no_more_than_its_lines() -> None:
+def test_damaged_lines_do_not_affect_others() -> None:
     whole = b'{"step": 0, "loss": 2.0}\n'
     damage = [b"\xff\xfe\x00", b"[" * 100_000, b'{"step": -1}', b'{"step": 1' + b"0" * 400 + b"}", b'{"step": true}']
     entries, damaged = metrics.lines(whole + b"\n".join(damage))
     found = metrics.metrics(entries, damaged=damaged)
     assert found.of(LOSS).last == 2.0
-    assert found.notes == ["5 lines of its metrics cannot be read, and are left out."]
+    assert found.notes == ["5 lines of its metrics cannot be read and are left out."]
     huge = metrics.metrics([{"step": 0, "loss": 10**400}])
     assert math.isnan(huge.of(LOSS).values[0])
 
@@ -66,18 +66,20 @@ def test_null_is_not_finite_and_the_later_line_of_a_step_counts() -> None:
     assert "1 of its steps were done twice" in found.notes[0]
 
 
-def test_what_is_no_number_is_none() -> None:
+def test_values_that_are_not_numbers_are_none() -> None:
     lines: list[dict[str, object]] = [{"step": 0, "loss": "high"}, {"step": 1, "loss": 2.0}, {"loss": 1.0}]
     found = metrics.metrics(lines)
     assert math.isnan(found.of(LOSS).values[0])
     assert found.of(LOSS).last == 2.0
 
 
-def test_a_clock_that_goes_back_is_told() -> None:
+def test_a_clock_that_goes_back_is_reported() -> None:
     entries = [{"step": step, "loss": 1.0, "time": stamp(BEGIN - 3600 * (step == 2))} for step in range(4)]
     assert "went back by 3,600 s" in metrics.metrics(entries).notes[0]
     again: list[dict[str, object]] = [{"step": 0, "loss": 1.0, "time": stamp(BEGIN + each)} for each in (0, 1)]
-    assert metrics.metrics(again).notes == ["1 of its steps were done twice, after a restart; the later counts."]
+    assert metrics.metrics(again).notes == [
+        "1 of its steps were done twice because of a restart; the later one counts."
+    ]
 
 
 def test_times_in_other_forms_are_read_one_by_one() -> None:
@@ -112,7 +114,7 @@ def test_nothing_but_nan_and_few_points() -> None:
     assert len(sampled([1, 2, 3], [1.0, 2.0, 3.0], 2)[0]) == 3
 
 
-# --- where its time went ---
+# --- the phases of a run ---
 
 
 def test_waiting_starting_training() -> None:
@@ -140,7 +142,7 @@ def test_one_that_only_waits() -> None:
     assert phases(spans(0, [], [], 100)) == [(Q, 100)]
 
 
-def test_what_clocks_put_backwards_has_no_length() -> None:
+def test_phases_with_reversed_clocks_have_no_length() -> None:
     found = spans(100, [ChipsHeld(50, 120), ChipsHeld(110, 200)], [PhaseChange(90, T), PhaseChange(500, R)], 200)
     assert all(span.seconds > 0 for span in found)
     assert [(a.end, b.start) for a, b in itertools.pairwise(found) if a.end != b.start] == []
@@ -154,7 +156,7 @@ def test_a_killed_trainer_is_known_by_its_last_step() -> None:
 
 
 def test_goodput() -> None:
-    """100 s with chips: 20 of starting, 4 steps of 10 s of which the first compiled for 20 s more, 20 s lost."""
+    """100 s with chips: 20 s for the start, 4 steps of 10 s, 20 s for the compile in the first step, and 20 s lost."""
     entries = [{"step": step, "loss": 1.0, "step_seconds": 30.0 if step == 0 else 10.0} for step in range(4)]
     run = RunData(
         name="a",
@@ -204,10 +206,12 @@ def test_a_local_run_with_attempts_before(tmp_path: Path) -> None:
         Q, S, T, X, Q, S, T,
     ]  # fmt: skip
     assert run.held == pytest.approx(190 + 200)
-    assert run.missing == ["Where its values were written was not kept: it was submitted by a Slipway that did not."]
+    assert run.missing == [
+        "The origins of its values were not recorded: it was submitted with an older version of Slipway."
+    ]
 
 
-def test_a_folder_of_a_bucket_says_what_it_does_not_know(tmp_path: Path) -> None:
+def test_a_folder_of_a_bucket_lists_what_is_missing(tmp_path: Path) -> None:
     path = runs.write(tmp_path / "demo", metrics=runs.steps(20), events=[runs.loop(BEGIN - 9, total=20)])
     run = folders.of_folder(path)
     assert (run.state, run.waited, run.chips, run.steps_wanted) == ("succeeded", None, 16, 20)
@@ -219,15 +223,15 @@ def test_a_folder_of_a_bucket_says_what_it_does_not_know(tmp_path: Path) -> None
 def test_no_folder_and_no_run(tmp_path: Path) -> None:
     with pytest.raises(LauncherError, match="There is no folder"):
         folders.of_folder(tmp_path / "not")
-    with pytest.raises(LauncherError, match=r"is no run's folder: it has no metrics\.jsonl"):
+    with pytest.raises(LauncherError, match=r"is not the folder of a run: it has no metrics\.jsonl"):
         folders.of_folder(tmp_path)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(LauncherError, match=r"run\.json is damaged"):
         folders.of_folder(tmp_path)
 
 
-def test_goodput_and_the_trainers_gauge_differ_as_the_page_says(tmp_path: Path) -> None:
-    """The trainer counts the first step after a start whole; over its own time, with the pauses."""
+def test_goodput_and_the_trainers_gauge_differ_as_documented(tmp_path: Path) -> None:
+    """The trainer counts the whole first step after a start, and divides by its own run time, pauses included."""
     folder = runs.long_run(tmp_path / "demo", 200)
     run = folders.of_folder(folder)
     assert run.goodput
@@ -243,11 +247,11 @@ def test_goodput_and_the_trainers_gauge_differ_as_the_page_says(tmp_path: Path) 
 
 
 def test_differences_are_of_what_was_set(tmp_path: Path) -> None:
-    made = [
+    created = [
         RunData(name=name, kind="", state="", source="", now=0, config=runs.config(name, learning_rate=rate))
         for name, rate in (("a", 1e-3), ("b", 1e-4), ("c", 1e-4))
     ]
-    found = differences(made)
+    found = differences(created)
     assert [(one.key, one.values, one.usual) for one in found] == [
         ("train.learning_rate", ["0.001", "0.0001", "0.0001"], "0.0001")
     ]
@@ -281,6 +285,6 @@ def test_all_of_a_loss_that_is_not_finite(tmp_path: Path) -> None:
     assert report.runs[0]["loss_not_finite_at"] == [0]
 
 
-def test_the_same_name_twice_is_told_apart(tmp_path: Path) -> None:
+def test_two_runs_with_the_same_name_are_distinguished(tmp_path: Path) -> None:
     paths = [str(runs.write(tmp_path / part / "a", metrics=runs.steps(3))) for part in ("x", "y")]
     assert [run["name"] for run in build([*paths, paths[0]]).runs] == ["a (1)", "a (2)"]

@@ -1,4 +1,4 @@
-"""When a run had its chips, from what the real Kueue, JobSet and KubeRay wrote (../shared/recordings)."""
+"""The times when a run had its chips, from what the real Kueue, JobSet and KubeRay wrote (../shared/recordings)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
 
-def seen_in(cluster: Recorded, kind: str, name: str) -> ObservedRun:
+def observed_run(cluster: Recorded, kind: str, name: str) -> ObservedRun:
     obj = cluster.find(kind, name)
     uid = objects.uid(obj)
     workloads = [one for one in cluster.objects if one["kind"] == "Workload" and uid in objects.owner_uids(one)]
@@ -28,72 +28,72 @@ def history_of(
     recording: str, seconds: float, kind: str, name: str, *, events: bool = True
 ) -> tuple[ObservedRun, History, float]:
     cluster = recorded.at(recording, seconds)
-    seen = seen_in(cluster, kind, name)
+    observed = observed_run(cluster, kind, name)
     end = cluster.now.timestamp()
-    return seen, history(seen, cluster.list(EVENT, all_namespaces=True) if events else [], end), end
+    return observed, history(observed, cluster.list(EVENT, all_namespaces=True) if events else [], end), end
 
 
-def phases(seen: ObservedRun, found: History, end: float) -> list[tuple[str, float]]:
-    made = time_of(seen.obj["metadata"]["creationTimestamp"])
-    return [(str(span.phase), span.seconds) for span in spans(made, found.held, found.changes, end)]
+def phases(observed: ObservedRun, found: History, end: float) -> list[tuple[str, float]]:
+    created = time_of(observed.obj["metadata"]["creationTimestamp"])
+    return [(str(span.phase), span.seconds) for span in spans(created, found.held, found.changes, end)]
 
 
 @pytest.mark.parametrize("events", [True, False])
 def test_preempted_and_started_again(events: bool) -> None:
-    """low-3 trains, is preempted for 13 s, and trains again; without Events, its first time with chips is not known."""
-    seen, found, end = history_of("preempted-by-priority", 30, "JobSet", "low-3", events=events)
-    lived = phases(seen, found, end)
-    names = [name for name, _ in lived]
+    """low-3 trains, is preempted for 13 s, and trains again. Without Events, its first time with chips is unknown."""
+    observed, found, end = history_of("preempted-by-priority", 30, "JobSet", "low-3", events=events)
+    phases_of_run = phases(observed, found, end)
+    names = [name for name, _ in phases_of_run]
     if not events:
         assert len(found.held) == 1
-        assert "before 1 of its evictions is not known any more" in found.missing[0]
+        assert "before 1 of its evictions are no longer known" in found.missing[0]
         assert names[-2:] == ["starting", "training"]
         return
     assert found.missing == []
     assert [held.after for held in found.held][:1] == [Phase.PREEMPTED]
     assert names[-3:] == ["preempted", "starting", "training"]
-    assert dict(lived)["preempted"] == pytest.approx(13.3, abs=0.2)
+    assert dict(phases_of_run)["preempted"] == pytest.approx(13.3, abs=0.2)
     assert sum(held.end - held.start for held in found.held) == pytest.approx(8.1 + end - found.held[1].start, abs=0.2)
-    words = [mark.what for mark in found.marks]
-    assert words.count("preempted") == 1
-    assert words.count("admitted") == 2
+    events_shown = [mark.what for mark in found.marks]
+    assert events_shown.count("preempted") == 1
+    assert events_shown.count("admitted") == 2
     assert "UID" not in "".join(mark.says for mark in found.marks)
 
 
 def test_while_it_is_preempted() -> None:
-    seen, found, end = history_of("preempted-by-priority", 15, "JobSet", "low-3")
-    assert phases(seen, found, end)[-1][0] == "preempted"
+    observed, found, end = history_of("preempted-by-priority", 15, "JobSet", "low-3")
+    assert phases(observed, found, end)[-1][0] == "preempted"
 
 
 def test_restarted_and_failed() -> None:
-    seen, found, end = history_of("run-fails-after-restarts", 17, "JobSet", "fails")
-    lived = phases(seen, found, end)
-    assert [name for name, _ in lived if name != "queued"][:3] == ["starting", "restarting", "training"]
-    assert [mark.what for mark in found.marks if mark.bad] == ["restarts", "no restart is left", "failed"]
+    observed, found, end = history_of("run-fails-after-restarts", 17, "JobSet", "fails")
+    phases_of_run = phases(observed, found, end)
+    assert [name for name, _ in phases_of_run if name != "queued"][:3] == ["starting", "restarting", "training"]
+    assert [mark.what for mark in found.marks if mark.bad] == ["restarts", "no restarts left", "failed"]
 
 
 def test_waiting_all_the_time() -> None:
-    seen, found, end = history_of("larger-than-quota", 10, "JobSet", _run_of("larger-than-quota", 10))
+    observed, found, end = history_of("larger-than-quota", 10, "JobSet", _run_of("larger-than-quota", 10))
     assert found.held == []
-    assert [name for name, _ in phases(seen, found, end)] == ["queued"]
+    assert [name for name, _ in phases(observed, found, end)] == ["queued"]
 
 
 def test_a_ray_job() -> None:
-    seen, found, end = history_of("rayjob-head-killed", 140, "RayJob", "headless")
-    assert [name for name, _ in phases(seen, found, end) if name != "queued"] == ["starting", "training"]
-    assert "Ray cluster made" in [mark.what for mark in found.marks]
+    observed, found, end = history_of("rayjob-head-killed", 140, "RayJob", "headless")
+    assert [name for name, _ in phases(observed, found, end) if name != "queued"] == ["starting", "training"]
+    assert "Ray cluster created" in [mark.what for mark in found.marks]
 
 
-def test_without_its_workload_it_says_so() -> None:
-    seen, _, end = history_of("preempted-by-priority", 30, "JobSet", "low-3")
-    found = history(ObservedRun(seen.obj), [], end)
+def test_without_its_workload_the_report_states_it() -> None:
+    observed, _, end = history_of("preempted-by-priority", 30, "JobSet", "low-3")
+    found = history(ObservedRun(observed.obj), [], end)
     assert found.held == []
-    assert "Its Workload is gone" in found.missing[0]
+    assert "Its Workload no longer exists" in found.missing[0]
 
 
 def test_without_a_queue_it_has_its_chips_at_once() -> None:
-    seen, _, end = history_of("rayjob-head-killed", 140, "RayJob", "headless")
-    alone = copy.deepcopy(dict(seen.obj))
+    observed, _, end = history_of("rayjob-head-killed", 140, "RayJob", "headless")
+    alone = copy.deepcopy(dict(observed.obj))
     del alone["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
     found = history(ObservedRun(alone), [], end)
     assert len(found.held) == 1

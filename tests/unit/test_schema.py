@@ -1,4 +1,4 @@
-"""Our walker over JSON Schema says yes and no where jsonschema does, at the same paths."""
+"""The launcher's JSON Schema validator accepts and rejects the same values as jsonschema, at the same paths."""
 
 from __future__ import annotations
 
@@ -50,32 +50,34 @@ def test_it_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     assert valid == (not list(violations(schema, value)))
 
 
-def test_a_keyword_that_is_not_checked_is_refused() -> None:
+def test_an_unsupported_keyword_is_rejected() -> None:
     with pytest.raises(ValueError, match="anyOf"):
         list(violations({"anyOf": []}, 1))
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "path", "rule", "says"),
+    ("schema", "value", "path", "rule", "message"),
     [
-        ({"type": "integer"}, "four", (), "type", 'is text ("four"); it takes a whole number.'),
-        ({"type": ["string", "null"]}, 4, (), "type", "is the number 4; it takes text or nothing (null)."),
-        ({"enum": ["a", ""]}, "b", (), "enum", 'is "b"; it is one of a, "".'),
+        ({"type": "integer"}, "four", (), "type", 'is text ("four"); it must be a whole number.'),
+        ({"type": ["string", "null"]}, 4, (), "type", "is the number 4; it must be text or nothing (null)."),
+        ({"enum": ["a", ""]}, "b", (), "enum", 'is "b"; it must be one of a, "".'),
         ({"minimum": 0, "maximum": 0.5}, 2, (), "minimum", "is 2; it must be at least 0 and at most 0.5."),
-        ({"additionalProperties": False}, {"x": 1}, ("x",), "unknown-key", "is not a key of Slipway's values."),
-        ({"required": ["x"]}, {}, ("x",), "missing-key", "has no value (null); give it one, or remove the key."),
+        ({"additionalProperties": False}, {"x": 1}, ("x",), "unknown-key", "is unknown."),
+        ({"required": ["x"]}, {}, ("x",), "missing-key", "has no value (null); set a value, or remove the key."),
         (
             {"items": {"type": "string"}},
             ["a", 1],
             (),
             "type",
-            "has an item that is the number 1; it takes text; put it in quotes.",
+            "has an item that is the number 1; it must be text; put it in quotes.",
         ),
     ],
 )
-def test_what_is_wrong_is_said(schema: dict[str, Any], value: Any, path: tuple[str, ...], rule: str, says: str) -> None:
+def test_violations_are_described(
+    schema: dict[str, Any], value: Any, path: tuple[str, ...], rule: str, message: str
+) -> None:
     (found,) = violations(schema, value)
-    assert (found.path, found.rule, found.says) == (path, rule, says)
+    assert (found.path, found.rule, found.says) == (path, rule, message)
 
 
 def test_leaves_names_every_key() -> None:

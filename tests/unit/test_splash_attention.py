@@ -1,6 +1,6 @@
-"""The attention kernel's blocks: what is proposed in place of those that it refuses, it takes.
+"""The blocks of the attention kernel: it accepts the sizes that the launcher suggests instead of rejected ones.
 
-What it refuses, tests/unit/test_model_table.py asks the kernel itself; the rule's words are in test_model_rules.py.
+tests/unit/test_model_table.py checks against the kernel which sizes it rejects; test_model_rules.py has the messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_the_nearest_blocks_work(length: int, shards: int) -> None:
     for query, key, part in itertools.product(SIZES, SIZES, SIZES):
         sizes = {"sa_block_q": query, "sa_block_kv": key, "sa_block_kv_compute": part, "sa_block_q_dq": part}
         keys = {**models.settings({}), **sizes, "sa_block_kv_dkv": key, "sa_block_kv_dkv_compute": query}
-        for _ in range(3):  # one block may follow from another
+        for _ in range(3):  # the correction of one block may require another
             for fault in splash_attention.faults(keys, length, shards):
                 keys.update(dict.fromkeys(fault.keys, fault.nearest))
         assert splash_attention.works(keys, length, shards), (sizes, keys)

@@ -1,4 +1,4 @@
-"""The stand-ins of trainer/startup.py: what training never uses is not imported, and what is used is real."""
+"""The deferred imports of trainer/startup.py: unused modules are not imported, and a used one is the real module."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_nothing_that_is_deferred_is_imported_by_maxtext() -> None:
         ),
     ],
 )
-def test_what_is_used_after_all_is_the_real_thing(use: str, answer: str) -> None:
+def test_a_used_module_is_the_real_one(use: str, answer: str) -> None:
     assert answer in run(IMPORT + use, HF_HUB_OFFLINE="1")
 
 
-def test_where_pathways_is_the_platform_nothing_is_deferred() -> None:
+def test_with_pathways_nothing_is_deferred() -> None:
     code = "import sys\nfrom trainer.startup import defer_unused_imports\ndefer_unused_imports()\n"
     assert run(code + "print('transformers' in sys.modules)", JAX_PLATFORMS="proxy,cpu").strip() == "False"

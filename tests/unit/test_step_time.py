@@ -1,4 +1,4 @@
-"""How long a step takes: schedules small enough to reckon by hand."""
+"""The duration of a step, for schedules that are small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def seconds(*work: dict[str, Any]) -> float:
     return result.seconds
 
 
-def test_what_follows_one_another_adds_up_and_a_loop_multiplies() -> None:
+def test_sequential_work_adds_up_and_a_loop_multiplies() -> None:
     body = [compute(1e9), gather(4e9)]  # 1 s, and 3/4 of 4 GB over one link of 1 GB/s
     assert seconds(compute(2e9), {"do": "loop", "times": 3, "steps": body}) == pytest.approx(2 + 3 * (1 + 3))
     assert seconds({"do": "loop", "times": 0, "steps": body}) == 0
 
 
-def test_what_overlaps_counts_once_and_what_is_waited_for_is_told() -> None:
+def test_overlapping_work_counts_once_and_waiting_is_reported() -> None:
     start = {"do": "start", "id": "a", "of": gather(4e9)}
     result = step_time([start, compute(2e9), {"do": "wait", "id": "a"}], CHIP, LINE)
     assert result.seconds == pytest.approx(3)
@@ -66,7 +66,7 @@ def test_what_overlaps_counts_once_and_what_is_waited_for_is_told() -> None:
     assert seconds(start, compute(5e9), {"do": "wait", "id": "a"}) == pytest.approx(5)
 
 
-def test_one_way_carries_one_thing_at_a_time_and_two_ways_two() -> None:
+def test_each_direction_carries_one_transfer_at_a_time() -> None:
     def transfer(name: str, way: str) -> dict[str, Any]:
         return {"do": "start", "id": name, "of": {"do": "transfer", "way": way, "bytes": 1e9}}
 
@@ -77,7 +77,7 @@ def test_one_way_carries_one_thing_at_a_time_and_two_ways_two() -> None:
     assert result.parts == pytest.approx({HOST: 1.0})
 
 
-def test_collectives_over_other_links_go_on_at_once() -> None:
+def test_collectives_over_different_links_overlap() -> None:
     def permute(*ways: list[int]) -> dict[str, Any]:
         group = {"hops": [1, 0, 0], "load": 1, "ways": list(ways), "slices": 1}
         return {"do": "collective", "what": "permute", "name": "p", "bytes": 1e9, "group": group}
@@ -91,13 +91,13 @@ def test_collectives_over_other_links_go_on_at_once() -> None:
     assert together(up, down, across) == pytest.approx(1)
     assert together(up, up) == pytest.approx(2)
     assert together(permute([0, 1], [0, -1]), down) == pytest.approx(2)
-    along = gather(4e9)  # 3 s, both ways of the first dimension
+    along = gather(4e9)  # 3 s, in both directions of the first dimension
     assert together(along, across) == pytest.approx(3)
     assert together(along, down) == pytest.approx(4)
 
 
-def test_in_a_loop_what_was_started_before_is_under_way() -> None:
-    """The first time round the way is free; from the second on it has what the time before left to it."""
+def test_a_loop_waits_for_transfers_of_the_previous_iteration() -> None:
+    """The link is free in the first iteration; in later ones, the transfer of the previous iteration still uses it."""
     body = [
         {"do": "start", "id": "a", "of": {"do": "transfer", "way": "to-host", "bytes": 1e9}},
         {"do": "wait", "id": "a"},
@@ -107,7 +107,7 @@ def test_in_a_loop_what_was_started_before_is_under_way() -> None:
     assert seconds({"do": "loop", "times": 4, "steps": body}) == pytest.approx(2 + 3 * 2.5)
 
 
-def test_of_branches_the_longest_counts() -> None:
+def test_the_longest_branch_counts() -> None:
     assert seconds({"do": "either", "steps": [[compute(1e9)], [compute(3e9)], []]}) == pytest.approx(3)
 
 
@@ -117,13 +117,14 @@ def test_without_the_compilers_cycles_the_longer_of_moving_and_multiplying_count
     assert compute_seconds(product, wide) == pytest.approx(1 / 0.8)
     assert compute_seconds(product, narrow) == pytest.approx(1 / 0.9)
     assert compute_seconds(product | {"type": "s8"}, wide) == pytest.approx(1 / 2 / 0.8)
-    assert compute_seconds(product | {"type": "f8e5m2"}, wide) == pytest.approx(1 / 0.8)  # this chip has no such unit
+    # The chip has no unit for this type.
+    assert compute_seconds(product | {"type": "f8e5m2"}, wide) == pytest.approx(1 / 0.8)
     assert compute_seconds(product | {"bytes": 3e12}, wide) == pytest.approx(3 / 0.8)
     assert compute_seconds(product | {"what": "elementwise"}, wide) == pytest.approx(1e-3 / 0.5)
 
 
-def test_the_compilers_cycles_count_but_for_one_instruction_alone() -> None:
-    """Of that it says up to ten times too much."""
+def test_the_compilers_cycles_count_except_for_one_instruction() -> None:
+    """For that instruction the compiler's cycles are up to ten times too high."""
     copy = compute(1e9, "copy") | {"bytes": 1e11}
     assert compute_seconds(copy, CHIP) == pytest.approx(1)
     assert compute_seconds(copy | {"plain": True}, CHIP) == pytest.approx(0.1 / 0.5)
@@ -138,7 +139,7 @@ def test_the_compilers_cycles_count_but_for_one_instruction_alone() -> None:
         ("all-reduce", LINE, [4, 1, 1], 2 * 3 / 4),
         ("all-gather", LINE, [4, 4, 1], 15 / 16 / 2),
         ("all-gather", RING, [4, 4, 1], 15 / 16 / 4),
-        # From each half of a line, half of what two chips have crosses one link.
+        # Half of the data of the two chips in each half of a line crosses one link.
         ("all-to-all", LINE, [4, 1, 1], 1),
         ("all-to-all", RING, [4, 1, 1], 1 / 2),
     ],
@@ -150,7 +151,7 @@ def test_collectives_within_a_slice(what: str, torus: Torus, extent: list[int], 
 
 
 def test_groups_that_share_links_take_longer() -> None:
-    """Every second chip: the links between carry two groups."""
+    """Each group has every second chip, so the links between them carry two groups."""
     group = {"size": 2, "slices": 1, "extent": [2, 1, 1], "stride": [2, 1, 1]}
     assert collective_seconds("all-gather", 1_000_000_000, group, CHIP, LINE) == pytest.approx(2 * 1 / 2)
 
@@ -166,7 +167,8 @@ def test_between_slices_each_chip_exchanges_its_share() -> None:
 
 def test_an_all_to_all_between_slices_sends_away_what_is_for_the_others() -> None:
     group = {"size": 8, "slices": 2, "extent": [4, 1, 1], "stride": [1, 1, 1]}
-    # In the slice as if all stayed there; half of each chip's own over a network a tenth as fast as a link.
+    # The exchange in the slice takes as long as without other slices; half of each chip's data crosses a network with a
+    # tenth of a link's speed.
     assert collective_seconds("all-to-all", 1_000_000_000, group, CHIP, LINE) == pytest.approx(1 + 0.5 * 10)
 
 
@@ -194,7 +196,7 @@ def test_attention_counts_the_blocks_that_the_mask_leaves(name: str, fused: int,
     found = attention_flops(step)
     assert found is not None
     flops, head = found
-    # 4 x 4 blocks, of which 1 + 2 + 3 + 4 are on or under the diagonal.
+    # Of 4 x 4 blocks, 1 + 2 + 3 + 4 are on or below the diagonal.
     assert flops == pytest.approx(products * 2 * 3 * 4 * 1024 * 1024 * 128 * 10 / 16)
     assert head == 128
 
@@ -211,8 +213,8 @@ ROWS, WEIGHTS = [4096, 512], [8, 512, 1024]
 @pytest.mark.parametrize(
     ("operands", "result", "turned"),
     [
-        # Rows of all experts by each expert's weights; going back, the same with the weights turned round, and the
-        # weights' gradients.
+        # Forward: the rows of all experts times each expert's weights. Backward: the same with transposed weights, and
+        # the gradients of the weights.
         ([ROWS, WEIGHTS], [4096, 1024], False),
         ([[4096, 1024], WEIGHTS], ROWS, True),
         ([ROWS, [4096, 1024]], WEIGHTS, None),
@@ -226,9 +228,9 @@ def test_a_grouped_multiplication(operands: list[Any], result: list[int], turned
         "options": {"tiling": {"tile_m": 512, "tile_k": 256, "tile_n": 256}, "transpose_rhs": turned},
         "fusion": False,
     }
-    # 8 tiles of rows, and 7 done a second time for the expert that begins in them.
+    # 8 tiles of rows; 7 of them are computed twice, because another expert starts in them.
     assert grouped_tiles(step) == (15 * 2 * 4, [512, 256, 256])
-    fast = replace(CHIP, hbm=1e15)  # so that reading takes less than multiplying
+    fast = replace(CHIP, hbm=1e15)  # so that reading is faster than multiplying
     seconds = kernel_seconds(step, fast)
     assert seconds is not None and seconds == pytest.approx(120 * 2 * 512 * 256 * 256 / (0.7 * 1e12))
     assert kernel_seconds({**step, "operands": [["s8", dims] for dims in operands]}, fast) == pytest.approx(seconds / 2)
@@ -238,8 +240,8 @@ def test_a_grouped_multiplication(operands: list[Any], result: list[int], turned
     assert kernel_seconds({**step, "options": {}}, CHIP) is None
 
 
-def test_the_edges_of_a_grouped_multiplication_are_done_whole() -> None:
-    """1408 columns are two tiles of 1024: DeepSeek's experts."""
+def test_the_edge_tiles_of_a_grouped_multiplication_are_complete() -> None:
+    """DeepSeek's experts have 1408 columns, which are two tiles of 1024."""
     step = {
         "name": "gmm",
         "operands": [["bf16", [12288, 2048]], ["bf16", [64, 2048, 1408]]],

@@ -1,4 +1,4 @@
-"""How a training process hears that it is to stop, without a training."""
+"""How a training process receives a stop request, without a training."""
 
 from __future__ import annotations
 
@@ -36,40 +36,40 @@ def test_a_containers_first_process_ends_while_it_starts() -> None:
                 time.sleep(0.05)
                 inner = [each for each in psutil.Process(outer.pid).children() if each.name() != "unshare"]
             os.kill(inner[0].pid, signal.SIGTERM)
-            said = outer.communicate(timeout=30)[1]
+            stderr = outer.communicate(timeout=30)[1]
         finally:
             outer.kill()
     assert outer.returncode == 3
-    assert said == "Error: The run received a stop signal before it finished a step since its start.\n"
+    assert stderr == "Error: The run received a stop signal before it finished a step since its start.\n"
 
 
-def test_others_keep_the_signal_as_it_is() -> None:
+def test_other_processes_keep_the_signal_handler() -> None:
     before = signal.getsignal(signal.SIGTERM)
     stop_signal.exit_on_sigterm_until_training(3)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_word_is_heard_though_asking_for_it_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    heard: list[int] = []
+def test_a_stop_request_is_received_after_one_failed_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[int] = []
+    received: list[int] = []
 
-    class Busy:
+    class BusyControlPlane:
         def stop_requested(self) -> bool:
-            asked.append(1)
-            if len(asked) == 1:
+            requests.append(1)
+            if len(requests) == 1:
                 raise ConnectionError("the control plane does not answer")
             return True
 
         def stepping(self) -> None:
             pass
 
-    monkeypatch.setattr(stop_signal, "_jax_listens", lambda: True)  # JAX takes SIGTERM in a training alone
-    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    monkeypatch.setattr(stop_signal, "_jax_listens", lambda: True)  # JAX handles SIGTERM only in a training
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
     try:
-        with stop_signal.watching(Busy(), lambda: False, stop_signal.stop_all_hosts):
+        with stop_signal.watching(BusyControlPlane(), lambda: False, stop_signal.stop_all_hosts):
             deadline = time.monotonic() + 10
-            while not heard and time.monotonic() < deadline:
+            while not received and time.monotonic() < deadline:
                 time.sleep(0.05)
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert heard == [signal.SIGTERM]
+    assert received == [signal.SIGTERM]

@@ -1,4 +1,4 @@
-"""Sweeps as pure functions: how their values are read, what is planned, how runs are compared and shown."""
+"""The pure functions of sweeps: reading values, planning runs, and comparing and showing them."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_values_are_read_as_those_of_set(text: str, values: list[Any] | None) ->
 
 
 def test_a_run_for_each_combination_in_order() -> None:
-    made = plan("train.learning_rate=1e-4,3e-4", "train.steps=10,20", "worker.env.AB=x,z")
-    assert (made.name, made.keys) == ("lr", ("train.learning_rate", "train.steps", "worker.env.AB"))
-    assert [each.name for each in made.plans] == [f"lr-{number}" for number in range(1, 9)]
+    sweep_plan = plan("train.learning_rate=1e-4,3e-4", "train.steps=10,20", "worker.env.AB=x,z")
+    assert (sweep_plan.name, sweep_plan.keys) == ("lr", ("train.learning_rate", "train.steps", "worker.env.AB"))
+    assert [each.name for each in sweep_plan.plans] == [f"lr-{number}" for number in range(1, 9)]
     for number, (each, (rate, steps, text)) in enumerate(
-        zip(made.plans, itertools.product((1e-4, 3e-4), (10, 20), "xz"), strict=True), start=1
+        zip(sweep_plan.plans, itertools.product((1e-4, 3e-4), (10, 20), "xz"), strict=True), start=1
     ):
         assert each.config["run"]["name"] == f"lr-{number}"
         assert (each.config["train"]["learning_rate"], each.config["train"]["steps"]) == (rate, steps)
@@ -86,17 +86,17 @@ def test_a_run_for_each_combination_in_order() -> None:
         assert each.member is not None
         assert (each.member.sweep, each.member.number) == ("lr", number)
         assert list(each.member.values.values()) == [rate, steps, text]
-        assert each.user.tree["run"]["name"] == each.name  # what Helm gets
+        assert each.user.tree["run"]["name"] == each.name  # the name that Helm receives
 
 
 def test_the_name_is_the_values_own_without_name() -> None:
-    made = plan("train.steps=10,20", sets=(*CLUSTER, "run.name=mine"), name=None)
-    assert [each.name for each in made.plans] == ["mine-1", "mine-2"]
+    sweep_plan = plan("train.steps=10,20", sets=(*CLUSTER, "run.name=mine"), name=None)
+    assert [each.name for each in sweep_plan.plans] == ["mine-1", "mine-2"]
     with pytest.raises(CheckFailed, match="the run has no name"):
         plan("train.steps=10,20", name=None)
 
 
-def test_all_that_is_wrong_is_told_at_once_and_each_once() -> None:
+def test_all_problems_are_reported_at_once_and_each_once() -> None:
     with pytest.raises(CheckFailed) as failed:
         plan("train.learning_rat=1e-4,3e-4", "train.per_device_batch_size=1,-2,-3", sets=(*CLUSTER, "slice.count=0"))
     assert failed.value.message.splitlines() == [
@@ -107,7 +107,7 @@ def test_all_that_is_wrong_is_told_at_once_and_each_once() -> None:
     ]
 
 
-def test_the_names_limit_is_told_by_the_longest_name() -> None:
+def test_the_limit_of_names_applies_to_the_longest_name() -> None:
     with pytest.raises(CheckFailed) as failed:
         plan(f"train.learning_rate={','.join(f'{number}e-6' for number in range(1, 101))}", name="x" * 33)
     assert failed.value.message == (
@@ -117,7 +117,7 @@ def test_the_names_limit_is_told_by_the_longest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "says"),
+    ("texts", "message"),
     [
         (
             ("run.name=a,b",),
@@ -139,19 +139,20 @@ def test_the_names_limit_is_told_by_the_longest_name() -> None:
         (("train.steps",), '--sweep "train.steps": the key "steps" has no value.'),
     ],
 )
-def test_what_cannot_be_swept(texts: tuple[str, ...], says: str) -> None:
+def test_invalid_sweeps(texts: tuple[str, ...], message: str) -> None:
     with pytest.raises(LauncherError) as failed:
         plan(*texts)
-    assert failed.value.message == says
+    assert failed.value.message == message
 
 
-def test_a_hundred_combinations_are_planned_in_a_moment() -> None:
+def test_a_hundred_combinations_are_planned_fast() -> None:
     began = time.process_time()
     plan(f"train.learning_rate={','.join(f'{number}e-6' for number in range(1, 101))}")
-    assert time.process_time() - began < 5  # 0.3 s; a hundred readings of the charts' files would take a minute
+    # It takes 0.3 s; if each plan read the charts' files, it would take a minute.
+    assert time.process_time() - began < 5
 
 
-# --- what is made of the runs -------------------------------------------------------------------------------------
+# --- comparing and showing runs -----------------------------------------------------------------------------------
 
 
 def status(number: int, state: State, **more: Any) -> RunStatus:
@@ -195,26 +196,26 @@ def test_the_line_and_the_table() -> None:
         "lr-1  0.0001         10     running    3/10   5.125  5.500",
         "lr-4  0.0004         10     queued",
     ]
-    # Of a large sweep the terminal shows what goes on first.
+    # If a sweep is too large for the terminal, unfinished runs are shown first.
     assert [run.name for run in sweep_follow.shown(sweep, 2)] == ["lr-1", "lr-2"]
 
 
-class Cluster:
-    """A cluster whose runs this test moves along. A stand-in: what is counted here is how often it is asked."""
+class FakeCluster:
+    """A fake cluster whose runs the test changes. It replaces a real one to count the requests."""
 
     where, option, poll_seconds, max_parallel = "cluster x", " -n x", 0.0, 4
     cluster, stuck_seconds = None, None
 
     def __init__(self, runs: list[RunStatus]) -> None:
-        self.runs, self.asked = runs, list[str]()
+        self.runs, self.requests = runs, list[str]()
         self.report_progress: Callable[[str], None] = lambda _: None
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        self.asked.append("list")
+        self.requests.append("list")
         return [replace(run, step=None, loss=None) for run in self.runs if sweep in ("", run.sweep)]
 
     def status(self, name: str) -> RunStatus | None:
-        self.asked.append(name)
+        self.requests.append(name)
         return next((run for run in self.runs if run.name == name), None)
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None: ...
@@ -252,16 +253,16 @@ class Cluster:
 
 def test_a_sweep_that_is_watched_costs_a_list_a_round_and_few_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "pause", lambda *_: 0.0)
-    cluster = Cluster([status(number, State.RUNNING, step=1, loss=3.0) for number in range(1, 31)])
+    cluster = FakeCluster([status(number, State.RUNNING, step=1, loss=3.0) for number in range(1, 31)])
     first = Sweep("lr", tuple(replace(run, step=None, loss=None) for run in cluster.runs))
     rounds = 0
     for now in sweeps.watch(first, cluster):
         assert isinstance(now, Sweep)
         rounds += 1
         if rounds == 5:
-            assert cluster.asked.count("list") == 4
-            assert len(cluster.asked) - 4 <= 16  # four logs a round at most
-            assert sum(run.step == 1 for run in now.runs) == 16  # what was read once is kept
+            assert cluster.requests.count("list") == 4
+            assert len(cluster.requests) - 4 <= 16  # four logs per round at most
+            assert sum(run.step == 1 for run in now.runs) == 16  # values that were read once are kept
             cluster.runs = [replace(run, state=State.SUCCEEDED, step=2, loss=2.0) for run in cluster.runs]
     assert rounds == 6
     assert isinstance(now, Sweep)
@@ -269,9 +270,9 @@ def test_a_sweep_that_is_watched_costs_a_list_a_round_and_few_logs(monkeypatch: 
     assert {run.loss for run in now.runs} == {2.0}
 
 
-def test_what_is_refused_for_many_runs_is_said_once() -> None:
+def test_a_rejection_of_many_runs_is_reported_once() -> None:
     swept = plan("train.steps=10,20,30,40,50,60,70")
     with pytest.raises(LauncherError) as failed:
-        sweeps.submit(swept, Cluster([]), accept_changes=False)
+        sweeps.submit(swept, FakeCluster([]), accept_changes=False)
     assert failed.value.message == "lr-1 is refused. (also lr-2, lr-3, lr-4, lr-5, lr-6 and lr-7)"
     assert failed.value.hint == "Ask."

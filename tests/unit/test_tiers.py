@@ -1,4 +1,4 @@
-"""The tiers: every test is in one, the smoke of each slow tier is there, and a name that is wrong is an error."""
+"""The tiers: every test is in one, each slow tier has a smoke test, and a wrong name is an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKOUT = Path(__file__).parents[2]
         ("tests/test_wheel.py", "unit"),
         ("tests/cli/test_help.py", "cli"),
         ("tests/cli/test_training.py", "training"),
-        ("tests/trainer/test_told_to_end.py", "training"),
+        ("tests/trainer/test_stop_signals.py", "training"),
         ("tests/trainer/test_aot_memory.py", "compiler"),
         ("tests/charts/test_queues.py", "charts"),
         ("tests/charts/test_queues_live.py", "cluster"),
@@ -39,7 +39,7 @@ def test_each_slow_tier_has_a_smoke_test_or_needs_more_than_this_machine() -> No
     assert slow - smoked == {"e2e", "image", "browser", "harness"}
 
 
-def test_what_make_test_runs() -> None:
+def test_the_tests_that_make_test_runs() -> None:
     assert tiers.is_quick("tests/unit/test_plan.py::test_x")
     assert not tiers.is_quick("tests/charts/test_scan.py::test_x[a]")
     assert tiers.is_quick("tests/charts/test_queues.py::test_x[helm-a]")

@@ -1,4 +1,4 @@
-"""From a run config to what Ray and MaxText are asked for."""
+"""The requests to Ray and the arguments of MaxText that follow from a run config."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def defaults() -> Values:
 
 
 def run_config(tmp_path: Path, defaults: Values, *sets: str) -> trainer_config.RunConfig:
-    """The run config as the launcher writes it, read as the trainer reads it."""
-    given = ["run.name=test", "data.corpus=python", "train.steps=3", "storage.bucket=bucket"]
-    given += ["image.repository=i", "image.tag=v1", "worker.cpu='8'", "worker.memory=8Gi"]
-    user = load([], [*given, *sets])
+    """Write the run config with the launcher's code, and read it with the trainer's."""
+    required = ["run.name=test", "data.corpus=python", "train.steps=3", "storage.bucket=bucket"]
+    required += ["image.repository=i", "image.tag=v1", "worker.cpu='8'", "worker.memory=8Gi"]
+    user = load([], [*required, *sets])
     path = tmp_path / "run.json"
     path.write_text(json.dumps(plan_launch(user, defaults).config))
     return trainer_config.read(path)
 
 
 TPU = [
-    # accelerator, topology, machine type; Ray's name; hosts, chips a host
+    # accelerator, topology, machine type; Ray's name; hosts, chips per host
     ("v4", "2x2x2", "", "TPU-V4", 2, 4),
     ("v4", "4x4x8", "", "TPU-V4", 32, 4),
     ("v5e", "2x4", "ct5lp-hightpu-4t", "TPU-V5LITEPOD", 2, 4),
@@ -60,11 +60,11 @@ def test_a_tpu_slice_asks_for_whole_slices_of_its_topology(
     sets = [f"slice.accelerator={accelerator}", f"slice.topology={topology}", f"slice.machineType={machine}"]
     for slices in (1, 2):
         config = run_config(tmp_path, defaults, "run.kind=ray-job", *sets, f"slice.count={slices}")
-        asked = scaling_config(config)
-        assert (asked.use_tpu, asked.use_gpu) == (True, False)
-        assert (asked.topology, asked.accelerator_type) == (topology, ray_name)
-        assert asked.num_workers == hosts * slices
-        assert asked.resources_per_worker == {"TPU": chips}
+        request_ = scaling_config(config)
+        assert (request_.use_tpu, request_.use_gpu) == (True, False)
+        assert (request_.topology, request_.accelerator_type) == (topology, ray_name)
+        assert request_.num_workers == hosts * slices
+        assert request_.resources_per_worker == {"TPU": chips}
 
 
 def test_rays_own_rules_agree_on_the_hosts_of_a_tpu_slice() -> None:
@@ -83,9 +83,9 @@ def test_every_gpu_of_the_table_asks_for_all_chips_of_a_host(tmp_path: Path, def
     assert gpus
     for name in gpus:
         config = run_config(tmp_path, defaults, "run.kind=ray-job", f"slice.accelerator={name}", "slice.hosts=2")
-        asked = scaling_config(config)
-        assert (asked.use_tpu, asked.use_gpu, asked.num_workers) == (False, True, 2)
-        assert asked.resources_per_worker == {"GPU": config.accelerator["chipsPerHost"]}
+        request_ = scaling_config(config)
+        assert (request_.use_tpu, request_.use_gpu, request_.num_workers) == (False, True, 2)
+        assert request_.resources_per_worker == {"GPU": config.accelerator["chipsPerHost"]}
 
 
 def test_cpu_hosts_ask_for_one_cpu_each(tmp_path: Path, defaults: Values) -> None:
@@ -93,9 +93,9 @@ def test_cpu_hosts_ask_for_one_cpu_each(tmp_path: Path, defaults: Values) -> Non
         tmp_path, defaults, "run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "slice.hosts=2"
     )
     for local, strategy in ((True, "PACK"), (False, "STRICT_SPREAD")):
-        asked = scaling_config(config, local=local)
-        assert (asked.use_tpu, asked.use_gpu, asked.num_workers) == (False, False, 2)
-        assert (asked.resources_per_worker, asked.placement_strategy) == ({"CPU": 1}, strategy)
+        request_ = scaling_config(config, local=local)
+        assert (request_.use_tpu, request_.use_gpu, request_.num_workers) == (False, False, 2)
+        assert (request_.resources_per_worker, request_.placement_strategy) == ({"CPU": 1}, strategy)
 
 
 @pytest.mark.parametrize(("accelerator", "platforms"), [("v6e", "tpu,cpu"), ("h100-80gb", "cuda,cpu"), ("cpu", "cpu")])
@@ -146,7 +146,7 @@ def test_the_held_out_part_is_evaluated_after_the_last_step_by_default(tmp_path:
     assert keys["eval_interval"] == -1
 
 
-def test_an_evaluation_without_an_end_is_refused(tmp_path: Path, defaults: Values) -> None:
+def test_an_evaluation_without_an_end_is_rejected(tmp_path: Path, defaults: Values) -> None:
     with pytest.raises(ConfigError, match=r"train.eval_steps must be positive"):
         argv(run_config(tmp_path, defaults, *LOCAL, "train.eval_steps=-1"))
     with pytest.raises(ConfigError, match="nothing is held out"):
@@ -155,11 +155,11 @@ def test_an_evaluation_without_an_end_is_refused(tmp_path: Path, defaults: Value
 
 def test_the_launcher_and_the_trainer_agree_on_the_keys_that_slipway_owns(tmp_path: Path, defaults: Values) -> None:
     owned = set(trainer_config.owned_keys(run_config(tmp_path, defaults, *LOCAL)))
-    # The launcher also refuses a secret in values, which the trainer never sets.
+    # The launcher also rejects a secret in values, which the trainer never sets.
     assert set(checks.OWNED) | set(checks.OWNED_WITH_DATA) == owned | {"hf_access_token"}
 
 
-def test_a_key_that_slipway_owns_is_refused_without_the_launcher_too(tmp_path: Path, defaults: Values) -> None:
+def test_a_key_that_slipway_owns_is_rejected_without_the_launcher_too(tmp_path: Path, defaults: Values) -> None:
     config = run_config(tmp_path, defaults, *LOCAL)
     tree = json.loads(json.dumps(config.tree))
     tree["train"]["run_name"] = "mine"
@@ -168,18 +168,18 @@ def test_a_key_that_slipway_owns_is_refused_without_the_launcher_too(tmp_path: P
         trainer_config.check(trainer_config.read(config.path))
 
 
-def test_a_tokenizer_with_more_pieces_than_the_model_is_refused(tmp_path: Path, defaults: Values) -> None:
+def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(tmp_path: Path, defaults: Values) -> None:
     with pytest.raises(
         ConfigError, match=r"has 32,000 pieces, but the model has room for 512; set train.vocab_size: 32000"
     ):
         trainer_config.check(run_config(tmp_path, defaults, *LOCAL, "train.vocab_size=512"))
-    # gpt3's embedding is larger than the tokenizer of llama2, and MaxText's default is just as large.
+    # gpt3's embedding is larger than the tokenizer of llama2; MaxText's default embedding has the same size as it.
     for more in ("train.model_name=gpt3-175b", "train.vocab_size=32000", "train.steps=4"):
         config = run_config(tmp_path, defaults, *LOCAL, more, "train.enable_checkpointing=false")
         assert trainer_config.check(config)["files"] > 100
 
 
-def test_a_tokenizer_that_is_none_is_named(tmp_path: Path, defaults: Values) -> None:
+def test_an_invalid_tokenizer_is_named(tmp_path: Path, defaults: Values) -> None:
     text = tmp_path / "tokenizer.model"
     text.write_text("no model")
     with pytest.raises(ConfigError, match=r"tokenizer.model is not a sentencepiece model"):
@@ -189,7 +189,7 @@ def test_a_tokenizer_that_is_none_is_named(tmp_path: Path, defaults: Values) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("{", "is not valid JSON"),
         ("[]", "is not a JSON object"),
@@ -197,53 +197,53 @@ def test_a_tokenizer_that_is_none_is_named(tmp_path: Path, defaults: Values) -> 
         ('{"run": {}}', "the key run.name is missing"),
     ],
 )
-def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_config_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "run.json"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         trainer_config.read(path)
     with pytest.raises(ConfigError, match="Cannot read the run config"):
         trainer_config.read(tmp_path / "none.json")
 
 
 def test_the_folder_keeps_the_config(tmp_path: Path, defaults: Values) -> None:
-    """A report of a bucket's folder has it from there. Another config, by --continue, takes its place."""
+    """A report of a folder in a bucket reads the config from there. A new config (--continue) replaces it."""
     sets = ["slice.accelerator=v6e", "slice.topology=4x4", f"storage.mountPath={tmp_path}/mounted"]
     config = run_config(tmp_path, defaults, *sets)
     config.folder.mkdir(parents=True)
-    kept = config.folder / "run.json"
+    stored = config.folder / "run.json"
     trainer_config.keep(config)
-    assert json.loads(kept.read_text()) == config.tree
-    kept.write_text(json.dumps(config.tree, indent=2))  # as the launcher has it on its own machine
+    assert json.loads(stored.read_text()) == config.tree
+    stored.write_text(json.dumps(config.tree, indent=2))  # the launcher's format on the user's machine
     trainer_config.keep(config)
-    assert kept.read_text() == json.dumps(config.tree, indent=2)
-    kept.write_text("{")
+    assert stored.read_text() == json.dumps(config.tree, indent=2)
+    stored.write_text("{")
     trainer_config.keep(config)
     trainer_config.keep(run_config(tmp_path, defaults, *sets, "train.steps=9"))
-    assert json.loads(kept.read_text())["train"]["steps"] == 9
+    assert json.loads(stored.read_text())["train"]["steps"] == 9
     assert [path.name for path in config.folder.iterdir()] == ["run.json"]
 
 
-class Failed(Exception):
-    """As Ray Train raises it: `worker_failures` by rank."""
+class TrainingFailed(Exception):
+    """Has the field of Ray Train's error: `worker_failures` by rank."""
 
     def __init__(self, failures: dict[int, BaseException]) -> None:
         super().__init__()
         self.worker_failures = failures
 
 
-@pytest.mark.parametrize(("workers", "rest"), [(1, ""), (8, ""), (200, "; and 192 more")])
-def test_a_failure_of_many_workers_is_one_sentence_that_a_status_has_room_for(workers: int, rest: str) -> None:
-    """KubeRay keeps the last 20,000 characters of what a job prints."""
-    told = describe(Failed({rank: OSError(f"{'x' * 500}\nand more") for rank in reversed(range(workers))}))
-    assert told.startswith("Workers failed and no restart was left (worker 0: OSError: x")
-    assert told.endswith(f"{'x' * 500}{rest}).")
-    assert len(told) < 10_000
-    assert "\n" not in told
+@pytest.mark.parametrize(("workers", "suffix"), [(1, ""), (8, ""), (200, "; and 192 more")])
+def test_a_failure_of_many_workers_is_one_sentence_that_fits_a_status(workers: int, suffix: str) -> None:
+    """KubeRay stores the last 20,000 characters of a job's output in its status."""
+    message = describe(TrainingFailed({rank: OSError(f"{'x' * 500}\nand more") for rank in reversed(range(workers))}))
+    assert message.startswith("Workers failed and no restart was left (worker 0: OSError: x")
+    assert message.endswith(f"{'x' * 500}{suffix}).")
+    assert len(message) < 10_000
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
-    ("sets", "then"),
+    ("sets", "outcome"),
     [
         ([], "with a checkpoint, and resume on other machines."),
         (["train.enable_checkpointing=true"], "with a checkpoint, and resume on other machines."),
@@ -253,8 +253,8 @@ def test_a_failure_of_many_workers_is_one_sentence_that_a_status_has_room_for(wo
         ),
     ],
 )
-def test_a_host_that_goes_is_told_with_what_becomes_of_the_steps(
-    tmp_path: Path, defaults: Values, sets: list[str], then: str
+def test_the_message_of_a_stopped_host_states_the_steps(
+    tmp_path: Path, defaults: Values, sets: list[str], outcome: str
 ) -> None:
-    told = preemption_message(run_config(tmp_path, defaults, *LOCAL, *sets), 3)
-    assert told == f"A host received a stop signal: all hosts stopped after 3 steps, {then}"
+    message = preemption_message(run_config(tmp_path, defaults, *LOCAL, *sets), 3)
+    assert message == f"A host received a stop signal: all hosts stopped after 3 steps, {outcome}"

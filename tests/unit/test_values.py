@@ -1,4 +1,4 @@
-"""Values files: origins, layers, --set, and one sentence for each thing that can be wrong with a file."""
+"""Values files: origins, layers, --set, and one sentence for each possible error in a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read(text: str, file: str = "v.yaml") -> Values:
     return values.read_text(text.encode(), file)
 
 
-def test_every_key_knows_its_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_has_its_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.yaml").write_text("# first\nrun:\n  name: x\n\n  kind: local\ndata: {files: [a,\n  b]}\n")
     Path("b.yaml").write_text("run:\n  name: z\nempty: {}\n")
@@ -39,7 +39,7 @@ def test_every_key_knows_its_file_and_line(tmp_path: Path, monkeypatch: pytest.M
         (("train", "steps"), 3, Origin("--set", 1)),
     ]
     assert merged.origins[("run",)] == Origin("b.yaml", 1)
-    assert merged.origin(("run", "nmae")) == Origin("b.yaml", 1)  # the nearest above
+    assert merged.origin(("run", "nmae")) == Origin("b.yaml", 1)  # the origin of the nearest key above it
     assert merged.origin(("nowhere", "x")) is None
 
 
@@ -107,13 +107,13 @@ def test_set_reads_a_value_as_in_a_file(option: str, value: Any) -> None:
         ("a: " + "[" * 200 + "]" * 200 + "\n", "v.yaml:1: the file is nested deeper than 100 levels."),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_one_sentence(text: str, message: str) -> None:
+def test_each_error_in_a_file_is_one_sentence(text: str, message: str) -> None:
     with pytest.raises(LauncherError) as raised:
         read(text)
     assert raised.value.message == message
 
 
-def test_aliases_that_unfold_to_the_whole_memory_are_refused() -> None:
+def test_aliases_that_expand_to_the_whole_memory_are_rejected() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     with pytest.raises(LauncherError, match="too large once its aliases are expanded"):
@@ -142,7 +142,7 @@ def test_a_file_without_permission_says_why(tmp_path: Path, monkeypatch: pytest.
 
     file = tmp_path / "a.yaml"
     file.write_text("a: 1\n")
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # root, whom tests may run as, is never refused
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # tests may run as root, which may read every file
     with pytest.raises(LauncherError, match=r'The values file ".*a\.yaml" cannot be read: Permission denied\.'):
         values.load([str(file)])
 

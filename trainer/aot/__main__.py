@@ -27,7 +27,7 @@ from trainer.aot.errors import AotError, death
 from trainer.config import RunConfig, read
 from trainer.errors import ConfigError
 
-_TOLD = 3  # equals TOLD in trainer/aot/program.py, a module that imports more than this process needs
+_TOLD = 3  # the same exit code as in trainer/aot/program.py, a module that imports more than this process needs
 
 _STDERR_KEPT = 64 << 10
 _COMPILERS_OWN = ("JAX_", "LIBTPU_", "M_", "MEGASCALE_", "PJRT_", "TPU_", "XLA_")

@@ -219,7 +219,7 @@ class _Reader:
         group = self._group(groups_of(each.attribute("replica_groups")))
         whole = sum(sizes)
         if each.op.endswith("-start") and each.op != "all-reduce-start":
-            # The shape has the operands, then the results. Of each pair, the larger one is the whole array.
+            # The shape has the operands, then the results. The larger one of each pair is the whole array.
             half = len(sizes) // 2
             whole = sum(map(max, sizes[:half], sizes[half:])) if len(sizes) % 2 == 0 else max(sizes)
         if what == "reduce-scatter" and each.op == "reduce-scatter":

@@ -1,12 +1,13 @@
 {{- /*
-What a slice is: chips, hosts and machine type, from the table of accelerators. launcher/config/accelerators.py tells the
-same; tests/charts/test_presets_slices.py compares the two on every shape.
+The chips, hosts and machine type of a slice, from the table of accelerators. launcher/config/accelerators.py computes
+the same; tests/charts/test_presets_slices.py compares the two for every shape.
 */ -}}
 
 {{- /*
-common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) asks for: what the table's row
-says of one chip (kind, label, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost and,
-per slice, chips and hosts. Where there is no such slice, `error` is a sentence that begins with a key below `key`.
+common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) requests: what the table's row
+contains about one chip (kind, label, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost
+and, per slice, chips and hosts. If there is no such slice, `error` is a sentence that starts with a key below `key`.
+Takes `slice`, `accelerators` (the table) and `key`.
 */ -}}
 {{- define "common.slice" -}}
   {{- $name := .slice.accelerator -}}
@@ -17,15 +18,15 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
   {{- $hosts := .slice.hosts | default 0 | int64 -}}
   {{- $error := "" -}}
   {{- if not $row -}}
-    {{- $error = printf "accelerator: there is no accelerator %q; there are %s." $name (keys .accelerators | sortAlpha | join ", ") -}}
+    {{- $error = printf "accelerator: unknown accelerator %q; use one of %s." $name (keys .accelerators | sortAlpha | join ", ") -}}
   {{- else if eq $row.kind "tpu" -}}
     {{- $fitting := include "common.slice.machineTypes" (dict "row" $row "topology" $topology) | splitList "," | compact -}}
     {{- if $hosts -}}
-      {{- $error = printf "hosts: the hosts of a %s slice follow from its topology; remove %s.hosts." $name .key -}}
+      {{- $error = printf "hosts: the topology of a %s slice determines its hosts; remove %s.hosts." $name .key -}}
     {{- else if not $fitting -}}
       {{- $error = include "common.slice.noTopology" (dict "name" $name "row" $row "topology" $topology) -}}
     {{- else if and $machine (not (has $machine $fitting)) -}}
-      {{- $error = printf "machineType: a %s slice of %s comes on %s, not on %s." $name $topology (join " or " $fitting) $machine -}}
+      {{- $error = printf "machineType: %q is not a machine type of a %s slice of %s; use %s." $machine $name $topology (include "common.either" $fitting) -}}
     {{- else -}}
       {{- $machine = $machine | default (first $fitting) -}}
       {{- $chips := 1 -}}
@@ -36,13 +37,13 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
     {{- $machine = $machine | default ($row.defaultMachineType | default "") -}}
     {{- $hosts = $hosts | default 1 -}}
     {{- if $topology -}}
-      {{- $error = printf "topology: only TPU slices have a topology; %s takes %s.hosts." $name .key -}}
+      {{- $error = printf "topology: only TPU slices have a topology; for %s, set %s.hosts instead." $name .key -}}
     {{- else if and (eq $row.kind "gpu") (not (hasKey $machines $machine)) -}}
-      {{- $error = printf "machineType: %s has no machine type %s; it comes as %s." $name $machine (include "common.either" (keys $machines | sortAlpha)) -}}
+      {{- $error = printf "machineType: %q is not a machine type of %s; use %s." $machine $name (include "common.either" (keys $machines | sortAlpha)) -}}
     {{- end -}}
   {{- end -}}
   {{- if $error -}}
-    {{- /* With a slice's keys: `helm lint` goes on after a `fail`. */ -}}
+    {{- /* The error has the keys of a slice because `helm lint` continues after a `fail`. */ -}}
     {{- dict "error" (printf "%s.%s" .key $error) "name" $name "kind" "" "label" "" "topology" "" "chipsPerHost" 0 "hosts" 0 "chips" 0 | toJson -}}
   {{- else -}}
     {{- $perHost := get $machines $machine | default 1 | int64 -}}
@@ -51,7 +52,10 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
   {{- end -}}
 {{- end -}}
 
-{{- /* The machine types that a TPU's row has for a shape, the default first, joined by commas; "" where it has no such shape. */ -}}
+{{- /*
+common.slice.machineTypes: the machine types that a TPU's `row` lists for the shape `topology`, the default first, joined
+by commas; "" if the row does not have the shape.
+*/ -}}
 {{- define "common.slice.machineTypes" -}}
   {{- $listed := get (.row.topologies | default dict) .topology -}}
   {{- $larger := .row.larger -}}
@@ -71,6 +75,7 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
   {{- end -}}
 {{- end -}}
 
+{{- /* common.slice.noTopology: the sentence for a `topology` that the `row` of `name` does not have. */ -}}
 {{- define "common.slice.noTopology" -}}
   {{- $shapes := list -}}
   {{- range $shape := keys (.row.topologies | default dict) | sortAlpha -}}
@@ -80,11 +85,11 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
   {{- end -}}
   {{- $known := list -}}
   {{- range $shapes | sortAlpha }}{{ $known = append $known (last (splitList " " .)) }}{{ end -}}
-  {{- $larger := ternary " and larger ones whose sides are multiples of 4" "" (not (not .row.larger)) -}}
+  {{- $larger := ternary " or a larger one whose sides are multiples of 4" "" (not (not .row.larger)) -}}
   {{- if .topology -}}
-    {{- printf "topology: %s has no topology %q; it has %s%s." .name .topology (join ", " $known) $larger -}}
+    {{- printf "topology: %q is not a topology of %s; use %s%s." .topology .name (join ", " $known) $larger -}}
   {{- else -}}
-    {{- printf "topology: a %s slice needs a topology: %s%s." .name (join ", " $known) $larger -}}
+    {{- printf "topology: a %s slice requires a topology: %s%s." .name (join ", " $known) $larger -}}
   {{- end -}}
 {{- end -}}
 
@@ -99,15 +104,15 @@ per slice, chips and hosts. Where there is no such slice, `error` is a sentence 
 {{- end -}}
 
 {{- /*
-common.nodeLabels: JSON of the labels that nodes with such machines carry on GKE; of `accelerator` (as common.slice gives
-it), `machineType` (as the values have it, "" for any), `provisioning` and `reservation`. Pods select by them, and flavors
-match them. The plain `cpu` accelerator has none: any machine will do.
+common.nodeLabels: JSON of the labels that nodes with these machines have on GKE. Pods select nodes by them, and flavors
+match them. The accelerator `cpu` has none, because any machine is suitable. Takes `accelerator` (the result of
+common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
 */ -}}
 {{- define "common.nodeLabels" -}}
   {{- $labels := dict -}}
   {{- if eq .accelerator.kind "tpu" -}}
     {{- $labels = dict "cloud.google.com/gke-tpu-accelerator" .accelerator.label "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
-    {{- /* Some shapes come on several machine types; of GPUs the number that a pod asks for tells enough. */ -}}
+    {{- /* Some shapes have several machine types. For GPUs, the number that a pod requests is sufficient. */ -}}
     {{- with .machineType }}{{ $_ := set $labels "node.kubernetes.io/instance-type" . }}{{ end -}}
   {{- else if eq .accelerator.kind "gpu" -}}
     {{- $labels = dict "cloud.google.com/gke-accelerator" .accelerator.label -}}

@@ -32,7 +32,7 @@ def find(cluster: Cluster, name: str) -> Object | None:
     found = [obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
     if len(found) == 2:
         raise LauncherError(
-            f'There are a RayJob and a JobSet "{name}" in the namespace {cluster.namespace}; a run must be only one.',
+            f'Both a RayJob and a JobSet "{name}" exist in the namespace {cluster.namespace}; a run has only one.',
             f"Delete one of them: kubectl delete jobset {name} -n {cluster.namespace}, or kubectl delete rayjob {name} "
             f"-n {cluster.namespace}",
         )

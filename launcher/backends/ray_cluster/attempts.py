@@ -83,8 +83,8 @@ def metadata_of(plan: LaunchPlan, attempt: int) -> dict[str, str]:
         labels[SWEEP_VALUES] = json.dumps(dict(plan.member.values), ensure_ascii=False)
     if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
         raise LauncherError(
-            "train, data: the run config is too large for a Ray job, which accepts 128 KiB with quotes escaped; "
-            "list files by folders and globs."
+            "train, data: the run config is too large: a Ray job accepts at most 128 KiB with quotes escaped; name "
+            "files by folders and globs."
         )
     return labels
 

@@ -82,8 +82,8 @@ def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
         raise _may_not_read(error, name, secret_name, namespace) from error
     if secret is None:
         raise LauncherError(
-            f"The Secret {secret_name} (namespace {namespace}), which has the token of the Ray cluster {name}, does not "
-            "exist.",
+            f"The Secret {secret_name} (namespace {namespace}), which has the token of the Ray cluster {name}, does "
+            "not exist.",
             "KubeRay creates it together with the cluster; launcher doctor shows whether KubeRay is running.",
         )
     try:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from launcher import api
+from launcher.backends.base import RunStatus
+from launcher.cli import output, sweep_verbs
 from launcher.cli.options import format_option, run_argument, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -20,15 +19,10 @@ def command(name: str, target: Target, form: str) -> None:
     The record and the checkpoints of a run are kept, so submitting it again resumes it. A run that has ended is not
     changed.
     """
-    from launcher import api
-    from launcher.backends.base import RunStatus
-    from launcher.cli import output
 
     backend, before = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(before, RunStatus):
-        from launcher.cli import sweep_verbs
-
         sweep_verbs.cancel(before, backend, form)
         return
     name = before.name

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, name_option, target_options, values_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -23,8 +21,6 @@ def command(
 
     Works offline, except for --live. The exit code is 1 if a rule is violated, and 0 if there are only warnings.
     """
-    from launcher import api
-    from launcher.cli import output
 
     problems = api.check(files, sets, name=name, live=live, target=target)
     output.emit(

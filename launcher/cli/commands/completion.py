@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
+
+from launcher.cli.main import cli
 
 
 @click.command()
@@ -13,9 +16,6 @@ def command(shell: str) -> None:
     zsh:   eval "$(launcher completion zsh)"
     fish:  launcher completion fish | source
     """
-    from click.shell_completion import get_completion_class
-
-    from launcher.cli.main import cli
 
     completion = get_completion_class(shell)
     if completion is None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -24,8 +22,6 @@ def command(name: str, port: int | None, target: Target, form: str) -> int:
     The Ray cluster of a RayJob has a new name in each attempt, so the rights of a team member cannot include it. Its
     dashboard requires rights to all Services and Secrets of the namespace.
     """
-    from launcher import api
-    from launcher.cli import output
 
     cluster = target.cluster()
     with api.dashboard(name, port=port or 0, target=target) as (url, server):

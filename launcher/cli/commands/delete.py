@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from launcher import api
+from launcher.backends.base import BEING_CANCELLED, RunStatus
+from launcher.cli import follow, output, sweep_verbs
 from launcher.cli.options import need_terminal, run_argument, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.errors import LauncherError
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -20,16 +20,10 @@ def command(name: str, yes: bool, target: Target) -> int:
     A local run is deleted with its folder: record, log, metrics and checkpoints. For a run on a cluster, only its
     record is deleted; checkpoints and metrics stay in its storage.
     """
-    from launcher import api
-    from launcher.backends.base import BEING_CANCELLED, RunStatus
-    from launcher.cli import follow, output
-    from launcher.errors import LauncherError
 
     backend, status = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(status, RunStatus):
-        from launcher.cli import sweep_verbs
-
         return sweep_verbs.delete(status, backend, confirm=not yes)
     name = status.name
     if not status.state.ended and status.reason != BEING_CANCELLED:  # the backend checks a run that is being cancelled

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, name_option, target_options, values_options
+from launcher.errors import UsageError
+from launcher.helm import diff
 from launcher.k8s.target import Target
 
 
@@ -27,10 +31,6 @@ def command(
     With queues or ray-cluster, show the changes of install, otherwise those of submit. They come from a dry run of the
     API server: + is created, ~ is changed, - is removed. The exit code is 0 with and without changes.
     """
-    from launcher import api
-    from launcher.cli import output
-    from launcher.errors import UsageError
-    from launcher.helm import diff
 
     if chart is not None:
         if name is not None:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, target_options
+from launcher.diagnose import doctor
 from launcher.k8s.target import Target
 
 
@@ -15,9 +18,6 @@ def command(target: Target, form: str) -> int:
     Changes nothing. Works without a cluster, and with the rights of a team member: checks that need more rights are
     listed as unknown. The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
-    from launcher import api
-    from launcher.cli import output
-    from launcher.diagnose import doctor
 
     found = api.doctor(target)
     output.emit([finding.as_json() for finding in found], form, doctor.as_text(found))

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, run_argument, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
 @format_option
 def command(name: str, target: Target, form: str) -> None:
     """Explain why a run waits or failed, and how to fix it."""
-    from launcher import api
-    from launcher.cli import output
 
     explanation = api.explain(name, target=target)
     output.emit(explanation.as_json(), form, explanation.as_text())

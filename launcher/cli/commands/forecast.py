@@ -5,6 +5,10 @@ from typing import Any
 
 import click
 
+from launcher import api
+from launcher.cli import forecast_text as texts
+from launcher.cli import output
+from launcher.cli.forecast_progress import shown
 from launcher.cli.options import format_option, values_options
 
 
@@ -65,7 +69,7 @@ class Minutes(click.FloatRange):
     help="Compile down to the chip's code, which takes ten times as long: the forecast then uses the compiler's own "
     "cycle counts, and finds kernels that are too large for VMEM.",
 )
-@click.option("--no-cache", is_flag=True, help="Compile again what is in the cache.")
+@click.option("--no-cache", is_flag=True, help="Ignore the cache, and compile again.")
 @format_option
 def command(
     files: tuple[str, ...],
@@ -77,7 +81,7 @@ def command(
     no_cache: bool,
     form: str,
 ) -> int:
-    """Forecast whether a run fits, how fast it is, what it costs.
+    """Forecast whether a run fits, how fast it is and what it costs.
 
     The TPU compiler, which needs no TPU, compiles the same step that would run, up to the point where its memory and
     its schedule are settled. This takes half a minute, and the result is cached. The values need to set only slice and
@@ -85,10 +89,6 @@ def command(
 
     The exit code is 0 if the run fits, and 1 if it does not fit or if that is unknown (CPUs and GPUs).
     """
-    from launcher import api
-    from launcher.cli import forecast_text as texts
-    from launcher.cli import output
-    from launcher.cli.forecast_progress import shown
 
     with shown() as watch:
         found = api.forecast(

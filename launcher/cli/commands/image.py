@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option
 
 
@@ -52,8 +54,6 @@ def build(
     on every machine. Arguments after -- are passed to the tool's build command. Without --push, the image stays where
     the tool stores it, and its name with the tag is printed.
     """
-    from launcher import api
-    from launcher.cli import output
 
     plan = api.plan_image(accelerator, repository, base=base, push=push, write=write, tool=tool, more=more)
     if dry_run:

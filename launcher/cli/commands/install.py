@@ -4,7 +4,10 @@ import sys
 
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import Seconds, format_option, target_options, values_options
+from launcher.helm import diff
 from launcher.k8s.target import Target
 
 
@@ -42,9 +45,6 @@ def command(
     change, all changes are rolled back. A queue that Kueue reports as inactive, or a Ray cluster that waits for its
     chips, is reported and kept; the exit code is then 1.
     """
-    from launcher import api
-    from launcher.cli import output
-    from launcher.helm import diff
 
     plan = api.plan_release(chart, files, sets, name=release, target=target, recover=recover)
     output.narrate(plan.where, *diff.lines(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
@@ -58,7 +58,7 @@ def command(
     missing = api.install(plan, output.narrate, seconds=timeout)
     output.narrate(*missing)
     if missing:
-        output.narrate(f"The release {plan.name} is installed, but not ready yet; run the same command to check again.")
+        output.narrate(f"The release {plan.name} is installed, but not ready yet; run the same command again to check.")
     else:
         output.narrate(f"The release {plan.name} is {'installed' if timeout == 0 else 'ready'}.")
     output.emit({**plan.as_json(), "notReady": missing}, form, "")

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import click
 
+from launcher import api, formatting
+from launcher.backends.base import RunStatus
+from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.cli import output
+from launcher.cli.follow_sweep import as_text
 from launcher.cli.options import format_option, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.backends.base import RunStatus
-    from launcher.k8s.target import Target
-
+from launcher.errors import LauncherError, UsageError
+from launcher.k8s.target import Target
 
 _NONE = "No runs found. To start a run: launcher submit -f FILE"
 
@@ -28,11 +30,6 @@ def command(target: Target, everywhere: bool, sweep: str, only_clusters: bool, f
     The newest run comes first. The long-lived Ray clusters of the namespace are listed below the runs; with -o json or
     yaml, only the runs are printed, or with --clusters only the Ray clusters.
     """
-    from dataclasses import replace
-
-    from launcher import api, formatting
-    from launcher.cli import output
-    from launcher.errors import UsageError
 
     if everywhere and (target.local or target.namespace is not None):
         raise UsageError("--all-namespaces cannot be used with --local or --namespace.")
@@ -56,9 +53,6 @@ def command(target: Target, everywhere: bool, sweep: str, only_clusters: bool, f
 
 
 def _print_clusters(target: Target, form: str) -> None:
-    from launcher import api
-    from launcher.backends.ray_cluster import clusters as ray_clusters
-    from launcher.cli import output
 
     found = api.clusters(target=target)
     if not found:
@@ -68,9 +62,6 @@ def _print_clusters(target: Target, form: str) -> None:
 
 def _clusters_text(target: Target) -> str:
     """Return the table of long-lived Ray clusters; "" if there are none, or if the list of runs reports the error."""
-    from launcher import api
-    from launcher.backends.ray_cluster import clusters as ray_clusters
-    from launcher.errors import LauncherError
 
     try:
         return ray_clusters.listing(api.clusters(target=target))
@@ -80,8 +71,6 @@ def _clusters_text(target: Target) -> str:
 
 def _rows(runs: list[RunStatus]) -> list[tuple[str, ...]]:
     """Return the table of the runs, with the columns that have a value in at least one run."""
-    from launcher import formatting
-    from launcher.cli.follow_sweep import as_text
 
     many = len({run.namespace for run in runs if run.in_cluster}) > 1
     table = {

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
+from launcher import api
 from launcher.cli.options import format_option, run_argument, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -24,7 +23,6 @@ def command(name: str, follow: bool, worker: int | None, target: Target, form: s
 
     With -o json or yaml, each line is printed as a separate item: {"line": text}.
     """
-    from launcher import api
 
     for line in api.logs(name, follow=follow, worker=worker, target=target):
         sys.stdout.write(_as_json(line, form) + "\n")
@@ -35,7 +33,6 @@ def command(name: str, follow: bool, worker: int | None, target: Target, form: s
 def _as_json(line: str, form: str) -> str:
     if form == "text":
         return line
-    import json
 
     # JSON is also valid YAML.
     return ("- " if form == "yaml" else "") + json.dumps({"line": line}, ensure_ascii=False)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, name_option, values_options
 
 
@@ -14,8 +16,6 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, for
 
     Requires Helm, but no cluster. The values are checked first, as in submit.
     """
-    from launcher import api
-    from launcher.cli import output
 
     plan = api.plan(files, sets, name=name)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, run_names_argument, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.errors import UsageError
+from launcher.k8s.target import Target
+from launcher.report import output as files
 
 
 @click.command()
@@ -30,10 +31,6 @@ def command(
     A NAME is a run, a sweep, a run's folder (with a slash in it: ./NAME), or the URL of such a folder in a bucket
     (gs://BUCKET/NAME).
     """
-    from launcher import api
-    from launcher.cli import output
-    from launcher.errors import UsageError
-    from launcher.report import output as files
 
     if out == "-" and (show or form != "text"):
         raise UsageError("--out - prints the page; it cannot be used with --open or -o.")

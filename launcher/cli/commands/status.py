@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import click
 
+from launcher import api, formatting
+from launcher.backends.base import RunStatus
+from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.cli import output, sweep_verbs
 from launcher.cli.options import format_option, run_argument, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.errors import LauncherError
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -17,10 +19,6 @@ if TYPE_CHECKING:
 @format_option
 def command(name: str, target: Target, form: str) -> None:
     """Show the status of a run, a sweep or a long-lived Ray cluster."""
-    from launcher import api, formatting
-    from launcher.backends.base import RunStatus
-    from launcher.cli import output
-    from launcher.errors import LauncherError
 
     try:
         backend, found = api.resolve(name, target)
@@ -31,13 +29,10 @@ def command(name: str, target: Target, form: str) -> None:
             clusters = api.clusters(name, target=target)
         if not clusters:
             raise
-        from launcher.backends.ray_cluster import clusters as ray_clusters
 
         output.emit(clusters[0].as_json(), form, ray_clusters.details(clusters[0]))
         return
     if not isinstance(found, RunStatus):
-        from launcher.cli import sweep_verbs
-
         sweep_verbs.status(found, backend, form)
         return
     data = found.as_json()

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import click
 
+from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, need_terminal, target_options
+from launcher.k8s.objects import title
 from launcher.k8s.target import Target
 
 
@@ -20,9 +23,6 @@ def command(release: str, target: Target, dry_run: bool, force: bool, yes: bool,
     so is a release whose queues or Ray cluster have runs. If Ray does not answer, the command reports that its runs are
     unknown.
     """
-    from launcher import api
-    from launcher.cli import output
-    from launcher.k8s.objects import title
 
     removal = api.plan_removal(release, target=target)
     output.narrate(

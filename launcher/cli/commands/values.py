@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
 
 import click
 
+from launcher import api, formatting
+from launcher.cli import output
 from launcher.cli.options import any_values_options, format_option
-
-if TYPE_CHECKING:
-    from launcher.config.values.tree import Values
+from launcher.config.values.tree import Values, dotted
 
 
 @click.command()
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 @click.option("--origins", is_flag=True, help="Print each key with the file and line that set it.")
 @format_option
 def command(files: tuple[str, ...], sets: tuple[str, ...], defaults: bool, origins: bool, form: str) -> None:
-    """Print the merged values files and --set, not validated.
+    """Print the values files and --set, merged and not validated.
 
     Values are merged as Helm does: maps merge, lists and scalars replace, and null removes a default.
     """
-    from launcher import api
-    from launcher.cli import output
 
     merged = api.values(files, sets, defaults=defaults)
     if origins:
@@ -31,11 +29,6 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], defaults: bool, origi
 
 
 def _print_origins(merged: Values, form: str) -> None:
-    import json
-
-    from launcher import formatting
-    from launcher.cli import output
-    from launcher.config.values.tree import dotted
 
     rows = [(dotted(path), value, origin) for path, value, origin in merged.leaves()]
     data = [{"key": key, "value": value, "file": origin.file, "line": origin.line} for key, value, origin in rows]

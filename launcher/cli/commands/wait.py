@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from launcher import api
+from launcher.backends.base import RunStatus
+from launcher.cli import follow, output, sweep_verbs
 from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
-
-if TYPE_CHECKING:
-    from launcher.k8s.target import Target
+from launcher.k8s.target import Target
 
 
 @click.command()
@@ -22,14 +21,9 @@ def command(name: str, timeout: float | None, target: Target, form: str) -> int:
 
     The exit code is 0 if the run, or all runs of the sweep, succeeded; otherwise it is 1.
     """
-    from launcher import api
-    from launcher.backends.base import RunStatus
-    from launcher.cli import follow, output
 
     _, found = api.resolve(name, target)
     if not isinstance(found, RunStatus):
-        from launcher.cli import sweep_verbs
-
         return sweep_verbs.wait(found, target, timeout=timeout, form=form)
     status = api.wait(found.name, timeout=timeout, target=target)
     output.emit(status.as_json(), form, follow.summary(status, target))

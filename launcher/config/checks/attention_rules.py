@@ -43,9 +43,9 @@ def blocks(case: CheckContext) -> Iterator[Problem]:
     kernel = "the TPU's attention kernel"
     if length % (shards * splash_attention.LANES):
         message = (
-            f"train.max_target_length: {kernel} takes {tokens} in blocks of a multiple of "
-            f"{splash_attention.LANES} alone; use {nearest or f'a multiple of {shards * splash_attention.LANES}'}, "
-            "or set train.attention: dot_product."
+            f"train.max_target_length: {kernel} requires blocks of a multiple of {splash_attention.LANES} tokens and "
+            f"cannot divide {tokens}; use {nearest or f'a multiple of {shards * splash_attention.LANES}'}, or set "
+            "train.attention: dot_product."
         )
         yield from case.across("attention", ("train", "max_target_length"), message, *others)
         return
@@ -53,8 +53,8 @@ def blocks(case: CheckContext) -> Iterator[Problem]:
         path = path_of(case, [*fault.keys, *([fault.of] if fault.of else []), "max_target_length", *by])
         block = f"a block of {fault.other:,}" + (f" (train.{fault.of})" if fault.of != path[1] else "")
         says = {
-            "sequence": f"{kernel} cuts {tokens} into equal blocks, and cannot into blocks of {fault.size:,}",
-            "unit": f"{kernel} takes blocks of a multiple of {fault.other}, not of {fault.size:,}",
+            "sequence": f"{kernel} cannot divide {tokens} into equal blocks of {fault.size:,}",
+            "unit": f"{kernel} requires blocks of a multiple of {fault.other}, not of {fault.size:,}",
             "parts": f"{kernel} cannot compute {block} in parts of {fault.size:,}",
         }[fault.why]
         alone = fault.keys == (path[1],)

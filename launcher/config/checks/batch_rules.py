@@ -31,10 +31,13 @@ def _tiles(case: CheckContext, train: Mapping[str, Any]) -> Iterator[Problem]:
     tokens, tiles = float(keys["per_device_batch_size"]) * int(keys["max_target_length"]), int(keys["num_vocab_tiling"])
     if tiles > 0 and tokens % tiles:
         path = path_of(case, ["num_vocab_tiling", "per_device_batch_size", "max_target_length"])
-        wanted = "are no whole number" if tiles == 1 else f"cannot be cut into {tiles} tiles"
+        if tiles == 1:
+            wrong = "are not a whole number; raise the batch until they are a whole number"
+        else:
+            wrong = f"cannot be divided into {tiles} tiles; use a divisor of {tokens:,g}"
         message = (
             f"train.{path[1]}: a device's {tokens:,g} tokens (train.per_device_batch_size x train.max_target_length) "
-            f"{wanted}; {'raise the batch until they are' if tiles == 1 else f'use a divisor of {tokens:,g}'}."
+            f"{wrong}."
         )
         yield from case.across("batch", path, message, "train.per_device_batch_size", "train.max_target_length")
 
@@ -64,18 +67,18 @@ def _one_batch(
     if sequences.micro < 1:
         problem = (
             ERROR,
-            f"{of} is less than one sequence; raise it to {math.ceil(1e6 / devices.total) / 1e6:g} at least.",
+            f"{of} is less than one sequence; raise it to at least {math.ceil(1e6 / devices.total) / 1e6:g}.",
         )
     elif sequences.load % parts:
         problem = (
             ERROR,
             (
-                f"{of} is {sequences.load} sequences, which cannot be shared out over {parts} devices; use a whole "
+                f"{of} is {sequences.load} sequences, which cannot be divided among {parts} devices; use a whole "
                 "number, or a fraction below 1."
             ),
         )
     elif sequences.micro % shared and found.over(["stage"]) == 1:
-        axes = f"{of} is {some}, and the mesh shares a batch out over {shared} devices"
+        axes = f"{of} is {some}, and the mesh divides a batch among {shared} devices"
         wide = int(keys["max_target_length"]) >= 128
         kernel = keys["attention"] == "flash" or (keys["attention"] == "autoselected" and wide)
         if devices.kind == "tpu" and kernel:
@@ -83,11 +86,11 @@ def _one_batch(
             problem = (
                 ERROR,
                 (
-                    f"{axes}, of which the attention kernel takes equal parts; raise it, or give devices to "
+                    f"{axes}, but the attention kernel requires equal parts; raise it, or move devices to "
                     "train.ici_tensor_parallelism or train.ici_context_parallelism."
                 ),
             )
         else:
-            problem = WARNING, f"{axes}; some of them compute on nothing."
+            problem = WARNING, f"{axes}; some of them have nothing to compute."
     if problem:
         yield from case.across("batch", path, problem[1], *SLICE, severity=problem[0])

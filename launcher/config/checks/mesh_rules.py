@@ -43,7 +43,7 @@ def _mesh(case: CheckContext) -> Iterator[Problem]:
         if level == "ici" and train.get(key) not in (None, 1):
             message = (
                 f"train.{key} has no effect: MaxText's mesh has no such axis; "
-                f"train.{level}_context_parallelism shares out the sequence."
+                f"train.{level}_context_parallelism divides the sequence."
             )
             yield case.problem("mesh", ("train", key), message, WARNING)
 
@@ -52,29 +52,30 @@ def _mesh_sentence(case: CheckContext, error: MeshError, devices: Devices, key: 
     value = models.settings(case.tree["train"])[key]
     if error.why == "one-slice":
         return (
-            f"train.{key} is {value}, and there is one slice: between slices there is nothing to share out; "
-            f"remove it, or raise slice.count."
+            f"train.{key} is {value}, but the run has only one slice, and the key divides work among slices; remove "
+            "it, or raise slice.count."
         )
     if error.why == "odd":
-        return f"train.{key} is {value}; an axis of the mesh takes 1 or more, or -1 for all that is left."
+        rest = "devices" if error.level == "ici" else "slices"
+        return f"train.{key} is {value}; it must be at least 1, or -1 for all remaining {rest}."
     if error.why == "open":
         others = [other for other in error.keys if other != key]
         default = "" if is_given(case, others[0]) else ", by MaxText's default"
         return (
-            f"train.{key} is -1, and so is train.{others[0]}{default}; MaxText fills in one of them: "
+            f"train.{key} is -1, and so is train.{others[0]}{default}; MaxText can compute only one of them: "
             f"set train.{others[0]}: 1."
         )
     multiple = " a multiple of" if -1 in _sizes(case, error.level) else ""
     if error.level == "dcn":
         return (
-            f"train.{key}: between slices the mesh takes{multiple} {error.product}, and slice.count is "
-            f"{devices.slices}; change one of the two."
+            f"train.{key}: the mesh between slices requires{multiple} {error.product}, but slice.count is "
+            f"{devices.slices}; change one of them."
         )
     plural = "s" if error.product != "1" else ""
     hint = f"use a divisor of {devices.each}" if multiple else f"make it {devices.each}, or set one axis to -1"
     if devices.each == 1:
         hint = "remove it"
-    return f"train.{key}: the mesh takes{multiple} {error.product} device{plural}, and {devices.words}; {hint}."
+    return f"train.{key}: the mesh requires{multiple} {error.product} device{plural}, but {devices.words}; {hint}."
 
 
 def _sizes(case: CheckContext, level: str) -> list[int]:
@@ -112,7 +113,7 @@ def _weights(case: CheckContext, train: Mapping[str, Any], devices: Devices, fou
             path = ("slice", "topology" if devices.kind == "tpu" else "hosts")
         spelled = " x ".join(f"{axis} {found.over([axis])}" for axis in axes)
         message = (
-            f"train.{path_of(case, keys)[1]}: {_model(train)}'s {_WORDS[name]}, {size:,}, cannot be shared out over "
+            f"train.{path_of(case, keys)[1]}: {_model(train)}'s {_WORDS[name]}, {size:,}, cannot be divided among "
             f"{parts} devices ({spelled}); {_remedy(axes, parts, size, devices)}"
         )
         yield from case.across("sharding", path, message, *SLICE, "train.model_name")
@@ -139,14 +140,14 @@ def sequence(case: CheckContext, train: Mapping[str, Any], found: Mesh) -> Itera
     by = [key for axis in axes for level in ("ici", "dcn") if int(keys.get(key := key_of(axis, level), 1)) != 1]
     if balanced and context % 2:
         message = (
-            f"train.{path_of(case, by)[1]}: the sequence is shared out over {context} devices, and balancing their "
-            "load takes an even number; use one, or set train.context_parallel_load_balance: false."
+            f"train.{path_of(case, by)[1]}: the sequence is divided among {context} devices, but load balancing "
+            "requires an even number; use an even number, or set train.context_parallel_load_balance: false."
         )
         yield from case.across("sharding", path_of(case, by), message, *SLICE)
     elif length % (parts * (2 if balanced else 1)):
         halves, unit = (", in two pieces each", 2 * parts) if balanced else ("", parts)
         message = (
-            f"train.max_target_length: a sequence of {length:,} tokens cannot be shared out over {parts} devices"
+            f"train.max_target_length: a sequence of {length:,} tokens cannot be divided among {parts} devices"
             f"{halves} ({join_or([f'train.{key}' for key in by], 'and')}); use a multiple of {unit}."
         )
         yield from case.across("sharding", path_of(case, ["max_target_length", *by]), message, *SLICE)
@@ -161,7 +162,7 @@ def _heads(case: CheckContext) -> Iterator[Problem]:
     query, shared = int(keys["base_num_query_heads"]), int(keys["base_num_kv_heads"])
     if shared > 0 and query % shared:
         path = path_of(case, ["base_num_kv_heads", "base_num_query_heads"])
-        message = f"train.{path[1]}: {query} query heads cannot be served by {shared} key and value heads evenly."
+        message = f"train.{path[1]}: {query} query heads cannot be divided evenly among {shared} key and value heads."
         yield from case.across(
             "heads", path, message, "train.base_num_query_heads", "train.base_num_kv_heads", "train.model_name"
         )
@@ -194,7 +195,7 @@ def _pipeline(case: CheckContext) -> Iterator[Problem]:
     if layers % (stages * each) or (repeats != -1 and stages * each * repeats != layers):
         times = f" x {repeats} repeats" if repeats != -1 else ""
         message = (
-            f"train.{path[1]}: {layers} layers cannot be shared out over {stages} stages of {each}{times}; "
+            f"train.{path[1]}: {layers} layers cannot be divided into {stages} stages of {each}{times}; "
             "change the stages, train.num_layers_per_pipeline_stage, train.num_pipeline_repeats or "
             "train.pipeline_parallel_layers."
         )
@@ -204,15 +205,15 @@ def _pipeline(case: CheckContext) -> Iterator[Problem]:
     parts = least if parts == -1 else parts
     if parts % stages or parts < least:
         message = (
-            f"train.num_pipeline_microbatches: {parts} microbatches are no multiple of {stages} stages"
-            + (f", or fewer than {least}" if least > stages else "")
+            f"train.num_pipeline_microbatches: {parts} microbatches are not a multiple of {stages} stages"
+            + (f", or are fewer than {least}" if least > stages else "")
             + "."
         )
         yield from case.across("pipeline", ("train", "num_pipeline_microbatches"), message, f"train.{path[1]}")
     elif devices and (micro := batch(train, devices.total).micro) and micro % parts:
         message = (
-            f"train.per_device_batch_size: {micro} sequences a forward pass ({devices.total} devices) cannot be cut "
-            f"into {parts} microbatches; change it, or train.num_pipeline_microbatches."
+            f"train.per_device_batch_size: {micro} sequences per forward pass ({devices.total} devices) cannot be "
+            f"divided into {parts} microbatches; change it, or train.num_pipeline_microbatches."
         )
         yield from case.across("pipeline", path_of(case, ["per_device_batch_size", path[1]]), message, *SLICE)
 

@@ -48,8 +48,8 @@ def _context(case: CheckContext) -> Iterator[Problem]:
     length, most = int(models.settings(train)["max_target_length"]), models.context(train)
     if most is not None and length > most and is_given(case, "max_target_length"):
         message = (
-            f"train.max_target_length: {length:,} tokens are more than the {most:,} that {models.name_of(train)} was "
-            "made for; its positions beyond them are untrained."
+            f"train.max_target_length: {length:,} tokens are more than the {most:,} that {models.name_of(train)} "
+            "supports; positions beyond them are untrained."
         )
         yield from case.across("context", ("train", "max_target_length"), message, "train.model_name", severity=WARNING)
 

@@ -23,7 +23,7 @@ _MOST_FILES = 20_000
 _PIECE, _LINE = 1 << 10, 9
 # Tokens that a document has in addition to its text's: one at its beginning, one at its end, and the space that
 # sentencepiece puts first.
-_BESIDE = 3
+_EXTRA = 3
 # The smallest size of compressed random float32 weights, as a fraction (0.85 for normal ones with zlib, bytes sorted).
 _COMPRESSED = 0.8
 
@@ -47,14 +47,15 @@ def _text(case: CheckContext) -> Iterator[Problem]:
     length, steps = int(keys["max_target_length"]), int(keys["steps"])
     pieces = sum(size // (_LINE if name.endswith(".jsonl") else _PIECE) + 1 for name, size in found)
     size = sum(size for _, size in found)
-    most = int(epochs) * ((size + _BESIDE * pieces) // length + pieces)
+    most = int(epochs) * ((size + _EXTRA * pieces) // length + pieces)
     wanted = steps * batch(train, devices.total).load
     if wanted > most:
-        passes = f"train.num_epoch: of {epochs} pass{'es' if epochs != 1 else ''}"
+        passes = f"train.num_epoch: {epochs} pass{'es' if epochs != 1 else ''}"
+        provide = "provide" if epochs != 1 else "provides"
         message = (
-            f"{passes} over data.files ({size:,} bytes) at most {most:,} sequences of {length:,} tokens come, and "
-            f"{steps:,} steps take {wanted:,}; give more text, lower "
-            "train.steps, or remove train.num_epoch, which repeats the text."
+            f"{passes} over data.files ({size:,} bytes) {provide} at most {most:,} sequences of {length:,} tokens, but "
+            f"{steps:,} steps require {wanted:,}; add text, lower train.steps, or remove train.num_epoch to repeat the "
+            "text."
         )
         others = ("data.files", "train.steps", "train.max_target_length", "train.per_device_batch_size")
         yield from case.across("text", ("train", "num_epoch"), message, *others)
@@ -111,14 +112,14 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
     room = f"{_as_size(free)} are free in {runs_folder()}"
     if _COMPRESSED * least > free:
         message = (
-            f"a checkpoint of {_as_size(one)} ({models.parameters(train):,} parameters) has no room: {room}; free "
-            "some, or set train.enable_checkpointing: false."
+            f"there is no space for a checkpoint of {_as_size(one)} ({models.parameters(train):,} parameters): {room}; "
+            "free some space, or set train.enable_checkpointing: false."
         )
         yield from case.across("checkpoints", path, message, "train.model_name", "train.enable_checkpointing")
     elif one * count > free:
         message = (
-            f"{count} checkpoint{'s' if count != 1 else ''} of {_as_size(one)} may have no room: {room}; free some, "
-            "set train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
+            f"there may be no space for {count} checkpoint{'s' if count != 1 else ''} of {_as_size(one)}: {room}; free "
+            "some space, set train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
         )
         others = ("train.model_name", "train.checkpoint_period", "train.max_num_checkpoints_to_keep")
         yield from case.across("checkpoints", path, message, *others, severity=WARNING)

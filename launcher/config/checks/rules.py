@@ -105,7 +105,7 @@ def schema(chart: str) -> dict[str, Any]:
 def _schema_violations(case: CheckContext) -> Iterator[Violation]:
     yield from violations(schema("run"), case.tree)
     if "common" not in case.tree:
-        yield Violation(("common",), "missing-key", "has no value (null); give it one, or remove the key.")
+        yield Violation(("common",), "missing-key", "has no value (null); set a value, or remove the key.")
     elif case.user.origin(("common",)) is not None and isinstance(case.tree["common"], dict):
         yield from violations(schema("common"), case.tree["common"], ("common",))
 
@@ -114,7 +114,7 @@ def _explain(case: CheckContext, violation: Violation) -> Problem:
     path, says = violation.path, violation.says
     key = dotted(path)
     if violation.rule == "unknown-key":
-        return case.problem("unknown-key", path, f"there is no key {key}{_unseen(path[-1]) or _belongs(path)}")
+        return case.problem("unknown-key", path, f"unknown key {key}{_unseen(path[-1]) or _belongs(path)}")
     if violation.rule == "type":
         value = _value_at(case.tree, path)
         if isinstance(value, str) and _schema_at(path).get("type") == "array":
@@ -138,7 +138,7 @@ def _balanced(text: str) -> bool:
 def _unseen(key: str) -> str:
     """Return the end of the message about a key that contains an invisible or space-like character."""
     strange = next((char for char in key if char != " " and unicodedata.category(char) in ("Zs", "Cf")), "")
-    return f"; it holds the invisible character U+{ord(strange):04X}, type it anew." if strange else ""
+    return f"; it contains the invisible character U+{ord(strange):04X}; write the key again." if strange else ""
 
 
 def _schema_at(path: Sequence[str]) -> dict[str, Any]:
@@ -204,15 +204,15 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
             wanted = join_or([KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
             unquoted = isinstance(value, str) and takes(table[key]["types"], resolve(value))
             hint = "; remove the quotes" if unquoted else ""
-            yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText takes {wanted}{hint}.")
+            yield case.problem("type", path, f"{name} is {spell_value(value)}; MaxText requires {wanted}{hint}.")
         elif "values" in table[key] and value not in table[key]["values"]:
             members = [str(member) for member in table[key]["values"]]
             near = closest(str(value), members)
             guess = f' Did you mean "{near[0]}"?' if near else ""
             listed = ", ".join(member or '""' for member in members)
-            yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it is one of {listed}.{guess}")
+            yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it must be one of {listed}.{guess}")
         elif key == "steps" and value < 1:
-            yield case.problem("steps", path, f"train.steps is {value}; a run takes at least one step.")
+            yield case.problem("steps", path, f"train.steps is {value}; it must be at least 1.")
         elif bound := out_of_bounds(POSITIVE.get(key) or table[key], value):
             yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
         else:

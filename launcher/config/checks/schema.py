@@ -36,7 +36,7 @@ class Violation:
     """A schema violation at `path`.
 
     `rule` is unknown-key, missing-key, or the schema's keyword. `says` is the end of a sentence that begins with the
-    key: "run.maxRestarts" + " is text ("four"); it takes a whole number."
+    key: "run.maxRestarts" + " is text ("four"); it must be a whole number."
     """
 
     path: tuple[str, ...]
@@ -53,13 +53,13 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
     if kinds is not None:
         wanted = [kinds] if isinstance(kinds, str) else kinds
         if not any(_is(value, kind) for kind in wanted):
-            takes = " or ".join(_NAMES[kind] for kind in wanted)
+            named = " or ".join(_NAMES[kind] for kind in wanted)
             quotes = "; put it in quotes" if wanted == ["string"] and isinstance(value, (int, float)) else ""
-            yield Violation(path, "type", f"is {spell_value(value)}; it takes {takes}{quotes}.")
+            yield Violation(path, "type", f"is {spell_value(value)}; it must be {named}{quotes}.")
             return
     if "enum" in schema and not any(_equal(value, member) for member in schema["enum"]):
         members = ", ".join(str(member) or '""' for member in schema["enum"])
-        yield Violation(path, "enum", f"is {json.dumps(value)}; it is one of {members}.")
+        yield Violation(path, "enum", f"is {json.dumps(value)}; it must be one of {members}.")
     if _is(value, "number"):
         low, high = schema.get("minimum"), schema.get("maximum")
         if (low is not None and value < low) or (high is not None and value > high):
@@ -68,12 +68,12 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
                 bounds.append(f"at most {high}")
             yield Violation(path, "minimum", f"is {value}; it must be {' and '.join(bounds)}.")
     if isinstance(value, str) and len(value) < schema.get("minLength", 0):
-        yield Violation(path, "minLength", "is empty; it needs a value.")
+        yield Violation(path, "minLength", "is empty; set a value.")
     if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
         yield Violation(path, "pattern", f'is "{value}"; it must match {schema["pattern"]}.')
     if isinstance(value, list):
         if len(value) < schema.get("minItems", 0):
-            yield Violation(path, "minItems", f"has {len(value)} items; it needs {schema['minItems']}.")
+            yield Violation(path, "minItems", f"has {len(value)} items; it must have at least {schema['minItems']}.")
         for item in value if "items" in schema else ():
             for violation in violations(schema["items"], item):
                 yield Violation(path, violation.rule, f"has an item that {violation.says}")
@@ -86,12 +86,12 @@ def _map(schema: Mapping[str, Any], value: dict[str, Any], path: tuple[str, ...]
     others = schema.get("additionalProperties", True)
     for key in schema.get("required", ()):
         if key not in value:
-            yield Violation((*path, key), "missing-key", "has no value (null); give it one, or remove the key.")
+            yield Violation((*path, key), "missing-key", "has no value (null); set a value, or remove the key.")
     for key, child in value.items():
         if key in properties:
             yield from violations(properties[key], child, (*path, key))
         elif others is False:
-            yield Violation((*path, key), "unknown-key", "is not a key of Slipway's values.")
+            yield Violation((*path, key), "unknown-key", "is unknown.")
         elif others is not True:
             yield from violations(others, child, (*path, key))
 

@@ -1,7 +1,7 @@
-"""Which pods no waiting mends, from what kubelets, the scheduler and drivers say of them.
+"""Pods that can never start, recognized by the messages of kubelets, the scheduler and drivers.
 
-The texts are worded as Kubernetes 1.36 (pkg/kubelet/images, pkg/kubelet/kuberuntime, pkg/scheduler), containerd and
-GKE's driver of Cloud Storage FUSE word theirs.
+The texts are those of Kubernetes 1.36 (pkg/kubelet/images, pkg/kubelet/kuberuntime, pkg/scheduler), containerd and
+GKE's driver of Cloud Storage FUSE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from launcher.backends.kubernetes import pod_failures
 
 IMAGE = "example.invalid/trainer:1"
-REFUSING = "example.invalid/denied:403"
+DENYING = "example.invalid/denied:403"
 
 
 def pod(
@@ -22,12 +22,17 @@ def pod(
     message: str = "",
     *,
     placed: bool = True,
-    said: str = "",
+    scheduler_message: str = "",
     seconds: float = 300,
     image: str = IMAGE,
 ) -> Any:
     since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
-    scheduled = {"type": "PodScheduled", "status": str(placed), "message": said, "lastTransitionTime": since}
+    scheduled = {
+        "type": "PodScheduled",
+        "status": str(placed),
+        "message": scheduler_message,
+        "lastTransitionTime": since,
+    }
     container = {"name": "trainer", "image": image, "state": {"waiting": {"reason": reason, "message": message}}}
     entries = [container] if reason else []
     return {
@@ -57,12 +62,12 @@ def pod(
             "The Secret research/hugging-face has no key token, but its container trainer needs it.",
         ),
         (
-            pod(placed=False, said='0/4 nodes are available: persistentvolumeclaim "data" not found.'),
+            pod(placed=False, scheduler_message='0/4 nodes are available: persistentvolumeclaim "data" not found.'),
             "Its storage, the PersistentVolumeClaim data, does not exist. Correct storage.claim",
         ),
     ],
 )
-def test_what_no_waiting_mends_is_said_with_what_does(one: Any, starts: str) -> None:
+def test_fatal_reasons_are_reported_with_the_fix(one: Any, starts: str) -> None:
     assert pod_failures.fatal_reason([one]).startswith(starts)
 
 
@@ -74,15 +79,15 @@ def test_what_no_waiting_mends_is_said_with_what_does(one: Any, starts: str) -> 
         pod("ErrImagePull", "dial tcp: lookup registry.example.com: i/o timeout"),
         pod("ErrImagePull", "429 Too Many Requests: not found in cache"),
         pod("ErrImagePull", f'failed to resolve "x@sha256:{"0a403b429c401d" * 4}": i/o timeout'),
-        pod("ImagePullBackOff", f'Back-off pulling image "{REFUSING}": i/o timeout', image=REFUSING),
+        pod("ImagePullBackOff", f'Back-off pulling image "{DENYING}": i/o timeout', image=DENYING),
         pod("ErrImagePull", "failed to copy: httpReadSeeker: failed open: content digest sha256:0a: not found"),
         pod("ImageInspectError", "rpc error: code = NotFound desc = the runtime is starting: not found"),
         pod("CrashLoopBackOff", "back-off 10s restarting failed container"),
-        pod(placed=False, said="0/4 nodes are available: 4 Insufficient google.com/tpu."),
+        pod(placed=False, scheduler_message="0/4 nodes are available: 4 Insufficient google.com/tpu."),
         pod(),
     ],
 )
-def test_what_may_mend_itself_is_left_alone(one: Any) -> None:
+def test_failures_that_may_pass_are_not_fatal(one: Any) -> None:
     assert pod_failures.fatal_reason([one]) == ""
 
 
@@ -107,19 +112,19 @@ def test_what_may_mend_itself_is_left_alone(one: Any) -> None:
         ("Readiness probe failed: connection refused", ""),
     ],
 )
-def test_a_pod_that_is_made_for_long_is_asked_for_its_events(event: str, starts: str) -> None:
+def test_the_events_of_a_pod_that_starts_slowly_are_read(event: str, starts: str) -> None:
     slow: Any = pod("ContainerCreating", seconds=90)
     fresh: Any = pod("ContainerCreating", seconds=5)
     assert pod_failures.to_be_asked([fresh]) is None
     assert pod_failures.to_be_asked([fresh, slow]) == slow
-    said = pod_failures.fatal_reason([fresh, slow], [event])
-    assert said.startswith(starts) and bool(said) == bool(starts)
+    reason = pod_failures.fatal_reason([fresh, slow], [event])
+    assert reason.startswith(starts) and bool(reason) == bool(starts)
 
 
 def test_a_pull_whose_cause_only_the_events_have() -> None:
     one: Any = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
-    asked = pod_failures.to_be_asked([one])
-    assert asked == one
+    candidate = pod_failures.to_be_asked([one])
+    assert candidate == one
     assert pod_failures.fatal_reason([one]) == ""
     assert "no such image" in pod_failures.fatal_reason([one], [f'Failed to pull image "{IMAGE}": not found'])
 
@@ -134,14 +139,14 @@ def test_a_secret_that_came_later_does_not_end_a_run_whose_image_is_pulled_slowl
     slow = pod("ContainerCreating")
     assert pod_failures.fatal_reason([slow], pod_failures.warnings([absent]))
     assert pod_failures.warnings([absent, pulling]) == []
-    # What a bucket's driver says comes while images are pulled, and after.
-    refused = event("FailedMount", "MountVolume.SetUp failed: rpc error: code = PermissionDenied", 3)
-    assert pod_failures.fatal_reason([slow], pod_failures.warnings([absent, refused, pulling])).startswith("Its bucket")
+    # The driver of a bucket reports errors while images are pulled, and later.
+    denied = event("FailedMount", "MountVolume.SetUp failed: rpc error: code = PermissionDenied", 3)
+    assert pod_failures.fatal_reason([slow], pod_failures.warnings([absent, denied, pulling])).startswith("Its bucket")
 
 
-def test_the_newest_word_on_an_image_counts() -> None:
-    refused = event("Failed", "Failed to pull image: 403 Forbidden", 1)
-    away = event("Failed", "Failed to pull image: i/o timeout", 2)
+def test_the_newest_event_of_an_image_counts() -> None:
+    denied = event("Failed", "Failed to pull image: 403 Forbidden", 1)
+    timeout = event("Failed", "Failed to pull image: i/o timeout", 2)
     one = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
-    assert pod_failures.fatal_reason([one], pod_failures.warnings([refused]))
-    assert pod_failures.fatal_reason([one], pod_failures.warnings([refused, away])) == ""
+    assert pod_failures.fatal_reason([one], pod_failures.warnings([denied]))
+    assert pod_failures.fatal_reason([one], pod_failures.warnings([denied, timeout])) == ""

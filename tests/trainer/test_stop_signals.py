@@ -1,6 +1,6 @@
-"""Runs that are told to end write one more checkpoint, whoever tells them, and go on there without a step lost.
+"""Runs that receive a stop signal from any source write one more checkpoint, and resume there without a lost step.
 
-Checkpoints are 100,000 steps apart here: what is there, was written for the signal.
+Checkpoints are 100,000 steps apart here, so a checkpoint after the first step's was written for the signal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.ray_jobs import Job, entries, events, run_hook, steps, tell_to_go, wait
+from tests.trainer.ray_jobs import Job, drain, entries, events, run_hook, steps, wait
 from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, lines, numbers, with_run
 from tests.trainer.test_without_ray import free_port
@@ -22,7 +22,7 @@ LONG: dict[str, Any] = {"steps": 150, "checkpoint_period": 100_000, "eval_interv
 
 @pytest.fixture(scope="module")
 def reference(lab: TrainingHarness) -> Run:
-    """Two hosts, from start to end with nothing in the way."""
+    """Train on two hosts without a disturbance."""
     config = lab.config("long", **LONG)
     place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
     first = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="0", **place)
@@ -32,19 +32,19 @@ def reference(lab: TrainingHarness) -> Run:
 
 
 def only_checkpoint(folder: Path, *others: int) -> int:
-    """The step of the one checkpoint beside `others` and that of the first step."""
-    there = {int(path.name) for path in (folder / "checkpoints").iterdir()}
-    (step,) = there - {0, *others}
+    """Return the step of the only checkpoint except `others` and the first step's."""
+    found = {int(path.name) for path in (folder / "checkpoints").iterdir()}
+    (step,) = found - {0, *others}
     return step
 
 
-def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_as_a_failure(
+def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
     lab: TrainingHarness, reference: Run, rendered: dict[str, Any], cluster: RayNodes
 ) -> None:
-    """One run with no restart to spare: a whole cluster taken by Kueue, a drained node, a stopped job."""
+    """A run without restarts resumes after Kueue takes the whole cluster, a node is drained, and the job is stopped."""
     config = with_run(lab.config("told", **LONG), maxRestarts=0)
     folder = lab.root / "told"
-    # The whole cluster goes at once, the head too: a RayJob that Kueue preempts.
+    # Kueue preempts a RayJob: the whole cluster ends at once, including the head.
     preempted = RayNodes.of(rendered)
     try:
         job = Job(preempted, rendered, config, "told-1")
@@ -52,38 +52,38 @@ def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_a
         before = steps(folder)
         hooks = [run_hook(preempted, node, rendered, lab.root) for node in preempted.nodes]
         assert [hook.wait(60) for hook in hooks] == [0, 0, 0]
-        assert job.status() == "RUNNING"  # else KubeRay might take it for one that has failed
+        assert job.status() == "RUNNING"  # otherwise KubeRay may treat it as failed
         taken = only_checkpoint(folder)
         assert taken >= before - 1
         assert steps(folder) == taken + 1
     finally:
         preempted.stop()
 
-    # Then there is room again, in another cluster. A node goes: the workers stop at the same step, and go on with
-    # another one in its place.
+    # The run is admitted again, in another cluster. A node is drained: the workers stop at the same step, and resume
+    # with another node in its place.
     began, seen = now(), len(lines(folder / "metrics.jsonl"))
     job = Job(cluster, rendered, config, "told-2")
     wait(job, lambda: steps(folder) > taken + 5)
     node = cluster.nodes[-1]
-    tell_to_go(cluster, node, rendered, lab.root)  # ends when the checkpoint is written
+    drain(cluster, node, rendered, lab.root)  # ends when the checkpoint is written
     drained = only_checkpoint(folder, taken)
     cluster.kill(node)
     cluster.add()
     wait(job, lambda: steps(folder) > drained + 5)
 
-    # Its job is stopped: by `launcher cancel`, or by KubeRay for a RayJob that is deleted.
+    # `launcher cancel` stops the job, or KubeRay if the RayJob is deleted.
     job.stop()
     assert job.end(60) == "STOPPED"
     stopped = only_checkpoint(folder, taken, drained)
     assert steps(folder) == stopped + 1
-    # The log of the head's pod has shown the same, up to the last line; steps done twice, twice.
+    # The log of the head's pod has the same lines, up to the last. Repeated steps appear twice there.
     metrics = lines(folder / "metrics.jsonl")[seen:]
     assert [line for line in entries(job.pod_log(), "SLIPWAY_METRICS ") if line in metrics] == metrics
     assert "(RayTrainWorker pid=" in job.pod_log()
-    # A node that joins brings the lines of all logs in the folder that nodes of one machine share: of jobs before, too.
-    told = [event for event in events(job.pod_log()) if event["time"] >= began]
-    assert {event["event"] for event in told} <= {"loop_started", "preempted", "error"}
-    assert {event["steps"] for event in told if event["event"] == "loop_started"} == {LONG["steps"]}
+    # A node that joins prints all logs in the folder that nodes of one machine share, including those of earlier jobs.
+    logged = [event for event in events(job.pod_log()) if event["time"] >= began]
+    assert {event["event"] for event in logged} <= {"loop_started", "preempted", "error"}
+    assert {event["steps"] for event in logged if event["event"] == "loop_started"} == {LONG["steps"]}
 
     job = Job(cluster, rendered, config, "told-3")
     assert job.end(600) == "SUCCEEDED", job.log()[-3000:]
@@ -94,8 +94,8 @@ def test_whatever_tells_a_run_to_end_no_step_is_done_twice_and_none_is_counted_a
     assert run.events("worker_failed") == []
 
 
-def test_a_run_on_this_machine_that_has_nothing_to_save_ends_at_once(lab: TrainingHarness) -> None:
-    """One that has steps to save, and is cancelled, is in tests/cli/test_training.py."""
+def test_a_local_run_with_nothing_to_save_ends_at_once(lab: TrainingHarness) -> None:
+    """tests/cli/test_training.py cancels a run that has steps to save."""
     run = lab.start(lab.config("told-local", **LONG))
     run.until(lambda: len(run.events()) == 1)
     run.process.send_signal(signal.SIGINT)
@@ -115,7 +115,7 @@ def test_one_host_without_ray_writes_a_checkpoint_too(lab: TrainingHarness, undi
     assert numbers(again.metrics()) == numbers(undisturbed_host.metrics())
 
 
-def test_a_run_without_checkpoints_ends_when_it_is_told(lab: TrainingHarness) -> None:
+def test_a_run_without_checkpoints_ends_after_a_stop_signal(lab: TrainingHarness) -> None:
     run = lab.start(lab.config("no-checkpoints", hosts=1, enable_checkpointing=False, **LONG), "--no-ray")
     run.until(lambda: run.step() >= 3)
     run.process.terminate()
