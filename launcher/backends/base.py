@@ -52,7 +52,7 @@ class RunStatus:
     On a cluster, `position` is the run's place in its queue, from 1; `accelerator` is the accelerator of a slice with
     its topology ("v6e 4x4"); `slices` is the number of slices; `context` is the kubectl context. `sweep` is the sweep
     that contains the run, and `sweep_values` the values that the sweep set, by key. `stuck` is True if the run waits
-    for something that waiting does not fix; `reason` then says how to fix it. A field that is unknown, or that does
+    for something that waiting does not fix; `reason` then describes the fix. A field that is unknown, or that does
     not apply to the kind, is None or empty.
     """
 

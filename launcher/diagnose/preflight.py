@@ -39,7 +39,7 @@ _RULES: tuple[tuple[_Rule, str, str], ...] = (
 
 
 def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:
-    """Return the problems of submitting the plan's object to this cluster. What RBAC hides is not a problem."""
+    """Return the problems of submitting the plan's object to this cluster. Hidden objects (RBAC) are not a problem."""
     situation = _before(obj, cluster)
     found = [*_missing(plan, objects.namespace(obj), cluster)]
     if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:

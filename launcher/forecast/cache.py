@@ -124,7 +124,7 @@ class Cache:
                 if now - path.stat().st_mtime > 3600:
                     path.unlink()
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries)[:-1]:  # the newest entry stays, whatever its size
+        for _, size, path in sorted(entries)[:-1]:  # the newest entry stays, even if it exceeds the limit
             if total <= self.limit:
                 break
             with contextlib.suppress(OSError):

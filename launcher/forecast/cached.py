@@ -1,4 +1,4 @@
-"""What the cache already has for a plan, without compiling anything."""
+"""Look up the cached forecast of a plan, without compiling anything."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "qkv_proj_offloaded": (*_QKV, "kv_proj"),
     "minimal_offloaded": (*_PROJECTIONS, *_MLP),
 }
-"""What a layer keeps for its backward pass besides its input, by MaxText's remat policy
+"""The tensors that a layer keeps for its backward pass in addition to its input, by MaxText's remat policy
 (maxtext.layers.nnx_decoders.get_remat_policy, 0.2.5). The last two policies keep it in the host's memory."""
 _OFFLOADED = ("qkv_proj_offloaded", "minimal_offloaded")
 TENSORS = ("decoder_layer_input", *_QKV, "context", "out_proj", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo")
@@ -203,8 +203,8 @@ def _memory(new: Layout, known: CompiledReference) -> float | None:
     """Return the estimated memory, or None if the compiled memory is not known.
 
     The state is scaled by the parameters on a device. The gradients and the kept activations are computed from their
-    sizes. Of the other compiled temporaries, the part that the formula explains is scaled by it, and the rest stays as
-    it is.
+    sizes. The other compiled temporaries have two parts: the part that the formula explains is scaled by it, and the
+    rest is kept.
     """
     old, memory = known.layout, known.memory
     if memory.arguments is None or memory.temporaries is None:

@@ -20,6 +20,7 @@ from launcher.forecast.cost import Cost, cost
 from launcher.forecast.fit import FitResult
 from launcher.forecast.improvement import Improvement
 from launcher.forecast.program import Program
+from launcher.forecast.search import search
 from launcher.forecast.speed import Speed, speed_of
 
 __all__ = ["SEARCH_SECONDS", "Forecast", "Speed", "forecast", "speed_of"]
@@ -131,8 +132,6 @@ def forecast(
     )
     found = replace(found, speed=speed, cost=spent, notes=speed.notes)
     if search_seconds:
-        from launcher.forecast.search import search
-
         looked = search(plan, program, verdict, compiler, search_seconds)
         found = replace(found, better=looked.better, searched=looked.says)
     return found

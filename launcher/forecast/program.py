@@ -18,7 +18,7 @@ class DamagedProgram(ValueError):
 
 @dataclass(frozen=True)
 class HostMemory:
-    """What one device keeps in its host's memory (offloading). None is not known."""
+    """The data that one device keeps in its host's memory (offloading). None is not known."""
 
     arguments: int | None = None
     outputs: int | None = None
@@ -33,7 +33,9 @@ class HostMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one device keeps in its HBM. None is not known, which applies to most fields if the step does not fit.
+    """The data that one device keeps in its HBM.
+
+    None is not known, which applies to most fields if the step does not fit.
 
     `total` is arguments + outputs - aliased + temporaries, or the total that the compiler reports. `capacity` is the
     limit that the compiler reports.

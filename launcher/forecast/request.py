@@ -1,4 +1,4 @@
-"""What determines the compiled step of a run, and nothing else: the config for the child, and its key.
+"""The part of a config that determines the compiled step of a run: the config for the child, and its key.
 
 Runs that differ only in names, teams, images, data or learning rates have the same program.
 """

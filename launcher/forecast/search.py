@@ -1,8 +1,8 @@
 """Find configs that are faster than a run that fits: estimate them, and compile the most promising ones first.
 
 From the best config so far, try every lever, alone and together with one of another kind. Configs that cannot fit, or
-cannot be faster than the best, are left out, with a margin for the error of the estimate. Of the others, the cached
-ones come first, because they cost nothing, and then the config with the best expected gain for its compile. The result
+cannot be faster than the best, are left out, with a margin for the error of the estimate. The cached configs
+come first, because they cost nothing, and then the config with the best expected gain for its compile. The result
 is the base of the next round.
 """
 

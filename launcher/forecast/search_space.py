@@ -1,6 +1,6 @@
-"""What can be changed to make a run that fits faster: batch, remat policy, sharding, attention's blocks.
+"""The changes that can make a run that fits faster: batch, remat policy, sharding, attention's blocks.
 
-Of these, only the batch changes what is learnt, and only through the number of sequences per step. Sequence length,
+Only the batch changes what is learnt, and only through the number of sequences per step. Sequence length,
 number types, optimizer and quantization stay as the user set them.
 """
 
@@ -24,8 +24,8 @@ _POLICIES = (
     *("minimal", "minimal_with_context", "qkv_proj_offloaded", "minimal_offloaded"),
 )
 _PROJECTIONS = ("query_proj", "key_proj", "value_proj")
-# What the published recipes offload to the host's memory, and the same with the attention's output kept in HBM, so
-# that its kernel does not run again in the backward pass.
+# The tensors that the published recipes offload to the host's memory, and the same with the attention's output kept in
+# HBM, so that its kernel does not run again in the backward pass.
 _CUSTOM: tuple[Mapping[str, str], ...] = (
     {"decoder_layer_input": "offload"},
     dict.fromkeys(("decoder_layer_input", *_PROJECTIONS), "offload"),
@@ -62,8 +62,8 @@ AXES = tuple(f"train.{key_of(axis, 'ici')}" for axis in ("data", "fsdp", "tensor
 class Lever:
     """A change to try.
 
-    `sets` are values by key, as in --set. `kind` is batch (a larger one), less (a smaller one, which makes room for
-    another lever and is no gain by itself), remat, sharding or attention.
+    `sets` are values by key, as in --set. `kind` is batch (a larger one), less (a smaller one, which only makes room
+    for another lever), remat, sharding or attention.
     """
 
     kind: str

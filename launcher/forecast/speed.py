@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.forecast import fit
 from launcher.forecast.program import Program
+from launcher.forecast.step_time import predict
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,6 @@ class Speed:
 
 def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
     """Return the speed of a step that fits, or None if the accelerator's speeds are not known."""
-    from launcher.forecast.step_time import predict
 
     devices_per_chip = fit.devices_per_chip(program, config)
     step = predict(program, config["accelerator"], devices_per_chip)

@@ -104,8 +104,8 @@ def plan(
         raise UsageError(f'"{repository}" has no registry to push to; write it as host/path/name.')
     if base is not None and not _REFERENCE.fullmatch(base) and not _TRANSPORT.fullmatch(base):
         raise UsageError(
-            f'"{base}" is no image to start from: write --base as host/path/name:tag or name@sha256:…, the path and '
-            "the name in small letters."
+            f'"{base}" is not a valid base image: write --base as host/path/name:tag or name@sha256:…, with the path '
+            "and the name in lowercase letters."
         )
     if tool == "gcloud" and not push:
         raise UsageError("gcloud keeps images only in a registry; add --push.")

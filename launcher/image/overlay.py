@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.config.values.files import read_text
 from launcher.errors import LauncherError
 
 
@@ -87,7 +88,6 @@ class Overlay:
 
     def _read(self, text: str) -> dict[str, Any]:
         """Parse the text as Helm does. Raises LauncherError with file and line if it is not valid."""
-        from launcher.config.values.files import read_text
 
         tree: dict[str, Any] = read_text(text.encode(), str(self.path)).tree
         return tree

@@ -119,7 +119,7 @@ class Connection:
             for _ in range(_BUSY_TRIES):
                 if answer.status != 429:
                     break
-                # The server did nothing: it is overloaded, or a kind is new to it. Retry-After says when to retry.
+                # The server did nothing: it is overloaded, or a kind is new to it. Retry-After is the time to wait.
                 wait = answer.headers.get("Retry-After", "")
                 answer.close()
                 time.sleep(min(float(wait) if wait.isdigit() else 1.0, _BUSY_SECONDS))

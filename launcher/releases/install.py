@@ -16,6 +16,7 @@ from launcher.errors import Detached, LauncherError
 from launcher.helm import diff
 from launcher.helm.client import Helm, HelmError, Release, RulesBroken
 from launcher.k8s import objects
+from launcher.k8s.client import NAMESPACE
 from launcher.releases import readiness
 from launcher.releases import values as release_values
 
@@ -261,7 +262,6 @@ def _recover(plan: ReleasePlan) -> None:
 
 def _take_back_namespaces(plan: ReleasePlan, began: float) -> None:
     """Delete the namespaces that this attempt created at `began` or later. Helm keeps them with their contents."""
-    from launcher.k8s.client import NAMESPACE
 
     for change in plan.changes:
         if (change.kind, change.action) == (NAMESPACE.kind, diff.CREATE):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launcher.k8s import keys, objects
+from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster, Kind
@@ -35,7 +36,6 @@ def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None
 
 def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
     """Return a sentence for each object of the release that is not ready."""
-    from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, RAY_CLUSTER
 
     looks = {
         CLUSTER_QUEUE.kind: (CLUSTER_QUEUE, _queue),
@@ -63,7 +63,6 @@ def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
 
 
 def _ray_cluster(cluster: Cluster, kind: Kind, live: Object | None) -> str:
-    from launcher.k8s.client import POD
 
     if live is None:
         return f"The {kind.kind} of the release no longer exists."

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
 from launcher.errors import LauncherError
 from launcher.k8s import objects
+from launcher.k8s.client import RAY_CLUSTER, WORKLOAD
+from launcher.k8s.keys import RUN
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
@@ -16,7 +19,6 @@ Object = dict[str, Any]
 
 def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
     """Return the runs, as "namespace/name", that wait or run in the queues among the objects."""
-    from launcher.k8s.client import WORKLOAD
 
     queues = {objects.name(obj) for obj in made if obj["kind"] == "ClusterQueue"}
     local = {(objects.namespace(obj), objects.name(obj)) for obj in made if obj["kind"] == "LocalQueue"}
@@ -53,9 +55,6 @@ def in_ray_clusters(cluster: Cluster, made: Sequence[Object]) -> tuple[list[str]
 
 
 def _jobs_in(cluster: Cluster, obj: Object) -> list[str]:
-    from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
-    from launcher.k8s.client import RAY_CLUSTER
-    from launcher.k8s.keys import RUN
 
     namespace = objects.namespace(obj) or cluster.namespace
     there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)

@@ -10,6 +10,7 @@ from launcher.config.checks.problems import CheckContext, Problem
 from launcher.config.checks.schema import violations
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
+from launcher.config.values import files as values
 from launcher.config.values.tree import Values, dotted, with_defaults
 from launcher.errors import LauncherError
 
@@ -24,7 +25,6 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     Raises LauncherError if there are no values. Raises CheckFailed, with file and line of each violation, if the values
     violate the schema.
     """
-    from launcher.config.values import files as values
 
     user = values.load(files, sets)
     if not user.tree:

@@ -12,6 +12,8 @@ from typing import Any
 
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.report import output, sources, summary
+from launcher.report.page import page
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,11 @@ def build(
             "Bokeh, which draws the charts of a report, is not installed in this Python.",
             'Install it next to the launcher: pip install "slipway[report]".',
         )
-    from launcher.report import output, sources, summary
 
     runs, bad = sources.read(names, target, say)
     if bad and (not skip or not runs):
         raise _refusal(bad, others=bool(runs))
     left_out = [_sentence(one) for one in bad]
-    from launcher.report.page import page
 
     title = ", ".join(run.label for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     return Report(

@@ -42,6 +42,7 @@ from bokeh.models import (
 )
 from bokeh.resources import Resources
 
+from launcher.formatting import duration
 from launcher.report.model import (
     EVAL_LOSS,
     GRAD_NORM,
@@ -379,6 +380,5 @@ def _number(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    from launcher.formatting import duration
 
     return duration(seconds) if seconds >= 1 else f"{seconds:.2f} s"

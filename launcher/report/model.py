@@ -15,7 +15,7 @@ Numbers = NDArray[np.float64]
 
 
 class Phase(StrEnum):
-    """What a run does for a while. It holds its chips only while it starts, trains or restarts."""
+    """A phase of a run. The run holds its chips only while it starts, trains or restarts."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
     @property
     def waits(self) -> bool:
-        """Return whether the run wants chips and has none."""
+        """Return whether the run waits for chips."""
         return self in (Phase.QUEUED, Phase.PREEMPTED)
 
 
@@ -117,7 +117,7 @@ class Goodput:
 
     productive: seconds of the steps in metrics.jsonl, each once, so a step that was lost and repeated counts once. The
     first step after each start counts as the run's median step, because the rest of it is compilation.
-    held: seconds from the first start to the end in which the run had its chips, whatever it did with them. Time in the
+    held: seconds from the first start to the end in which the run had its chips, whether it trained or not. Time in the
     queue, before the first start or after a preemption, does not count.
     """
 

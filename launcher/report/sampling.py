@@ -13,8 +13,8 @@ Points = NDArray[np.float64]
 def sampled(steps: Any, values: Any, buckets: int) -> tuple[Points, Points]:
     """Return a sample of the points. Few points are all kept.
 
-    Of many points, keep the first, the last, and the lowest and highest of each of about `buckets` equal stretches.
-    Also keep one NaN of each stretch that has one, so that the line has its gap.
+    If there are many points, keep the first, the last, and the lowest and highest of each of about `buckets` equal
+    ranges. Also keep one NaN of each range that has one, so that the line has its gap.
     """
     x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if len(x) <= 2 * buckets:

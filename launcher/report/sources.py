@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.backends import lookup
 from launcher.backends.base import Backend, RunStatus, State
+from launcher.backends.kubernetes import reader
 from launcher.errors import LauncherError
-from launcher.k8s.client import Cluster
+from launcher.k8s import objects
+from launcher.k8s.client import EVENT, Cluster
 from launcher.k8s.target import Target
 from launcher.report import folders, kube, timeline
 from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
 from launcher.report.model import Phase, RunData
+from launcher.report.storage import is_url, read_bucket
 from launcher.report.timeline import ChipsHeld, PhaseChange
 from launcher.trainer_output import (
     EVENTS_FILE,
@@ -43,7 +47,6 @@ class Unreadable:
 
 def read(names: Sequence[str], target: Target, say: Callable[[str], None]) -> tuple[list[RunData], list[Unreadable]]:
     """Return the runs for `names`, in their order and without duplicates, and what could not be read."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def looked_for(name: str) -> list[tuple[str, Callable[[], RunData]]] | Unreadable:
         try:
@@ -66,7 +69,6 @@ def read(names: Sequence[str], target: Target, say: Callable[[str], None]) -> tu
 
 def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple[str, Callable[[], RunData]]]:
     """Return the functions that read the runs of one argument."""
-    from launcher.report.storage import is_url
 
     if is_url(name):
         return [(name, lambda: folders.of_url(name))]
@@ -151,7 +153,6 @@ def _trainers(
     backend: Backend, status: RunStatus, say: Callable[[str], None]
 ) -> tuple[str, list[str], list[dict[str, Any]], list[Event], int]:
     """Return the trainer's data: its source, what is missing, lines of metrics and events, number of invalid lines."""
-    from launcher.report.storage import is_url, read_bucket
 
     missing: list[str] = []
     if is_url(status.folder) and not status.folder.startswith("pvc://"):
@@ -191,7 +192,6 @@ def _objects(
         seen, events, missing = _seen(backend.cluster, status)
         if seen is None:
             return {}, [], [], [], ["Its object is gone: it was deleted meanwhile."]
-        from launcher.backends.kubernetes import reader
 
         told = kube.history(seen, events, end)
         return reader.config_of(seen.obj), told.held, told.changes, told.marks, [*missing, *told.missing]
@@ -203,9 +203,6 @@ def _objects(
 
 
 def _seen(cluster: Cluster, status: RunStatus) -> tuple[Any, list[Mapping[str, Any]], list[str]]:
-    from launcher.backends.kubernetes import reader
-    from launcher.k8s import objects
-    from launcher.k8s.client import EVENT
 
     obj = reader.find(cluster, status.name)
     if obj is None:

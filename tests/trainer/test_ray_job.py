@@ -95,7 +95,7 @@ def test_a_command_ends_although_a_child_keeps_its_output_open(
 def test_an_error_that_a_restart_may_fix_is_a_failure_of_its_host(
     lab: TrainingHarness, end: Any, sentence: str
 ) -> None:
-    failure = failure_of(read(with_run(lab.config("rj-mend"), command=["program"])), 1, end)
+    failure = failure_of(read(with_run(lab.config("rj-fixable"), command=["program"])), 1, end)
     assert failure is not None
     assert "1" in failure
     assert failure.endswith(sentence)

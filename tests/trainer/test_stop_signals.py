@@ -42,12 +42,12 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
     lab: TrainingHarness, reference: Run, rendered: dict[str, Any], cluster: RayNodes
 ) -> None:
     """A run without restarts resumes after Kueue takes the whole cluster, a node is drained, and the job is stopped."""
-    config = with_run(lab.config("told", **LONG), maxRestarts=0)
-    folder = lab.root / "told"
+    config = with_run(lab.config("stopped", **LONG), maxRestarts=0)
+    folder = lab.root / "stopped"
     # Kueue preempts a RayJob: the whole cluster ends at once, including the head.
     preempted = RayNodes.of(rendered)
     try:
-        job = Job(preempted, rendered, config, "told-1")
+        job = Job(preempted, rendered, config, "stopped-1")
         wait(job, lambda: steps(folder) >= 5)
         before = steps(folder)
         hooks = [run_hook(preempted, node, rendered, lab.root) for node in preempted.nodes]
@@ -62,7 +62,7 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
     # The run is admitted again, in another cluster. A node is drained: the workers stop at the same step, and resume
     # with another node in its place.
     began, seen = now(), len(lines(folder / "metrics.jsonl"))
-    job = Job(cluster, rendered, config, "told-2")
+    job = Job(cluster, rendered, config, "stopped-2")
     wait(job, lambda: steps(folder) > taken + 5)
     node = cluster.nodes[-1]
     drain(cluster, node, rendered, lab.root)  # ends when the checkpoint is written
@@ -85,7 +85,7 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
     assert {event["event"] for event in logged} <= {"loop_started", "preempted", "error"}
     assert {event["steps"] for event in logged if event["event"] == "loop_started"} == {LONG["steps"]}
 
-    job = Job(cluster, rendered, config, "told-3")
+    job = Job(cluster, rendered, config, "stopped-3")
     assert job.end(600) == "SUCCEEDED", job.log()[-3000:]
     run = Run(folder, reference.process, reference.log)
     assert numbers(run.metrics()) == numbers(reference.metrics())
@@ -96,7 +96,7 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
 
 def test_a_local_run_with_nothing_to_save_ends_at_once(lab: TrainingHarness) -> None:
     """tests/cli/test_training.py cancels a run that has steps to save."""
-    run = lab.start(lab.config("told-local", **LONG))
+    run = lab.start(lab.config("stopped-local", **LONG))
     run.until(lambda: len(run.events()) == 1)
     run.process.send_signal(signal.SIGINT)
     assert run.wait(30) == 3

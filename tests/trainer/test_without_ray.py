@@ -29,7 +29,7 @@ def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingH
 
 def test_all_hosts_stop_after_the_same_step_if_one_receives_a_stop_signal(lab: TrainingHarness) -> None:
     """The rules of a JobSet handle exit code 3 (charts/run/templates/job-set.yaml) of the first host that ends."""
-    config = lab.config("told-to-end", steps=150, checkpoint_period=100, eval_interval=None)
+    config = lab.config("stop-signal", steps=150, checkpoint_period=100, eval_interval=None)
 
     def start() -> tuple[Run, Run]:
         environment = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}

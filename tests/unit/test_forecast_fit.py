@@ -356,7 +356,7 @@ def test_it_needs_only_slice_and_train() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slice: {topology: 5x5}\n", "no v6e slice has 25 chips"),
+        ("slice: {topology: 5x5}\n", "No v6e slice has 25 chips"),
         ("slice: {topolgy: 4x4}\n", "unknown key slice.topolgy"),
         ("trian: {steps: 1}\nslice: {topology: 4x4}\n", "unknown key trian"),
         ("slice: {topology: 4x4}\ntrain: {model_name: llama9}\n", 'MaxText 0.2.5 has no model "llama9"'),

@@ -140,7 +140,7 @@ def test_names_of_repositories() -> None:
 def test_an_invalid_base(base: str) -> None:
     with pytest.raises(UsageError) as refused:
         plan("cpu", "slipway", base=base)
-    assert refused.value.message.startswith(f'"{base}" is no image to start from: write --base as host/path/name:tag')
+    assert refused.value.message.startswith(f'"{base}" is not a valid base image: write --base as host/path/name:tag')
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_a_boost_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "gone",
+    "changes",
     [
         {"conditions": [{"type": "QuotaReserved", "status": "True"}]},
         {"conditions": [{"type": "Finished", "status": "True"}]},

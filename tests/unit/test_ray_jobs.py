@@ -121,7 +121,7 @@ def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("groups", "request", "sentence"),
+    ("groups", "run_config", "sentence"),
     [
         (SLICES, config(V6E, 2), None),
         (SLICES, config(V6E, 3), "requires 3 slices of tpu-v6e-slice 4x4 .* has 2 slices of tpu-v6e-slice 4x4"),
@@ -141,13 +141,13 @@ def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]
         ),
     ],
 )
-def test_what_fits_on_a_cluster(groups: dict[str, Any], request: dict[str, Any], sentence: str | None) -> None:
+def test_what_fits_on_a_cluster(groups: dict[str, Any], run_config: dict[str, Any], sentence: str | None) -> None:
     cluster = ray_cluster("c", None, groups)
     if sentence is None:
-        ray_clusters.check_fit(cluster, request)
+        ray_clusters.check_fit(cluster, run_config)
         return
     with pytest.raises(LauncherError, match=sentence):
-        ray_clusters.check_fit(cluster, request)
+        ray_clusters.check_fit(cluster, run_config)
 
 
 # --- logs -------------------------------------------------------------------------------------------------------

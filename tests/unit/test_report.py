@@ -215,7 +215,7 @@ def test_a_folder_of_a_bucket_lists_what_is_missing(tmp_path: Path) -> None:
     path = runs.write(tmp_path / "demo", metrics=runs.steps(20), events=[runs.loop(BEGIN - 9, total=20)])
     run = folders.of_folder(path)
     assert (run.state, run.waited, run.chips, run.steps_wanted) == ("succeeded", None, 16, 20)
-    assert any("When it waited for chips is not known" in one for one in run.missing)
+    assert any("does not show when it waited for chips" in one for one in run.missing)
     assert any("Its config is not in the folder" in one for one in run.missing)
     assert summary.values(run)["queue_seconds"] is None
 

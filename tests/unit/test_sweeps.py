@@ -111,7 +111,7 @@ def test_the_limit_of_names_applies_to_the_longest_name() -> None:
     with pytest.raises(CheckFailed) as failed:
         plan(f"train.learning_rate={','.join(f'{number}e-6' for number in range(1, 101))}", name="x" * 33)
     assert failed.value.message == (
-        f'--name: run.name: "{"x" * 33}-100" has 37 characters; the name of a ray-job run may have 35.'
+        f'--name: run.name: "{"x" * 33}-100" has 37 characters; the name of a ray-job run can have at most 35.'
     )
     assert failed.value.hint == f"The runs of the sweep are named {'x' * 33}-1 to {'x' * 33}-100."
 

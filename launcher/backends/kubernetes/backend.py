@@ -20,12 +20,15 @@ from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes.positions import positions
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.kubernetes.waiting import Wait
 from launcher.config.checks.problems import has_errors
 from launcher.config.kinds import RunKind
+from launcher.config.plan import CheckFailed, config_difference
 from launcher.errors import LauncherError
+from launcher.helm.client import run_object, run_objects
 from launcher.k8s import keys, objects
 from launcher.k8s.client import (
     EVENT,
@@ -104,7 +107,6 @@ class KubernetesBackend:
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
         """Render all plans in one call of Helm."""
-        from launcher.helm.client import run_objects
 
         made = run_objects(plans, self._kinds(plans))
         self._rendered = {plan.name: obj for plan, obj in zip(plans, made, strict=True)}
@@ -170,7 +172,6 @@ class KubernetesBackend:
         )
 
     def _object(self, plan: LaunchPlan) -> dict[str, Any]:
-        from launcher.helm.client import run_object
 
         made = self._rendered.get(plan.name) or run_object(plan, self._kinds([plan]))
         obj: dict[str, Any] = copy.deepcopy(dict(made))
@@ -192,7 +193,6 @@ class KubernetesBackend:
 
     def _warnings_before(self, plan: LaunchPlan, obj: Object) -> str:
         """Return the cluster's warnings, one per line. Raises CheckFailed if the run could never start there."""
-        from launcher.config.plan import CheckFailed
 
         found = self._preflight(plan, obj, self._snapshot)
         if has_errors(found) and not plan.force:
@@ -208,7 +208,6 @@ class KubernetesBackend:
         For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
         counts as ended, because it cannot continue.
         """
-        from launcher.config.plan import config_difference
 
         name = objects.name(found)
         seen = kube_view.observe(self.cluster, found)
@@ -517,7 +516,6 @@ class KubernetesBackend:
         """Return the position of each waiting Workload, by its uid; see launcher.backends.kubernetes.positions."""
         if not workloads:
             return {}
-        from launcher.backends.kubernetes.positions import positions
 
         return positions(self.cluster, workloads, all_namespaces=all_namespaces)
 

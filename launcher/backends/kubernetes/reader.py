@@ -6,6 +6,7 @@ A run is one RayJob or JobSet with the label slipway.dev/run. Objects without th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -169,7 +170,6 @@ def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespac
 
 def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """Return the results of several requests, made in parallel. Raises the first error."""
-    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max_workers=len(calls)) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]

@@ -34,7 +34,7 @@ def descendants(root: int) -> list[int]:
 
 
 def marked(run_id: str) -> list[int]:
-    """Return every live process of the run, whatever its current parent is (Linux; [] on other systems)."""
+    """Return every live process of the run, with any parent (Linux; [] on other systems)."""
     mark = f"{MARK}={run_id}".encode()
     found: list[int] = []
     for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():

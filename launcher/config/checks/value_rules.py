@@ -66,8 +66,10 @@ def _reads(chain: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         reads.update(key.split(".*")[0] for key in rule["keys"])
         reads.update(_conditions(rule))
         reads.update(key for key in _PLACEHOLDER.findall(rule["message"]) if "." in key)
-        if rule.get("each") or "accelerator.kind" in rule.get("when", {}):
-            reads.update(("slice", "common"))
+        if rule.get("each"):
+            reads.update(("run.kind", "slice", "common"))
+        if "accelerator.kind" in rule.get("when", {}):
+            reads.add("common")
     return tuple(sorted(reads))
 
 

@@ -137,7 +137,7 @@ def rules(train: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]] | None:
 def assigned(sides: Sequence[str], logical: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
     """Return the mesh axes that shard each dimension of an array, as flax.core.spmd.logical_to_mesh_axes does.
 
-    For each dimension, the first rule whose axes are all unused in this array applies, whatever their sizes.
+    For each dimension, the first rule whose axes are all unused in this array applies, regardless of their sizes.
     """
     found: dict[int, tuple[str, ...]] = {}
     for name, axes in logical:

@@ -2,7 +2,7 @@
 
 machine.py checks this machine. collect.py reads all that the rules need from the cluster, in parallel. components.py,
 kueue_config.py, queues.py, capacity.py and permissions.py are the rules: pure functions from the collected objects to
-findings. What this user may not read is reported as `unknown`, not as a problem.
+findings. Objects that this user may not read are reported as `unknown`, not as a problem.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from launcher.config import versions
+from launcher.config.values.files import chart_defaults
+from launcher.diagnose.doctor import capacity, collect, components, kueue_config, machine, permissions, queues
 from launcher.diagnose.doctor.finding import CLUSTER, Finding, Level, as_text, clause, has_problems, summary
 from launcher.errors import LauncherError
+from launcher.k8s.errors import ClusterError
+from launcher.k8s.kubeconfig import nowhere
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
@@ -26,8 +31,6 @@ def examine(target: Target) -> list[Finding]:
     Raises LauncherError only if the checkout or wheel itself is broken. Problems of the machine or cluster are
     findings.
     """
-    from launcher.diagnose.doctor import machine
-    from launcher.k8s.kubeconfig import nowhere
 
     there = target.includes_cluster
     found = list(machine.examine(cluster=there))
@@ -45,8 +48,6 @@ def examine(target: Target) -> list[Finding]:
 
 
 def _cluster(cluster: Cluster) -> Iterator[Finding]:
-    from launcher.config import versions
-    from launcher.k8s.errors import ClusterError
 
     where = f"{cluster.where}, user {cluster.user}." if cluster.user else f"{cluster.where}."
     yield Finding(CLUSTER, Level.OK, "kubeconfig", where)
@@ -63,7 +64,6 @@ def _cluster(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _kubernetes(text: str, fits: Any) -> Finding:
-    from launcher.config import versions
 
     version = versions.parse(text)
     says = f"Kubernetes {text}; supported versions are {fits}."
@@ -75,8 +75,6 @@ def _kubernetes(text: str, fits: Any) -> Finding:
 
 
 def _rest(cluster: Cluster) -> Iterator[Finding]:
-    from launcher.config.values.files import chart_defaults
-    from launcher.diagnose.doctor import capacity, collect, components, kueue_config, permissions, queues
 
     defaults: dict[str, Any] = chart_defaults("run").tree
     head = {resource: defaults["head"][resource] for resource in ("cpu", "memory")}

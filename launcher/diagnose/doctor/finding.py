@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from launcher import formatting
+
 
 class Level(StrEnum):
     """The level of a finding. `unknown`: this user may not read it, or it did not answer."""
@@ -50,7 +52,6 @@ def has_problems(findings: Iterable[Finding]) -> bool:
 
 def as_text(findings: Iterable[Finding]) -> str:
     """Return the findings as readable text: under their headings, each with its level as a word and its hint below."""
-    from launcher import formatting
 
     found = list(findings)
     width = max((len(finding.subject) for finding in found), default=0)

@@ -1,4 +1,4 @@
-"""What the doctor read of a cluster, and what it could not read."""
+"""The objects that the doctor read from a cluster, and the errors for those that it could not read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VISIBILITY = "visibility.kueue.x-k8s.io"
 
 @dataclass(frozen=True)
 class Fetched[T]:
-    """What was read, or the error that prevented it."""
+    """The result of a read, or the error that prevented it."""
 
     seen: T | None = None
     why: ClusterError | None = None
@@ -54,7 +54,7 @@ def hidden(looks: Iterable[Fetched[Any]]) -> str:
 
 @dataclass(frozen=True)
 class ClusterInventory:
-    """What was read of a cluster. The rules read nothing else."""
+    """The data that was read from a cluster. The rules read nothing else."""
 
     namespace: str
     served: Mapping[str, Fetched[Served]]

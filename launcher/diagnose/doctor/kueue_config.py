@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launcher.config import versions
+from launcher.config.values.reader import read_text
 from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import VISIBILITY
@@ -59,7 +60,6 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
         where = f"{namespace(those[0])}/{config_map_name(those[0])}"
         yield _finding(Level.WARNING, f"the ConfigMap {where} has no {_FILE}, so it is unknown.")
         return
-    from launcher.config.values.reader import read_text
 
     try:
         config = read_text(str(text).encode(), _FILE).tree

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from launcher.diagnose.doctor.finding import MACHINE, Finding, Level, clause, join_words
 from launcher.errors import LauncherError
+from launcher.helm.client import Helm
 
 # Modules that a run of kind local imports; the extra `train` installs them.
 _TRAINING = ("ray", "maxtext", "jax")
@@ -34,7 +35,6 @@ def examine(*, cluster: bool) -> Iterator[Finding]:
 
 def _helm(*, cluster: bool) -> Finding:
     """Check Helm, which renders objects for a cluster. It is not needed without a cluster."""
-    from launcher.helm.client import Helm
 
     try:
         helm = Helm()

@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes.reader import run_parallel
 from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
+from launcher.diagnose.explain.situation import Situation
+from launcher.diagnose.explain.table import explain
+from launcher.errors import LauncherError
+from launcher.k8s.keys import CANCELLED
+from launcher.k8s.objects import annotation
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
@@ -21,10 +28,6 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
     """
     if backend.cluster is None or not status.has_object:
         return _by_status(status, backend.option)
-    from launcher.backends.kubernetes import reader as kube_view
-    from launcher.diagnose.explain.situation import Situation
-    from launcher.diagnose.explain.table import explain
-    from launcher.errors import LauncherError
 
     run = kube_view.find(backend.cluster, status.name)
     if run is None:
@@ -36,9 +39,6 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
 
 def _ask_at_once(situation: Situation) -> None:
     """Read in parallel what nearly every explanation needs: requests to a distant API server are slow."""
-    from launcher.backends.kubernetes.reader import run_parallel
-    from launcher.k8s.keys import CANCELLED
-    from launcher.k8s.objects import annotation
 
     wanted = ["workload", "pods"]
     if situation.suspended and not annotation(situation.run, CANCELLED):

@@ -24,6 +24,7 @@ CONFIG_ERROR = 2
 
 
 def being_deleted(situation: Situation) -> Finding | None:
+    """The run is being deleted."""
     meta = situation.run["metadata"]
     if not meta.get("deletionTimestamp"):
         return None
@@ -43,6 +44,7 @@ def being_deleted(situation: Situation) -> Finding | None:
 
 
 def succeeded(situation: Situation) -> Finding | None:
+    """The run succeeded."""
     if situation.state is not State.SUCCEEDED:
         return None
     ended = states.ended(states.ObservedRun(situation.run, situation.workload))
@@ -51,6 +53,7 @@ def succeeded(situation: Situation) -> Finding | None:
 
 
 def cancelled(situation: Situation) -> Finding | None:
+    """The run was cancelled, by `launcher cancel` or by making its Workload inactive."""
     if situation.state is not State.CANCELLED:
         return None
     again = f"launcher submit with the same name ({situation.name}) resumes from its last checkpoint."
@@ -104,6 +107,7 @@ def given_up(situation: Situation) -> Finding | None:
 
 
 def failed(situation: Situation) -> Finding | None:
+    """The run failed."""
     state, reason = situation.verdict
     if state is not State.FAILED:
         return None
@@ -169,6 +173,7 @@ def half_cancelled(situation: Situation) -> Finding | None:
 
 
 def running(situation: Situation) -> Finding | None:
+    """The run is running."""
     if situation.state is not State.RUNNING:
         return None
     since = states.started(states.ObservedRun(situation.run, situation.workload))

@@ -35,6 +35,7 @@ def worst(situation: Situation, fit: Fit) -> FlavorFit | None:
 
 
 def not_covered(situation: Situation) -> Finding | None:
+    """The queue has no quota for a resource that the pods request."""
     verdict = worst(situation, Fit.NOT_COVERED)
     if verdict is None:
         return None
@@ -68,6 +69,7 @@ def not_covered(situation: Situation) -> Finding | None:
 
 
 def no_flavor(situation: Situation) -> Finding | None:
+    """No flavor of the queue matches the pods."""
     verdict = worst(situation, Fit.NO_FLAVOR)
     if verdict is None:
         return None
@@ -123,6 +125,7 @@ def no_flavor(situation: Situation) -> Finding | None:
 
 
 def too_large(situation: Situation) -> Finding | None:
+    """The run requests more than the queue can ever have."""
     verdict = worst(situation, Fit.TOO_LARGE)
     if verdict is None:
         return None

@@ -32,6 +32,7 @@ def unplaced(situation: Situation) -> list[Object]:
 
 
 def volume_unbound(situation: Situation) -> Finding | None:
+    """A PersistentVolumeClaim does not exist or has no volume."""
     pods = unplaced(situation)
     text = _message_of(pods[0]) if pods else ""
     absent = re.search(r'persistentvolumeclaim "([^"]+)" not found', text)
@@ -113,13 +114,14 @@ def not_scaling_up(situation: Situation) -> Finding | None:
         why = "no node pool has machines that fit its pods"
         hint = f"Ask the platform team for a node pool with {_wants(situation, pods[0])}."
     return Finding(
-        f"{_unscheduled(situation)}, and the cluster adds no nodes: {why}.",
+        f"{situation.name} {_but(situation)} its pods cannot be scheduled, and the cluster adds no nodes: {why}.",
         (_event(event), _pod(pods[0]), _count(situation, pods)),
         (hint, *_others(situation, pods[0]), *_time_limit(situation)),
     )
 
 
 def no_such_nodes(situation: Situation) -> Finding | None:
+    """No node has the labels that the pods require."""
     pods = unplaced(situation)
     if not pods or (not situation.nodes and "the Nodes" in situation.unseen):
         return None
@@ -133,7 +135,7 @@ def no_such_nodes(situation: Situation) -> Finding | None:
     ]
     what = join_words(lacking) if lacking else f"{_wants(situation, pods[0])} together"
     return Finding(
-        f"{_unscheduled(situation)}: no node of the cluster has {what}.",
+        f"{situation.name} {_but(situation)} its pods cannot be scheduled: no node of the cluster has {what}.",
         (_count(situation, pods), _pod(pods[0]), *_there(situation)),
         (
             "Ask the platform team for a node pool of that "
@@ -145,6 +147,7 @@ def no_such_nodes(situation: Situation) -> Finding | None:
 
 
 def taint_not_tolerated(situation: Situation) -> Finding | None:
+    """The pods do not tolerate a taint of the nodes that match."""
     pods = unplaced(situation)
     if not pods:
         return None
@@ -170,14 +173,14 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
     taint = first[text]
     if str(taint.get("key", "")).startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
         return Finding(
-            f"{_unscheduled(situation)}: {count} of the {len(fitting)} matching nodes are not usable and have the "
-            f"taint {text}.",
+            f"{situation.name} {_but(situation)} its pods cannot be scheduled: {count} of the {len(fitting)} matching "
+            f"nodes are not usable and have the taint {text}.",
             (_count(situation, pods), _pod(pod)),
             ("Ask the platform team about these nodes: kubectl get nodes.", *_time_limit(situation)),
         )
     return Finding(
-        f"{_unscheduled(situation)}: they do not tolerate the taint {text} of {count} of the {len(fitting)} matching "
-        "nodes.",
+        f"{situation.name} {_but(situation)} its pods cannot be scheduled: they do not tolerate the taint {text} of "
+        f"{count} of the {len(fitting)} matching nodes.",
         (_count(situation, pods), _pod(pod)),
         (
             "If these nodes are for your runs, tolerate the taint: worker.tolerations.NAME: "
@@ -219,7 +222,7 @@ def nodes_full(situation: Situation) -> Finding | None:
         why = f"the scheduler finds no node ({one_line(_reasons(text), 200)})"
         hint = "Ask the platform team about the scheduler's message."
     return Finding(
-        f"{_unscheduled(situation)}: {why}.",
+        f"{situation.name} {_but(situation)} its pods cannot be scheduled: {why}.",
         (_count(situation, pods), _pod(pods[0])),
         (hint, *_time_limit(situation)),
     )
@@ -238,10 +241,9 @@ def gated(situation: Situation) -> Finding | None:
     )
 
 
-def _unscheduled(situation: Situation) -> str:
-    """Return the start of the sentence, for a run that Kueue admitted or for one without a queue."""
-    but = "has its quota, but" if situation.queue else "cannot start because"
-    return f"{situation.name} {but} its pods cannot be scheduled"
+def _but(situation: Situation) -> str:
+    """Return the verb of the sentence, for a run that Kueue admitted or for one without a queue."""
+    return "has its quota, but" if situation.queue else "cannot start because"
 
 
 def _time_limit(situation: Situation) -> tuple[str, ...]:

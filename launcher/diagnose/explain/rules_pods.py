@@ -27,6 +27,7 @@ def waiting(situation: Situation) -> Iterator[Waiting]:
 
 
 def image_not_pulled(situation: Situation) -> Finding | None:
+    """An image cannot be pulled."""
     stuck = [item for item in waiting(situation) if item.reason in pod_failures.IMAGE]
     if not stuck:
         return None
@@ -171,6 +172,7 @@ def head_unreachable(situation: Situation) -> Finding | None:
 
 
 def restarting(situation: Situation) -> Finding | None:
+    """The run is restarting after a failure."""
     if situation.state is not State.RESTARTING:
         return None
     ends = [Evidence("Pod", pod, says) for pod, _, says in ended_containers(situation)]

@@ -28,6 +28,7 @@ def again(situation: Situation, *sets: str) -> str:
 
 
 def no_queue(situation: Situation) -> Finding | None:
+    """The run is suspended and has no queue."""
     if situation.queue or not situation.suspended:
         return None
     return Finding(
@@ -44,6 +45,7 @@ def no_queue(situation: Situation) -> Finding | None:
 
 
 def no_kueue(situation: Situation) -> Finding | None:
+    """Kueue is not installed."""
     if not _no_workload(situation) or "Workload" not in situation.absent:
         return None
     return Finding(
@@ -77,6 +79,7 @@ def _no_workload(situation: Situation) -> bool:
 
 
 def no_workload(situation: Situation) -> Finding | None:
+    """Kueue has not created a Workload for the run yet."""
     if situation.workload is not None or not situation.suspended or "the Workloads" in situation.unseen:
         return None
     if situation.age < PATIENCE:
@@ -99,6 +102,7 @@ def no_workload(situation: Situation) -> Finding | None:
 
 
 def no_local_queue(situation: Situation) -> Finding | None:
+    """The LocalQueue does not exist."""
     if not waits(situation) or not situation.queue:
         return None
     if situation.local_queue is not None or (
@@ -123,6 +127,7 @@ def no_local_queue(situation: Situation) -> Finding | None:
 
 
 def local_queue_stopped(situation: Situation) -> Finding | None:
+    """The LocalQueue is stopped."""
     queue = situation.local_queue if waits(situation) else None
     policy = str(queue["spec"].get("stopPolicy") or "None") if queue else "None"
     if queue is None or policy == "None":
@@ -135,6 +140,7 @@ def local_queue_stopped(situation: Situation) -> Finding | None:
 
 
 def no_cluster_queue(situation: Situation) -> Finding | None:
+    """The ClusterQueue does not exist."""
     if not waits(situation) or situation.local_queue is None or "the ClusterQueues" in situation.unseen:
         return None
     if situation.cluster_queue is not None:

@@ -49,6 +49,7 @@ def makes_room(situation: Situation) -> Finding | None:
 
 
 def preempted(situation: Situation) -> Finding | None:
+    """The run was preempted."""
     evicted = condition(situation.workload, "Evicted") or {}
     if situation.workload is None or evicted.get("status") != "True" or evicted.get("reason") != "Preempted":
         return None
@@ -90,6 +91,7 @@ def preempted(situation: Situation) -> Finding | None:
 
 
 def pods_ready_timeout(situation: Situation) -> Finding | None:
+    """Kueue evicted the run because its pods were not ready in time."""
     evicted = condition(situation.workload, "Evicted") or {}
     if not waits(situation) or situation.workload is None or evicted.get("status") != "True":
         return None
@@ -132,6 +134,7 @@ def evicted(situation: Situation) -> Finding | None:
 
 
 def quota_in_use(situation: Situation) -> Finding | None:
+    """The quota is in use."""
     verdict = worst(situation, Fit.WAITS)
     if verdict is None or situation.workload is None:
         return None

@@ -82,6 +82,7 @@ def webhook_down(situation: Situation) -> Finding | None:
 
 
 def over_namespace_quota(situation: Situation) -> Finding | None:
+    """The pods would exceed a ResourceQuota of the namespace."""
     event = _refusal(situation, r"exceeded quota: ")
     if event is None:
         return None
@@ -101,6 +102,7 @@ def over_namespace_quota(situation: Situation) -> Finding | None:
 
 
 def pod_security(situation: Situation) -> Finding | None:
+    """The pods violate Pod Security."""
     event = _refusal(situation, r"violates PodSecurity")
     match = re.search(r'violates PodSecurity "([^":]+)(?::[^"]*)?": (.*)$', event.message) if event else None
     if event is None or match is None:

@@ -58,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     rules_start.check_pending,
     rules_queue.silent_kueue,
     rules_start.silent_operator,
-    # The run has its quota, but its pods are refused.
+    # The run has its quota, but its pods are rejected.
     rules_start.over_namespace_quota,
     rules_start.pod_security,
     # The pods exist but do not run.

@@ -1,4 +1,4 @@
-"""The reference pages, each made from what it tells of: `python -m tests.docs` writes them."""
+"""The reference pages, each generated from its source: `python -m tests.docs` writes them."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ PAGES: dict[str, Callable[[], str]] = {
     "explain": rules_reference.explain,
     "python-api": python.text,
 }
-"""By the page's name in docs/reference."""
+"""The generators, by the page's name in docs/reference."""

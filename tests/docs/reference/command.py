@@ -1,4 +1,4 @@
-"""Every verb with its options, from click; and what scripts read, from the classes that become JSON."""
+"""The page on the verbs: their options, from click, and their JSON, from the classes that become JSON."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from launcher.helm.diff import ObjectChange
 from tests.docs.reference.parts import cell, code, page, prose, table
 
 _INTRO = """\
-Data goes to stdout, narration and progress to stderr. `-o json` and `-o yaml` print what scripts read, below each verb;
-keys may be added, and are never renamed. A `NAME` is looked for on this machine and in the context's namespace."""
+Data goes to stdout; messages and progress go to stderr. `-o json` and `-o yaml` print data for scripts. Its keys are
+listed at each verb. Later versions can add keys, but never rename them. `launcher` searches for a `NAME` on this
+machine and in the namespace of the context."""
 
 _EXIT_CODES = (
     ("0", "done"),
-    ("1", "the run failed or was cancelled, or something is wrong that you can mend: the sentence says how"),
+    ("1", "the run failed or was cancelled, or an error that you can fix; the message describes how"),
     ("2", "wrong usage"),
     ("3", "a bug in Slipway, with a traceback to report"),
-    ("124", "`wait` ran out of time; the run goes on"),
-    ("130", "Ctrl-C; a run that was followed goes on"),
+    ("124", "`wait` reached its time limit; the run continues"),
+    ("130", "Ctrl-C; a run that was followed continues"),
 )
 
-# What a verb's JSON is: one of a class, or a list of them.
+# The JSON of a verb: an object of a class, or a list of such objects.
 _PRINTS: dict[str, tuple[str, type]] = {
     "submit": ("one object, or a list of them for a sweep", RunStatus),
-    "list": ("a list of objects; of other ones with --clusters", RunStatus),
+    "list": ("a list of objects; with --clusters, of RayClusterStatus", RunStatus),
     "status": ("one object, or a list of them for a sweep", RunStatus),
     "wait": ("one object, or a list of them for a sweep", RunStatus),
     "cancel": ("one object, or a list of them for a sweep", RunStatus),
@@ -48,17 +49,18 @@ _PRINTS: dict[str, tuple[str, type]] = {
     ),
 }
 _IN_WORDS = {
-    "values": "The merged tree itself; with --origins a list of objects with the keys key, value, file and line.",
+    "values": "The merged tree. With --origins: a list of objects with the keys key, value, file and line.",
     "render": "The manifest.",
-    "forecast": "One object: fits (null where it cannot be told), says, hbm_bytes (arguments, outputs, temporaries, "
+    "forecast": "One object: fits (null if it is unknown), `says`, hbm_bytes (arguments, outputs, temporaries, "
     "aliased, code, total, capacity; of one device), hbm_margin_bytes, host_bytes (total, capacity; of one host), "
-    "buffers (a list of name, bytes, shape, kind), step_seconds, parts (seconds by what they go to), "
+    "buffers (a list of name, bytes, shape, kind), step_seconds, parts (seconds by kind of work), "
     "tokens_per_second_per_device, tflops_per_second_per_device, mfu, cost (steps, tokens, hours, chips, chip_hours, "
-    "provisioning, usd_per_chip_hour, usd, region, date, source, says), suggestions (sentences), change (sets, "
-    "options, says; compiled, and it fits), notes (sentences), chips, devices, mesh, versions, compile_seconds, cached",
-    "logs": 'One object a line: {"line": text}.',
-    "install": "One object: release, chart, namespace, context, revision, changes (as of diff), notReady (sentences).",
-    "report": "One object: file, left_out (sentences), runs (a list: what the page's table says of each).",
+    "provisioning, usd_per_chip_hour, usd, region, date, source, `says`), suggestions (sentences), change (sets, "
+    "options, `says`; compiled, and it fits), notes (sentences), chips, devices, mesh, versions, compile_seconds, "
+    "cached",
+    "logs": 'One object per line: {"line": text}.',
+    "install": "One object: release, chart, namespace, context, revision, changes (as in diff), notReady (sentences).",
+    "report": "One object: file, left_out (sentences), runs (a list with the values of the page's table).",
     "dashboard": "One object: name, url.",
     "image": "One object: repository, tag, digest, accelerator, rayVersion, built; with --dry-run: image, commands.",
     "uninstall": "One object: release, chart, namespace, context, removed, kept, neededBy.",
@@ -79,9 +81,9 @@ def text() -> str:
             parts.append(f"With `-o json` it prints {what}{link}.")
         elif verb in _IN_WORDS:
             parts.append(f"With `-o json` it prints: {_IN_WORDS[verb]}")
-    parts.append("## What scripts read")
+    parts.append("## Objects for scripts")
     for made in _CLASSES:
-        parts += [f"### {made.__name__}", prose(made.__doc__), table(("key", "is"), _fields(made))]
+        parts += [f"### {made.__name__}", prose(made.__doc__), table(("key", "type"), _fields(made))]
     return page("The command", "launcher's own help texts", *parts)
 
 
@@ -99,7 +101,7 @@ def _verb(called: str, command: click.Command, level: int) -> Iterator[str]:
         return
     options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
     if options:
-        yield table(("option", "says"), (_option(option, context) for option in options))
+        yield table(("option", "description"), (_option(option, context) for option in options))
 
 
 def _option(option: click.Option, context: click.Context) -> tuple[str, str]:

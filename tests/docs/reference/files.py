@@ -1,4 +1,4 @@
-"""The files between launcher and trainer, and those that a run leaves."""
+"""The pages on the run config and on the files that a run writes."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from trainer.telemetry.chips import Chips
 from trainer.telemetry.prometheus import Endpoint
 
 _CONFIG = """\
-What stands between launcher and trainer, which never import each other: one JSON object. On this machine it is
-`run.json` in the run's folder; in a cluster it travels inside the run's object as the annotation
-`slipway.dev/run-config` of the pod template, and is mounted as a file; the trainer leaves it as `run.json` in the
-run's folder there, too. `launcher submit --dry-run -o json` prints it, and `python -m trainer --config FILE` takes
-it. It is the effective values with their keys unchanged ([Run values](run-values.md)), without `common` and `global`,
-and with `accelerator`: what the table says about the slice."""
+The run config is the interface between launcher and trainer, which never import each other. It is one JSON object. On
+this machine, it is `run.json` in the run's folder. In a cluster, it is the annotation `slipway.dev/run-config` of the
+pod template in the run's object, and is mounted as a file; the trainer writes it to `run.json` in the run's folder.
+`launcher submit --dry-run -o json` prints it, and `python -m trainer --config FILE` reads it. It contains the effective
+values with unchanged keys ([Run values](run-values.md)), without `common` and `global`. In addition, it has
+`accelerator`, the data of the slice from the table of accelerators."""
 
 _ACCELERATOR = (
     ("name", "the row of the table"),
     ("kind", "tpu, gpu or cpu"),
     ("label", "GKE's node label"),
     ("rayAcceleratorType", "Ray's name of the chip"),
-    ("hbmGiB", "memory of a chip; 0 where unknown"),
-    ("peakTflops", "dense bf16 TFLOP/s of a chip; 0 where unknown"),
+    ("hbmGiB", "memory of a chip; 0 if unknown"),
+    ("peakTflops", "dense bf16 TFLOP/s of a chip; 0 if unknown"),
     ("machineType", "the machine type of the hosts"),
-    ("topology", "the slice's shape; empty but for TPUs"),
+    ("topology", "the topology of the slice; empty except for TPUs"),
     ("chipsPerHost", "chips of a host"),
     ("chips", "chips of a slice"),
     ("hosts", "hosts of a slice"),
 )
 
 METRICS = (
-    ("step", "the step, counted from 0; of a held-out evaluation the number of updates made before it"),
+    ("step", "the step, counted from 0"),
     ("loss", "training loss of the step"),
-    ("step_seconds", "how long the step took"),
+    ("step_seconds", "the time that the step took"),
     ("tokens_per_second_per_device", "tokens trained on, per second and chip"),
     ("tflops_per_second_per_device", "floating-point operations of the model, in TFLOP/s and per chip"),
-    ("mfu", "the same as a part of the chip's peak; only where that is known"),
+    ("mfu", "the same as a share of the chip's peak; only if the peak is known"),
     ("learning_rate", "learning rate of the step"),
     ("grad_norm", "norm of the gradients"),
     ("param_norm", "norm of the parameters"),
-    ("time", "when the line was written, RFC 3339 in UTC"),
+    ("time", "the time when the line was written, RFC 3339 in UTC"),
 )
 """Keys of a step's line."""
 
 EVALUATIONS = (
-    ("step", "the number of updates made before it"),
+    ("step", "the number of updates before the evaluation"),
     ("eval_loss", "loss on the held-out text"),
-    ("time", "when the line was written"),
+    ("time", "the time when the line was written"),
 )
 
 
@@ -72,37 +72,37 @@ def run_config() -> str:
 
 def metrics() -> str:
     prefixes = (
-        f"A run on a cluster is followed by its log alone: the trainer prints each line of metrics.jsonl there after "
-        f"`{trainer.metrics.PREFIX.strip()}`, and each event after `{trainer.metrics.EVENT_PREFIX.strip()}`. Look for "
-        "them anywhere in a line, since Ray puts the name of the worker before it. A line that comes twice, with the "
-        "same `time`, is one."
+        "The launcher follows a run on a cluster by its log: the trainer prints each line of metrics.jsonl after "
+        f"`{trainer.metrics.PREFIX.strip()}`, and each event after `{trainer.metrics.EVENT_PREFIX.strip()}`. The "
+        "prefix can be anywhere in a line, because Ray adds the name of the worker in front of it. If a line occurs "
+        "twice with the same `time`, count it once."
     )
     never = (
-        "Both files stand in the run's folder, `folder` of `launcher status -o json`. metrics.jsonl has one line a "
-        "step, never one missing and never one twice, whatever was killed when. A number that is not finite is null."
+        "Both files are in the run's folder, `folder` of `launcher status -o json`. metrics.jsonl has exactly one line "
+        "per step, even if processes of the run were killed. A number that is not finite is null."
     )
     return page(
         "Metrics and events",
         "trainer/metrics.py",
         never,
         "## metrics.jsonl",
-        "A line a step:",
+        "One line per step:",
         table(("key", "is"), ((code(key), says) for key, says in METRICS)),
-        "A line for each held-out evaluation:",
+        "One line per held-out evaluation:",
         table(("key", "is"), ((code(key), says) for key, says in EVALUATIONS)),
         "## events.jsonl",
         table(("event", "further keys", "means"), events()),
         "## In a log",
         prefixes,
         "## Prometheus",
-        "Every host serves these at `/metrics` of port `tracking.metricsPort`, with the labels `run`, `team` and "
-        "`host`; only the first host has the run's own. What a chip does not say of itself is left out.",
+        "Every host serves these metrics at `/metrics` of port `tracking.metricsPort`, with the labels `run`, `team` "
+        "and `host`. Only the first host has the metrics of the run. Values that a chip does not report are omitted.",
         table(("metric", "kind", "is"), exported()),
     )
 
 
 def events() -> list[tuple[str, str, str]]:
-    """The table of events in the docstring of trainer.metrics."""
+    """Return the table of events in the docstring of trainer.metrics."""
     found: list[tuple[str, str, str]] = []
     for line in (trainer.metrics.__doc__ or "").splitlines():
         match = re.fullmatch(r"(?P<event>[a-z_]+) +(?P<keys>[a-z_, ]+): (?P<says>.*)", line)
@@ -113,7 +113,7 @@ def events() -> list[tuple[str, str, str]]:
 
 
 class _Device:
-    """A chip that says all that a chip can say."""
+    """A chip that reports all values."""
 
     id = 0
 
@@ -127,7 +127,7 @@ class _Sampler:
 
 
 def exported() -> list[tuple[str, str, str]]:
-    """The metrics for Prometheus, as the endpoint describes them: name, kind, and its words."""
+    """Return the metrics for Prometheus, as the endpoint describes them: name, kind and description."""
     labels = {"run": "r", "team": "t", "host": "0"}
     endpoint = Endpoint(labels)
     endpoint.registry.register(Chips([_Device()], labels, _Sampler()))  # type: ignore[arg-type]  # it samples libtpu

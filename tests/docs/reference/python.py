@@ -1,4 +1,4 @@
-"""launcher.api, from its docstrings and signatures."""
+"""The page on launcher.api, from its docstrings and signatures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.docs.reference.parts import page, prose
 
 
 def text() -> str:
-    """Functions first as they stand in their modules, then the errors."""
+    """Return the page: first the functions, in the order of their modules, then the errors."""
     found = {name: getattr(api, name) for name in _public(api)}
     functions = {name: each for name, each in found.items() if inspect.isfunction(each)}
     errors = {name: each for name, each in found.items() if inspect.isclass(each)}
@@ -38,7 +38,7 @@ _ORDER = ("plans", "runs", "sweeps", "finding", "insight", "releases")
 
 
 def _place(module: str) -> tuple[int, str]:
-    """Where a module's functions stand on the page; new ones last."""
+    """Return the sort key of a module on the page; modules that are not in _ORDER are last."""
     last = module.rsplit(".", 1)[-1]
     return (_ORDER.index(last) if last in _ORDER else len(_ORDER), last)
 
@@ -49,7 +49,7 @@ def _public(module: ModuleType) -> list[str]:
 
 
 def _signature(name: str, function: Any) -> str:
-    """In one line where it fits, else a parameter a line; annotations as they are written."""
+    """Return the signature in one line if it fits, otherwise with one parameter per line."""
     signature = inspect.signature(function)
     shown = str(signature).replace("'", "").replace(str(DEFAULT_TARGET).replace("'", ""), "DEFAULT_TARGET")
     shown = re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "…", shown)

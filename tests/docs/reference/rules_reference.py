@@ -1,4 +1,4 @@
-"""What Slipway says: the rules of `check`, each with values that break it, and the situations of `explain`."""
+"""The pages on the rules of `check`, with values that violate them, and on the situations of `explain`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tests.docs.pages import CHECKOUT
 from tests.docs.reference.parts import code, page, table
 
 _CHECKS = """\
-`launcher check`, `render`, `diff` and `submit` judge values by the same rules, tell all that is wrong at once with file
-and line, and change nothing. A problem's `rule` (with `-o json`) is one of these. The examples are laid over sound
-values of a run on TPUs; the sentences are what the rules really say of them."""
+`launcher check`, `render`, `diff` and `submit` check values by the same rules. They report all problems together, with
+file and line, before they change anything. The `rule` of a problem (with `-o json`) is one of the headings below. Each
+example is merged into valid values of a run on TPUs; the message next to it is the output of the rule."""
 
 _EXPLAIN = """\
-`launcher explain NAME` looks at the run, its Workload, its queue, its pods and their events, and gives the first of
-these sentences that is true. Words in capitals stand for what it finds; … for a part of the sentence that depends on
-more. Below the sentence it prints what shows it, and what would help.
-[Debug a pending run](../how-to/debug-a-pending-run.md) has whole answers."""
+`launcher explain NAME` reads the run, its Workload, its queue, its pods and their events. It prints the sentence of the
+first situation below that applies, followed by the evidence and suggestions. Words in capitals are placeholders; … is a
+part of the sentence that depends on the details. [Debug a pending run](../how-to/debug-a-pending-run.md) shows complete
+output."""
 
 _LOCAL = "run: {kind: local}\nslice: {accelerator: cpu, topology: ''}\nstorage: {kind: local}"
 
-# For rules that tests/charts/bad_values.py, which is about the charts, has nothing for.
+# Examples for the rules that tests/charts/bad_values.py does not cover, because the charts do not have them.
 _MORE = (
     "train: {stepz: 20}",
     "run: {maxRestart: 2}",
@@ -81,9 +81,9 @@ _PER_RULE = 4
 
 
 def rules() -> dict[str, list[tuple[str, str]]]:
-    """By rule: (values, sentence) of values that break it."""
+    """Return examples by rule: values that violate it, and the message."""
     with pytest.MonkeyPatch.context() as patch:
-        # The page is the same wherever it is made.
+        # The page is the same on every machine.
         patch.chdir(CHECKOUT)
         patch.setattr(resource_rules, "runs_folder", lambda: Path("~/.slipway/runs"))
         patch.setattr(resource_rules, "free_bytes", lambda folder: 150_000_000_000)
@@ -110,7 +110,7 @@ def _rules() -> dict[str, list[tuple[str, str]]]:
 
 
 def _shape(message: str) -> str:
-    """A sentence without what it quotes and counts: two of one shape are one example too many."""
+    """Return a message without names and numbers. Of two messages with the same shape, one is enough."""
     return re.sub(r'"[^"]*"|\d+|[\w-]+(\.[\w-]+)+', "", message)
 
 
@@ -119,18 +119,18 @@ def checks() -> str:
     parts = [" ".join(_CHECKS.split("\n"))]
     for rule in sorted(found):
         rows = sorted(found[rule], key=lambda row: len(row[0]))[:_PER_RULE]
-        parts += [f"## {rule}", table(("values", "what is said"), ((code(_flow(text)), says) for text, says in rows))]
+        parts += [f"## {rule}", table(("values", "message"), ((code(_flow(text)), says) for text, says in rows))]
     return page("Rules of check", "the rules themselves, run on values that break them", *parts)
 
 
 def _flow(text: str) -> str:
-    """Values in one line, cut where they are long."""
+    """Return values in one line, shortened if they are long."""
     short = " ".join(line.strip() for line in text.strip().splitlines())
     return short if len(short) <= 100 else short[:99] + "…"
 
 
 def rule_names() -> set[str]:
-    """The rules that the sources of launcher.config.checks name."""
+    """Return the names of the rules in the sources of launcher.config.checks."""
     found: set[str] = set()
     for file in (CHECKOUT / "launcher" / "config" / "checks").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -155,12 +155,12 @@ def explain() -> str:
             rule = getattr(getattr(situations, module), name)
             about = " ".join((rule.__doc__ or f"{name.replace('_', ' ').capitalize()}.").split("\n\n")[0].split())
             rows.append((about, "<br>".join(_headlines(module, name))))
-        parts += [f"## {heading}", table(("situation", "the sentence"), rows)]
-    return page("Situations that explain knows", "launcher/diagnose/explain", *parts)
+        parts += [f"## {heading}", table(("situation", "sentence"), rows)]
+    return page("Situations of explain", "launcher/diagnose/explain", *parts)
 
 
 def _sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The comments of the table of rules, with the rules under each: (module, name)."""
+    """Return the comments of the table of rules, each with its rules as (module, name)."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
     with Path(inspect.getfile(situations)).open("rb") as file:
         tokens = list(tokenize.tokenize(file.readline))
@@ -178,7 +178,7 @@ def _sections() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _headlines(module: str, name: str) -> Iterator[str]:
-    """The sentences of a rule: the first argument of each Finding that it makes, itself or in a function it calls."""
+    """Yield the sentences of a rule: the first argument of each Finding in it and in the functions that it calls."""
     tree = ast.parse(inspect.getsource(getattr(situations, module)))
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     seen: set[str] = set()
@@ -198,7 +198,7 @@ def _headlines(module: str, name: str) -> Iterator[str]:
                         todo.append(node.func.id)
 
 
-# What stands for itself in a sentence; any other part of it is an ellipsis.
+# Placeholders that are shown by name; any other part of a sentence is an ellipsis.
 _TELLING = {
     *("QUEUE", "CLUSTER QUEUE", "NAMESPACE", "FLAVOR", "IMAGE", "CONTAINER", "VOLUME", "KIND", "KEY", "TAINT"),
     *("POSITION", "READY", "WANTED", "COUNT"),
@@ -206,7 +206,7 @@ _TELLING = {
 
 
 def _spoken(node: ast.expr) -> str:
-    """An f-string as people read it: RUN, and what tells something, in capitals; anything else an ellipsis."""
+    """Return an f-string with RUN and the placeholders of _TELLING in capitals, and an ellipsis for other parts."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.BinOp):

@@ -1,4 +1,4 @@
-"""The table of accelerators, and the MaxText keys that Slipway sets."""
+"""The pages on the accelerators and on the MaxText keys."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from launcher.config.values.files import chart_defaults
 from tests.docs.reference.parts import code, page, table
 
 _INTRO = """\
-What `slice.accelerator` and `slice.topology` can be. The chips, and with the machine type the hosts, follow from the
-topology: nobody types a host count for TPUs. The first machine type is the default, and `slice.machineType` takes
-another. A row of your own, or another machine type, goes into a values file under `common.accelerators`; its form is
-told in [charts/common/values.yaml](../../charts/common/values.yaml)."""
+This page lists the values of `slice.accelerator` and `slice.topology`. For TPUs, Slipway derives the number of chips
+from the topology, and the number of hosts from the topology and the machine type. The first machine type is the
+default; `slice.machineType` selects another. You can add a row or a machine type in a values file under
+`common.accelerators`; [charts/common/values.yaml](../../charts/common/values.yaml) describes the form."""
 
 
 def accelerators() -> str:
@@ -29,9 +29,12 @@ def accelerators() -> str:
         parts += [f"### {name}", table(("topology", "chips", "hosts"), _topologies(name, table_[name]))]
         if "larger" in table_[name]:
             parts.append(_larger(table_[name]))
-    parts += ["## GPUs", "A host has as many GPUs as its machine type; `slice.hosts` says how many hosts there are."]
+    parts += [
+        "## GPUs",
+        "The machine type determines the number of GPUs of a host; `slice.hosts` sets the number of hosts.",
+    ]
     parts.append(table((*facts, "machine types, with GPUs"), (_gpu(name, table_[name]) for name in kinds["gpu"])))
-    parts += ["## CPU", "`cpu` is any machine: each host is one process, which JAX sees as one chip."]
+    parts += ["## CPU", "`cpu` is any machine. Each host runs one process, which is one chip for JAX."]
     return page("Accelerators", "charts/common/values.yaml", *parts)
 
 
@@ -65,9 +68,9 @@ def _larger(row: dict[str, Any]) -> str:
 def maxtext_keys() -> str:
     known = maxtext()
     intro = (
-        f"Under `train` stand MaxText's own keys: {len(known['keys'])} of MaxText {known['maxtext']}. "
-        "`launcher check` knows each with its type, its bounds and its choices, and says what was meant by one that is "
-        "not there. These are Slipway's to set, and what to use instead:"
+        f"`train` contains MaxText's own keys: {len(known['keys'])} keys of MaxText {known['maxtext']}. "
+        "`launcher check` checks the type, the bounds and the choices of each key, and suggests the correct name for "
+        "an unknown key. Slipway sets the following keys itself. The table shows what to use instead:"
     )
     bounds = {"ge": "at least", "gt": "more than"}
     stricter = (
@@ -79,14 +82,14 @@ def maxtext_keys() -> str:
         "launcher/config/maxtext/keys.py",
         intro,
         table(("key", "instead"), ((code(f"train.{key}"), says) for key, says in OWNED.items())),
-        "## Where the text comes from `data`",
-        f"Besides, where `data.files` or `data.corpus` is set, these are: {', '.join(map(code, OWNED_WITH_DATA))}. "
-        f"The sentence: {TEXT_IS_GIVEN}",
+        "## Keys that `data` sets",
+        f"If `data.files` or `data.corpus` is set, Slipway also sets {', '.join(map(code, OWNED_WITH_DATA))}. "
+        f"The message is: {TEXT_IS_GIVEN}",
         "## Bounds that MaxText lacks",
-        "Numbers that MaxText divides by, or makes arrays of the size of:",
-        table(("key", "must be"), stricter),
+        "MaxText divides by these numbers, or creates arrays of these sizes:",
+        table(("key", "bound"), stricter),
         "## Models",
-        "`train.model_name` is one of these, or `default` for a shape of your own: "
+        "`train.model_name` is one of these, or `default` for a model with your own sizes: "
         + ", ".join(map(code, known["models"]))
         + ".",
     )

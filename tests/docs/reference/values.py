@@ -13,13 +13,14 @@ Node = dict[str, Any]
 
 _RUN = """\
 The values of [charts/run](../../charts/run/README.md) and [charts/ray-cluster](../../charts/ray-cluster/README.md):
-one file serves both, and each chart ignores what it has no use for. A file says only what differs from the defaults.
-`launcher values -f FILE --all --origins` shows what a run gets, and where each value comes from. An unknown key is
-refused. How files are merged: [Override preset values](../how-to/override-preset-values.md)."""
+one file can serve both charts, and each chart ignores the keys that it does not use. A file contains only the values
+that differ from the defaults. `launcher values -f FILE --all --origins` shows all values of a run and their origins.
+Unknown keys are errors. For how files are merged, see
+[Override preset values](../how-to/override-preset-values.md)."""
 
 _QUEUES = """\
-The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. Maps are keyed
-by names of yours: `NAME` below. How they work together:
+The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. In the keys,
+`NAME` is a name that you choose. For how the values work together, see
 [Share a cluster between teams](../how-to/share-a-cluster.md)."""
 
 
@@ -37,15 +38,16 @@ def _page(title: str, intro: str, chart: str) -> str:
         if key == "global":
             continue
         if key == "common":
-            says = "The table of accelerators, `common.accelerators`: [Accelerators](accelerators.md); and what chips "
-            says += "cost, `common.prices`: [Forecast memory, time and cost](../how-to/forecast.md#prices)."
+            says = "`common.accelerators` is the table of accelerators, see [Accelerators](accelerators.md). "
+            says += "`common.prices` has the prices of chips, see "
+            says += "[Forecast memory, time and cost](../how-to/forecast.md#prices)."
             node = {"description": says}
         rows = list(_rows(key, node))
         about = node.get("description", "") if rows[0][0] != code(key) or len(rows) > 1 or key == "common" else ""
         shown = [row for row in rows if row[0] != code(key)] if len(rows) > 1 else rows
         parts += [f"## {key}", *([about] if about else [])]
         if key != "common":
-            parts.append(table(("key", "takes", "default", "what it is"), shown))
+            parts.append(table(("key", "type", "default", "description"), shown))
     return page(title, f"charts/{chart}/values.schema.json", *parts)
 
 
