@@ -160,12 +160,12 @@ class Backend(Protocol):
         ...
 
     @property
-    def where(self) -> str:
+    def description(self) -> str:
         """The cluster, context and namespace, to print before a change; "" for this machine."""
         ...
 
     @property
-    def option(self) -> str:
+    def cli_args(self) -> str:
         """The options that a command needs after a run's name to find it: " --context lab -n research"."""
         ...
 

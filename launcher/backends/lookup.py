@@ -224,7 +224,7 @@ def list_runs(
     refusals += [refusal] if refusal is not None else []
     if refusals and not (answered and target.includes_local):
         raise refusals[0]
-    nowhere_else = not any(backend.where for backend, _ in answered)
+    nowhere_else = not any(backend.description for backend, _ in answered)
     for refused in refusals:
         once(f"{refused.message} Only this machine was searched." if nowhere_else else refused.message)
     runs = [run for _, found in answered for run in found]
@@ -254,7 +254,7 @@ def _sweeps_called(
 
 def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, Sweep]:
     if len(found) > 1:
-        places = " and ".join(f"{sweep.runs[0].kind} ({backend.where or 'this machine'})" for backend, sweep in found)
+        places = " and ".join(f"{sweep.runs[0].kind} ({backend.description or 'this machine'})" for backend, sweep in found)
         raise LauncherError(
             f'There are several sweeps "{name}": {places}.',
             "Use --local for this machine, or --namespace or --context for a cluster.",
@@ -264,7 +264,7 @@ def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, S
 
 def _searched(target: Target) -> str:
     """Return the places that were searched, as the end of a sentence."""
-    looked = f" in the {target.cluster().where}" if target.includes_cluster else " on this machine"
+    looked = f" in the {target.cluster().description}" if target.includes_cluster else " on this machine"
     return f" on this machine, or{looked}" if target.includes_local and target.includes_cluster else looked
 
 

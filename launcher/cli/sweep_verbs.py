@@ -42,8 +42,8 @@ def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: boo
     from launcher import api
 
     backend = api.backend_for(plan.plans[0], target)
-    if backend.where:
-        output.narrate(f"Submitting to {backend.where}.")
+    if backend.description:
+        output.narrate(f"Submitting to {backend.description}.")
     if len(plan.plans) > _MANY:
         output.narrate(f"Checking {len(plan.plans)} runs before the first is created…")
     try:
@@ -51,7 +51,7 @@ def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: boo
     except KeyboardInterrupt:
         raise Detached(
             f'Interrupted: some runs may be missing; the created runs continue. Submit "{plan.name}" again '
-            f"to create the others. To show the created runs: launcher status {plan.name}{backend.option}"
+            f"to create the others. To show the created runs: launcher status {plan.name}{backend.cli_args}"
         ) from None
     output.narrate(submission.said)
     sweep = submission.sweep
@@ -80,7 +80,7 @@ def wait(sweep: Sweep, target: Target, *, timeout: float | None, form: str) -> i
 
 def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
     going = sum(not run.state.ended for run in sweep.runs)
-    of = f" ({backend.where})" if backend.where else ""
+    of = f" ({backend.description})" if backend.description else ""
     if going:
         output.narrate(f'Cancelling {going} of the {len(sweep.runs)} runs of the sweep "{sweep.name}"{of}…')
     sweep = sweeps.cancel(sweep, backend)
@@ -94,7 +94,7 @@ def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
     from launcher.cli.options import need_terminal
 
     sweeps.check_ended(sweep, backend)
-    where = f" ({backend.where})" if backend.where else " and their folders"
+    where = f" ({backend.description})" if backend.description else " and their folders"
     if confirm:
         need_terminal()
     if confirm and not click.confirm(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.config import versions
 from launcher.helm.errors import HelmError, InProgress, NoHelm, NoRelease, RulesBroken, from_stderr
+from launcher.k8s.objects import Manifest
 from launcher.paths import charts_dir
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ __all__ = [
     "run_objects",
 ]
 
-Object = dict[str, Any]
 _MAJOR_OF: dict[str, int] = {}  # cached per executable
 MAJORS = (3, 4)
 _INSTALL = "Install Helm 4 or 3 (https://helm.sh/docs/intro/install), or set SLIPWAY_HELM to its path."
@@ -95,7 +95,7 @@ class Helm:
         chart: str,
         release: str,
         namespace: str,
-        values: Object,
+        values: Manifest,
         *,
         kube_version: str = "",
         live: bool = False,
@@ -120,7 +120,7 @@ class Helm:
         command += ["--is-upgrade"] * upgrade
         return self._run(command, values, release=release, cluster=live)
 
-    def template(self, chart: str, release: str, namespace: str, values: Object, **options: Any) -> list[Object]:
+    def template(self, chart: str, release: str, namespace: str, values: Manifest, **options: Any) -> list[Manifest]:
         """Return the objects of `manifest`."""
         return load_all(self.manifest(chart, release, namespace, values, **options))
 
@@ -156,21 +156,21 @@ class Helm:
             for entry in json.loads(self._run(command))
         ]
 
-    def objects(self, release: Release) -> list[Object]:
+    def objects(self, release: Release) -> list[Manifest]:
         """Return the objects of a revision as rendered."""
         command = ["get", "manifest", release.name, "--namespace", release.namespace]
         return load_all(self._run([*command, "--revision", str(release.revision)], release=release.name))
 
-    def values(self, release: Release) -> Object:
+    def values(self, release: Release) -> Manifest:
         """Return the user's values of a revision."""
         command = ["get", "values", release.name, "--namespace", release.namespace, "--output", "json"]
-        given: Object | None = json.loads(
+        given: Manifest | None = json.loads(
             self._run([*command, "--revision", str(release.revision)], release=release.name)
         )
         return given or {}
 
     def install_or_upgrade(
-        self, chart: str, release: str, namespace: str, values: Object, *, timeout: float = 300
+        self, chart: str, release: str, namespace: str, values: Manifest, *, timeout: float = 300
     ) -> None:
         """Install the chart, or upgrade the release to exactly these values. A failure rolls back the changes.
 
@@ -207,11 +207,11 @@ class Helm:
         return self._major
 
     def _run(
-        self, arguments: Sequence[str], values: Object | None = None, *, release: str = "", cluster: bool = True
+        self, arguments: Sequence[str], values: Manifest | None = None, *, release: str = "", cluster: bool = True
     ) -> str:
         return _wait_for(self._both(list(arguments), values, release, cluster))
 
-    async def _both(self, arguments: list[str], values: Object | None, release: str, cluster: bool) -> str:
+    async def _both(self, arguments: list[str], values: Manifest | None, release: str, cluster: bool) -> str:
         """Run Helm and, the first time, get its version in parallel; in sequence this would take twice as long.
 
         Commands that change a cluster get the version first.
@@ -225,7 +225,7 @@ class Helm:
         self._major = version.result()  # first, because an unsupported Helm explains any other error
         return said.result()
 
-    async def _command(self, arguments: list[str], values: Object | None, release: str, cluster: bool) -> str:
+    async def _command(self, arguments: list[str], values: Manifest | None, release: str, cluster: bool) -> str:
         pyhelm3 = _pyhelm3()
         command = pyhelm3.command.Command(executable=self.executable, kubecontext=self._context if cluster else None)
         arguments = [*arguments, "--debug=false"]  # overrides HELM_DEBUG, which prints traces
@@ -291,7 +291,7 @@ def _wait_for[T](task: Coroutine[Any, Any, T]) -> T:
 # --- YAML -------------------------------------------------------------------------------------------------------
 
 
-def load_all(text: str) -> list[Object]:
+def load_all(text: str) -> list[Manifest]:
     """Return the objects of a manifest. Scalars are parsed as Helm and Kubernetes parse them."""
     import yaml
 
@@ -326,13 +326,13 @@ def run_manifest(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> str:
     return Helm().manifest("run", plan.name, plan.namespace, plan.user.tree, api_versions=api_versions)
 
 
-def run_object(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> Object:
+def run_object(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> Manifest:
     """Return the object of the run, a RayJob or a JobSet, with its namespace."""
     (obj,) = load_all(run_manifest(plan, api_versions))
     return obj
 
 
-def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -> list[Object]:
+def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -> list[Manifest]:
     """Return `run_object` of each plan, with one call of Helm. The plans must have different names.
 
     Helm renders a chart once per release, so a hundred calls would read it a hundred times. Instead, this function
@@ -342,7 +342,7 @@ def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -
     if len(plans) < 2:
         return [run_object(plan, api_versions) for plan in plans]
     trees = [plan.values.tree for plan in plans]
-    shared: Object = {}
+    shared: Manifest = {}
     if all(tree["common"] == trees[0]["common"] for tree in trees):  # share the table of accelerators, which is long
         shared = {"common": trees[0]["common"]}
         trees = [{key: value for key, value in tree.items() if key != "common"} for tree in trees]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from launcher.config.values.tree import dotted
 from launcher.k8s import objects
 from launcher.k8s.keys import RUN_CONFIG
+from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
     from launcher.k8s.client import Cluster
     from launcher.k8s.target import Target
 
-Object = dict[str, Any]
 
 CREATE, CHANGE, REMOVE, SAME = "create", "change", "remove", "same"
 _SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
@@ -58,7 +58,7 @@ class ObjectChange:
     def called(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
-    def as_json(self) -> Object:
+    def as_json(self) -> Manifest:
         return {
             "kind": self.kind,
             "name": self.name,
@@ -79,7 +79,7 @@ class Owner(NamedTuple):
 
 
 def compare(
-    cluster: Cluster, new: Sequence[Object], old: Sequence[Object] = (), *, owner: Owner | None = None
+    cluster: Cluster, new: Sequence[Manifest], old: Sequence[Manifest] = (), *, owner: Owner | None = None
 ) -> list[ObjectChange]:
     """Return the changes that bring the cluster from `old` (a release's objects as rendered) to `new`.
 
@@ -98,12 +98,12 @@ def compare(
     return changes + [_change(obj, REMOVE) for obj, is_there in zip(gone, there, strict=True) if is_there]
 
 
-def is_kept(obj: Object) -> bool:
+def is_kept(obj: Manifest) -> bool:
     """Return whether the object is kept when its release is uninstalled."""
     return objects.annotation(obj, "helm.sh/resource-policy") == "keep"
 
 
-def apply_remaining(cluster: Cluster, rendered: Sequence[Object], changes: Sequence[ObjectChange]) -> None:
+def apply_remaining(cluster: Cluster, rendered: Sequence[Manifest], changes: Sequence[ObjectChange]) -> None:
     """Apply the remaining changes to existing objects. Helm 3 does not detect manual changes."""
     from launcher.k8s.client import kind_of
 
@@ -115,7 +115,7 @@ def apply_remaining(cluster: Cluster, rendered: Sequence[Object], changes: Seque
                 cluster.patch(kind_of(obj), objects.name(obj), patch, objects.namespace(obj) or None)
 
 
-def live_object(cluster: Cluster, obj: Object) -> Object | None:
+def live_object(cluster: Cluster, obj: Manifest) -> Manifest | None:
     """Return the object from the cluster, or None if it does not exist."""
     from launcher.k8s.client import kind_of
 
@@ -134,7 +134,7 @@ def summary(changes: Sequence[ObjectChange]) -> str:
     return ", ".join(f"{number} {words[action]}" for action, number in counts.items() if number) or "no changes"
 
 
-def _compare_one(cluster: Cluster, new: Object, old: Object, made: set[str], owner: Owner | None) -> ObjectChange:
+def _compare_one(cluster: Cluster, new: Manifest, old: Manifest, made: set[str], owner: Owner | None) -> ObjectChange:
     from launcher.k8s.client import NoNamespace, kind_of
 
     live = live_object(cluster, new)
@@ -162,7 +162,7 @@ def _autoscaled(field: FieldChange) -> bool:
     return re.fullmatch(r"spec\.workerGroupSpecs\[[^]]*\]\.(replicas|scaleStrategy.*)", field.path) is not None
 
 
-def _claim(cluster: Cluster, live: Object, owner: Owner) -> None:
+def _claim(cluster: Cluster, live: Manifest, owner: Owner) -> None:
     """Raise OwnedByAnother if the object does not belong to the owner. Helm would fail later, with a longer message."""
     name = objects.annotation(live, "meta.helm.sh/release-name")
     space = objects.annotation(live, "meta.helm.sh/release-namespace")
@@ -173,18 +173,18 @@ def _claim(cluster: Cluster, live: Object, owner: Owner) -> None:
         raise unowned(*found, cluster.name, name, space, owner.release)
 
 
-def _change(obj: Object, action: str, fields: tuple[FieldChange, ...] = ()) -> ObjectChange:
+def _change(obj: Manifest, action: str, fields: tuple[FieldChange, ...] = ()) -> ObjectChange:
     return ObjectChange(str(obj["kind"]), objects.name(obj), objects.namespace(obj), action, fields)
 
 
-def _key(obj: Object) -> tuple[str, ...]:
+def _key(obj: Manifest) -> tuple[str, ...]:
     group = str(obj["apiVersion"]).rpartition("/")[0]
     return group, str(obj["kind"]), objects.namespace(obj), objects.name(obj)
 
 
-def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> Object:
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> Manifest:
     """Return the JSON merge patch by which Helm brings `live` from `old` to `new`. Keys in neither of them are kept."""
-    patch: Object = {}
+    patch: Manifest = {}
     for key, value in new.items():
         now = live.get(key)
         if isinstance(value, Mapping) and isinstance(now, Mapping):
@@ -200,13 +200,13 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[st
     return patch
 
 
-def differences(before: Object, after: Object) -> Iterator[FieldChange]:
+def differences(before: Manifest, after: Manifest) -> Iterator[FieldChange]:
     """Yield the differences between two states of an object, without fields that the server and controllers write."""
     for path, old, new in _walk((), _ours(before), _ours(after)):
         yield FieldChange(path, _or_none(old), _or_none(new))
 
 
-def _ours(obj: Object) -> Object:
+def _ours(obj: Manifest) -> Manifest:
     metadata = {key: value for key, value in obj["metadata"].items() if key not in _THEIRS}
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
@@ -225,7 +225,7 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any,
         yield _spell_path(path), old, new
 
 
-def _keyed(old: list[Any], new: list[Any]) -> tuple[Object, Object] | None:
+def _keyed(old: list[Any], new: list[Any]) -> tuple[Manifest, Manifest] | None:
     """Convert two lists of maps to maps, keyed by the items' names, or by index if the lengths are equal.
 
     Returns None if neither is possible.
@@ -320,7 +320,7 @@ def _or_none(value: Any) -> Any:
     return None if value is _ABSENT else value
 
 
-def _run_config(obj: Any) -> Object:
+def _run_config(obj: Any) -> Manifest:
     """Return the run config from the annotations of a run's pods, or {} if there is none."""
     if isinstance(obj, Mapping):
         if isinstance(obj.get(RUN_CONFIG), str):

@@ -7,7 +7,7 @@ server refuses raises a launcher.k8s.errors.ClusterError with a sentence.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from launcher.k8s.errors import (
@@ -25,6 +25,7 @@ from launcher.k8s.errors import (
     WebhookFailed,
 )
 from launcher.k8s.http import Connection, Response
+from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
     from launcher.k8s.kubeconfig import Access
@@ -49,9 +50,8 @@ __all__ = [
     "kind_of",
 ]
 
-Object = dict[str, Any]
 """A Kubernetes object as JSON data."""
-Objects = list[Object]
+Objects = list[Manifest]
 
 # Maximum number of objects in one answer. Larger lists are paged, so that neither side holds all of a list at once.
 _PAGE = 500
@@ -131,18 +131,18 @@ class Cluster(Connection):
         self.namespace, self.server, self.name = access.namespace, access.server, access.name
 
     @property
-    def where(self) -> str:
+    def description(self) -> str:
         """Cluster, context and namespace, as printed before anything is changed."""
         return f"cluster {self.cluster}, context {self.context}, namespace {self.namespace}"
 
     @property
-    def option(self) -> str:
+    def cli_args(self) -> str:
         """The options with which another command finds an object here, such as " --context lab -n research"."""
         return (f" --context {self.context}" if self.access.chosen else "") + f" -n {self.namespace}"
 
     # --- objects ---
 
-    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
         """Return the object, or None if it does not exist."""
         try:
             return self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
@@ -171,14 +171,14 @@ class Cluster(Connection):
                 return items
             query["continue"] = token
 
-    def create(self, obj: Object, *, dry_run: bool = False) -> Object:
+    def create(self, obj: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create the object in its own namespace, or else in the default namespace.
 
         Raises AlreadyExists if an object with that name exists.
         """
         return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
 
-    def apply(self, obj: Object, *, dry_run: bool = False, force: bool = True) -> Object:
+    def apply(self, obj: Manifest, *, dry_run: bool = False, force: bool = True) -> Manifest:
         """Apply the object server-side as the field manager `slipway`; return the resulting object."""
         return self._json(
             "PATCH",
@@ -189,8 +189,8 @@ class Cluster(Connection):
         )
 
     def patch(
-        self, kind: Kind, name: str, patch: Object, namespace: str | None = None, *, dry_run: bool = False
-    ) -> Object:
+        self, kind: Kind, name: str, patch: Manifest, namespace: str | None = None, *, dry_run: bool = False
+    ) -> Manifest:
         """Merge `patch` into the object: maps are merged, null removes a key, any other value replaces.
 
         If `patch` has metadata.resourceVersion, raises Conflict if the object has changed since that version.
@@ -208,7 +208,7 @@ class Cluster(Connection):
         propagation: str = "Background",
     ) -> bool:
         """Delete the object; return False if it does not exist. Raises Conflict if its uid is not `uid`."""
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
         try:
@@ -324,7 +324,7 @@ class Cluster(Connection):
     def _path(self, kind: Kind, namespace: str | None) -> str:
         return kind.path(namespace or self.namespace)
 
-    def _path_of(self, obj: Object) -> str:
+    def _path_of(self, obj: Manifest) -> str:
         kind = kind_of(obj)
         return kind.path(obj["metadata"].get("namespace") or self.namespace)
 
@@ -342,7 +342,7 @@ def _part(name: str) -> str:
 _KINDS = {kind.kind: kind for kind in list(globals().values()) if isinstance(kind, Kind)}
 
 
-def kind_of(obj: Object) -> Kind:
+def kind_of(obj: Manifest) -> Kind:
     """Return the Kind of an object. For a kind without a constant here, apply Kubernetes' rule for plurals."""
     name, version = str(obj["kind"]), str(obj["apiVersion"])
     known = _KINDS.get(name)

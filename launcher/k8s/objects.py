@@ -8,6 +8,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 Object = Mapping[str, Any]
+"""An object of the API server, to read."""
+Manifest = dict[str, Any]
+"""An object to change or to send."""
 
 _FACTORS = {
     "": Decimal(1),

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher.config import versions
 from launcher.errors import Detached, LauncherError
@@ -17,6 +17,7 @@ from launcher.helm import diff
 from launcher.helm.client import Helm, HelmError, Release, RulesBroken
 from launcher.k8s import objects
 from launcher.k8s.client import NAMESPACE
+from launcher.k8s.objects import Manifest
 from launcher.releases import readiness
 from launcher.releases import values as release_values
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
     from launcher.k8s.target import Target
 
-Object = dict[str, Any]
 Say = Callable[[str], None]
 
 CHARTS = ("queues", "ray-cluster")
@@ -51,14 +51,14 @@ class ReleasePlan:
     cluster: Cluster = field(repr=False)
     helm: Helm = field(repr=False)
     history: list[Release]
-    rendered: list[Object]
+    rendered: list[Manifest]
     changes: list[diff.ObjectChange]
     recovery: str = ""
 
     @property
-    def where(self) -> str:
+    def description(self) -> str:
         """The release with its chart, cluster, context and namespace."""
-        return f"{self.name} ({self.chart}): {self.cluster.where}"
+        return f"{self.name} ({self.chart}): {self.cluster.description}"
 
     @property
     def changed(self) -> bool:
@@ -66,7 +66,7 @@ class ReleasePlan:
         settled = bool(self.history) and self.history[-1].status == "deployed"
         return not settled or any(change.action != diff.SAME for change in self.changes)
 
-    def as_json(self) -> Object:
+    def as_json(self) -> Manifest:
         return {
             "release": self.name,
             "chart": self.chart,
@@ -167,7 +167,7 @@ def busy(release: Release) -> LauncherError:
 # --- inside -----------------------------------------------------------------------------------------------------
 
 
-def _default_name(chart: str, tree: Object) -> str:
+def _default_name(chart: str, tree: Manifest) -> str:
     if chart == "queues":
         return "queues"
     name = str((tree.get("run") or {}).get("cluster") or "")
@@ -179,7 +179,7 @@ def _default_name(chart: str, tree: Object) -> str:
     return name
 
 
-def _cluster_for(chart: str, tree: Object, target: Target) -> Cluster:
+def _cluster_for(chart: str, tree: Manifest, target: Target) -> Cluster:
     """Return the cluster. A team's release is in the team's namespace, as is its Ray cluster."""
     from dataclasses import replace
 

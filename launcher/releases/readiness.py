@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher.k8s import keys, objects
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER
+from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster, Kind
 
-Object = dict[str, Any]
 SECONDS = {"queues": 30.0, "ray-cluster": 900.0}
 """The default wait per chart. Kueue is ready within moments; a Ray cluster's nodes must be created first."""
 
 
-def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None], seconds: float) -> list[str]:
+def wait(cluster: Cluster, rendered: Sequence[Manifest], say: Callable[[str], None], seconds: float) -> list[str]:
     """Wait until all objects are ready; return what is not ready at the end. Reports each change to `say`."""
     deadline, before = time.monotonic() + seconds, ""
     while missing := not_ready(cluster, rendered):
@@ -34,7 +34,7 @@ def wait(cluster: Cluster, rendered: Sequence[Object], say: Callable[[str], None
     return missing
 
 
-def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
+def not_ready(cluster: Cluster, rendered: Sequence[Manifest]) -> list[str]:
     """Return a sentence for each object of the release that is not ready."""
 
     looks = {
@@ -50,7 +50,7 @@ def not_ready(cluster: Cluster, rendered: Sequence[Object]) -> list[str]:
     return [sentence for sentence in missing if sentence]
 
 
-def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
+def _queue(_cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     if live is None:
         return f"A {kind.kind} of the release no longer exists."
     called = objects.title({"kind": kind.kind, **live})
@@ -62,7 +62,7 @@ def _queue(_cluster: Cluster, kind: Kind, live: Object | None) -> str:
     return "" if active["status"] == "True" else f"{called} is not active: {str(active.get('message')).rstrip('.')}."
 
 
-def _ray_cluster(cluster: Cluster, kind: Kind, live: Object | None) -> str:
+def _ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
 
     if live is None:
         return f"The {kind.kind} of the release no longer exists."
@@ -86,7 +86,7 @@ def _ray_cluster(cluster: Cluster, kind: Kind, live: Object | None) -> str:
     return f"{called}: it has {len(pods)} pods, but KubeRay does not report it as provisioned yet."
 
 
-def _why(pod: Object) -> str:
+def _why(pod: Manifest) -> str:
     """Return why a pod is not ready, as Kubernetes reports it."""
     status = objects.status(pod)
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
@@ -13,6 +13,7 @@ from launcher.helm import diff
 from launcher.helm.client import Helm, Release
 from launcher.helm.errors import NoRelease
 from launcher.k8s import keys, objects
+from launcher.k8s.objects import Manifest
 from launcher.releases import users
 from launcher.releases.install import CHARTS, alive, busy, helm_for
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
     from launcher.k8s.target import Target
 
-Object = dict[str, Any]
 Say = Callable[[str], None]
 
 # How runs use a release, and what happens to them if it is removed.
@@ -41,12 +41,12 @@ class Removal:
     release: Release
     cluster: Cluster = field(repr=False)
     helm: Helm = field(repr=False)
-    removed: list[Object]
-    kept: list[Object]
+    removed: list[Manifest]
+    kept: list[Manifest]
     needed_by: list[str]
     unseen: list[str] = field(default_factory=list)
 
-    def as_json(self) -> Object:
+    def as_json(self) -> Manifest:
         return {
             "release": self.release.name,
             "chart": self.release.chart_name,
@@ -118,9 +118,9 @@ def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
     guess = f' Did you mean "{near[0]}"?' if near else ""
     there = f"Slipway's releases there: {join_or(names, 'and')}." if names else "There is no Slipway release there."
     return NoRelease(
-        f'There is no release "{name}" in the {cluster.where}.{guess}', f"{there} Use -n for another namespace."
+        f'There is no release "{name}" in the {cluster.description}.{guess}', f"{there} Use -n for another namespace."
     )
 
 
-def _made_by_slipway(found: Sequence[Object]) -> bool:
+def _made_by_slipway(found: Sequence[Manifest]) -> bool:
     return all(objects.label(obj, keys.PART_OF) == "slipway" for obj in found)

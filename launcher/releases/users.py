@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.client import RAY_CLUSTER, WORKLOAD
 from launcher.k8s.keys import RUN
+from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
 
-Object = dict[str, Any]
 
-
-def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
+def in_queues(cluster: Cluster, made: Sequence[Manifest]) -> list[str]:
     """Return the runs, as "namespace/name", that wait or run in the queues among the objects."""
 
     queues = {objects.name(obj) for obj in made if obj["kind"] == "ClusterQueue"}
@@ -37,7 +36,7 @@ def in_queues(cluster: Cluster, made: Sequence[Object]) -> list[str]:
     return sorted(found)
 
 
-def in_ray_clusters(cluster: Cluster, made: Sequence[Object]) -> tuple[list[str], list[str]]:
+def in_ray_clusters(cluster: Cluster, made: Sequence[Manifest]) -> tuple[list[str], list[str]]:
     """Return the active jobs in the Ray clusters among the objects, and a sentence for each unreachable cluster.
 
     The jobs are the launcher's and others, as "namespace/name".
@@ -54,7 +53,7 @@ def in_ray_clusters(cluster: Cluster, made: Sequence[Object]) -> tuple[list[str]
     return sorted(found), unseen
 
 
-def _jobs_in(cluster: Cluster, obj: Object) -> list[str]:
+def _jobs_in(cluster: Cluster, obj: Manifest) -> list[str]:
 
     namespace = objects.namespace(obj) or cluster.namespace
     there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)

@@ -16,8 +16,6 @@ from launcher.report.metrics import time_of
 from launcher.report.model import Mark, Phase
 from launcher.report.timeline import ChipsHeld, PhaseChange
 
-Object = Mapping[str, object]
-
 # A condition's time has whole seconds, an Event's is finer. Times this close are the same change.
 _SAME = 2.0
 _EVICTED = "EvictedDueTo"

@@ -126,7 +126,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         kind=status.kind,
         state=str(status.state),
         reason=status.reason if status.state not in (State.SUCCEEDED, State.RUNNING) else "",
-        source=f"{source} Its object in {backend.where}.",
+        source=f"{source} Its object in {backend.description}.",
         now=now,
         submitted=submitted,
         ended=time_of(status.ended),
@@ -191,7 +191,7 @@ def _objects(
     if backend.cluster is not None and status.has_object:
         seen, events, missing = _seen(backend.cluster, status)
         if seen is None:
-            return {}, [], [], [], ["Its object is gone: it was deleted meanwhile."]
+            return {}, [], [], [], ["Its object no longer exists: it was deleted meanwhile."]
 
         told = kube.history(seen, events, end)
         return reader.config_of(seen.obj), told.held, told.changes, told.marks, [*missing, *told.missing]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RUN, JOB_SET, CLUSTER = "ray-job", "job-set", "cluster"
+LOCAL, RAY_CLUSTER, RUN, JOB_SET, CLUSTER = "local", "ray-cluster", "ray-job", "job-set", "cluster"
 RUNS, ALL, RAY = (RUN, JOB_SET), (RUN, JOB_SET, CLUSTER), (RUN, CLUSTER)
 
 GOOD = """
@@ -17,6 +17,15 @@ data: {corpus: python}
 train: {steps: 30}
 """
 """The values below those of each row."""
+
+KINDS = {
+    LOCAL: "run: {kind: local}\nslice: {accelerator: cpu, topology: ''}\nstorage: {kind: local}",
+    RAY_CLUSTER: "run: {kind: ray-cluster, cluster: big}",
+    RUN: "run: {kind: ray-job}",
+    JOB_SET: "run: {kind: job-set}",
+    CLUSTER: "{}",
+}
+"""The values of each kind, between GOOD and those of a row."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +45,8 @@ NAME = (
     "is not a valid name; use lowercase letters, digits and hyphens, starting with a letter and not ending with a "
     "hyphen."
 )
-GUESSES = "the launcher names the nearest shape or row instead of all"
-EXAMPLE = "the launcher adds an example"
-OTHER_WORDS = "the launcher names the key in full"
-RELEASE = "a release's name is Helm's"
+NEAREST = "the launcher names the nearest shape instead of all shapes"
+ADDS = "the launcher adds an example, or the closest name"
 
 BAD = [
     # Names.
@@ -55,11 +62,11 @@ BAD = [
         "has 41 characters; the name of a job-set run can have at most 40.",
         (JOB_SET,),
     ),
-    InvalidValues("run.name", "run: {name: Llama}", f'"Llama" {NAME}', RUNS, launcher=EXAMPLE),
-    InvalidValues("run.name", "run: {name: llama-}", f'"llama-" {NAME}', RUNS, launcher=EXAMPLE),
-    InvalidValues("run.name", "run: {name: 3llama}", f'"3llama" {NAME}', RUNS, launcher=EXAMPLE),
-    InvalidValues("run.name", "run: {name: llama.v2}", f'"llama.v2" {NAME}', RUNS, launcher=EXAMPLE),
-    InvalidValues("run.name", "run: {name: größer}", f'"größer" {NAME}', RUNS, launcher=EXAMPLE),
+    InvalidValues("run.name", "run: {name: Llama}", f'"Llama" {NAME}', RUNS, launcher=ADDS),
+    InvalidValues("run.name", "run: {name: llama-}", f'"llama-" {NAME}', RUNS, launcher=ADDS),
+    InvalidValues("run.name", "run: {name: 3llama}", f'"3llama" {NAME}', RUNS, launcher=ADDS),
+    InvalidValues("run.name", "run: {name: llama.v2}", f'"llama.v2" {NAME}', RUNS, launcher=ADDS),
+    InvalidValues("run.name", "run: {name: größer}", f'"größer" {NAME}', RUNS, launcher=ADDS),
     InvalidValues("run.name", 'run: {name: " "}', f'" " {NAME}', RUNS),
     InvalidValues(
         "the release's name",
@@ -75,7 +82,6 @@ BAD = [
         "has 41 characters; the name of a ray-job run can have at most 35.",
         (RUN,),
         "a" * 41,
-        launcher=RELEASE,
     ),
     InvalidValues(
         "team.name",
@@ -114,33 +120,30 @@ BAD = [
     InvalidValues("run.nmae", "run: {nmae: x}", "additional properties 'nmae' not allowed"),
     # The slice.
     InvalidValues(
-        "slice.topology", "slice: {topology: 4x5}", '"4x5" is not a topology of v6e; use 1x1, 2x2,', launcher=GUESSES
+        "slice.topology", "slice: {topology: 4x5}", '"4x5" is not a topology of v6e; use 1x1, 2x2,', launcher=NEAREST
     ),
+    InvalidValues("slice.topology", 'slice: {topology: ""}', "a v6e slice requires a topology: 1x1, 2x2, 2x4, 4x4,"),
     InvalidValues(
-        "slice.topology", 'slice: {topology: ""}', "a v6e slice requires a topology: 1x1, 2x2,", launcher=GUESSES
+        "slice.topology", "slice: {topology: v6e-16}", '"v6e-16" is not a topology of v6e; use', launcher=NEAREST
     ),
-    InvalidValues(
-        "slice.topology", "slice: {topology: v6e-16}", '"v6e-16" is not a topology of v6e; use', launcher=GUESSES
-    ),
-    InvalidValues("slice.topology", "slice: {topology: 4X4}", '"4X4" is not a topology of v6e; use', launcher=GUESSES),
+    InvalidValues("slice.topology", "slice: {topology: 4X4}", '"4X4" is not a topology of v6e; use', launcher=NEAREST),
     InvalidValues("slice.topology", "slice: {topology: 16}", "got number, want string"),
     InvalidValues(
         "slice.topology",
         "slice: {accelerator: v5p, topology: 4x4x6}",
         "or a larger one whose sides are multiples of 4.",
-        launcher=GUESSES,
+        launcher=NEAREST,
     ),
     InvalidValues(
         "slice.topology",
         "slice: {accelerator: cpu, topology: 4x4}\nworker: {cpu: '1', memory: 1Gi}",
         "only TPU slices have a topology; for cpu, set slice.hosts instead.",
-        launcher=OTHER_WORDS,
     ),
     InvalidValues(
-        "slice.accelerator", "slice: {accelerator: v6}", 'unknown accelerator "v6"; use one of', launcher=GUESSES
+        "slice.accelerator", "slice: {accelerator: v6}", 'unknown accelerator "v6"; use one of', launcher=ADDS
     ),
     InvalidValues(
-        "slice.accelerator", "slice: {accelerator: v6e-16}", 'unknown accelerator "v6e-16"; use', launcher=GUESSES
+        "slice.accelerator", "slice: {accelerator: v6e-16}", 'unknown accelerator "v6e-16"; use', launcher=NEAREST
     ),
     InvalidValues("slice.accelerator", 'slice: {accelerator: ""}', "minLength: got 0, want 1"),
     InvalidValues("slice.accelerator", "slice: {accelerator: null}", "missing property 'accelerator'"),
@@ -153,13 +156,11 @@ BAD = [
         "slice.machineType",
         "slice: {accelerator: h100-80gb, topology: '', machineType: a2}",
         '"a2" is not a machine type of h100-80gb; use a3-',
-        launcher=OTHER_WORDS,
     ),
     InvalidValues(
         "slice.hosts",
         "slice: {hosts: 4}",
         "the topology of a v6e slice determines its hosts; remove slice.hosts.",
-        launcher=OTHER_WORDS,
     ),
     InvalidValues("slice.hosts", "slice: {hosts: -1}", "minimum: got -1, want 0"),
     InvalidValues("slice.count", "slice: {count: 0}", "minimum: got 0, want 1"),
@@ -312,6 +313,14 @@ BAD = [
     ),
     InvalidValues("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),
     InvalidValues(
+        "storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: many}}", '"many" is not a valid amount of cpu;'
+    ),
+    InvalidValues(
+        "storage.sidecarLimits.ephemeral-storage",
+        "storage: {sidecarLimits: {ephemeral-storage: 5GB}}",
+        '"5GB" is not a valid amount of ephemeral-storage; write it like 16Gi.',
+    ),
+    InvalidValues(
         "slice.placement",
         "slice: {accelerator: cpu, topology: '', placement: topology}\nworker: {cpu: '1', memory: 1Gi}",
         "topology is for slices of chips on node pools of their own; cpu does not need it.",
@@ -326,6 +335,11 @@ BAD = [
     InvalidValues(
         "worker.cpu",
         "slice: {accelerator: cpu, topology: ''}",
+        "is empty; a cpu host has no chips to request, so set the cpu and the memory that it needs.",
+    ),
+    InvalidValues(
+        "worker.memory",
+        "slice: {accelerator: cpu, topology: ''}\nworker: {cpu: '1'}",
         "is empty; a cpu host has no chips to request, so set the cpu and the memory that it needs.",
     ),
     InvalidValues(
@@ -416,6 +430,9 @@ BAD = [
         'head: {nodeSelector: {"{{x}}": c}}',
         '"{{x}}" is not a valid label key; use letters, digits',
         RAY,
+    ),
+    InvalidValues(
+        "head.nodeSelector.a", "head: {nodeSelector: {a: b c}}", '"b c" is not a valid label value; use at most 63', RAY
     ),
     InvalidValues(
         "worker.tolerations.x.when", "worker: {tolerations: {x: {key: k, when: now}}}", "additional properties 'when'"
@@ -516,6 +533,12 @@ BAD = [
         "cluster.groups.a.cpu",
         "cluster: {groups: {a: {accelerator: cpu}}}",
         "is empty; a cpu host has no chips to request, so set the cpu and the memory that it needs.",
+        (CLUSTER,),
+    ),
+    InvalidValues(
+        "cluster.groups.a.cpu",
+        "cluster: {groups: {a: {accelerator: v5e, topology: 2x4, cpu: 8 cores}}}",
+        '"8 cores" is not a valid amount of cpu; write it like 8 or 500m.',
         (CLUSTER,),
     ),
     InvalidValues(
@@ -693,6 +716,50 @@ BAD = [
 ]
 """Rows with one mistake each."""
 
+BAD_WITHOUT_CHART = [
+    InvalidValues("run.name", f"run: {{name: {'a' * 64}}}", "the name of a local run can have at most 63.", (LOCAL,)),
+    InvalidValues(
+        "run.name", f"run: {{name: {'a' * 64}}}", "the name of a ray-cluster run can have at most 63.", (RAY_CLUSTER,)
+    ),
+    InvalidValues(
+        "run.cluster", 'run: {cluster: ""}', "run.cluster must name the long-lived Ray cluster.", (RAY_CLUSTER,)
+    ),
+    InvalidValues("run.cluster", "run: {cluster: Big}", f'"Big" {NAME} For example "big".', (RAY_CLUSTER,)),
+    InvalidValues(
+        "run.cluster",
+        f"run: {{cluster: {'c' * 42}}}",
+        "has 42 characters; the name of a RayCluster can have at most 41.",
+        (RAY_CLUSTER,),
+    ),
+    InvalidValues("storage.kind", "storage: {kind: pvc}", "storage.kind must be local, not pvc.", (LOCAL,)),
+    InvalidValues(
+        "slice.accelerator",
+        "slice: {accelerator: v6e, provisioning: reservation}",
+        "slice.accelerator must be cpu, not v6e.",
+        (LOCAL,),
+    ),
+    InvalidValues(
+        "storage.mountPath",
+        "storage: {mountPath: /dev/shm}",
+        "is a folder that the pods need for other files; use another one, such as /data.",
+        (RAY_CLUSTER,),
+    ),
+    InvalidValues("tracking.metricsPort", "tracking: {metricsPort: 80}", "80 is a port that", (RAY_CLUSTER,)),
+    InvalidValues(
+        "worker.env",
+        "worker: {env: {A-B: c}}",
+        '"A-B" is not a valid variable name; use letters, digits and underscores, with no digit first.',
+        (LOCAL, RAY_CLUSTER),
+    ),
+    InvalidValues(
+        "worker.tolerations.x",
+        "worker: {tolerations: {x: {key: k, tolerationSeconds: 60}}}",
+        "tolerationSeconds requires effect: NoExecute.",
+        (LOCAL, RAY_CLUSTER),
+    ),
+]
+"""Rows for the kinds that no chart renders."""
+
 GOOD_VALUES = {
     "a RayJob's name of 35": (f"run: {{name: {'a' * 35}}}", (RUN,)),
     "a JobSet's name of 40": (f"run: {{name: {'a' * 40}}}", (JOB_SET,)),
@@ -743,17 +810,23 @@ GOOD_VALUES = {
         RUNS,
     ),
     "nulls that take a map's key back": ("train: {steps: null}", ALL),
+    "a run with the groups and labels of a cluster, which it ignores": (
+        "cluster: {groups: {a: {accelerator: v5e, cpu: x y}}, labels: {'a: b': c}}",
+        RUNS,
+    ),
+    "a mount path in /tmp, for a cluster that the charts do not create": ("storage: {mountPath: /tmp}", (RAY_CLUSTER,)),
+    "amounts for pods, which a local run does not have": ("worker: {cpu: 8 cores}\nimage: {tag: latest}", (LOCAL,)),
 }
 """Values at the limits, which charts and launcher accept."""
 
 ONLY_LAUNCHER = {
     "run: {name: ''}": "charts/run takes the release's name",
-    "train: {stps: 30}": "MaxText's keys are known to the launcher and the trainer",
-    "train: {steps: -1}": "and so are their values",
-    "train: {steps: many}": "and their types",
-    "train: {model_name: llama9}": "and its models",
-    "train: {run_name: x}": "and which of them Slipway sets",
-    "train: {enable_wandb: true}": "and which values say it instead",
-    "train: {dataset_type: synthetic}": "and which of them the data decide",
+    "train: {stps: 30}": "only the launcher and the trainer have the table of MaxText's keys",
+    "train: {steps: -1}": "and of their bounds",
+    "train: {steps: many}": "and of their types",
+    "train: {model_name: llama9}": "and of its models",
+    "train: {run_name: x}": "only the launcher has the list of MaxText's keys that Slipway sets",
+    "train: {enable_wandb: true}": "and of the values to use instead",
+    "train: {dataset_type: synthetic}": "and of those that it sets if there is text",
 }
 """Values that the launcher rejects and the charts accept, with the reason."""

@@ -1,7 +1,7 @@
 """The part of an API server that `helm install --dry-run=server` reads: discovery, and objects by name.
 
-It replaces a cluster in tests that only read, because it starts at once; it cannot create anything. tests/cluster has
-the tests against a real API server.
+It replaces a cluster in tests that only read; it cannot create anything. tests/cluster has the tests against a real API
+server.
 """
 
 from __future__ import annotations

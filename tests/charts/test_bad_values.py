@@ -1,4 +1,4 @@
-"""Wrong values get a sentence that names the key, from both Helms and from the launcher; good ones come through."""
+"""Helm 3, Helm 4 and the launcher reject invalid values with a sentence that names the key, and accept valid ones."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config import plan
+from launcher.config.checks import resource_rules, schema
 from launcher.config.checks import rules as checks
-from launcher.config.checks import schema
 from launcher.config.values import files as values
 from launcher.config.values.tree import Values
 from launcher.paths import charts_dir
 from tests.charts.bad_values import (
+    ADDS,
     ALL,
     BAD,
+    BAD_WITHOUT_CHART,
     CLUSTER,
-    EXAMPLE,
     GOOD,
     GOOD_VALUES,
     JOB_SET,
+    KINDS,
+    NEAREST,
     ONLY_LAUNCHER,
     RUN,
     InvalidValues,
@@ -44,21 +47,21 @@ TRACE = re.compile(
     r"nil pointer|error calling|wrong type for value|can't evaluate field|map has no entry|<no value>|<nil>|%!"
     r"|YAML parse error|unable to build|executing \"|runtime error|interface conversion|cannot unmarshal|template: "
 )
-"""What a message for people never holds."""
+"""Text that a message for users never contains."""
 
 Done = tuple[bool, str]
 """Whether Helm rendered, and what it printed."""
 
 
 class HelmRenderer:
-    """Renders values, two at a time, each of them once."""
+    """Renders values, each of them once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.done: dict[tuple[str, str, str, str], Done] = {}
 
     def render(self, helm: str, kind: str, text: str, release: str = "t") -> Done:
-        """What Helm makes of `text` over GOOD, for a run or a standing cluster."""
+        """Render `text` over GOOD, for a run or a long-lived Ray cluster."""
         key = (helm, kind, text, release)
         if key not in self.done:
             file = self.folder / f"{abs(hash(key)):x}.yaml"
@@ -78,27 +81,28 @@ def helm_renderer(tmp_path_factory: pytest.TempPathFactory) -> HelmRenderer:
     folder = tmp_path_factory.mktemp("helm_renderer")
     (folder / "good.yaml").write_text(GOOD)
     for kind in ALL:
-        (folder / f"{kind}.yaml").write_text("{}" if kind == CLUSTER else f"run: {{kind: {kind}}}")
+        (folder / f"{kind}.yaml").write_text(KINDS[kind])
     return HelmRenderer(folder)
 
 
 @pytest.fixture(scope="session")
 def table(helm_renderer: HelmRenderer) -> HelmRenderer:
-    """The whole table, rendered: by Helm 4 for two kinds, a third of it by Helm 3 too."""
+    """Render the table: each row by Helm 4 for at most two kinds, and a third of the rows by Helm 3 too."""
     orders = []
     for at, bad in enumerate(BAD):
         turned = (*bad.kinds[at % len(bad.kinds) :], *bad.kinds)
         orders += [("helm", kind, bad.values, bad.release) for kind in dict.fromkeys(turned[:2])]
         orders += [("helm3", turned[0], bad.values, bad.release)] if at % 3 == 0 else []
-    orders += [("helm", kind, text, "t") for text, kinds in GOOD_VALUES.values() for kind in kinds]
-    orders += [("helm3", kinds[-1], text, "t") for text, kinds in GOOD_VALUES.values()]
+    good = [(text, [kind for kind in kinds if kind in ALL]) for text, kinds in GOOD_VALUES.values()]
+    orders += [("helm", kind, text, "t") for text, kinds in good for kind in kinds]
+    orders += [("helm3", kinds[-1], text, "t") for text, kinds in good if kinds]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda order: helm_renderer.render(*order), orders))
     return helm_renderer
 
 
 def sentences(printed: str) -> dict[str, str]:
-    """What Helm's error says of the values, and of which key; of a rule's sentence, which names its own, of ""."""
+    """Return the message of Helm's schema error for each key."""
     found: dict[str, str] = {}
     chart = ""
     for line in printed.splitlines():
@@ -116,20 +120,20 @@ def sentences(printed: str) -> dict[str, str]:
 
 
 def ruled(printed: str) -> list[str]:
-    """The sentences that the charts' rules tell, if Helm's error holds such."""
+    """Return the sentences of the charts' rules in Helm's error."""
     _, _, after = printed.partition("execution error at (")
     return [line for line in after.splitlines()[1:] if line and not line.startswith("Use --debug")]
 
 
 def user(text: str, kind: str = RUN) -> Values:
-    """GOOD and `text` over it, as the launcher reads them."""
-    layers = [GOOD, "{}" if kind == CLUSTER else f"run: {{kind: {kind}}}", text]
+    """Return `text` over GOOD, as the launcher reads them."""
+    layers = [GOOD, KINDS[kind], text]
     read = [values.read_text(layer.encode(), f"{number}.yaml") for number, layer in enumerate(layers)]
     return functools.reduce(values.merge, read)
 
 
 def problems_of(user: Values) -> list[tuple[str, str]]:
-    """The launcher's errors: key, and the sentence as the user reads it but for file and line."""
+    """Return the launcher's errors: the key, and the sentence that the user reads, without file and line."""
     found = [problem for problem in plan.check_launch(user, DEFAULTS) if problem.severity == checks.ERROR]
     return [(p.key, p.message if p.key in p.message else f"{p.key}: {p.message}") for p in found]
 
@@ -138,13 +142,13 @@ def ids(bad: InvalidValues) -> str:
     return f"{bad.key} {bad.values[:40]}"
 
 
-def test_the_table_is_long_and_has_no_row_twice() -> None:
-    assert len(BAD) >= 80
-    assert len({(bad.values, bad.kinds, bad.release) for bad in BAD}) == len(BAD)
+def test_no_row_is_duplicate() -> None:
+    rows = [*BAD, *BAD_WITHOUT_CHART]
+    assert len({(bad.values, bad.kinds, bad.release) for bad in rows}) == len(rows)
 
 
 @pytest.mark.parametrize("bad", BAD, ids=ids)
-def test_it_is_refused_with_one_sentence_that_names_the_key(table: HelmRenderer, bad: InvalidValues) -> None:
+def test_helm_rejects_it_with_one_sentence_that_names_the_key(table: HelmRenderer, bad: InvalidValues) -> None:
     renders = [(helm, kind, bad.values, bad.release) for helm in ("helm", "helm3") for kind in bad.kinds]
     for rendered, printed in (table.done[render] for render in renders if render in table.done):
         assert not rendered
@@ -165,40 +169,61 @@ def test_it_is_refused_with_one_sentence_that_names_the_key(table: HelmRenderer,
     [(bad, kind) for bad in BAD for kind in bad.kinds if kind != CLUSTER],
     ids=lambda value: value if isinstance(value, str) else ids(value),
 )
-def test_the_launcher_refuses_it_too_in_the_same_words(table: HelmRenderer, bad: InvalidValues, kind: str) -> None:
+def test_the_launcher_rejects_it_in_the_same_words(table: HelmRenderer, bad: InvalidValues, kind: str) -> None:
     problems = problems_of(user(bad.values, kind))
     if bad.key.startswith("the release's name"):
-        assert [key for key, _ in problems] == ["run.name"]  # it knows no release, and asks for a name
+        assert [key for key, _ in problems] == ["run.name"]  # the launcher has no release and requires a name
         return
     assert {key if key == bad.key else key[: len(bad.key) + 1] for key, _ in problems} <= {bad.key, f"{bad.key}."}
     ((_, sentence),) = problems
     rules = ruled(table.done.get(("helm", kind, bad.values, bad.release), (False, ""))[1])
     if rules and not bad.launcher:
         assert rules[0] in (sentence, f"{bad.key}: {sentence}")
-    elif rules and bad.launcher == EXAMPLE:
+    elif rules and bad.launcher == ADDS:
         assert sentence.startswith(rules[0])
+    elif rules:
+        assert bad.launcher == NEAREST
+        assert sentence.startswith(rules[0].partition(";")[0])
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [(bad, kind) for bad in BAD_WITHOUT_CHART for kind in bad.kinds],
+    ids=lambda value: value if isinstance(value, str) else ids(value),
+)
+def test_the_launcher_rejects_runs_that_no_chart_renders(
+    bad: InvalidValues, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The free space of this disk must not make the test fail.
+    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 1 << 50)
+    ((key, sentence),) = problems_of(user(bad.values, kind))
+    assert key == bad.key
+    assert bad.says in sentence
 
 
 @pytest.mark.parametrize("name", GOOD_VALUES)
-def test_what_is_at_the_edge_is_good_in_both(table: HelmRenderer, name: str) -> None:
+def test_both_accept_values_at_the_limits(table: HelmRenderer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 1 << 50)
     text, kinds = GOOD_VALUES[name]
-    assert table.done["helm3", kinds[-1], text, "t"][0]
+    assert kinds[-1] not in ALL or table.done["helm3", kinds[-1], text, "t"][0]
     for kind in kinds:
+        assert kind == CLUSTER or problems_of(user(text, kind)) == []
+        if kind not in ALL:
+            continue
         rendered, printed = table.done["helm", kind, text, "t"]
         assert rendered, printed
         (obj,) = objects(printed)
         assert validate(obj) == []
-        assert kind == CLUSTER or problems_of(user(text, kind)) == []
 
 
 @pytest.mark.parametrize("text", ONLY_LAUNCHER)
-def test_what_only_the_launcher_knows_is_this_and_no_more(helm_renderer: HelmRenderer, text: str) -> None:
+def test_helm_accepts_what_only_the_launcher_checks(helm_renderer: HelmRenderer, text: str) -> None:
     assert problems_of(user(text)) != []
     rendered, printed = helm_renderer.render("helm", RUN, text)
     assert rendered, printed
 
 
-# --- Many mistakes at once ----------------------------------------------------------------------------------------
+# --- Many mistakes at once ------------------------------------------------------------------------------------------
 
 NAMED = [path for path in schema.leaves(checks.schema("run")) if path[0] not in ("common", "global")]
 LEAVES = [path for path in NAMED if not any(other[: len(path)] == path and other != path for other in NAMED)]
@@ -236,7 +261,7 @@ TOTAL: dict[str, dict[tuple[str, ...], Any]] = {
 @pytest.mark.parametrize("kind", [RUN, CLUSTER])
 @pytest.mark.parametrize("helm", ["helm", "helm3"])
 @pytest.mark.parametrize("what", TOTAL)
-def test_a_mistake_at_every_key_is_told_of_every_key(
+def test_a_mistake_at_every_key_is_reported_for_every_key(
     helm_renderer: HelmRenderer, what: str, helm: str, kind: str
 ) -> None:
     text = yaml.safe_dump(tree_of(TOTAL[what]))
@@ -251,6 +276,7 @@ def test_a_mistake_at_every_key_is_told_of_every_key(
 MANY = """
 run: {name: Llama, command: []}
 team: {name: Research}
+queue: {name: -a, priority: A}
 slice: {topology: 4x5, reservation: mine}
 image: {repository: "example.com/trainer:v1", tag: latest, rayVersion: two}
 storage: {bucket: "gs://x", mountPath: /dev}
@@ -260,19 +286,21 @@ data: {files: ["", "gs://b/x"], corpus: python}
 """
 
 
-def test_many_mistakes_are_told_in_one_go_in_the_same_order_each_time(helm_renderer: HelmRenderer) -> None:
-    told_by = {}
+def test_many_mistakes_are_reported_at_once_in_the_same_order_each_time(helm_renderer: HelmRenderer) -> None:
+    reported = {}
     for helm in ("helm", "helm3"):
         for again in ("", "\n", "\n\n"):
             _, printed = helm_renderer.render(helm, RUN, MANY + again)
-            told_by[helm, again] = ruled(printed)
-    (rules,) = {tuple(rules) for rules in told_by.values()}
+            reported[helm, again] = ruled(printed)
+    (rules,) = {tuple(rules) for rules in reported.values()}
     ours = [sentence for _, sentence in problems_of(user(MANY))]
-    assert len(rules) == len(set(rules)) == len(ours) == 17
-    assert len(set(rules) & set(ours)) >= 14, set(rules) ^ set(ours)
+    assert len(rules) == len(set(rules)) == len(ours) == 19
+    # The launcher adds an example of a name and gives the nearest topology.
+    differ = {sentence.split(":")[0] for sentence in set(rules) ^ set(ours)}
+    assert differ == {"run.name", "slice.topology"}
 
 
-# --- Any value at any key -----------------------------------------------------------------------------------------
+# --- Any value at any key -------------------------------------------------------------------------------------------
 
 WITHIN = {
     "worker": {
@@ -308,7 +336,7 @@ SAMPLES: list[Any] = [
 
 
 def written(tree: dict[str, Any]) -> str:
-    """A values file in JSON, which is YAML but for surrogates and a raw U+2028, a line break there."""
+    """Return a values file in JSON. It is YAML, except for surrogates and U+2028, a line break in YAML."""
     return json.dumps(tree, ensure_ascii=False).replace("\u2028", "\\u2028")
 
 
@@ -323,11 +351,11 @@ def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, An
 
 @settings(max_examples=100)
 @given(st.sampled_from(PATHS), st.sampled_from(SAMPLES), st.sampled_from(ALL), st.sampled_from(["helm", "helm3"]))
-def test_any_value_at_any_key_renders_a_good_object_or_is_refused_by_both(
+def test_any_value_at_any_key_renders_a_valid_object_or_both_reject_it(
     helm_renderer: HelmRenderer, path: tuple[str, ...], sample: Any, kind: str, helm: str
 ) -> None:
     if path in (("common",), ("common", "accelerators")):
-        return  # Helm itself refuses a library chart's values that are no map, before any of our templates
+        return  # Helm itself rejects values of a library chart that are not a map, before it runs a template
     text = written(put(WITHIN, path, sample))
     rendered, printed = helm_renderer.render(helm, kind, text)
     if rendered:
@@ -341,7 +369,7 @@ def test_any_value_at_any_key_renders_a_good_object_or_is_refused_by_both(
         assert rendered == (mine == []) or mine == ["run.name"], (printed, mine)
 
 
-# --- Text that must come through unharmed -------------------------------------------------------------------------
+# --- Text that must not change --------------------------------------------------------------------------------------
 
 TEXTS = [
     "plain",
@@ -370,7 +398,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("helm", ["helm", "helm3"])
 @pytest.mark.parametrize("kind", ALL)
-def test_text_comes_through_unharmed(helm_renderer: HelmRenderer, helm: str, kind: str) -> None:
+def test_text_does_not_change(helm_renderer: HelmRenderer, helm: str, kind: str) -> None:
     env = {f"TEXT_{at}": text for at, text in enumerate(TEXTS)}
     tree: dict[str, dict[str, Any]] = {
         "worker": {"env": env},
@@ -405,7 +433,7 @@ def test_text_comes_through_unharmed(helm_renderer: HelmRenderer, helm: str, kin
 
 
 def pods(node: Any) -> Iterator[dict[str, Any]]:
-    """The pod templates in an object."""
+    """Yield the pod templates in an object."""
     if isinstance(node, dict):
         if "containers" in node.get("spec", {}):
             yield node
@@ -416,11 +444,11 @@ def pods(node: Any) -> Iterator[dict[str, Any]]:
             yield from pods(child)
 
 
-# --- What the launcher accepts ------------------------------------------------------------------------------------
+# --- What the launcher accepts --------------------------------------------------------------------------------------
 
 
 def some(**knobs: st.SearchStrategy[Any] | list[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Maps with some of the keys."""
+    """Return a strategy for maps with some of the keys."""
     optional: dict[str, st.SearchStrategy[Any]] = {
         key: st.sampled_from(knob) if isinstance(knob, list) else knob for key, knob in knobs.items()
     }
@@ -495,12 +523,12 @@ KNOBS = some(
 
 
 OF_MODELS = {"mesh", "sharding", "batch", "attention", "pipeline", "model-key", "context"}
-"""Rules that ask the table of MaxText's models, which no chart has."""
+"""Rules that need the table of MaxText's models, which no chart has."""
 
 
 @settings(max_examples=100)
 @given(KNOBS, st.sampled_from([RUN, JOB_SET]), st.sampled_from(["helm", "helm3"]))
-def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
+def test_what_the_launcher_accepts_renders_one_valid_object_with_its_run_config(
     helm_renderer: HelmRenderer, tree: dict[str, Any], kind: str, helm: str
 ) -> None:
     text = written(tree)
@@ -523,11 +551,11 @@ def test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config(
     assert json.loads(config) == launch.config
 
 
-# --- Faults that were found ---------------------------------------------------------------------------------------
+# --- Regressions ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_names_that_yaml_reads_as_something_else(helm_renderer: HelmRenderer, kind: str) -> None:
+def test_names_that_yaml_reads_as_another_type(helm_renderer: HelmRenderer, kind: str) -> None:
     tree: dict[str, Any] = {"run": {"name": "no"}, "team": {"name": "true", "namespace": "1e5"}}
     tree["cluster"] = {"groups": {"yes": {"accelerator": "v5e", "topology": "2x4"}}}
     rendered, printed = helm_renderer.render("helm", kind, written(tree), release="no" if kind == CLUSTER else "t")
@@ -537,6 +565,6 @@ def test_names_that_yaml_reads_as_something_else(helm_renderer: HelmRenderer, ki
     assert (obj["metadata"]["name"], obj["metadata"]["namespace"]) == ("no", "1e5")
 
 
-def test_the_launcher_tells_of_a_table_that_contradicts_itself() -> None:
+def test_the_launcher_reports_a_table_that_contradicts_itself() -> None:
     text = "common: {accelerators: {v6e: {topologies: {4x4: [nope]}}}}"
     assert [key for key, _ in problems_of(user(text))] == ["common.accelerators.v6e.topologies.4x4"]

@@ -1,4 +1,4 @@
-"""What charts/queues renders, field by field: quota, flavors, sharing, teams."""
+"""The objects of charts/queues, field by field: quota, flavors, sharing, teams."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_supported_version_accepts_what_is_rendered(helm: Path, file: Path
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_resource_groups_meet_the_rules_of_kueues_webhook(helm4: Path, file: Path) -> None:
-    """Kueue's webhook requires that each resource and flavor is in one group, and quotas in the group's order."""
+    """Kueue's webhook, not the CRD, requires each resource and flavor in one group, and quotas in the group's order."""
     for obj in schemas.objects(template(helm4, CHART, [file])):
         groups = obj.get("spec", {}).get("resourceGroups", [])
         resources = [name for group in groups for name in group["coveredResources"]]

@@ -1,4 +1,4 @@
-"""What charts/queues looks up in a cluster: existing namespaces, and fields that cannot be changed in place."""
+"""The lookups of charts/queues in a cluster: existing namespaces, and fields that cannot be changed in place."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_the_table_is_valid_and_closed() -> None:
         assert all("description" in child for child in node["properties"].values())
 
 
-# --- What a run is made of --------------------------------------------------------------------------------------
+# --- The objects of a run ---------------------------------------------------------------------------------------
 
 
 def test_helm_and_the_launcher_compute_the_same_effective_values(helm: Path, tmp_path: Path) -> None:

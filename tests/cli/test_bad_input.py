@@ -66,7 +66,7 @@ def test_invalid_training_data(launcher: Launcher, name: str, content: bytes | N
     assert not launcher.home.exists()
 
 
-# Over the quickstart, as a new user writes them: the whole of stderr.
+# (values with a mistake that new users make, on top of the quickstart; the complete stderr)
 MISTAKES = [
     ("train:\n", "mine.yaml:1: train has no value (null); set a value, or remove the key."),
     ("run: null\n", "mine.yaml:1: run has no value (null); set a value, or remove the key."),

@@ -457,7 +457,7 @@ def test_why_a_ray_cluster_is_not_ready(cli4: ReleaseCli) -> None:
     cli4.api.merge(path, {"spec": {"suspend": False}})
     failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: x", **WHEN}
     cli4.api.merge(f"{path}/status", {"status": {"conditions": [failure]}})
-    assert reason() == "RayCluster ours: its pods cannot be made: exceeded quota: x."
+    assert reason() == "RayCluster ours: its pods cannot be created: exceeded quota: x."
     cli4.api.merge(f"{path}/status", {"status": {"conditions": [{**failure, "status": "False"}]}})
     assert reason() == "RayCluster ours: it has 0 pods, but KubeRay does not report it as provisioned yet."
     cli4.api.create({**POD, "metadata": {**POD["metadata"], "namespace": cli4.name}})

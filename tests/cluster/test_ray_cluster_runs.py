@@ -408,7 +408,7 @@ def test_the_dashboard_of_a_run_is_that_of_its_cluster(team: TeamRayCluster) -> 
     # Members may not read the Secret with its token.
     with pytest.raises(Forbidden, match="have new names in each attempt") as refused:
         head_of(cluster, "own-cluster")
-    assert f"launcher logs own-cluster{cluster.option} do not need these rights" in refused.value.hint
+    assert f"launcher logs own-cluster{cluster.cli_args} do not need these rights" in refused.value.hint
     assert [each.name for each in backend(team).clusters()] == [NAME]
 
 

@@ -40,7 +40,7 @@ def test_a_run_that_was_preempted(control_plane: ControlPlane, namespace: str, t
     assert row["held_seconds"] == pytest.approx(row["wall_seconds"] - row["queue_seconds"], abs=3)
     assert row["queue_seconds"] == pytest.approx(13, abs=3)
     assert any("a claim that only pods can mount" in one for one in row["missing"])
-    assert any("known to whoever submitted it" in one for one in row["missing"])
+    assert any("known only to the user who submitted it" in one for one in row["missing"])
     text = page.read_text()
     assert "<td>preempted</td>" in text
     assert "Preempted to accommodate a workload" in text

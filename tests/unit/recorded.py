@@ -33,7 +33,7 @@ TPU_TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"
 
 
 class Recorded:
-    """Replaces launcher.k8s.client.Cluster, because an API server cannot go back to a moment of a recording.
+    """Answers as launcher.k8s.client.Cluster would, from the objects of a recording, without an API server.
 
     `hidden`: (plural, namespace or "" for all) of the lists that RBAC forbids. `missing`: kinds that are not served.
     `visible`: the answers of Kueue's visibility API by path. `requests`: what was requested.

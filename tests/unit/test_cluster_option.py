@@ -36,4 +36,4 @@ def test_a_context_is_named_if_one_was_requested(
         )
     )
     monkeypatch.setenv("KUBECONFIG", str(file))
-    assert connect(context, namespace).option == option
+    assert connect(context, namespace).cli_args == option

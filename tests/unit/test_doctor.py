@@ -202,8 +202,8 @@ def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
 
 def test_a_label_has_the_version_if_the_tag_does_not() -> None:
     image = "mirror.example.com/jobset@sha256:" + 64 * "a"
-    made = upstream.deployment("js", "jobset-system", image, version="v0.12.0")
-    assert components.version_of(components.JOB_SET, made) == "0.12.0"
+    deployment = upstream.deployment("js", "jobset-system", image, version="v0.12.0")
+    assert components.version_of(components.JOB_SET, deployment) == "0.12.0"
 
 
 # --- controllers ---------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_crds_without_a_controller() -> None:
 
 
 def test_a_controller_without_a_ready_pod() -> None:
-    made = {
+    deployment = {
         **upstream.kuberay(),
         "status": {
             "conditions": [
@@ -244,11 +244,11 @@ def test_a_controller_without_a_ready_pod() -> None:
             ]
         },
     }
-    found = only_finding(with_deployments(made))
+    found = only_finding(with_deployments(deployment))
     assert found.level is Level.PROBLEM
     assert "no ready pod (Deployment does not have minimum availability)" in found.says
-    made["spec"]["replicas"] = 0
-    assert "scale deployment kuberay-operator --replicas=1" in only_finding(with_deployments(made)).hint
+    deployment["spec"]["replicas"] = 0
+    assert "scale deployment kuberay-operator --replicas=1" in only_finding(with_deployments(deployment)).hint
 
 
 def test_an_api_of_another_version() -> None:
@@ -505,14 +505,14 @@ def test_a_flavor_that_nearly_matches() -> None:
 
 
 def test_nodes_that_no_flavor_covers() -> None:
-    seen = healthy().nodes.seen or []
-    found = only_finding(healthy(nodes=Fetched([*seen, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
+    existing = healthy().nodes.seen or []
+    found = only_finding(healthy(nodes=Fetched([*existing, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
     assert (found.level, found.subject) == (Level.WARNING, "v5e 2x4 (pool x)")
     assert found.says == "8 nodes match no flavor, so no run can use 32 chips."
     assert "v5e-2x4: {accelerator: v5e, topology: 2x4}" in found.hint
     # Pools with the same shape are one finding.
     pools = [node for pool in "xyz" for node in slice_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)]
-    found = only_finding(healthy(nodes=Fetched([*seen, *pools])))
+    found = only_finding(healthy(nodes=Fetched([*existing, *pools])))
     assert found.subject == "v5e 2x4 (3 pools)"
     assert found.says == "6 nodes match no flavor, so no run can use 24 chips."
 
@@ -571,9 +571,12 @@ def test_spot_nodes_count_for_the_flavor_with_more_labels() -> None:
         upstream.flavor("v6e-4x4-spot", {**labels, **spot}, nodeTaints=[taint]),
         upstream.flavor("cpu"),
     ]
-    made = [*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("s", "tpu-v6e-slice", "4x4", 8, 4, **spot)]
+    tpu_nodes = [
+        *slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4),
+        *slice_nodes("s", "tpu-v6e-slice", "4x4", 8, 4, **spot),
+    ]
     quota = {"v6e-4x4": {"google.com/tpu": "16"}, "v6e-4x4-spot": {"google.com/tpu": "32"}, "cpu": CPU}
-    inventory = replace(with_queue(quota), nodes=Fetched(made), flavors=Fetched(flavors))
+    inventory = replace(with_queue(quota), nodes=Fetched(tpu_nodes), flavors=Fetched(flavors))
     # GKE does not taint spot nodes by default, so an on-demand run may be scheduled to one.
     assert not_ok(inventory) == [
         (
@@ -582,7 +585,7 @@ def test_spot_nodes_count_for_the_flavor_with_more_labels() -> None:
             "8 nodes match all of them, so runs of one flavor can use chips that are in the quota of another.",
         )
     ]
-    for node in made[4:]:
+    for node in tpu_nodes[4:]:
         node["spec"]["taints"].append(taint)
     found = {one.subject: (str(one.level), one.says) for one in examine(inventory)}
     assert found["flavor v6e-4x4-spot"] == ("ok", "quota for 32 chips; 32 chips on 8 nodes.")

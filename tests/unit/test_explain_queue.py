@@ -444,7 +444,7 @@ def test_being_deleted() -> None:
         deletionTimestamp=stamp(cluster.now - timedelta(seconds=90)), finalizers=["foregroundDeletion"]
     )
     assert explain_run(cluster).headline == (
-        "waiting-2 is being deleted (for 1 min 30 s), and waits for the finalizers foregroundDeletion (removed by "
+        "waiting-2 is being deleted (for 1 min 30 s), and waits for the finalizer foregroundDeletion (removed by "
         "Kubernetes when the pods are gone)."
     )
 

@@ -1,4 +1,4 @@
-"""The output of following a run. The statuses are scripted, so that the test controls their order."""
+"""The output of following a run, for scripted statuses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ScriptedBackend:
     """A backend that returns the next of these statuses at each request."""
 
     poll_seconds = 0.0
-    where = option = ""
+    description = cli_args = ""
     max_parallel = 1
     cluster = None
     stuck_seconds: float | None = None

@@ -52,9 +52,8 @@ def test_an_image_holds_what_training_needs_at_the_pinned_versions(accelerator: 
     # The only NVIDIA package is the Python binding of the driver, which MaxText's monitoring imports on any platform.
     assert accelerator == "gpu" or {name for name in pinned if "nvidia" in name} == {"nvidia-ml-py"}
     assert ("libtpu" in pinned) == (accelerator == "tpu")
-    assert (
-        not pinned.keys() & {"pytest", "mypy", "pyhelm3", "slipway"} or accelerator == "tpu"
-    )  # MaxText requires pytest
+    # MaxText for TPUs requires pytest.
+    assert not pinned.keys() & {"pytest", "mypy", "pyhelm3", "slipway"} or accelerator == "tpu"
 
 
 def test_one_version_of_uv() -> None:

@@ -65,7 +65,7 @@ def in_turn(*observations: ObservedRun | None) -> Callable[[], ObservedRun | Non
 
 def read(cluster: Streams, observe: Callable[[], ObservedRun | None], **options: Any) -> list[str]:
     arguments: dict[str, Any] = {"follow": True, "worker": None, "pause": 0.0, **options}
-    return list(kube_logs.lines(cluster, observe, **arguments))  # type: ignore[arg-type]  # it has the methods that are needed
+    return list(kube_logs.lines(cluster, observe, **arguments))  # type: ignore[arg-type]  # it has the needed methods
 
 
 def at(second: int, text: str, fraction: str = "") -> str:

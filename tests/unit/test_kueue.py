@@ -60,10 +60,10 @@ def test_kueues_message_has_the_same_amounts(
 def test_what_kueue_counts_follows_from_the_templates_too() -> None:
     """Kueue writes status.resourceRequests only while a Workload waits, so the launcher also computes the requests."""
     workload = recorded.at("head-not-covered-by-quota", 4).find("Workload", "rayjob-head-uncovered-2f6f0")
-    said = {item.name: item.asks for item in kueue.pod_sets(workload)}
-    assert said["tpu"] == {"cpu": 16, TPU: 8, "memory": 32 * 1024**3}
+    requests = {item.name: item.asks for item in kueue.pod_sets(workload)}
+    assert requests["tpu"] == {"cpu": 16, TPU: 8, "memory": 32 * 1024**3}
     del workload["status"]["resourceRequests"]
-    assert {item.name: item.asks for item in kueue.pod_sets(workload)} == said
+    assert {item.name: item.asks for item in kueue.pod_sets(workload)} == requests
 
 
 def test_init_containers_sidecars_overhead_and_limits() -> None:

@@ -37,7 +37,7 @@ def found(cluster: Recorded) -> dict[str, int]:
     workloads = [obj for obj in cluster.objects if obj["kind"] == "Workload"]
     names = {obj["metadata"]["uid"]: obj["metadata"]["name"] for obj in workloads}
     cluster.requests.clear()
-    result = positions(cluster, workloads, all_namespaces=True)  # type: ignore[arg-type]  # it has the methods that are needed
+    result = positions(cluster, workloads, all_namespaces=True)  # type: ignore[arg-type]  # it has the needed methods
     return {names[uid]: place for uid, place in result.items()}
 
 

@@ -29,7 +29,7 @@ def refusals(cluster: Recorded, folder: Path) -> list[str]:
     file.write_text(RUN)
     run = cluster.find("JobSet", "waiting-2")
     run["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent"
-    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the methods that are needed
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
     found = preflight.problems(api.plan([str(file)], force=True), run, snapshot)
     return [problem.message for problem in found if problem.rule == "live.no_priority"]
 
@@ -80,7 +80,7 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
     run = cluster.find("JobSet", "waiting-2")
     for job in run["spec"]["replicatedJobs"]:
         job["template"]["spec"]["template"]["spec"]["nodeSelector"][rules_never.TOPOLOGY] = "4x4"
-    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the methods that are needed
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
     found = preflight.problems(api.plan([str(file)], sets, force=True), run, snapshot)
     [problem] = [problem for problem in found if problem.rule == "live.no_flavor"]
     assert str(problem).startswith(f"{where.replace('FILE', str(file))}: waiting-2 can never start")

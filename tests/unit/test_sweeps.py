@@ -203,7 +203,7 @@ def test_the_line_and_the_table() -> None:
 class FakeCluster:
     """A fake cluster whose runs the test changes. It replaces a real one to count the requests."""
 
-    where, option, poll_seconds, max_parallel = "cluster x", " -n x", 0.0, 4
+    description, cli_args, poll_seconds, max_parallel = "cluster x", " -n x", 0.0, 4
     cluster, stuck_seconds = None, None
 
     def __init__(self, runs: list[RunStatus]) -> None:

@@ -96,12 +96,12 @@ class KubernetesBackend:
         self._snapshot = Snapshot(cluster)
 
     @property
-    def where(self) -> str:
-        return self.cluster.where
+    def description(self) -> str:
+        return self.cluster.description
 
     @property
-    def option(self) -> str:
-        return self.cluster.option
+    def cli_args(self) -> str:
+        return self.cluster.cli_args
 
     # --- submit ---
 
@@ -122,9 +122,9 @@ class KubernetesBackend:
             warnings = self._warnings_before(plan, obj)
             self.cluster.create(obj, dry_run=True)
             self._absent.add(plan.name)
-            said = f'Would create the {kind} "{plan.name}" ({self.where}); the API server accepts it.'
+            said = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
             return Preview(plan.config, said + warnings)
-        resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.option)
+        resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.cli_args)
         verdict = self._verdict(found, obj, accept_changes, finish=False)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
@@ -139,7 +139,7 @@ class KubernetesBackend:
             found = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
             if found is not None:
-                resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.option)
+                resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.cli_args)
                 try:
                     verdict = self._verdict(found, obj, accept_changes)
                 except _RunDeleted:
@@ -215,7 +215,7 @@ class KubernetesBackend:
         if seen.cancelled_at and not state.ended:
             state = self.cancel(name).state if finish else State.CANCELLED
         difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
-        return resubmit.decide(name, state, difference, accept_changes=accept_changes, where=self.option)
+        return resubmit.decide(name, state, difference, accept_changes=accept_changes, where=self.cli_args)
 
     def _replace_attempt(self, found: Object, obj: dict[str, Any]) -> str:
         """Remove the attempt that has ended, and number `obj` as the next. Return a sentence about it.
@@ -254,7 +254,7 @@ class KubernetesBackend:
             # Deleting `found` would release quota a moment later, but another client could take it.
             name = objects.name(found)
             error.hint = (
-                f"The record of the last attempt counts, too. Delete it (launcher delete {name}{self.option}) and "
+                f"The record of the last attempt counts, too. Delete it (launcher delete {name}{self.cli_args}) and "
                 "submit the run again; it then also continues from its last checkpoint."
             )
             raise
@@ -361,7 +361,7 @@ class KubernetesBackend:
             state, _ = states.classify(seen)
             if not state.ended and not seen.cancelled_and_idle:
                 raise LauncherError(
-                    f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}{self.option}"
+                    f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}{self.cli_args}"
                 )
             self._refuse_release(obj, "be deleted")
             try:
@@ -397,8 +397,8 @@ class KubernetesBackend:
             elif wait.over:
                 raise LauncherError(
                     f'The run "{name}" was asked to stop, but still holds {_held(seen)}.',
-                    f"To keep waiting: launcher cancel {name}{self.option}. "
-                    f"To find the cause: launcher explain {name}{self.option}",
+                    f"To keep waiting: launcher cancel {name}{self.cli_args}. "
+                    f"To find the cause: launcher explain {name}{self.cli_args}",
                 )
             else:
                 wait.for_(f'Waiting for the run "{name}" to release {_held(seen)}…')
@@ -419,8 +419,8 @@ class KubernetesBackend:
         return LauncherError(
             f'The run "{name}" holds nothing now, but is not cancelled yet: Kueue has not created its Workload, which '
             "would have to be deactivated, and starts the run once it creates it.",
-            f"To remove the run: launcher delete {name}{self.option}. To keep its record, repeat launcher cancel "
-            f"{name}{self.option} when Kueue is running again (see launcher doctor).",
+            f"To remove the run: launcher delete {name}{self.cli_args}. To keep its record, repeat launcher cancel "
+            f"{name}{self.cli_args} when Kueue is running again (see launcher doctor).",
         )
 
     def _patch(self, obj: Object, patch: dict[str, Any]) -> None:
@@ -464,7 +464,7 @@ class KubernetesBackend:
         return obj
 
     def _unknown(self, name: str) -> LauncherError:
-        return _RunDeleted(f'The run "{name}" was not found in the {self.where}.')
+        return _RunDeleted(f'The run "{name}" was not found in the {self.description}.')
 
     def _status_of(self, obj: Object) -> RunStatus:
         return self._with_progress(kube_view.observe(self.cluster, obj))

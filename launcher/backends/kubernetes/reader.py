@@ -18,8 +18,7 @@ from launcher.errors import LauncherError
 from launcher.json_object import json_object
 from launcher.k8s import keys, objects
 from launcher.k8s.client import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, KindNotServed
-from launcher.k8s.client import Object as Json
-from launcher.k8s.objects import Object
+from launcher.k8s.objects import Manifest, Object
 
 KINDS: Mapping[str, Kind] = {RunKind.RAY_JOB: RAY_JOB, RunKind.JOB_SET: JOB_SET}
 _NAMES = {kind.kind: name for name, kind in KINDS.items()}
@@ -155,12 +154,14 @@ def folder_of(config: Mapping[str, Any]) -> str:
     return f"{str(storage.get('mountPath') or '').rstrip('/')}/{name}"
 
 
-def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Json]:
+def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Manifest]:
     """Return the objects of a kind; [] if the cluster does not have the kind."""
     return list_or_none(cluster, kind, labels=labels, all_namespaces=all_namespaces) or []
 
 
-def list_or_none(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Json] | None:
+def list_or_none(
+    cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False
+) -> list[Manifest] | None:
     """Return the objects of a kind; None if the cluster does not have the kind."""
     try:
         return cluster.list(kind, labels=labels, all_namespaces=all_namespaces)
@@ -190,7 +191,7 @@ def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | No
     return get
 
 
-def _lister(cluster: Cluster, kind: Kind, labels: str, all_namespaces: bool) -> Callable[[], list[Json]]:
+def _lister(cluster: Cluster, kind: Kind, labels: str, all_namespaces: bool) -> Callable[[], list[Manifest]]:
     return lambda: list_if_served(cluster, kind, labels=labels, all_namespaces=all_namespaces)
 
 

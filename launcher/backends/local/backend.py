@@ -72,8 +72,8 @@ class LocalBackend:
     """Runs in processes of this machine; see base.Backend for the contract of each method."""
 
     kind = RunKind.LOCAL
-    where = ""
-    option = ""
+    description = ""
+    cli_args = ""
     poll_seconds = 0.1
     cluster = None
     stuck_seconds = None

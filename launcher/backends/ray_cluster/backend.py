@@ -62,12 +62,12 @@ class RayClusterBackend:
         self._seen: dict[str, Attempt] = {}
 
     @property
-    def where(self) -> str:
-        return self.cluster.where
+    def description(self) -> str:
+        return self.cluster.description
 
     @property
-    def option(self) -> str:
-        return self.cluster.option
+    def cli_args(self) -> str:
+        return self.cluster.cli_args
 
     # --- submit ---
 
@@ -88,7 +88,7 @@ class RayClusterBackend:
         found = self._find(plan.name, first=jobs)
         if found is None:
             ray_clusters.check_fit(target, plan.config)
-            return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.where}.{note}')
+            return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.description}.{note}')
         verdict = self._verdict(found, plan, accept_changes)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
@@ -99,7 +99,7 @@ class RayClusterBackend:
         target, jobs, note = self._target(plan)
         for _ in range(_RACES):
             found = self._find(plan.name, first=jobs)
-            attempt, said = 1, f'The run "{plan.name}" was submitted to {jobs.head.where}.'
+            attempt, said = 1, f'The run "{plan.name}" was submitted to {jobs.head.description}.'
             if found is not None:
                 verdict = self._verdict(found, plan, accept_changes)
                 if verdict is not None:
@@ -121,7 +121,7 @@ class RayClusterBackend:
         Raises LauncherError if the cluster is not ready to accept a job.
         """
         target = ray_clusters.named(self.cluster, str(plan.config["run"]["cluster"]))
-        ray_clusters.check_ready(target, self.option)
+        ray_clusters.check_ready(target, self.cli_args)
         jobs = self._jobs(target)
         runs, wanted = jobs.version(), str(plan.config["image"]["rayVersion"])
         if runs == wanted:
@@ -148,9 +148,9 @@ class RayClusterBackend:
     def _verdict(self, found: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
         from launcher.config.plan import config_difference
 
-        resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.option)
+        resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.cli_args)
         state, difference = self._status(found).state, config_difference(found.config(), plan.config)
-        where = self.option
+        where = self.cli_args
         return resubmit.decide(plan.name, state, difference, accept_changes=accept_changes, where=where)
 
     # --- reading ---
@@ -186,7 +186,7 @@ class RayClusterBackend:
             return self._status(found)
         if seen is not None:
             raise LauncherError(
-                f'The run "{name}" was not found any more in {seen.jobs.head.where}: its record was deleted, or the '
+                f'The run "{name}" was not found any more in {seen.jobs.head.description}: its record was deleted, or the '
                 "head was restarted, which deletes Ray's jobs.",
                 f"Submit it again to continue from its last checkpoint in {self._folder(seen)}.",
             )
@@ -247,7 +247,7 @@ class RayClusterBackend:
             if time.monotonic() > deadline:
                 raise LauncherError(
                     f'The run "{name}" was asked to stop, but has not ended in {patience:g} s; its log may show why.',
-                    f"launcher logs {name}{self.option}",
+                    f"launcher logs {name}{self.cli_args}",
                 )
             time.sleep(0.2)
             job = found.jobs.get(found.id)
@@ -260,7 +260,7 @@ class RayClusterBackend:
         found = self._known(name)
         if found.job["status"] not in ENDED:
             raise LauncherError(
-                f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}{self.option}"
+                f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}{self.cli_args}"
             )
         for job in found.jobs.list():
             if (job.get("metadata") or {}).get(RUN) == name:
@@ -275,7 +275,7 @@ class RayClusterBackend:
     def _known(self, name: str) -> Attempt:
         found = self._find(name)
         if found is None:
-            raise LauncherError(f'The run "{name}" was not found in a long-lived Ray cluster ({self.where}).')
+            raise LauncherError(f'The run "{name}" was not found in a long-lived Ray cluster ({self.description}).')
         return found
 
     def _find(self, name: str, *, first: RayJobs | None = None) -> Attempt | None:

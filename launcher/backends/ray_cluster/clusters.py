@@ -110,13 +110,13 @@ def named(cluster: Cluster, name: str) -> Object:
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else f" Existing Ray clusters: {', '.join(names)}." if names else ""
     raise LauncherError(
-        f'The Ray cluster "{name}" was not found in the {cluster.where}.{guess}',
-        f"Correct run.cluster, or create the Ray cluster: launcher install ray-cluster {name}{cluster.option} -f FILE",
+        f'The Ray cluster "{name}" was not found in the {cluster.description}.{guess}',
+        f"Correct run.cluster, or create the Ray cluster: launcher install ray-cluster {name}{cluster.cli_args} -f FILE",
     )
 
 
 def check_ready(ray_cluster: Object, where: str = "") -> None:
-    """Raise LauncherError if the cluster's head cannot accept a job. `where` is Cluster.option."""
+    """Raise LauncherError if the cluster's head cannot accept a job. `where` is Cluster.cli_args."""
     state, reason = _state(ray_cluster)
     if state != "ready":
         name = objects.name(ray_cluster)

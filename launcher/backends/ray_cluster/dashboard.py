@@ -59,7 +59,7 @@ def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
         f'{error.message.partition(", and the Secret")[0].rstrip(".")}: the Ray cluster of the run "{run}", its '
         "Service and the Secret with its token have new names in each attempt, so members' rights do not include them.",
         "A user with rights to all Services and Secrets of the namespace, such as a platform engineer, can open it. "
-        f"launcher status {run}{cluster.option} and launcher logs {run}{cluster.option} do not need these rights; "
+        f"launcher status {run}{cluster.cli_args} and launcher logs {run}{cluster.cli_args} do not need these rights; "
         "neither does the dashboard of a long-lived Ray cluster.",
         verb=error.verb,
         resource=error.resource,
@@ -105,8 +105,8 @@ def _ray_cluster(cluster: Cluster, name: str) -> Object:
         if found is None:
             raise LauncherError(
                 f'The run "{name}" has no Ray cluster now, so it has no dashboard.',
-                f"To show its state: launcher status {name}{cluster.option}. "
-                f"To show its output: launcher logs {name}{cluster.option}",
+                f"To show its state: launcher status {name}{cluster.cli_args}. "
+                f"To show its output: launcher logs {name}{cluster.cli_args}",
             )
         return found
     backend = RayClusterBackend(cluster)
@@ -130,8 +130,8 @@ def _no_dashboard(name: str, backend: RayClusterBackend) -> LauncherError:
     )
     there += [f"Runs with their own Ray cluster: {join_or(runs, 'and')}."] if runs else []
     return LauncherError(
-        f'The Ray cluster "{name}", or a run of that name with one, was not found in the {cluster.where}.{guess}',
-        " ".join([*there, f"For a sweep, name one of its runs. To list all: launcher list{cluster.option}"]),
+        f'The Ray cluster "{name}", or a run of that name with one, was not found in the {cluster.description}.{guess}',
+        " ".join([*there, f"For a sweep, name one of its runs. To list all: launcher list{cluster.cli_args}"]),
     )
 
 

@@ -114,7 +114,7 @@ class RayHead:
         self._token = token_of(cluster, ray_cluster)
 
     @property
-    def where(self) -> str:
+    def description(self) -> str:
         return f"the Ray cluster {self.name} (namespace {self.namespace})"
 
     def request(
@@ -154,14 +154,14 @@ class RayHead:
         """Return the error for a response from Ray with a status of 400 or higher."""
         if status == 401:
             return TokenRefused(
-                f"{_capital(self.where)} requires a token, but its RayCluster object does not set one "
+                f"{_capital(self.description)} requires a token, but its RayCluster object does not set one "
                 "(spec.authOptions).",
                 "Set security.tokenAuth: true in the cluster's values and install it again.",
                 status=status,
             )
         if status == 403 and self._token is not None and "token" in text.lower():
             return TokenRefused(
-                f"{_capital(self.where)} does not accept {self._token.origin}.",
+                f"{_capital(self.description)} does not accept {self._token.origin}.",
                 "If the Secret was created again, the cluster's pods have the old token until they are deleted. "
                 "If the token is your own, you need the verb ray:write on this RayCluster; a platform engineer can "
                 "allow it:\n"
@@ -170,19 +170,19 @@ class RayHead:
             )
         if status == 500 and ("agent to submit" in text or "head node agent" in text):
             return Unreachable(
-                f"{_capital(self.where)} is running, but its job agent is not ready yet.",
+                f"{_capital(self.description)} is running, but its job agent is not ready yet.",
                 "Try again in a moment.",
                 status=status,
             )
-        return RayError(f"{_capital(self.where)} returned an error ({status}): {_last_line(text)}", status=status)
+        return RayError(f"{_capital(self.description)} returned an error ({status}): {_last_line(text)}", status=status)
 
     def _not_reached(self, status: int, data: bytes, method: str, url: str) -> ClusterError:
         error = from_status(status, data, where=self._cluster.name, method=method, path=url)
         if status in (404, 502, 503, 504) or isinstance(error, Unreachable):
             why = str(json.loads(data).get("message") or "").rstrip(".")
             return Unreachable(
-                f"The head of {self.where} does not answer: {why}.",
-                f"To show its pods: launcher status {self.name}{self._cluster.option}",
+                f"The head of {self.description} does not answer: {why}.",
+                f"To show its pods: launcher status {self.name}{self._cluster.cli_args}",
                 status=status,
             )
         return error

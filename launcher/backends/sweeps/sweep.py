@@ -139,7 +139,7 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
     submissions = _all(backend, plan.plans, one, stopped)
     # Warnings, one per line, may follow a submission's sentence. The runs share them.
     warnings = dict.fromkeys(text for each in submissions for text in each.said.splitlines()[1:])
-    said = "\n".join([_sentence(plan, submissions, backend.where), *warnings])
+    said = "\n".join([_sentence(plan, submissions, backend.description), *warnings])
     return SweepSubmission(plan.name, tuple(submissions), said)
 
 
@@ -232,7 +232,7 @@ def check_ended(sweep: Sweep, backend: Backend) -> None:
     if going:
         raise LauncherError(
             f'The sweep "{sweep.name}" has not ended: {_named(going)}.',
-            f"Cancel it first: launcher cancel {sweep.name}{backend.option}",
+            f"Cancel it first: launcher cancel {sweep.name}{backend.cli_args}",
         )
 
 

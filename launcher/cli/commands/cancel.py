@@ -27,7 +27,7 @@ def command(name: str, target: Target, form: str) -> None:
         return
     name = before.name
     if not before.state.ended:
-        of = f" ({backend.where})" if backend.where else ""
+        of = f" ({backend.description})" if backend.description else ""
         output.narrate(f'Cancelling the run "{name}"{of}…')
     status = backend.cancel(name)
     output.narrate(

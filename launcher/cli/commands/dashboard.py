@@ -25,7 +25,7 @@ def command(name: str, port: int | None, target: Target, form: str) -> int:
 
     cluster = target.cluster()
     with api.dashboard(name, port=port or 0, target=target) as (url, server):
-        output.narrate(f"Serving Ray's dashboard of {name} ({cluster.where}). Press Ctrl-C to stop.")
+        output.narrate(f"Serving Ray's dashboard of {name} ({cluster.description}). Press Ctrl-C to stop.")
         output.emit({"name": name, "url": url}, form, url)
         try:
             server.serve_forever()

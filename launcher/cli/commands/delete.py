@@ -31,12 +31,12 @@ def command(name: str, yes: bool, target: Target) -> int:
         raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
     if not yes:
         need_terminal()
-        all_of = f"({backend.where})" if backend.where else f"and all of {status.folder}"
+        all_of = f"({backend.description})" if backend.description else f"and all of {status.folder}"
         if not click.confirm(f'Delete the run "{name}" {all_of}?', err=True):
             output.narrate("Nothing was deleted.")
             return 1
-    if yes and backend.where:
-        output.narrate(f'Deleting the run "{name}" ({backend.where})…')
+    if yes and backend.description:
+        output.narrate(f'Deleting the run "{name}" ({backend.description})…')
     backend.delete(name)
     output.narrate(f'The run "{name}" is deleted.')
     return 0

@@ -37,7 +37,7 @@ def command(
             raise UsageError(f"--name is the name of a run; for a release, use: launcher diff {chart} RELEASE")
         plan = api.plan_release(chart, files, sets, name=release, target=target, recover=True)
         changes, data = plan.changes, plan.as_json()
-        output.narrate(plan.where, *filter(None, [plan.recovery]))
+        output.narrate(plan.description, *filter(None, [plan.recovery]))
     else:
         run = api.plan(files, sets, name=name)
         changes = api.diff_run(run, target=target)

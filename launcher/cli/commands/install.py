@@ -47,7 +47,7 @@ def command(
     """
 
     plan = api.plan_release(chart, files, sets, name=release, target=target, recover=recover)
-    output.narrate(plan.where, *diff.lines(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
+    output.narrate(plan.description, *diff.lines(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
     if dry_run:
         output.narrate(*filter(None, [plan.recovery]), "Nothing was changed.")
         output.emit(plan.as_json(), form, "")

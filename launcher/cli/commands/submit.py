@@ -71,8 +71,8 @@ def command(
         return 0
     backend = api.backend_for(plan, target)
     backend.report_progress = output.narrate
-    if backend.where:
-        output.narrate(f"Submitting to {backend.where}.")
+    if backend.description:
+        output.narrate(f"Submitting to {backend.description}.")
     submission = backend.submit(plan, accept_changes=accept_changes)
     output.narrate(submission.said)
     status = submission.status

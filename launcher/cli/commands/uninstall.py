@@ -26,7 +26,7 @@ def command(release: str, target: Target, dry_run: bool, force: bool, yes: bool,
 
     removal = api.plan_removal(release, target=target)
     output.narrate(
-        f"{release} ({removal.release.chart_name}): {removal.cluster.where}",
+        f"{release} ({removal.release.chart_name}): {removal.cluster.description}",
         *(f"- {title(obj)}" for obj in removal.removed),
         *(f"= {title(obj)} is kept, with everything in it" for obj in removal.kept),
         *(f"! {run} needs it" for run in removal.needed_by),

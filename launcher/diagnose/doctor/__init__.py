@@ -49,7 +49,7 @@ def examine(target: Target) -> list[Finding]:
 
 def _cluster(cluster: Cluster) -> Iterator[Finding]:
 
-    where = f"{cluster.where}, user {cluster.user}." if cluster.user else f"{cluster.where}."
+    where = f"{cluster.description}, user {cluster.user}." if cluster.user else f"{cluster.description}."
     yield Finding(CLUSTER, Level.OK, "kubeconfig", where)
     try:
         text = cluster.version()

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, join_words, many
 from launcher.k8s.kueue.workloads import taint_text, tolerates
-from launcher.k8s.objects import is_true, label, name, quantity, status
+from launcher.k8s.objects import Object, is_true, label, name, quantity, status
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
 
-Object = Mapping[str, Any]
 
 # The resource names of chips in charts/common (common.resource), and GKE's node labels for them.
 TPU, GPU = "google.com/tpu", "nvidia.com/gpu"

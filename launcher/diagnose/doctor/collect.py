@@ -10,9 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor import components, kueue_config, permissions
-from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, Object
+from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched
 from launcher.k8s import client as k
 from launcher.k8s.errors import ClusterError
+from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
@@ -42,7 +43,7 @@ def collect(cluster: Cluster) -> ClusterInventory:
         mine = ask(permissions.read, cluster)
 
         controllers = components.controllers(deployments.result().seen or [])
-        config: Future[Fetched[Object | None]] | None = None
+        config: Future[Fetched[Manifest | None]] | None = None
         if kueue := controllers.get(components.KUEUE):
             config = ask(
                 cluster.get, CONFIG_MAP, kueue_config.config_map_name(kueue[0]), kueue[0]["metadata"]["namespace"]

@@ -15,12 +15,10 @@ from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_w
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import client as k
 from launcher.k8s import keys
-from launcher.k8s.objects import condition, label, name, namespace, status
+from launcher.k8s.objects import Object, condition, label, name, namespace, status
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor.finding import clause, join_words
 from launcher.k8s.errors import ClusterError, Forbidden
+from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
     from launcher.k8s.rbac import Permissions
 
-Object = dict[str, Any]
-Objects = list[Object]
+Objects = list[Manifest]
 Served = Mapping[str, Sequence[str]]
 VISIBILITY = "visibility.kueue.x-k8s.io"
 
@@ -67,9 +67,9 @@ class ClusterInventory:
     topologies: Fetched[Objects]
     local_queues: Fetched[Objects]
     priorities: Fetched[Objects]
-    own_namespace: Fetched[Object | None]
+    own_namespace: Fetched[Manifest | None]
     rights: Fetched[Permissions]
-    kueue_config: Fetched[Object | None] = field(default_factory=Fetched)  # empty if there is no Kueue
+    kueue_config: Fetched[Manifest | None] = field(default_factory=Fetched)  # empty if there is no Kueue
     endpoints: Mapping[str, Fetched[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
 
     def serves(self, group: str) -> bool:

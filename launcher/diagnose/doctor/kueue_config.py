@@ -6,8 +6,8 @@ The format is config.kueue.x-k8s.io v1beta1 and v1beta2, with the defaults of ap
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from launcher.config import versions
 from launcher.config.values.reader import read_text
@@ -15,12 +15,11 @@ from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import VISIBILITY
 from launcher.errors import LauncherError
-from launcher.k8s.objects import name, namespace
+from launcher.k8s.objects import Object, name, namespace
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
 
-Object = Mapping[str, Any]
 _FILE = "controller_manager_config.yaml"
 _SUBJECT = "Kueue's configuration"
 _WAITS_SINCE = (0, 19)

@@ -13,12 +13,11 @@ from launcher.diagnose.doctor.capacity import CHIPS
 from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, join_words
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.workloads import cluster_queue_of
-from launcher.k8s.objects import condition, name, quantity
+from launcher.k8s.objects import Object, condition, name, quantity
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
 
-Object = Mapping[str, Any]
 _INSTALL = "launcher install queues creates it from values like values/queues/three-teams.yaml."
 
 

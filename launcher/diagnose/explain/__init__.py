@@ -27,12 +27,12 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
     Raises LauncherError if the run has been deleted meanwhile, or if the cluster does not answer.
     """
     if backend.cluster is None or not status.has_object:
-        return _by_status(status, backend.option)
+        return _by_status(status, backend.cli_args)
 
     run = kube_view.find(backend.cluster, status.name)
     if run is None:
         raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
-    situation = Situation(run, backend.cluster, option=backend.option)
+    situation = Situation(run, backend.cluster, cli_args=backend.cli_args)
     _ask_at_once(situation)
     return explain(situation)
 
@@ -46,10 +46,10 @@ def _ask_at_once(situation: Situation) -> None:
     run_parallel([partial(getattr, situation, name) for name in wanted])
 
 
-def _by_status(status: RunStatus, option: str) -> Explanation:
+def _by_status(status: RunStatus, cli_args: str) -> Explanation:
     """Explain a run that waits neither for a queue nor for machines, by its state alone."""
     why = f": {status.reason}" if status.reason else "."
-    suggestions = (f"launcher logs {status.name}{option} shows its output.",) if status.state == "failed" else ()
+    suggestions = (f"launcher logs {status.name}{cli_args} shows its output.",) if status.state == "failed" else ()
     evidence = (Evidence("folder", "", status.folder),) if status.folder else ()
     return Explanation(
         status.name,

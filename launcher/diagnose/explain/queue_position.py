@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from launcher.backends.kubernetes import positions
 from launcher.diagnose.explain.finding import Evidence
 from launcher.diagnose.explain.formatting import join_words
-from launcher.diagnose.explain.situation import Object, Situation
+from launcher.diagnose.explain.situation import Situation
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.objects import name, namespace, status, uid
+from launcher.k8s.objects import Object, name, namespace, status, uid
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from launcher.backends.base import State
 from launcher.backends.kubernetes import states
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
-from launcher.diagnose.explain.situation import Object, Situation
-from launcher.k8s.objects import condition, is_true, name, status
+from launcher.diagnose.explain.situation import Situation
+from launcher.k8s.objects import Object, condition, is_true, name, status
 
 _FINALIZERS = {
     "ray.io/": "KubeRay's operator",
@@ -33,10 +33,11 @@ def being_deleted(situation: Situation) -> Finding | None:
     if not holding:
         return Finding(f"{situation.name} is being deleted (for {since}).", _pods_left(situation))
     who = join_words([f"{item} (removed by {_remover(item)})" for item in holding])
+    finalizers = "finalizers" if len(holding) > 1 else "finalizer"
     return Finding(
-        f"{situation.name} is being deleted (for {since}), and waits for the finalizers {who}.",
+        f"{situation.name} is being deleted (for {since}), and waits for the {finalizers} {who}.",
         (
-            Evidence(situation.kind, situation.name, f"has the finalizers {', '.join(holding)}"),
+            Evidence(situation.kind, situation.name, f"has the {finalizers} {', '.join(holding)}."),
             *_pods_left(situation),
         ),
         ("If this takes minutes, check that this controller is running: launcher doctor.",),

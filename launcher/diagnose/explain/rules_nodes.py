@@ -10,10 +10,10 @@ from decimal import Decimal
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, one_line, sentence
 from launcher.diagnose.explain.rules_never import ACCELERATOR, TOPOLOGY
-from launcher.diagnose.explain.situation import Event, Object, Situation
+from launcher.diagnose.explain.situation import Event, Situation
 from launcher.k8s import keys
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.objects import annotation, condition, name, quantity, status
+from launcher.k8s.objects import Object, annotation, condition, name, quantity, status
 
 _TIME_LIMIT = (
     "If not all its pods are ready in time (30 min unless the platform team set another limit), Kueue stops it and "

@@ -12,8 +12,8 @@ from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
 from launcher.diagnose.explain.rules_life import CONFIG_ERROR, ended_containers
 from launcher.diagnose.explain.rules_start import STARTING
-from launcher.diagnose.explain.situation import Object, Situation, warnings
-from launcher.k8s.objects import condition, is_false, is_true, name, seconds_since, status
+from launcher.diagnose.explain.situation import Situation, warnings
+from launcher.k8s.objects import Object, condition, is_false, is_true, name, seconds_since, status
 
 # Seconds after which creating a container or mounting a volume is reported as slow.
 _SLOW = 60
@@ -228,12 +228,12 @@ def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
     cause = pod_failures.image_cause(text, item.image) or one_line(text, 160) or "the reason is unknown"
     if cause == pod_failures.REFUSED:
         given = f" ({join_words(secrets)})" if secrets else ""
+        used = f" with the pull secrets {join_words(secrets)}" if secrets else ", and no pull secret is set"
+        check = "exist in the namespace and are valid" if secrets else "names a Secret of the namespace"
         return (
-            "the registry denies "
-            f"access{f' with the pull secrets {join_words(secrets)}' if secrets else ', and no pull secret is set'}",
+            f"the registry denies access{used}",
             (
-                f"image.pullSecrets names Secrets of the namespace to pull with{given}: see that "
-                f"{'they are there and right' if secrets else 'one is there, and name it'}"
+                f"Check that {'the Secrets in ' if secrets else ''}image.pullSecrets{given} {check}"
                 f"{f' (missing: {missing[1]})' if missing else ''}.",
                 "On GKE the nodes' service account needs roles/artifactregistry.reader.",
                 "Check the spelling of image.repository: some registries also deny access to images that do not exist.",

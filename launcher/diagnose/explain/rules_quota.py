@@ -11,12 +11,12 @@ from launcher.diagnose.explain.queue_position import queue_position
 from launcher.diagnose.explain.quota_usage import QuotaUsage
 from launcher.diagnose.explain.rules_never import worst
 from launcher.diagnose.explain.rules_queue import PATIENCE, again, message_of, other_queues, quote, waits
-from launcher.diagnose.explain.situation import Object, Situation, holds_quota
+from launcher.diagnose.explain.situation import Situation, holds_quota
 from launcher.formatting import duration
 from launcher.k8s import keys
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, FlavorFit
-from launcher.k8s.objects import condition, is_true, label, name, namespace, seconds_since, status
+from launcher.k8s.objects import Object, condition, is_true, label, name, namespace, seconds_since, status
 
 _PREEMPTED = {
     "InClusterQueue": "a run of its own queue with a higher priority",

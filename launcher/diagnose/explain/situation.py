@@ -18,9 +18,7 @@ from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import FlavorFit, flavor_fits
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.objects import is_true, label, name, namespace, owner_uids, seconds_since, status, uid
-
-Object = Mapping[str, Any]
+from launcher.k8s.objects import Object, is_true, label, name, namespace, owner_uids, seconds_since, status, uid
 
 
 class ClusterReader(Protocol):
@@ -58,7 +56,7 @@ class Event:
 class Situation:
     """A run's object and the related objects. `submitted` is False for a run that has not been submitted.
 
-    `option` has the options that a command needs after the run's name to find it, if its namespace is not enough.
+    `cli_args` has the options that a command needs after the run's name to find it, if its namespace is not enough.
     `unseen` lists what RBAC hides, a phrase each. `absent` has the kinds that the cluster does not serve.
     """
 
@@ -68,7 +66,7 @@ class Situation:
     unseen: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)
     submitted: bool = True
-    option: str = ""
+    cli_args: str = ""
 
     # --- the run itself ---
 
@@ -83,7 +81,7 @@ class Situation:
     @property
     def spelled(self) -> str:
         """The run as an argument of a command: "demo -n research"."""
-        return f"{self.name}{self.option or f' -n {self.namespace}'}"
+        return f"{self.name}{self.cli_args or f' -n {self.namespace}'}"
 
     @property
     def kind(self) -> str:

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
-from typing import Any
 
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.workloads import FlavorResource, Mismatch, PodSet, mismatch
-
-Object = Mapping[str, Any]
+from launcher.k8s.objects import Object
 
 
 class Fit(IntEnum):

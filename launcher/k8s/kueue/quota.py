@@ -7,15 +7,13 @@ its lending limit reserves. It borrows from its cohort up to its borrowing limit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
 from launcher.k8s.kueue.workloads import FlavorResource
-from launcher.k8s.objects import name, quantity, status
+from launcher.k8s.objects import Object, name, quantity, status
 
-Object = Mapping[str, Any]
 _ZERO = Decimal()
 
 

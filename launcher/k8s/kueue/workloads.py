@@ -10,12 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from launcher.k8s import keys
-from launcher.k8s.objects import annotation, condition, is_true, name, namespace, quantity, status, uid
+from launcher.k8s.objects import Object, annotation, condition, is_true, name, namespace, quantity, status, uid
 
-Object = Mapping[str, Any]
 FlavorResource = tuple[str, str]
 """The name of a flavor and of a resource: the key of quota."""
 Amounts = dict[str, Decimal]

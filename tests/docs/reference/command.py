@@ -35,7 +35,7 @@ _EXIT_CODES = (
 # The JSON of a verb: an object of a class, or a list of such objects.
 _PRINTS: dict[str, tuple[str, type]] = {
     "submit": ("one object, or a list of them for a sweep", RunStatus),
-    "list": ("a list of objects; with --clusters, of RayClusterStatus", RunStatus),
+    "list": ("with --clusters a list of [RayClusterStatus](#rayclusterstatus), otherwise a list of objects", RunStatus),
     "status": ("one object, or a list of them for a sweep", RunStatus),
     "wait": ("one object, or a list of them for a sweep", RunStatus),
     "cancel": ("one object, or a list of them for a sweep", RunStatus),

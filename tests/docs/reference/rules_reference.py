@@ -110,7 +110,7 @@ def _rules() -> dict[str, list[tuple[str, str]]]:
 
 
 def _shape(message: str) -> str:
-    """Return a message without names and numbers. Of two messages with the same shape, one is enough."""
+    """Return a message without names and numbers. One message of a shape is enough."""
     return re.sub(r'"[^"]*"|\d+|[\w-]+(\.[\w-]+)+', "", message)
 
 
