@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from launcher.errors import Detached, ExitCode, LauncherError
 
-# Errors of the user's machine, whatever code they occur in.
+# Errors of the user's machine, in any part of the code.
 _USER_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
     *(errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENFILE),

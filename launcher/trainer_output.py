@@ -1,4 +1,4 @@
-"""What the trainer writes for others to read: its files' names, the markers in its log, and its events.
+"""The trainer's output for other programs: its files' names, the markers in its log, and its events.
 
 trainer/metrics.py writes what this module reads; tests/unit/test_trainer_output.py compares the two. It imports only
 the standard library and json_object, because the supervisor of a local run uses it.
@@ -58,7 +58,7 @@ class Event:
 
 @dataclass(frozen=True)
 class TrainerState:
-    """What the events so far report.
+    """The content of the events so far.
 
     `loops` is the number of times that the training, or the command, started, `restarts` the number of restarts after a
     failure. A preempted host is not a failure: `preemptions` counts those. `failing` is True after a failure or a

@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+import coverage
 import pytest
 from hypothesis import settings
 
@@ -65,7 +66,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     plugin = terminalreporter.config.pluginmanager.get_plugin("_cov")
     if plugin is not None and plugin.cov_controller is not None:
         terminalreporter.section("coverage of each package, lines and branches")
-        terminalreporter.write_line("\n".join(coverage_by_package.table(plugin.cov_controller.cov)))
+        try:
+            table = coverage_by_package.table(plugin.cov_controller.cov)
+        except coverage.CoverageException as error:  # an interrupted run must still print its failures
+            table = [f"There is no coverage to report: {error}"]
+        terminalreporter.write_line("\n".join(table))
 
 
 @pytest.fixture(scope="session", params=(os.environ.get("SLIPWAY_TEST_HELM") or "helm helm3").split())

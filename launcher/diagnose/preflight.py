@@ -85,12 +85,11 @@ def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
     run = copy.deepcopy(dict(obj))
     run["metadata"]["creationTimestamp"] = now
     run["spec"]["suspend"] = True
-    situation = Situation(run, cluster, submitted=False)
-    situation.__dict__["workload"] = {
+    workload = {
         "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
         "spec": {"queueName": objects.label(run, keys.KUEUE_QUEUE), "podSets": list(_pod_sets(run))},
     }
-    return situation
+    return Situation(run, cluster, expected_workload=workload)
 
 
 def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -479,7 +479,7 @@ def test_a_ray_job_brings_the_same_ray_cluster(helm4: Path) -> None:
                 "env[RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S]",
                 ABSENT,
                 {"name": "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "value": "0"},
-                "A run's own cluster ends as soon as its hooks have; a standing one may have other jobs to wait for.",
+                "A run's own cluster ends as soon as its hooks have; a long-lived one may have other jobs to wait for.",
             )
         ],
     )
@@ -494,7 +494,7 @@ def test_a_ray_job_brings_the_same_ray_cluster(helm4: Path) -> None:
 def run_config(
     request: pytest.FixtureRequest, helm4: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> trainer_config.RunConfig:
-    """The preset's run as the trainer reads it: out of the RayJob, and as launcher hands it to a standing cluster."""
+    """Return the preset's run config: from the RayJob, and as the launcher submits it to a long-lived cluster."""
     if request.param == "ray-job":
         spec = render(helm4, "x", "run", LLAMA)["spec"]["rayClusterSpec"]
         written = spec["headGroupSpec"]["template"]["metadata"]["annotations"][RUN_CONFIG]

@@ -102,7 +102,7 @@ def test_gpus_and_cpus(launcher: Launcher, cache: Cache) -> None:
     assert result.code == 1
     assert (result.json["fits"], result.json["step_seconds"], result.json["cost"]) == (None, None, None)
     assert result.err == "Error: A forecast is not possible for GPUs: only the TPU compiler works without the chips.\n"
-    assert launcher("forecast", "-f", "quickstart").err.startswith("Error: No forecast can be made for CPUs")
+    assert launcher("forecast", "-f", "quickstart").err.startswith("Error: A forecast is not possible for CPUs")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """`launcher explain` with a real API server.
 
-What Kueue, JobSet and KubeRay wrote is replayed. What schedules, creates and rejects pods is real: the scheduler, the
+The objects that Kueue, JobSet and KubeRay wrote are replayed. The components that schedule, create and reject pods are real: the scheduler, the
 Job controller, ResourceQuota, Pod Security, an admission webhook without a server.
 """
 

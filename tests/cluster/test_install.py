@@ -268,7 +268,7 @@ def test_a_killed_helm(cli: ReleaseCli) -> None:
     cli.api.delete(f"{KUEUE}/namespaces/{cli.name}/localqueues/{cli.name}")
     busy = cli.install("-f", file)
     assert busy.code == 1
-    assert "Error: The release queues is pending-install since 6" in busy.err
+    assert "Error: The release queues has been pending-install for 6" in busy.err
     assert "add --recover." in busy.err
     assert (cli.revisions(), cli.local_queues) == (["pending-install"], [])
     cli.set_status(1, "pending-install", minutes=11)
@@ -308,7 +308,7 @@ def test_objects_of_another_owner(cli: ReleaseCli) -> None:
     cli.api.delete(f"{KUEUE}/resourceflavors/{cli.name}-cpu")
     assert cli.install("-f", file).code == 0
     done = cli("install", "queues", "second", "-f", file)
-    assert "is in the context admin already and belongs to the release queues; nothing was changed." in done.err
+    assert "already exists in the context admin and belongs to the release queues; nothing was changed." in done.err
     assert len(cli.revisions()) == 1
 
 

@@ -1,4 +1,4 @@
-"""What members of a team may do with the Roles and the policy of charts/queues, tested with a real API server.
+"""The rights of a team's members by the Roles and the policy of charts/queues, tested with a real API server.
 
 Members cancel a run by its Workload's spec.active, and RBAC cannot restrict fields. So the policy must work for the
 Workloads of every supported Kueue, only for members, and only in their own namespace.

@@ -18,7 +18,7 @@ _GIB = 2**30
 
 
 def read(api: Api, settings: Settings, earlier: str) -> Facts:
-    """What the cluster has. Something that the user has no right to read counts as missing.
+    """The installed parts of the cluster. Something that the user has no right to read counts as missing.
 
     earlier: why the charts of an earlier release are not available, or "".
     """

@@ -20,7 +20,7 @@ Version = tuple[int, int]
 
 
 class FixedBy(StrEnum):
-    """What fixes an unmet need: a change of the cluster by its administrator, or a setting of the suite."""
+    """The fix of an unmet need: a change of the cluster by its administrator, or a setting of the suite."""
 
     CLUSTER = "cluster"
     SETTING = "setting"
@@ -46,7 +46,7 @@ class Controller:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a cluster has, as far as tests need it.
+    """The parts of a cluster that tests need.
 
     controllers: by kueue, jobset, kuberay. crds: the served kinds, as "plural.group/version". nodes, cpu (cores),
     memory_gib: what ready nodes without taints, except simulated ones, have for ordinary pods. simulated: why no

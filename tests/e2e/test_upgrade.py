@@ -67,7 +67,7 @@ def _create_with_earlier_chart(session: Session, team: Team, name: str, slices: 
 
 
 def _state(session: Session, team: Team) -> dict[str, Any]:
-    """What must not change: the specs of the runs, their pods, and Kueue's conditions with their times."""
+    """The parts that must not change: the specs of the runs, their pods, and Kueue's conditions with their times."""
     runs = session.api.items(PATHS["job-set"].format(team.name))
     return {
         "runs": {run["metadata"]["name"]: (run["metadata"]["uid"], run["spec"]) for run in runs},

@@ -45,7 +45,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Builder:
-    """What a build needs: buildah with its storage, the base's name there, and the arguments for this machine."""
+    """The prerequisites of a build: buildah with its storage, the base's name there, and the arguments for this machine."""
 
     buildah: Buildah
     base: str

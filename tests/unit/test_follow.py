@@ -200,7 +200,7 @@ def test_counts(number: float, text: str) -> None:
 def test_a_stuck_run_is_cancelled_after_the_waiting_time_and_not_before(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "narrate", lambda *lines: lines.extend(lines))
+    monkeypatch.setattr(output, "narrate", lambda *printed: lines.extend(printed))
     lines: list[str] = []
     stuck = replace(RUN, kind="ray-job", reason="The image x cannot be pulled. Push it.", stuck=True)
     cancelled: list[tuple[str, str]] = []

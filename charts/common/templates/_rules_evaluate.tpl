@@ -31,7 +31,7 @@ sentences show for run.name.
 {{- end -}}
 
 {{- /*
-common.rules.items: JSON list of what `key` is in `values`: one item, or one for each entry that its `*` stands for. An
+common.rules.items: JSON list of what `key` is in `values`: one item, or one for each entry that its `*` matches. An
 item has key, parent and name (of the entry), base (what an `else` rule refers to: the entry, or ""), entry (its value),
 and, of the key itself, `given` and `value`.
 */ -}}

@@ -9,7 +9,8 @@ A rule has these fields:
            Kubernetes objects. `cluster` is a release of charts/ray-cluster, `ray-cluster` a run in such a cluster
   when     conditions on other keys, all of which must hold: a value that the key must have, true (set and not empty),
            false (absent or empty), {"given": …} (present, even if empty) or {"not": …}. A key that starts with a dot is
-           below the entry that `*` stands for; {name} is the name of this entry
+           below the entry that `*` matches; {name} is the name of this entry. KEY.0 is the first item of a list;
+           accelerator.kind is the kind of slice.accelerator (tpu, gpu or cpu)
   else     apply the rule only if the rules above it, back to one without `else`, found nothing wrong with the entry
   each     the rule applies to each group of hosts: to slice, and in charts/ray-cluster to each of cluster.groups
   of       name: check the name of the entry instead of its value

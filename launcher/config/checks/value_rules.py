@@ -26,7 +26,7 @@ _TESTS = ("matches", "forbids", "longest", "outside")
 
 @dataclass(frozen=True)
 class _Item:
-    """What a rule's key is in the values: an entry that `*` stands for, or the key itself."""
+    """The part of the values that a rule's key names: an entry that `*` matches, or the key itself."""
 
     path: tuple[str, ...]
     parent: tuple[str, ...]

@@ -54,8 +54,9 @@ class Event:
 
 @dataclass
 class Situation:
-    """A run's object and the related objects. `submitted` is False for a run that has not been submitted.
+    """A run's object and the related objects.
 
+    For a run that has not been submitted, `expected_workload` is the Workload that Kueue would create.
     `cli_args` has the options that a command needs after the run's name to find it, if its namespace is not enough.
     `unseen` lists what RBAC hides, a phrase each. `absent` has the kinds that the cluster does not serve.
     """
@@ -65,10 +66,14 @@ class Situation:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     unseen: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)
-    submitted: bool = True
+    expected_workload: Object | None = None
     cli_args: str = ""
 
     # --- the run itself ---
+
+    @property
+    def submitted(self) -> bool:
+        return self.expected_workload is None
 
     @property
     def name(self) -> str:
@@ -159,6 +164,8 @@ class Situation:
     @cached_property
     def workload(self) -> Object | None:
         """The run's Workload: the newest, if there are several."""
+        if self.expected_workload is not None:
+            return self.expected_workload
         found = self._list(door.WORKLOAD, labels=f"{keys.KUEUE_JOB_UID}={uid(self.run)}")
         return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")), default=None)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.checks import resource_rules
+from launcher.config.checks import resource_rules, value_rules
 from launcher.config.checks.rules import check
 from launcher.config.checks.schema import KEYWORDS
 from launcher.config.plan import effective
@@ -35,7 +35,7 @@ output."""
 
 _LOCAL = "run: {kind: local}\nslice: {accelerator: cpu, topology: ''}\nstorage: {kind: local}"
 
-# Examples for the rules that tests/charts/bad_values.py does not cover, because the charts do not have them.
+# Examples for the rules that the rows of tests/charts/bad_values.py for charts do not break.
 _MORE = (
     "train: {stepz: 20}",
     "run: {maxRestart: 2}",
@@ -130,8 +130,8 @@ def _flow(text: str) -> str:
 
 
 def rule_names() -> set[str]:
-    """Return the names of the rules in the sources of launcher.config.checks."""
-    found: set[str] = set()
+    """Return the names of the rules in the charts' table and in the sources of launcher.config.checks."""
+    found: set[str] = {rule["rule"] for rule in value_rules.table()["rules"]}
     for file in (CHECKOUT / "launcher" / "config" / "checks").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):

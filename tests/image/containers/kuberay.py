@@ -41,7 +41,7 @@ def pod_of(
 ) -> dict[str, Any]:
     """The pod that KubeRay creates from a group's template. kind: head or worker; group: a part of a RayCluster's spec.
 
-    The template's fields are kept. What KubeRay added to the recorded pod is added here, too.
+    The template's fields are kept. The fields that KubeRay added to the recorded pod are added here, too.
     """
     made = _recorded(kind)
     before = made["metadata"]["labels"]["ray.io/cluster"]

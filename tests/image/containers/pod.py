@@ -28,7 +28,7 @@ _SECONDS_BETWEEN_RESTARTS = 10.0
 
 @dataclass
 class PodContext:
-    """What pods use from their cluster: the node, the image, claims (one folder each), and Secrets."""
+    """The parts of a cluster that pods use: the node, the image, claims (one folder each), and Secrets."""
 
     node: Node
     image: ImageFiles
