@@ -47,14 +47,14 @@ def _invoke(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(args=list(arguments), prog_name="launcher", standalone_mode=False)
     except Detached as detached:
-        _say(detached.message)
+        _print_error(detached.message)
         return detached.exit_code
     except LauncherError as error:
         # Multiple errors are one line each; lines that continue the one above are indented.
         for line in error.message.splitlines():
-            _say(line if line.startswith(" ") else f"Error: {line}")
+            _print_error(line if line.startswith(" ") else f"Error: {line}")
         if error.hint:
-            _say(f"Hint: {error.hint}")
+            _print_error(f"Hint: {error.hint}")
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -72,10 +72,10 @@ def _os_error(error: OSError) -> int:
         return ExitCode.FAILURE
     if error.errno == errno.ENOSPC and error.filename is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _say(f"Error: The output cannot be written: {error.strerror}.")
+        _print_error(f"Error: The output cannot be written: {error.strerror}.")
         return ExitCode.FAILURE
     if error.errno in _USER_ERRNOS and error.filename is not None:
-        _say(f"Error: {error.filename}: {error.strerror}.")
+        _print_error(f"Error: {error.filename}: {error.strerror}.")
         return ExitCode.FAILURE
     return _internal_error()
 
@@ -84,11 +84,11 @@ def _internal_error() -> int:
     import traceback
 
     traceback.print_exc()
-    _say(_BUG)
+    _print_error(_BUG)
     return ExitCode.BUG
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 

@@ -85,8 +85,8 @@ SMOKE = frozenset(
 # Tests of quick tiers that only `make test-all` runs.
 SLOW = frozenset(
     {
-        "tests/charts/test_bad_values.py::test_any_value_at_any_key_renders_a_good_object_or_is_refused_by_both",
-        "tests/charts/test_bad_values.py::test_what_the_launcher_accepts_makes_one_good_object_with_its_run_config",
+        "tests/charts/test_bad_values.py::test_any_value_at_any_key_renders_a_valid_object_or_both_reject_it",
+        "tests/charts/test_bad_values.py::test_what_the_launcher_accepts_renders_one_valid_object_with_its_run_config",
         "tests/charts/test_pod_security.py",
         "tests/charts/test_scan.py",
         "tests/charts/test_values_helm.py::test_helm_reads_back_the_tree_that_dumps_wrote",

@@ -120,7 +120,7 @@ class Submission:
     """
 
     status: RunStatus
-    said: str
+    message: str
     created: bool
 
 
@@ -129,7 +129,7 @@ class Preview:
     """The effect that a submit would have: the run config for the trainer, and one sentence."""
 
     config: Mapping[str, Any]
-    said: str
+    message: str
 
 
 def found_or_deleted(status: RunStatus | None, name: str) -> RunStatus:

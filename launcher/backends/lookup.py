@@ -254,7 +254,9 @@ def _sweeps_called(
 
 def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, Sweep]:
     if len(found) > 1:
-        places = " and ".join(f"{sweep.runs[0].kind} ({backend.description or 'this machine'})" for backend, sweep in found)
+        places = " and ".join(
+            f"{sweep.runs[0].kind} ({backend.description or 'this machine'})" for backend, sweep in found
+        )
         raise LauncherError(
             f'There are several sweeps "{name}": {places}.',
             "Use --local for this machine, or --namespace or --context for a cluster.",

@@ -48,13 +48,13 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
         with showing(_Lines, _Bar) as view:
             while True:
                 if not silent and stuck.is_over(status):  # do not end a run because of an outdated status
-                    view.say(
+                    view.print_line(
                         f'{status.reason} Waiting does not fix this, so the run "{name}" is cancelled and its chips '
                         "are released."
                     )
                     return stuck.cancel_stuck(status)
                 if status.restarts > restarts and status.attempt == attempt:
-                    view.say(f"Restart {status.restarts}" + (f": {status.reason}" if status.reason else "."))
+                    view.print_line(f"Restart {status.restarts}" + (f": {status.reason}" if status.reason else "."))
                 restarts, attempt = status.restarts, status.attempt
                 view.show(status)
                 if status.state.ended:
@@ -65,11 +65,11 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
                 except Unreachable as error:
                     # The run does not depend on this process. Retry: API servers and networks recover.
                     if not silent:
-                        view.say(f"{error.message} The run continues; retrying.")
+                        view.print_line(f"{error.message} The run continues; retrying.")
                     silent = True
                     continue
                 if silent:
-                    view.say("The API server answers again.")
+                    view.print_line("The API server answers again.")
                 silent = False
     except KeyboardInterrupt:
         raise Detached(f'The run "{name}" continues.\n{come_back(status, target)}') from None
@@ -195,14 +195,14 @@ class _Lines:
         state = (status.state, _busy(status))
         if state != self._said and not status.state.ended:
             told = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" already contains the reason
-            self.say(f"{status.name}: " + (f"{status.state}" if told else _state(status)))
+            self.print_line(f"{status.name}: " + (f"{status.state}" if told else _state(status)))
             self._said = state
         due = time.monotonic() >= self._next or status.state.ended
         if due and status.step is not None and status.step != self._step and status.state is not State.STARTING:
-            self.say(f"{status.name}: " + progress(status))
+            self.print_line(f"{status.name}: " + progress(status))
             self._step, self._next = status.step, time.monotonic() + _LINE_SECONDS
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self._last = line
         output.narrate(line)
 
@@ -251,7 +251,7 @@ class _Bar:
             self._since = time.monotonic()
         self._status = status
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

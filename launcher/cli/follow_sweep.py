@@ -42,15 +42,15 @@ def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> S
             for now in sweeps.watch(sweep, backend):
                 if isinstance(now, Unreachable):
                     if not silent:
-                        view.say(f"{now.message} The runs continue; retrying.")
+                        view.print_line(f"{now.message} The runs continue; retrying.")
                     silent = True
                     continue
                 if silent:
-                    view.say("The API server answers again.")
+                    view.print_line("The API server answers again.")
                 sweep, silent = now, False
                 view.show(sweep)
                 for run in filter(stuck.is_over, sweep.runs):
-                    view.say(
+                    view.print_line(
                         f"{run.name}: {run.reason} Waiting does not fix this, so the run is cancelled and its chips "
                         "are released."
                     )
@@ -158,17 +158,17 @@ class _Lines:
                 self._states[run.name] = (run.attempt, run.state)
         for state, runs in changed.items():
             if len(runs) > _NAMED:
-                self.say(f"{runs[0].name} … {runs[-1].name}: {len(runs)} are {state}")
+                self.print_line(f"{runs[0].name} … {runs[-1].name}: {len(runs)} are {state}")
                 continue
             for run in runs:
                 why = f": {run.reason}" if run.reason and state in (State.FAILED, State.RESTARTING) else ""
-                self.say(f"{run.name}: {state}{why}")
+                self.print_line(f"{run.name}: {state}{why}")
         text = line(sweep)
         if not sweep.ended and time.monotonic() >= self._next and text != self._last:
-            self.say(text)
+            self.print_line(text)
             self._last, self._next = text, time.monotonic() + _LINE_SECONDS
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         output.narrate(line)
 
 
@@ -188,7 +188,7 @@ class _Table:
     def show(self, sweep: Sweep) -> None:
         self._sweep = sweep
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

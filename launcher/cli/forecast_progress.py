@@ -41,11 +41,11 @@ class _Shown:
         if self._view is not None:
             self._view.phase(name)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         if self._view is None:
             output.narrate(line)
         else:
-            self._view.say(line)
+            self._view.print_line(line)
 
 
 @contextmanager
@@ -63,13 +63,13 @@ class _Lines:
 
     def begin(self, what: str) -> None:
         self._what = what
-        self.say(f"Compiling {what}: this takes half a minute or more; the result is cached.")
+        self.print_line(f"Compiling {what}: this takes half a minute or more; the result is cached.")
 
     def phase(self, name: str) -> None:
         if name in ("compiling", "waiting"):
-            self.say(f"{self._what}: {_PHASES[name]}.")
+            self.print_line(f"{self._what}: {_PHASES[name]}.")
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         output.narrate(line)
 
 
@@ -90,7 +90,7 @@ class _Line:
     def phase(self, name: str) -> None:
         self._phase = _PHASES.get(name, name)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

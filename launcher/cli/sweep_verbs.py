@@ -25,7 +25,7 @@ def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str)
     from launcher import api
 
     previews = api.preview_sweep(plan, accept_changes=accept_changes, target=target)
-    output.narrate(*dict.fromkeys(line for preview in previews for line in preview.said.splitlines()))
+    output.narrate(*dict.fromkeys(line for preview in previews for line in preview.message.splitlines()))
     members = [each.member for each in plan.plans if each.member is not None]
     cells = [[sweep_follow.as_text(value) for value in member.values.values()] for member in members]
     table = formatting.table(
@@ -53,7 +53,7 @@ def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: boo
             f'Interrupted: some runs may be missing; the created runs continue. Submit "{plan.name}" again '
             f"to create the others. To show the created runs: launcher status {plan.name}{backend.cli_args}"
         ) from None
-    output.narrate(submission.said)
+    output.narrate(submission.message)
     sweep = submission.sweep
     if detach:
         if not sweep.ended:

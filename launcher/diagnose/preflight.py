@@ -112,7 +112,7 @@ def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Pr
     config = plan.config
     team, storage = config["team"], config["storage"]
     account = team["serviceAccount"] or team["name"]
-    if account and not _there(cluster, SERVICE_ACCOUNT, account, namespace):
+    if account and not _exists(cluster, SERVICE_ACCOUNT, account, namespace):
         yield _problem(
             plan.values,
             "no_service_account",
@@ -121,7 +121,7 @@ def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Pr
             f'The namespace {namespace} has no service account "{account}", so no pod could be created.',
             ("charts/queues creates one for each team; team.serviceAccount selects another.",),
         )
-    if storage["kind"] == "pvc" and not _there(cluster, PVC, storage["claim"], namespace):
+    if storage["kind"] == "pvc" and not _exists(cluster, PVC, storage["claim"], namespace):
         yield _problem(
             plan.values,
             "no_claim",
@@ -133,7 +133,7 @@ def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Pr
         )
 
 
-def _there(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:
+def _exists(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:
     try:
         return cluster.get(kind, name, namespace) is not None
     except Forbidden:

@@ -33,7 +33,7 @@ class Compiler:
         same program make one compile: the second call waits for the first. Raises LauncherError.
         """
         wanted = request(plan)
-        found = None if self.fresh else self._cached(wanted, self.watch.say)
+        found = None if self.fresh else self._cached(wanted, self.watch.print_line)
         if found is not None:
             return found, True
         self.watch.begin(what or describe(plan))
@@ -70,7 +70,7 @@ class Compiler:
         try:
             self.cache.put(wanted, found)
         except OSError as error:
-            self.watch.say(f"Warning: the forecast cannot be cached: {self.cache.folder}: {error.strerror}.")
+            self.watch.print_line(f"Warning: the forecast cannot be cached: {self.cache.folder}: {error.strerror}.")
         return found
 
 

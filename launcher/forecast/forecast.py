@@ -155,16 +155,16 @@ def _search(
         except CompileTimeout as error:  # the limit of the search or of one compile
             if time.monotonic() >= deadline:
                 break
-            compiler.watch.say(f"{change.options}: {error.message}")
+            compiler.watch.print_line(f"{change.options}: {error.message}")
             continue
         except LauncherError as error:  # MaxText or the compiler refuses this change
-            compiler.watch.say(f"{change.options}: {error.message}")
+            compiler.watch.print_line(f"{change.options}: {error.message}")
             continue
         tried += 1
         judged = fit.judge(found, other)
         if judged.fits:
             return change, [f"{_sentence(change)} {judged.says}"]
-        compiler.watch.say(f"{change.options}: {judged.says}")
+        compiler.watch.print_line(f"{change.options}: {judged.says}")
     else:
         return None, ["No change that Slipway tries makes it fit; use an accelerator with more memory."]
     count = f"{tried} change was" if tried == 1 else f"{tried} changes were"

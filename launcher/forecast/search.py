@@ -257,7 +257,7 @@ class _Search:
         if plan is None:
             return True
         options = candidate.change.options
-        say = self.compiler.watch.say
+        say = self.compiler.watch.print_line
         try:
             program, _ = self.compiler.program(
                 plan, seconds=max(self.left, 1.0), what=f"{describe(plan)} with {options}"
@@ -327,7 +327,7 @@ def search(
     try:
         out_of_time = looking.run()
     except KeyboardInterrupt:
-        compiler.watch.say("Interrupted. Compiled configs are cached: the same command resumes from there.")
+        compiler.watch.print_line("Interrupted. Compiled configs are cached: the same command resumes from there.")
         raise
     faster = sorted((point for point in looking.points if point.rate > user.rate), key=_order)
     better = tuple(_improvement(point, user) for point in faster[:BEST])

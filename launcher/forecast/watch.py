@@ -12,7 +12,7 @@ class Watch(Protocol):
 
     def phase(self, name: str) -> None: ...
 
-    def say(self, line: str) -> None: ...
+    def print_line(self, line: str) -> None: ...
 
 
 class Silent:
@@ -24,5 +24,5 @@ class Silent:
     def phase(self, name: str) -> None:
         pass
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         pass

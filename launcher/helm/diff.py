@@ -55,7 +55,7 @@ class ObjectChange:
     fields: tuple[FieldChange, ...] = ()
 
     @property
-    def called(self) -> str:
+    def full_name(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     def as_json(self) -> Manifest:
@@ -68,7 +68,7 @@ class ObjectChange:
         }
 
     def __str__(self) -> str:
-        return "\n".join([f"{_SIGNS[self.action]} {self.called}", *(f"    {field}" for field in self.fields)])
+        return "\n".join([f"{_SIGNS[self.action]} {self.full_name}", *(f"    {field}" for field in self.fields)])
 
 
 class Owner(NamedTuple):

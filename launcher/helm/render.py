@@ -11,11 +11,14 @@ from launcher.config.plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Rendering:
-    """A rendered plan: `text` is YAML, `data` the same as plain data. `said` explains a plan that creates no object."""
+    """A rendered plan: `text` is YAML, `data` the same as plain data.
+
+    `message` is set if the plan creates no object.
+    """
 
     text: str
     data: Any
-    said: str = ""
+    message: str = ""
 
 
 def render(plan: LaunchPlan) -> Rendering:

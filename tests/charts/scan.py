@@ -69,8 +69,8 @@ def scannable(sources: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[
     """Return the objects of all sources in a form that the scanners support.
 
     Objects of Kubernetes' own kinds stay unchanged. A pod template becomes a Pod that is named after its source, kind
-    and first container (Pod/kind-rayjob-ray-head). If there are several that the scanners cannot distinguish, only the first is
-    returned.
+    and first container (Pod/kind-rayjob-ray-head). If there are several that the scanners cannot distinguish, only the
+    first is returned.
     """
     everything = [(source, obj) for source, objects in sources for obj in objects]
     namespace = next((_namespace(obj) for _, obj in everything if obj["kind"] == "NetworkPolicy"), "default")

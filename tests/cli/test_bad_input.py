@@ -84,8 +84,8 @@ MISTAKES = [
      " begins on line 1; fix the indentation."),
     ("run: {name: a}\n---\nrun: {name: b}\n", "mine.yaml:3: a second document begins here, which Helm 3 drops and"
      " Helm 4 merges; move it to its own file."),
-    ("run: {name: Modèle.2}\n", 'mine.yaml:1: run.name: "Modèle.2" is not a valid name; use lowercase letters, digits and'
-     ' hyphens, starting with a letter and not ending with a hyphen. For example "modele-2".'),
+    ("run: {name: Modèle.2}\n", 'mine.yaml:1: run.name: "Modèle.2" is not a valid name; use lowercase letters, digits'
+     ' and hyphens, starting with a letter and not ending with a hyphen. For example "modele-2".'),
     ("run: {name: 7b}\n", 'mine.yaml:1: run.name: "7b" is not a valid name; use lowercase letters, digits and'
      ' hyphens, starting with a letter and not ending with a hyphen. For example "run-7b".'),
     ("run: {maxRestarts: -1}\n", "mine.yaml:1: run.maxRestarts is -1; it must be at least 0."),
@@ -104,7 +104,8 @@ MISTAKES = [
      " 0.5."),
     ("data: {corpus: '', files: ['gs://bucket/a.txt']}\n", 'mine.yaml:1: data.files: "gs://bucket/a.txt" is a URL; the'
      " trainer reads files: copy the text, or mount its bucket."),
-    ("worker: {env: {LEVEL: 1}}\n", "mine.yaml:1: worker.env.LEVEL is the number 1; it must be text; put it in quotes."),
+    ("worker: {env: {LEVEL: 1}}\n", "mine.yaml:1: worker.env.LEVEL is the number 1; it must be text; put it in"
+     " quotes."),
     ("run:\u00a0{name: a}\n", "mine.yaml:1: unknown key run:\u00a0{name; it contains the invisible character U+00A0;"
      " write the key again."),
 ]  # fmt: skip

@@ -179,7 +179,7 @@ def test_dry_run(machine: Machine) -> None:
     )
     assert build.endswith("CONTEXT")
     assert push == f"docker push {build.split('--tag=')[1].split()[0]}"
-    assert done.err.startswith("CONTEXT stands for a folder")
+    assert done.err.startswith("CONTEXT is a folder")
     assert machine.calls == ["docker info"]
     assert list(machine.launcher.folder.iterdir()) == []
     assert machine.build("--dry-run", "-o", "json").json["commands"] == [build]

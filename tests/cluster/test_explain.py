@@ -1,7 +1,7 @@
 """`launcher explain` with a real API server.
 
-The objects that Kueue, JobSet and KubeRay wrote are replayed. The components that schedule, create and reject pods are real: the scheduler, the
-Job controller, ResourceQuota, Pod Security, an admission webhook without a server.
+The objects that Kueue, JobSet and KubeRay wrote are replayed. The components that schedule, create and reject pods are
+real: the scheduler, the Job controller, ResourceQuota, Pod Security, an admission webhook without a server.
 """
 
 from __future__ import annotations

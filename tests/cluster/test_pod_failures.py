@@ -74,7 +74,7 @@ def test_a_run_with_a_missing_image_is_cancelled_with_the_reason(cli: LauncherCl
     assert (shown["state"], shown["reason"], shown["stuck"]) == ("starting", reason, True)
     (row,) = cli("list", "-n", cli.namespace, "-o", "json").json
     assert (row["reason"], row["stuck"]) == (reason, True)
-    assert "cannot be pulled, the registry has no such image" in cli("explain", *here).out
+    assert "cannot be pulled: the registry has no such image" in cli("explain", *here).out
 
     with controllers(control_plane, cli.namespace), stuck_after(0.5):
         done = cli("submit", "-f", file, "--force", "-o", "json")

@@ -133,7 +133,7 @@ def test_a_training_from_submit_to_the_last_step(team: TeamRayCluster) -> None:
     assert "train.steps: 3 -> 4" in other.stderr
     assert "--continue" in other.stderr
     preview = api.preview(plan_of(team, "trained", train={"steps": 4}), accept_changes=True)
-    assert preview.said == 'Would resume the run "trained" as attempt 2.'
+    assert preview.message == 'Would resume the run "trained" as attempt 2.'
     assert [status.name for status in runs.list(pytest.fail)] == ["trained"]
 
 
@@ -149,7 +149,7 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) ->
     assert [submission.created for submission in made].count(True) == 1
     assert {submission.status.attempt for submission in made} == {1}
     found = runs.submit(plan, accept_changes=False)
-    assert "with the same config" in found.said
+    assert "with the same config" in found.message
 
     followed: list[str] = []
     follower = threading.Thread(
@@ -182,7 +182,7 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) ->
 
     # The next attempt gets the only host. It fails, and its status has the reason.
     resumed = runs.submit(plan_of(team, "commanded", run=program("sh", "-c", "exit 7")), accept_changes=True)
-    assert resumed.said == (
+    assert resumed.message == (
         'The run "commanded" was cancelled; it continues from its last checkpoint, if it wrote one, as attempt 2.'
     )
     status = ended(runs, "commanded")

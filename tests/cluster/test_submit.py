@@ -79,7 +79,7 @@ def test_ten_submits_at_once_make_one_run(
     with ThreadPoolExecutor(10) as pool:
         done = list(pool.map(launcher_api.submit, plans))
     assert sorted(each.created for each in done) == [False] * 9 + [True]
-    said = sorted({each.said for each in done})
+    said = sorted({each.message for each in done})
     assert said == [
         'The run "demo" is already queued, with the same config.',
         'The run "demo" was submitted.',

@@ -45,7 +45,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Builder:
-    """The prerequisites of a build: buildah with its storage, the base's name there, and the arguments for this machine."""
+    """The prerequisites of a build: buildah with its storage, the base's name there, this machine's arguments."""
 
     buildah: Buildah
     base: str

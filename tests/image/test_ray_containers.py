@@ -1,7 +1,7 @@
 """A RayJob of the rendered chart in containers of the image: head and hosts in separate networks, with tokens.
 
-Commands, variables, mounts, users, probes and hooks are the chart's. The fields that KubeRay adds are from its recorded pods
-(containers/kuberay.py is the fake that replaces it). All runs read the same text from the same storage.
+Commands, variables, mounts, users, probes and hooks are the chart's. The fields that KubeRay adds are from its recorded
+pods (containers/kuberay.py is the fake that replaces it). All runs read the same text from the same storage.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class RecordingWatch(Silent):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self.lines.append(line)
 
 

@@ -88,6 +88,13 @@ def test_the_keys_of_a_rule_exist(rule: dict[str, Any]) -> None:
     assert bool(below) <= bool(entries)
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.get("each")], ids=lambda rule: rule["message"][:40])
+def test_a_rule_for_groups_reads_only_keys_that_a_group_has(rule: dict[str, Any]) -> None:
+    keys = {*rule["keys"], *rule.get("when", {}), *(key for key in _placeholders(rule) if "." in key)}
+    others = {key for key in keys if not key.startswith("slice.")}
+    assert others <= {"worker.cpu", "worker.memory", "accelerator.kind"}
+
+
 # --- Patterns -----------------------------------------------------------------------------------------------------
 
 PATTERNS = {

@@ -125,7 +125,7 @@ class KubernetesBackend:
             said = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
             return Preview(plan.config, said + warnings)
         resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.cli_args)
-        verdict = self._verdict(found, obj, accept_changes, finish=False)
+        verdict = self._decide(found, obj, accept_changes, finish=False)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
         warnings = self._warnings_before(plan, obj)
@@ -141,7 +141,7 @@ class KubernetesBackend:
             if found is not None:
                 resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.cli_args)
                 try:
-                    verdict = self._verdict(found, obj, accept_changes)
+                    verdict = self._decide(found, obj, accept_changes)
                 except _RunDeleted:
                     continue  # another client replaced the run: read its object
                 if verdict is not None:
@@ -202,7 +202,7 @@ class KubernetesBackend:
             raise failed
         return "".join(f"\nWarning: {problem}" for problem in found)
 
-    def _verdict(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
+    def _decide(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
         """Return a sentence if nothing is left to do, or None if the submit creates the next attempt.
 
         For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
@@ -267,7 +267,7 @@ class KubernetesBackend:
         places = self._places(workloads, all_namespaces=self.all_namespaces)
         statuses = [
             replace(
-                self._said(seen),
+                self._with_stuck(seen),
                 position=places.get(objects.uid(seen.workload)) if seen.workload is not None else None,
             )
             for seen in everything
@@ -300,7 +300,7 @@ class KubernetesBackend:
             for seen in everything
         ]
 
-    def _said(self, seen: ObservedRun) -> RunStatus:
+    def _with_stuck(self, seen: ObservedRun) -> RunStatus:
         status = kube_view.status(self.cluster, seen)
         starts = status.state in (State.STARTING, State.RESTARTING) and not seen.cancelled_at
         stuck = pod_failures.fatal_reason(seen.pods) if seen.pods and starts else ""

@@ -110,7 +110,7 @@ class LocalBackend:
                     config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.'
                 )
             resubmit.check_sweep(plan, found.record.sweep)
-            verdict = self._verdict(found, config, accept_changes)
+            verdict = self._decide(found, config, accept_changes)
             if isinstance(verdict, str):
                 return Preview(config, f"{verdict} Nothing would be started.")
             self._preflight(plan, config)
@@ -125,7 +125,7 @@ class LocalBackend:
                 found = folder.find(self.runs, plan.name)
                 if found is not None:
                     resubmit.check_sweep(plan, found.record.sweep)
-                    verdict = self._verdict(found, config, accept_changes)
+                    verdict = self._decide(found, config, accept_changes)
                     if isinstance(verdict, str):
                         return Submission(found.status(), verdict, created=False)
                 if not checked:
@@ -163,7 +163,7 @@ class LocalBackend:
             tokenizer["path"] = _absolute(path)
         return config
 
-    def _verdict(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
+    def _decide(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
         """Return a sentence if nothing is left to do for this config, or None if the submit starts an attempt."""
         from launcher.config.plan import config_difference
 

@@ -172,7 +172,7 @@ class Supervisor:
             final = code in (126, 127) or (code == 2 and not self.command)
             if final or restarts >= self.max_restarts:
                 return self._end("failed", code, reason)
-            self._say(f"{what} Restart {restarts + 1} of {self.max_restarts}.")
+            self._log(f"{what} Restart {restarts + 1} of {self.max_restarts}.")
             self._note(state="restarting", restarts=restarts + 1, events_from=self._events_size(), reason=reason)
             again = time.monotonic() + min(_BACKOFF_SECONDS * 2**failures, _LONGEST_BACKOFF)
             while not self.cancels and time.monotonic() < again:
@@ -275,7 +275,7 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         if not kill_all(lambda: {*descendants(os.getpid()), *marked(self.record.id)}, self._reap):
-            self._say("Some processes of the run do not end; they hang in the kernel.")
+            self._log("Some processes of the run do not end; they hang in the kernel.")
         self._reap()
         self.alive.clear()
 
@@ -319,11 +319,11 @@ class Supervisor:
         try:
             self._write()
         except OSError as error:
-            self._say(f"The record cannot be written: {error.strerror}.")
+            self._log(f"The record cannot be written: {error.strerror}.")
 
     def _end(self, state: str, code: int | None, reason: str) -> None:
         if reason and state == "failed":
-            self._say(reason)
+            self._log(reason)
         self.record = replace(self.record, state=state, exit_code=code, reason=reason, ended=now())
         for pause in (0.5, 5.0, 30.0, 0.0):
             try:
@@ -344,7 +344,7 @@ class Supervisor:
             reserve.unlink()
             write_record(self.folder, self.record)
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         with contextlib.suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(f"[launcher] {text}\n")
 

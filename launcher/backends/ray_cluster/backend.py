@@ -89,7 +89,7 @@ class RayClusterBackend:
         if found is None:
             ray_clusters.check_fit(target, plan.config)
             return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.description}.{note}')
-        verdict = self._verdict(found, plan, accept_changes)
+        verdict = self._decide(found, plan, accept_changes)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
         ray_clusters.check_fit(target, plan.config)
@@ -101,7 +101,7 @@ class RayClusterBackend:
             found = self._find(plan.name, first=jobs)
             attempt, said = 1, f'The run "{plan.name}" was submitted to {jobs.head.description}.'
             if found is not None:
-                verdict = self._verdict(found, plan, accept_changes)
+                verdict = self._decide(found, plan, accept_changes)
                 if verdict is not None:
                     return Submission(self._status(found), verdict, created=False)
                 attempt = found.attempt + 1
@@ -145,7 +145,7 @@ class RayClusterBackend:
         job = jobs.get(submission)
         return None if job is None else Attempt(jobs, job)
 
-    def _verdict(self, found: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
+    def _decide(self, found: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
         from launcher.config.plan import config_difference
 
         resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.cli_args)
@@ -186,8 +186,8 @@ class RayClusterBackend:
             return self._status(found)
         if seen is not None:
             raise LauncherError(
-                f'The run "{name}" was not found any more in {seen.jobs.head.description}: its record was deleted, or the '
-                "head was restarted, which deletes Ray's jobs.",
+                f'The run "{name}" was not found any more in {seen.jobs.head.description}: its record was deleted, or '
+                "the head was restarted, which deletes Ray's jobs.",
                 f"Submit it again to continue from its last checkpoint in {self._folder(seen)}.",
             )
         return None

@@ -35,7 +35,7 @@ class Group:
     hosts: int
     slices: int
 
-    def spelled(self) -> str:
+    def as_text(self) -> str:
         if self.kind == "cpu":
             return f"{_count(self.slices * self.hosts, 'host')} without chips"
         shape = " ".join(filter(None, (self.label or self.kind, self.topology)))
@@ -111,7 +111,8 @@ def named(cluster: Cluster, name: str) -> Object:
     guess = f' Did you mean "{near[0]}"?' if near else f" Existing Ray clusters: {', '.join(names)}." if names else ""
     raise LauncherError(
         f'The Ray cluster "{name}" was not found in the {cluster.description}.{guess}',
-        f"Correct run.cluster, or create the Ray cluster: launcher install ray-cluster {name}{cluster.cli_args} -f FILE",
+        f"Correct run.cluster, or create the Ray cluster: "
+        f"launcher install ray-cluster {name}{cluster.cli_args} -f FILE",
     )
 
 
@@ -183,7 +184,7 @@ def _check_slices(ray_cluster: Object, config: Mapping[str, Any]) -> None:
     if there >= wanted:
         return
     name = objects.name(ray_cluster)
-    has = "; ".join(f"{each.spelled()}, group {each.name}" for each in groups) or "no workers"
+    has = "; ".join(f"{each.as_text()}, group {each.name}" for each in groups) or "no workers"
     if having and row["kind"] == "tpu":
         fix = f"Set slice.count to {there}, or give the cluster more slices (slice.count in its own values)."
     elif having:
@@ -305,7 +306,7 @@ def details(each: RayClusterStatus) -> str:
         ("Ray", each.ray_version),
         ("since", each.since),
         ("hosts", f"{each.hosts} of {each.hosts_wanted} ready"),
-        *(("group", f"{group.name}: {group.spelled()}") for group in each.groups),
+        *(("group", f"{group.name}: {group.as_text()}") for group in each.groups),
     ]
     if each.runs is not None:
         rows.append(("runs", ", ".join(each.runs) or "none"))

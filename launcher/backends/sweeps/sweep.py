@@ -82,12 +82,12 @@ class Sweep:
 class SweepSubmission:
     """The result of submitting a sweep: a Submission for each run, in order.
 
-    `said` is one sentence that describes what was done, followed by warnings, one per line.
+    `message` is one sentence that describes what was done, followed by warnings, one per line.
     """
 
     name: str
     submissions: tuple[Submission, ...]
-    said: str
+    message: str
 
     @property
     def sweep(self) -> Sweep:
@@ -138,7 +138,7 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
 
     submissions = _all(backend, plan.plans, one, stopped)
     # Warnings, one per line, may follow a submission's sentence. The runs share them.
-    warnings = dict.fromkeys(text for each in submissions for text in each.said.splitlines()[1:])
+    warnings = dict.fromkeys(text for each in submissions for text in each.message.splitlines()[1:])
     said = "\n".join([_sentence(plan, submissions, backend.description), *warnings])
     return SweepSubmission(plan.name, tuple(submissions), said)
 
@@ -200,7 +200,7 @@ def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iter
             return
         time.sleep(min(left, pause(sweep, backend)))
         try:
-            watched.look()
+            watched.refresh()
         except Unreachable as error:
             yield error
 
@@ -246,7 +246,7 @@ class _Watcher:
         self._backend = backend
         self._read: dict[str, float] = {}  # when each run's log was last read; infinite once it was read to its end
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         now = find(self.sweep.name, self._backend)
         if now is None:
             raise LauncherError(f'The runs of the sweep "{self.sweep.name}" were deleted in the meantime.')

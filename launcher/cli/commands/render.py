@@ -20,5 +20,5 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, for
     plan = api.plan(files, sets, name=name)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
     rendering = api.render(plan)
-    output.narrate(*filter(None, [rendering.said]))
+    output.narrate(*filter(None, [rendering.message]))
     output.emit(rendering.data, "json" if form == "json" else "text", rendering.text)

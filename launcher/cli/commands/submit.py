@@ -66,7 +66,7 @@ def command(
     api.refuse_misfits(plan)
     if dry_run:
         preview = api.preview(plan, accept_changes=accept_changes, target=target)
-        output.narrate(preview.said)
+        output.narrate(preview.message)
         output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
     backend = api.backend_for(plan, target)
@@ -74,7 +74,7 @@ def command(
     if backend.description:
         output.narrate(f"Submitting to {backend.description}.")
     submission = backend.submit(plan, accept_changes=accept_changes)
-    output.narrate(submission.said)
+    output.narrate(submission.message)
     status = submission.status
     if detach:
         if not status.state.ended:

@@ -29,7 +29,7 @@ def collect(cluster: Cluster) -> ClusterInventory:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
 
         def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Fetched[T]]:
-            return pool.submit(_look, call, *arguments, **options)
+            return pool.submit(_fetch, call, *arguments, **options)
 
         # The largest response first.
         nodes = ask(cluster.list, k.NODE)
@@ -75,7 +75,7 @@ def collect(cluster: Cluster) -> ClusterInventory:
         )
 
 
-def _look[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Fetched[T]:
+def _fetch[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Fetched[T]:
     try:
         return Fetched(call(*arguments, **options))
     except ClusterError as error:

@@ -61,7 +61,7 @@ def queue_position(situation: Situation) -> QueuePosition | None:
 def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
     """Return the queue position as one sentence."""
     hidden = stand.position is not None and stand.position - 1 > len(stand.ahead)
-    names = [_say(item, situation.namespace) for item in stand.ahead]
+    names = [_run_name(item, situation.namespace) for item in stand.ahead]
     if hidden:
         names.append("runs of other teams that you may not read")
     of = f" of {stand.waiting}" if stand.waiting is not None and stand.waiting >= (stand.position or 0) else ""
@@ -99,5 +99,5 @@ def _run_of(item: Object) -> str:
     return name(item)
 
 
-def _say(ahead: RunAhead, own: str) -> str:
+def _run_name(ahead: RunAhead, own: str) -> str:
     return ahead.name if ahead.namespace == own else f"{ahead.name} of {ahead.namespace}"

@@ -109,7 +109,7 @@ def given_up(situation: Situation) -> Finding | None:
 
 def failed(situation: Situation) -> Finding | None:
     """The run failed."""
-    state, reason = situation.verdict
+    state, reason = situation.state_and_reason
     if state is not State.FAILED:
         return None
     ends = list(ended_containers(situation))
@@ -129,7 +129,7 @@ def failed(situation: Situation) -> Finding | None:
         )
     elif "reaching max number of restarts" in _last_words(situation):
         suggestions.append("If such failures are temporary, increase run.maxRestarts.")
-    suggestions.append(f"launcher logs {situation.spelled} shows its output.")
+    suggestions.append(f"launcher logs {situation.command_args} shows its output.")
     suggestions.append("launcher submit with the same name resumes from its last checkpoint.")
     text = clause(one_line(reason)) or "its controller does not report a reason"
     return Finding(f"{situation.name} failed{after}: {sentence(text)}", tuple(shown), tuple(suggestions))
@@ -152,7 +152,7 @@ def half_cancelled(situation: Situation) -> Finding | None:
     when = situation.seen.cancelled_at
     if not when or situation.state.ended:
         return None
-    repeat = f"launcher cancel {situation.spelled} deactivates the Workload"
+    repeat = f"launcher cancel {situation.command_args} deactivates the Workload"
     if situation.workload is not None:
         return Finding(
             f"{situation.name} was cancelled {situation.ago(when)} ago, but its Workload is still active, so Kueue may "
@@ -167,7 +167,7 @@ def half_cancelled(situation: Situation) -> Finding | None:
         "has not created its Workload yet, which the cancellation has to deactivate.",
         (Evidence(situation.kind, situation.name, f"requests the queue {situation.queue} and is suspended."),),
         (
-            f"launcher delete {situation.spelled} removes the run.",
+            f"launcher delete {situation.command_args} removes the run.",
             f"{repeat} when Kueue is running again; launcher doctor shows whether it is.",
         ),
     )

@@ -136,7 +136,7 @@ def no_such_nodes(situation: Situation) -> Finding | None:
     what = join_words(lacking) if lacking else f"{_wants(situation, pods[0])} together"
     return Finding(
         f"{situation.name} {_but(situation)} its pods cannot be scheduled: no node of the cluster has {what}.",
-        (_count(situation, pods), _pod(pods[0]), *_there(situation)),
+        (_count(situation, pods), _pod(pods[0]), *_available_shapes(situation)),
         (
             "Ask the platform team for a node pool of that "
             f"kind{': the queue has quota for machines that do not exist' if situation.queue else ''}.",
@@ -297,7 +297,7 @@ def _wants(situation: Situation, pod: Object) -> str:
     return join_words([f"{key}={value}" for key, value in wants.items()]) or "enough room for its pods"
 
 
-def _there(situation: Situation) -> tuple[Evidence, ...]:
+def _available_shapes(situation: Situation) -> tuple[Evidence, ...]:
     shapes = _shapes(situation)
     if not shapes:
         return (Evidence("Node", "", f"the cluster has {len(situation.nodes)} nodes, none with TPUs."),)

@@ -101,7 +101,7 @@ def crashing(situation: Situation) -> Finding | None:
             tuple(shown),
             (f"Increase {key}, or use a smaller batch or model, and submit it again.",),
         )
-    hints = [f"launcher logs {situation.spelled} shows its output."]
+    hints = [f"launcher logs {situation.command_args} shows its output."]
     if code == CONFIG_ERROR and container in ("trainer", "ray-head", "ray-worker"):
         hints.insert(0, "The trainer rejects its values: correct them, and submit it again.")
     return Finding(
@@ -164,7 +164,7 @@ def head_unreachable(situation: Situation) -> Finding | None:
         f"{situation.name} has all its pods, but KubeRay cannot reach its Ray head to start the job: {sentence(said)}",
         tuple(shown),
         (
-            f"launcher logs {situation.spelled} shows whether Ray started on the head.",
+            f"launcher logs {situation.command_args} shows whether Ray started on the head.",
             "Ask the platform team whether the NetworkPolicy allows access from KubeRay's operator: "
             "network.operatorNamespaces in the values of charts/queues.",
         ),
@@ -176,7 +176,7 @@ def restarting(situation: Situation) -> Finding | None:
     if situation.state is not State.RESTARTING:
         return None
     ends = [Evidence("Pod", pod, says) for pod, _, says in ended_containers(situation)]
-    reason = one_line(situation.verdict[1])
+    reason = one_line(situation.state_and_reason[1])
     count = status(situation.run).get("restarts" if not situation.ray else "failed")
     nth = f" (restart {count})" if count else ""
     return Finding(
@@ -184,7 +184,7 @@ def restarting(situation: Situation) -> Finding | None:
         tuple(ends[:3]),
         (
             "No action is needed: it resumes from its last checkpoint.",
-            f"launcher logs {situation.spelled} shows why it failed.",
+            f"launcher logs {situation.command_args} shows why it failed.",
         ),
     )
 
@@ -198,7 +198,7 @@ def coming_up(situation: Situation) -> Finding | None:
     if not pods:
         return Finding(
             f"{situation.name} is admitted, and its pods are about to be created.",
-            (Evidence(situation.kind, situation.name, sentence(situation.verdict[1] or "has no pods yet")),),
+            (Evidence(situation.kind, situation.name, sentence(situation.state_and_reason[1] or "has no pods yet")),),
         )
     if ready >= wanted:
         return Finding(f"{situation.name} has all its {wanted} pods, and its job is about to start.")

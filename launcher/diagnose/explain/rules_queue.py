@@ -24,7 +24,7 @@ def again(situation: Situation, *sets: str) -> str:
     given = " ".join(f"--set {item}" for item in sets)
     if not situation.submitted:
         return f"submit it with {given}"
-    return f"launcher cancel {situation.spelled}, then submit it again with {given} --continue"
+    return f"launcher cancel {situation.command_args}, then submit it again with {given} --continue"
 
 
 def no_queue(situation: Situation) -> Finding | None:

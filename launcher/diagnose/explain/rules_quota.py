@@ -112,8 +112,8 @@ def pods_ready_timeout(situation: Situation) -> Finding | None:
         f"(30 min unless the platform team set another), and {then}.",
         tuple(shown),
         (
-            f"When it is admitted again, launcher explain {situation.spelled} shows what its pods wait for: usually "
-            "nodes that are slow to provision, or an image that cannot be pulled.",
+            f"When it is admitted again, launcher explain {situation.command_args} shows what its pods wait "
+            "for: usually nodes that are slow to provision, or an image that cannot be pulled.",
             "With slice.provisioning: flex-start or reservation, the machines exist before the pods are created.",
             "Ask the platform team for a longer waitForPodsReady.timeout in Kueue's configuration.",
         ),

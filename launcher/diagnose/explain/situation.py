@@ -84,7 +84,7 @@ class Situation:
         return namespace(self.run)
 
     @property
-    def spelled(self) -> str:
+    def command_args(self) -> str:
         """The run as an argument of a command: "demo -n research"."""
         return f"{self.name}{self.cli_args or f' -n {self.namespace}'}"
 
@@ -110,13 +110,13 @@ class Situation:
         return replace(seen, pods=self.pods)
 
     @cached_property
-    def verdict(self) -> tuple[State, str]:
+    def state_and_reason(self) -> tuple[State, str]:
         """The run's state and reason, as `status` reports them."""
         return states.classify(self.seen)
 
     @property
     def state(self) -> State:
-        return self.verdict[0]
+        return self.state_and_reason[0]
 
     @cached_property
     def templates(self) -> list[Object]:

@@ -86,7 +86,7 @@ def explain(situation: Situation) -> Explanation:
     """Return the explanation of the run's state."""
     finding = next(filter(None, (rule(situation) for rule in RULES)), None)
     if finding is None:
-        state, reason = situation.verdict
+        state, reason = situation.state_and_reason
         finding = Finding(
             f"{situation.name} is {state}{f': {reason}' if reason else ', and the cluster does not report a reason'}"
         )

@@ -44,11 +44,11 @@ class _Node:
         """Return the quota of this node plus what its children lend it."""
         if what not in self.totals:
             self.totals[what] = self.quotas.get(what, _NONE).nominal + sum(
-                (child.total(what) - child.kept(what) for child in self.children), _ZERO
+                (child.total(what) - child.not_lent(what) for child in self.children), _ZERO
             )
         return self.totals[what]
 
-    def kept(self, what: FlavorResource) -> Decimal:
+    def not_lent(self, what: FlavorResource) -> Decimal:
         """Return the quota that this node does not lend."""
         limit = self.quotas.get(what, _NONE).lending_limit
         return _ZERO if limit is None or self.parent is None else max(_ZERO, self.total(what) - limit)
@@ -56,14 +56,14 @@ class _Node:
     def usage(self, what: FlavorResource) -> Decimal:
         """Return the usage of this node's own quota and of what its children lend it."""
         return self.used.get(what, _ZERO) + sum(
-            (max(_ZERO, child.usage(what) - child.kept(what)) for child in self.children), _ZERO
+            (max(_ZERO, child.usage(what) - child.not_lent(what)) for child in self.children), _ZERO
         )
 
     def capacity(self, what: FlavorResource) -> Decimal:
         """Return the maximum available to this node if nothing is in use."""
         if self.parent is None:
             return self.total(what)
-        most = self.kept(what) + self.parent.capacity(what)
+        most = self.not_lent(what) + self.parent.capacity(what)
         limit = self.quotas.get(what, _NONE).borrowing_limit
         return most if limit is None else min(most, self.total(what) + limit)
 
@@ -75,12 +75,12 @@ class _Node:
         used = self.usage(what)
         if self.parent is None:
             return self.total(what) - used
-        kept = self.kept(what)
+        not_lent = self.not_lent(what)
         above = self.parent.free(what)
         limit = self.quotas.get(what, _NONE).borrowing_limit
         if limited and limit is not None:
-            above = min(above, self.total(what) - kept - max(_ZERO, used - kept) + limit)
-        return max(_ZERO, kept - used) + above
+            above = min(above, self.total(what) - not_lent - max(_ZERO, used - not_lent) + limit)
+        return max(_ZERO, not_lent - used) + above
 
     def queues(self) -> Iterator[_Node]:
         """Yield the ClusterQueues below a cohort, or the ClusterQueue itself."""
@@ -159,7 +159,7 @@ class Quotas:
     def keeps(self, queue: str, what: FlavorResource) -> Decimal:
         """Return the free quota that a queue does not lend."""
         node = self._queues[queue]
-        return max(_ZERO, node.kept(what) - node.usage(what))
+        return max(_ZERO, node.not_lent(what) - node.usage(what))
 
     def _cohort(self, called: str) -> _Node:
         return self._cohorts.setdefault(called, _Node(called))
