@@ -210,11 +210,11 @@ def list_runs(
     With `sweep`, return only the runs of that sweep. Raises LauncherError if only a cluster is queried and it does not
     answer.
     """
-    said: set[str] = set()
+    reported: set[str] = set()
 
     def once(sentence: str) -> None:
-        if sentence not in said:
-            said.add(sentence)
+        if sentence not in reported:
+            reported.add(sentence)
             warn(sentence)
 
     all_namespaces, refusal = _backends(target)

@@ -194,8 +194,8 @@ class _Lines:
     def show(self, status: RunStatus) -> None:
         state = (status.state, _busy(status))
         if state != self._said and not status.state.ended:
-            told = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" already contains the reason
-            self.print_line(f"{status.name}: " + (f"{status.state}" if told else _state(status)))
+            reported = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" already contains the reason
+            self.print_line(f"{status.name}: " + (f"{status.state}" if reported else _state(status)))
             self._said = state
         due = time.monotonic() >= self._next or status.state.ended
         if due and status.step is not None and status.step != self._step and status.state is not State.STARTING:

@@ -84,7 +84,7 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{key}.lock"
-            said = False
+            reported = False
             while True:
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
@@ -94,9 +94,9 @@ class Cache:
                     os.close(file)  # the previous holder has removed the file
                 except BlockingIOError:
                     os.close(file)
-                    if not said:
+                    if not reported:
                         waiting()
-                    said = True
+                    reported = True
                     time.sleep(_LOOK_SECONDS)
                 except BaseException:
                     os.close(file)

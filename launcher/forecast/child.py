@@ -103,7 +103,7 @@ def compile_(
                 start_new_session=True,
             )
             try:
-                told = _watch(process, stream.fileno(), limits, phase)
+                reported = _watch(process, stream.fileno(), limits, phase)
             except BaseException:
                 log.unlink(missing_ok=True)
                 raise
@@ -116,7 +116,7 @@ def compile_(
                 raise _internal(f"it wrote no program ({error})", log) from error
             log.unlink(missing_ok=True)
             return found
-        raise _failed(process.returncode, told, log)
+        raise _failed(process.returncode, reported, log)
 
 
 def _environment() -> dict[str, str]:
@@ -128,7 +128,7 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
     """Follow the child until it ends and copy its stdout into the log. Return its last JSON line with an error."""
     begin = time.monotonic()
     memory = limits.memory if limits.memory is not None else machine.memory_to_spare()
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     pending = b""
     assert process.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
     with selectors.DefaultSelector() as selector:
@@ -141,7 +141,7 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
                 os.write(log, chunk)
                 *lines, pending = (pending + chunk).split(b"\n")
                 for line in lines:
-                    told = _parse_line(line, phase) or told
+                    reported = _parse_line(line, phase) or reported
             if time.monotonic() - begin > limits.seconds:
                 raise CompileTimeout(
                     f"The compile took longer than {formatting.duration(limits.seconds)} and was stopped.",
@@ -156,7 +156,7 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
                     kind="memory",
                 )
     process.wait()
-    return _parse_line(pending, phase) or told
+    return _parse_line(pending, phase) or reported
 
 
 def _parse_line(line: bytes, phase: Callable[[str], None]) -> dict[str, Any]:
@@ -179,21 +179,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _failed(code: int, told: dict[str, Any], log: Path) -> CompileFailed:
+def _failed(code: int, reported: dict[str, Any], log: Path) -> CompileFailed:
     """Return the error of a child that ended without a program: the one it reported, or one for its exit status."""
-    message = str(told.get("message") or "").strip()
+    message = str(reported.get("message") or "").strip()
     if not message and code == -signal.SIGKILL:
         return CompileFailed(
             "The compile was killed, most likely because this machine ran out of memory.",
             f"Its output is in {log}. Run it on a machine with more memory.",
         )
-    if not message or told.get("error") == "internal":
+    if not message or reported.get("error") == "internal":
         return _internal(message or _last_line(log) or _exit_reason(code), log)
     log.unlink(missing_ok=True)
-    key = str(told.get("key") or "")
+    key = str(reported.get("key") or "")
     path = f"train.{key}" if key and "." not in key else key
     message = f"{path}: {message}" if key and key not in message else message
-    return CompileFailed(message, kind=str(told["error"]))
+    return CompileFailed(message, kind=str(reported["error"]))
 
 
 def _internal(why: str, log: Path) -> CompileFailed:

@@ -63,7 +63,7 @@ def cost(
     hours = steps * step_seconds / 3600
     key = f"common.prices.{accelerator}.perChipHour.{provisioning}"
     own = _path(key) in given
-    told = {
+    reported = {
         name: "" if own and _path(f"common.prices.{accelerator}.{name}") not in given else str(row.get(name, ""))
         for name in ("region", "date", "source")
     }
@@ -76,7 +76,7 @@ def cost(
         provisioning=provisioning,
         usd_per_chip_hour=price,
         usd=None if price is None else chips * hours * price,
-        **told,
+        **reported,
         says=NOT_IN_IT if price is not None else f"No price is known for {accelerator}, {provisioning}; set {key}.",
     )
 

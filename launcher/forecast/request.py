@@ -74,8 +74,8 @@ def of_config(config: Mapping[str, Any], versions: Mapping[str, str] | None = No
         "train": {**dict(sorted(train.items())), "dataset_type": "synthetic", "enable_checkpointing": False},
         "accelerator": {key: row[key] for key in _OF_THE_ROW if key in row},
     }
-    told = json.dumps([reduced, dict(sorted(versions.items())), _source()], sort_keys=True)
-    return Request(reduced, versions, hashlib.sha256(told.encode()).hexdigest())
+    reported = json.dumps([reduced, dict(sorted(versions.items())), _source()], sort_keys=True)
+    return Request(reduced, versions, hashlib.sha256(reported.encode()).hexdigest())
 
 
 def _environment(config: Mapping[str, Any]) -> dict[str, str]:

@@ -276,8 +276,10 @@ class _Search:
                 self.too_much = min(self.too_much, candidate.shape.offloaded)
             else:
                 self.too_large.append(candidate.shape)
-                told = estimate(candidate.shape, self._nearest(candidate.shape).compiled, self.chip, self.torus).memory
-                self.short = max(self.short, judged.hbm / told) if told and judged.hbm else self.short
+                memory = estimate(
+                    candidate.shape, self._nearest(candidate.shape).compiled, self.chip, self.torus
+                ).memory
+                self.short = max(self.short, judged.hbm / memory) if memory and judged.hbm else self.short
             say(f"{options}: {judged.says}")
             return True
         point = point_of(candidate.change.sets, plan, program, judged, self.devices)

@@ -219,11 +219,11 @@ class Helm:
         if self._major or arguments[0] in ("upgrade", "rollback", "uninstall"):
             self._major = self._major or await self._find_major()
             return await self._command(arguments, values, release, cluster)
-        said = asyncio.ensure_future(self._command(arguments, values, release, cluster))
+        output = asyncio.ensure_future(self._command(arguments, values, release, cluster))
         version = asyncio.ensure_future(self._find_major())
-        await asyncio.gather(said, version, return_exceptions=True)
+        await asyncio.gather(output, version, return_exceptions=True)
         self._major = version.result()  # first, because an unsupported Helm explains any other error
-        return said.result()
+        return output.result()
 
     async def _command(self, arguments: list[str], values: Manifest | None, release: str, cluster: bool) -> str:
         pyhelm3 = _pyhelm3()
@@ -241,11 +241,11 @@ class Helm:
         pyhelm3 = _pyhelm3()
         command = pyhelm3.command.Command(executable=self.executable)
         try:
-            said = await command.run(["version", "--template", "{{.Version}}"])
+            output = await command.run(["version", "--template", "{{.Version}}"])
         except pyhelm3.errors.Error as error:
             why = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1]
             raise NoHelm(f"Helm ({self.executable}) cannot be run: {why}", _INSTALL) from error
-        text = bytes(said).decode("utf-8", "replace").strip()
+        text = bytes(output).decode("utf-8", "replace").strip()
         match = re.match(r"v?(\d+)\.", text)
         if match is None:
             raise NoHelm(f"{self.executable} is not Helm: its command version prints {text[:60]!r}.", _INSTALL)

@@ -52,10 +52,10 @@ _OPERATORS = {"kueue.x-k8s.io": "Kueue", "ray.io": "KubeRay", "jobset.x-k8s.io":
 
 def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> HelmError:
     """Return the error for the text that Helm wrote to stderr. `where` names the cluster in the message."""
-    said = _message(text)
-    if broken := _chart_rules(said):
+    message = _message(text)
+    if broken := _chart_rules(message):
         return RulesBroken(broken)
-    flat = " ".join(said.split())
+    flat = " ".join(message.split())
     lower = flat.lower()
     if "release: not found" in lower or "release not loaded" in lower:
         return NoRelease(f"There is no release {release} in {where}.")
@@ -107,15 +107,15 @@ def _message(text: str) -> str:
     )
 
 
-def _chart_rules(said: str) -> list[str]:
+def _chart_rules(message: str) -> list[str]:
     """Return the sentences of a chart's `fail` or of its schema, or of its kubeVersion; [] for any other error."""
-    head, _, rest = said.partition("\n")
+    head, _, rest = message.partition("\n")
     if "execution error at (" in head:
         inline = head.rpartition("): ")[2].strip()
         return [line.strip() for line in [inline, *rest.splitlines()] if line.strip()]
     if "don't meet the specifications of the schema" in head:
         return [line.strip().removeprefix("- ") for line in rest.splitlines() if line.strip().startswith("- ")]
-    if match := re.search(r"chart requires kubeVersion: (\S+) which is incompatible with Kubernetes (\S+)", said):
+    if match := re.search(r"chart requires kubeVersion: (\S+) which is incompatible with Kubernetes (\S+)", message):
         wanted = match[1].removeprefix(">=").removesuffix("-0")
         return [f"The cluster runs Kubernetes {match[2]}; Slipway's charts need {wanted} or newer."]
     return []

@@ -33,13 +33,13 @@ def render(plan: LaunchPlan) -> Rendering:
 
     if plan.kind is RunKind.RAY_CLUSTER:
         cluster = plan.config["run"]["cluster"]
-        said = (
+        message = (
             "A ray-cluster run creates no Kubernetes object. launcher submit sends this run config to the Ray cluster "
             f"{cluster} (namespace {plan.namespace}) as a Ray job."
         )
     else:
-        said = (
+        message = (
             "A local run creates no Kubernetes object. launcher submit starts the trainer on this machine with this "
             "run config."
         )
-    return Rendering(dumps(plan.config), plan.config, said)
+    return Rendering(dumps(plan.config), plan.config, message)

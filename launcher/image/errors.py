@@ -72,8 +72,8 @@ def explain(
             f"The base image {context.base} cannot be pulled: {_line(lines, _NO_BASE)}.",
             "Choose one that this machine can pull, with --base.",
         )
-    told = f": {lines[-1]}" if lines else ""
-    return LauncherError(f"{' '.join(command[:2])} failed with exit code {code}{told}")
+    reported = f": {lines[-1]}" if lines else ""
+    return LauncherError(f"{' '.join(command[:2])} failed with exit code {code}{reported}")
 
 
 def _line(lines: Sequence[str], pattern: re.Pattern[str]) -> str:

@@ -99,10 +99,10 @@ class Tool:
             if not account.out:
                 return "no account is logged in (gcloud auth login)"
             return "" if project.out else "no project is set (gcloud config set project PROJECT)"
-        said = self._ask("info")
-        if said.code == 0:
+        result = self._ask("info")
+        if result.code == 0:
             return ""
-        lines = said.err.strip().splitlines() or ["it does not work here"]
+        lines = result.err.strip().splitlines() or ["it does not work here"]
         return re.sub(r"^(ERROR|Error): |[.] Is the docker daemon running\?$|[.]$", "", lines[-1].strip())
 
     def _ask(self, *arguments: str) -> _Said:
@@ -136,8 +136,8 @@ def find(name: str | None = None) -> Tool:
         troubles[candidate] = trouble
     if name:
         raise LauncherError(f"{name} cannot build the image: {troubles[name]}.", "Leave out --tool to try the others.")
-    told = "; ".join(f"{candidate}: {trouble}" for candidate, trouble in troubles.items())
+    reported = "; ".join(f"{candidate}: {trouble}" for candidate, trouble in troubles.items())
     raise LauncherError(
-        f"No tool that can build images works on this machine ({told}).",
+        f"No tool that can build images works on this machine ({reported}).",
         "Install Docker, Podman or Buildah and start it, or log in with gcloud, which builds in Google Cloud.",
     )

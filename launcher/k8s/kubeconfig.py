@@ -197,11 +197,11 @@ def _quiet_plugin(where: str) -> Iterator[None]:
     """
     import logging
 
-    said: list[str] = []
+    messages: list[str] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            messages.append(record.getMessage())
 
     root, handler = logging.getLogger(), Collect(logging.ERROR)
     root.addHandler(handler)
@@ -209,9 +209,9 @@ def _quiet_plugin(where: str) -> Iterator[None]:
         yield
     finally:
         root.removeHandler(handler)
-    if said:
+    if messages:
         raise LoginFailed(
-            f"The credential plugin of {where} failed: {_plugin_cause(said[-1])}.",
+            f"The credential plugin of {where} failed: {_plugin_cause(messages[-1])}.",
             "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login.",
         )
 

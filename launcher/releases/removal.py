@@ -100,13 +100,13 @@ def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float
             f"Cancel them first, or add --force: {then}.",
         )
     removal.helm.uninstall(release.name, release.namespace)
-    deadline, told = time.monotonic() + seconds, False
+    deadline, reported = time.monotonic() + seconds, False
     while left := [obj for obj in removal.removed if diff.live_object(removal.cluster, obj)]:
         if time.monotonic() >= deadline:
             break
-        if not told:
+        if not reported:
             say(f"Waiting: {objects.title(left[0])} is being deleted …")
-            told = True
+            reported = True
         time.sleep(0.5)
     return [f"{objects.title(obj)} is being deleted, and remains until nothing uses it any more." for obj in left]
 

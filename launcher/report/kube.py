@@ -51,13 +51,13 @@ def history(seen: ObservedRun, events: Iterable[Mapping[str, object]], end: floa
 
     `events` are core/v1 Events of its Workload and of its object. Others are ignored.
     """
-    told = sorted(_kueue_events(seen, events), key=lambda event: event.at)
+    reported = sorted(_kueue_events(seen, events), key=lambda event: event.at)
     if not seen.queued:
         begin = _begin_without_queue(seen)
         held = [] if begin is None else [ChipsHeld(begin, end)]
-        return History(held, _changes(seen, told), _marks(told), [])
-    held, missing = _held(seen, told, end)
-    return History(held, _changes(seen, told), _marks(told), missing)
+        return History(held, _changes(seen, reported), _marks(reported), [])
+    held, missing = _held(seen, reported, end)
+    return History(held, _changes(seen, reported), _marks(reported), missing)
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ def _kueue_events(seen: ObservedRun, events: Iterable[Mapping[str, object]]) -> 
     return list(found)
 
 
-def _held(seen: ObservedRun, told: Sequence[_Event], end: float) -> tuple[list[ChipsHeld], list[str]]:
+def _held(seen: ObservedRun, reported: Sequence[_Event], end: float) -> tuple[list[ChipsHeld], list[str]]:
     """Return the times from each admission to the next eviction or the end, and sentences on what is missing."""
     workload = seen.workload
-    admitted = [event.at for event in told if event.kind == "Workload" and event.reason == "Admitted"]
+    admitted = [event.at for event in reported if event.kind == "Workload" and event.reason == "Admitted"]
     evicted = [
         (event.at, Phase.PREEMPTED if "Preempted" in event.reason else Phase.QUEUED)
-        for event in told
+        for event in reported
         if event.kind == "Workload" and event.reason.startswith(_EVICTED)
     ]
     _add_condition(admitted, seen, "Admitted")
@@ -150,14 +150,14 @@ def _begin_without_queue(seen: ObservedRun) -> float | None:
     return time_of(objects.status(seen.obj).get("startTime")) or time_of(seen.obj["metadata"].get("creationTimestamp"))
 
 
-def _changes(seen: ObservedRun, told: Sequence[_Event]) -> list[PhaseChange]:
+def _changes(seen: ObservedRun, reported: Sequence[_Event]) -> list[PhaseChange]:
     """Return phases from ready pods (training) and JobSet restarts. They are coarser than the trainer's events."""
     found = []
     ready = objects.condition(seen.workload, "PodsReady") or {}
     at = time_of(ready.get("lastTransitionTime"))
     if at is not None and ready.get("reason") in ("Started", "Recovered", "WaitForRecovery"):
         found.append(PhaseChange(at, Phase.RESTARTING if ready["reason"] == "WaitForRecovery" else Phase.TRAINING))
-    for event in told:
+    for event in reported:
         if event.reason == "RestartJobSetFailurePolicyAction":
             found.append(PhaseChange(event.at, Phase.RESTARTING))
         elif event.reason == "JobsReady":
@@ -172,9 +172,9 @@ def _changes(seen: ObservedRun, told: Sequence[_Event]) -> list[PhaseChange]:
     return found
 
 
-def _marks(told: Sequence[_Event]) -> list[Mark]:
+def _marks(reported: Sequence[_Event]) -> list[Mark]:
     found = []
-    for event in told:
+    for event in reported:
         says = re.sub(r" \(UID: [^)]*\)", "", event.message).partition("; preemptor path:")[0]
         if event.reason.startswith(_EVICTED):
             if "Preempted" not in event.reason:

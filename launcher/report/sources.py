@@ -119,7 +119,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     end = time_of(status.ended) or now
     config, held, changes, marks, more = _objects(backend, status, end)
-    told = timeline.changes_of(events, metrics.times)
+    history = timeline.changes_of(events, metrics.times)
     submitted = time_of(status.submitted)
     return RunData(
         name=status.name,
@@ -138,7 +138,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         metrics=metrics,
         begins=timeline.begins_of(events),
         # The trainer's events are the most precise. Pods and Ray's job only show that it may be training.
-        spans=timeline.spans(submitted, held, told or changes, end),
+        spans=timeline.spans(submitted, held, history or changes, end),
         marks=sorted([*marks, *timeline.marks_of(events)], key=lambda mark: mark.at),
         config=config,
         missing=[
@@ -193,8 +193,8 @@ def _objects(
         if seen is None:
             return {}, [], [], [], ["Its object no longer exists: it was deleted meanwhile."]
 
-        told = kube.history(seen, events, end)
-        return reader.config_of(seen.obj), told.held, told.changes, told.marks, [*missing, *told.missing]
+        history = kube.history(seen, events, end)
+        return reader.config_of(seen.obj), history.held, history.changes, history.marks, [*missing, *history.missing]
     config = backend.config_of(status.name)
     begin = time_of(status.started)
     held = [ChipsHeld(begin, end)] if begin is not None else []

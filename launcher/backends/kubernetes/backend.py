@@ -122,8 +122,8 @@ class KubernetesBackend:
             warnings = self._warnings_before(plan, obj)
             self.cluster.create(obj, dry_run=True)
             self._absent.add(plan.name)
-            said = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
-            return Preview(plan.config, said + warnings)
+            text = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
+            return Preview(plan.config, text + warnings)
         resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.cli_args)
         verdict = self._decide(found, obj, accept_changes, finish=False)
         if verdict is not None:
@@ -134,7 +134,7 @@ class KubernetesBackend:
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         obj = self._object(plan)
-        said, freed = f'The run "{plan.name}" was submitted.', 0
+        text, freed = f'The run "{plan.name}" was submitted.', 0
         for _ in range(_RACES):
             found = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
@@ -148,7 +148,7 @@ class KubernetesBackend:
                     return Submission(self._status_of(found), verdict, created=False)
             warnings = self._warnings_before(plan, obj)
             if found is not None:
-                said = self._replace_attempt(found, obj) or said
+                text = self._replace_attempt(found, obj) or text
                 freed = kube_view.attempt_of(found)
             try:
                 made = self.cluster.create(obj)
@@ -165,7 +165,7 @@ class KubernetesBackend:
                     again = "Submit the run again to continue from its last checkpoint; its attempts restart from 1."
                     error.hint = f"{error.hint} {again}".strip()
                 raise
-            return Submission(kube_view.status(self.cluster, ObservedRun(made)), said + warnings, created=True)
+            return Submission(kube_view.status(self.cluster, ObservedRun(made)), text + warnings, created=True)
         raise LauncherError(
             f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
             "Use another name (--name), or try again later.",
@@ -480,16 +480,16 @@ class KubernetesBackend:
         lines = kube_logs.tail(self.cluster, seen)
         config = kube_view.config_of(seen.obj)
         chips = int((config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
-        told = progress.read(lines, steps=status.steps, devices=chips)
+        reported = progress.read(lines, steps=status.steps, devices=chips)
         if len(lines) >= kube_logs.TAIL_LINES:  # the lines lack the beginning of the log
-            told = replace(told, loss_first=None, eval_loss_first=None)
-        status = progress.apply(status, told)
+            reported = replace(reported, loss_first=None, eval_loss_first=None)
+        status = progress.apply(status, reported)
         if status.state is State.SUCCEEDED and status.step is None:
             return replace(status, step=status.steps)  # the trainer succeeds only after the last step
-        if status.state is State.FAILED and told.reason:
-            return replace(status, reason=told.reason)
-        if status.state is State.RUNNING and told.failing:
-            return replace(status, state=State.RESTARTING, reason=told.failure)
+        if status.state is State.FAILED and reported.reason:
+            return replace(status, reason=reported.reason)
+        if status.state is State.RUNNING and reported.failing:
+            return replace(status, state=State.RESTARTING, reason=reported.failure)
         if status.state is State.RUNNING and status.steps and status.step is None and not status.reason:
             return replace(status, reason="Loading and compiling the model; no step is done yet.")
         return status

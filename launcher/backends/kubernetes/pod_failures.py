@@ -70,7 +70,7 @@ def image_cause(text: str, image: str) -> str:
     `image` is the image's name, which is ignored in the text because it may match any pattern.
     """
     text = text.replace(image, "")
-    return next((said for pattern, said in _CAUSES if re.search(pattern, text)), "")
+    return next((found for pattern, found in _CAUSES if re.search(pattern, text)), "")
 
 
 def to_be_asked(pods: Sequence[Object]) -> Object | None:
@@ -113,12 +113,12 @@ def fatal_reason(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
     `events` are the `warnings` of the pod that `to_be_asked` returns.
     """
     for item in waiting(pods):
-        if said := _image(item, events) or _settings(item):
-            return said
+        if found := _image(item, events) or _settings(item):
+            return found
     for pod in pods:
-        said = str((condition(pod, "PodScheduled") or {}).get("message") or "")
+        found = str((condition(pod, "PodScheduled") or {}).get("message") or "")
         if not is_true(pod, "PodScheduled") and (
-            absent := re.search(r'persistentvolumeclaim "([^"]+)" not found', said)
+            absent := re.search(r'persistentvolumeclaim "([^"]+)" not found', found)
         ):
             return (
                 f"Its storage, the PersistentVolumeClaim {absent[1]}, does not exist. Correct storage.claim, or create "
@@ -135,8 +135,8 @@ def _image(item: Waiting, events: Sequence[str]) -> str:
         return f"The image {item.image} is not on the node, and image.pullPolicy is Never. Set it to IfNotPresent."
     if item.reason not in IMAGE[:2]:
         return ""
-    said = (image_cause(text, item.image) for text in (item.message, *events))
-    cause = next(filter(None, said), "")
+    found = (image_cause(text, item.image) for text in (item.message, *events))
+    cause = next(filter(None, found), "")
     if cause not in _FOR_GOOD:
         return ""
     fix = {

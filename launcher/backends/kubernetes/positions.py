@@ -64,12 +64,12 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: 
     for queue, locals_ in waiting.items():
         places: dict[tuple[str, str], int] = {}
         for local in locals_:
-            said = pending(cluster, queue, *local)
-            if said is None:  # not available for one queue, so not for the others
+            listed = pending(cluster, queue, *local)
+            if listed is None:  # not available for one queue, so not for the others
                 return _computed(cluster, queued, local_queues)
             places |= {
                 (namespace(item), name(item)): int(item.get("positionInClusterQueue", place)) + 1
-                for place, item in enumerate(said)
+                for place, item in enumerate(listed)
             }
             if all(key in places for key in _keys(queued, targets, queue)):
                 break  # every requested Workload of the ClusterQueue has a position

@@ -277,8 +277,8 @@ def _job_set_failure(seen: ObservedRun, message: str) -> str:
     for pod in seen.pods or []:
         for container in status(pod).get("containerStatuses") or []:
             ended = (container.get("state") or {}).get("terminated") or {}
-            if ended.get("exitCode") and (said := last_error(str(ended.get("message") or "").splitlines())):
-                return said
+            if ended.get("exitCode") and (line := last_error(str(ended.get("message") or "").splitlines())):
+                return line
     if "max number of restarts" in message:
         return "It failed again, and run.maxRestarts allows no more restarts."
     return message

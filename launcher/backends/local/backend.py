@@ -131,9 +131,9 @@ class LocalBackend:
                 if not checked:
                     self._preflight(plan, config)
                     checked = True
-                said = self._create(plan, config) if found is None else self._resume(found, plan, config)
-                if said:
-                    return Submission(self._under_way(plan.name), said, created=True)
+                printed = self._create(plan, config) if found is None else self._resume(found, plan, config)
+                if printed:
+                    return Submission(self._under_way(plan.name), printed, created=True)
                 if time.monotonic() > deadline:  # lost every race: another process holds the lock
                     raise LauncherError(f"{self.runs / plan.name / LOCK} is held by another process; try again later.")
                 time.sleep(0.02)
@@ -213,10 +213,10 @@ class LocalBackend:
         if done.returncode == 0:
             self._checked.add(text)
             return
-        said = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
-        if not said:
+        printed = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
+        if not printed:
             raise RuntimeError(f"the trainer's check ended with exit code {done.returncode}:\n{done.stderr}")
-        raise LauncherError(_located(plan, said[-1]))
+        raise LauncherError(_located(plan, printed[-1]))
 
     def _create(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
         """Create the run. Return "" if another process created it first."""

@@ -110,8 +110,8 @@ def _failure(message: str) -> str:
     if "No module named trainer" in message:
         return "The image of the Ray cluster does not contain the trainer; install the cluster with Slipway's image."
     lines = message.strip().splitlines()
-    told = progress.read(lines, steps=None, devices=1).reason
-    return told or (lines[0] if lines else "Ray does not report a cause.")
+    reported = progress.read(lines, steps=None, devices=1).reason
+    return reported or (lines[0] if lines else "Ray does not report a cause.")
 
 
 def time_of(milliseconds: object) -> str | None:

@@ -99,17 +99,17 @@ class RayClusterBackend:
         target, jobs, note = self._target(plan)
         for _ in range(_RACES):
             found = self._find(plan.name, first=jobs)
-            attempt, said = 1, f'The run "{plan.name}" was submitted to {jobs.head.description}.'
+            attempt, text = 1, f'The run "{plan.name}" was submitted to {jobs.head.description}.'
             if found is not None:
                 verdict = self._decide(found, plan, accept_changes)
                 if verdict is not None:
                     return Submission(self._status(found), verdict, created=False)
                 attempt = found.attempt + 1
-                said = resubmit.resumed(plan.name, self._status(found).state, attempt, checkpoint=None)
+                text = resubmit.resumed(plan.name, self._status(found).state, attempt, checkpoint=None)
             ray_clusters.check_fit(target, plan.config)
             made = self._create(jobs, plan, attempt, found)
             if made is not None:
-                return Submission(self._status(made), said + note, created=True)
+                return Submission(self._status(made), text + note, created=True)
         raise LauncherError(
             f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
             "Use another name (--name), or try again later.",

@@ -139,8 +139,8 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
     submissions = _all(backend, plan.plans, one, stopped)
     # Warnings, one per line, may follow a submission's sentence. The runs share them.
     warnings = dict.fromkeys(text for each in submissions for text in each.message.splitlines()[1:])
-    said = "\n".join([_sentence(plan, submissions, backend.description), *warnings])
-    return SweepSubmission(plan.name, tuple(submissions), said)
+    text = "\n".join([_sentence(plan, submissions, backend.description), *warnings])
+    return SweepSubmission(plan.name, tuple(submissions), text)
 
 
 def _sentence(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str:

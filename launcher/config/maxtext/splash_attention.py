@@ -91,19 +91,19 @@ def _faults(keys: Mapping[str, Any], names: Mapping[str, str], length: int, shar
     roles = [role for role in _UNITS if not (fused and role.endswith("_dq"))]
     # MaxText limits each block to the whole sequence, however many devices share it.
     sizes = {role: min(int(keys[names[role]]), length) for role in roles}
-    told: set[str] = set()
+    reported: set[str] = set()
     for why, bad in (("sequence", _uncut), ("unit", _odd)):
         together: dict[int, list[str]] = {}
         for role, size in sizes.items():
-            if role not in told and bad(role, size, length, shards):
+            if role not in reported and bad(role, size, length, shards):
                 together.setdefault(size, []).append(role)
         for size, same in together.items():
-            told.update(same)
+            reported.update(same)
             other = min(_of(role, length, shards) for role in same) if why == "sequence" else max(map(_unit, same))
             nearest = _nearest(size, *_between(same, sizes, length, shards))
             yield BlockSizeError(why, tuple(names[role] for role in same), size, other, "", nearest)
     for role, whole in _PARTS.items():
-        if not {role, whole} & told and sizes[whole] % sizes[role]:
+        if not {role, whole} & reported and sizes[whole] % sizes[role]:
             nearest = _nearest(sizes[role], sizes[whole], math.gcd(LANES, sizes[whole]))
             yield BlockSizeError("parts", (names[role],), sizes[role], sizes[whole], names[whole], nearest)
 

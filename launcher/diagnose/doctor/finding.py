@@ -76,8 +76,8 @@ def summary(findings: Iterable[Finding]) -> str:
         Level.WARNING: ("warning", "warnings"),
         Level.UNKNOWN: ("unknown", "unknown"),
     }
-    said = [f"{counts[level]} {some[counts[level] != 1]}" for level, some in words.items() if counts[level]]
-    return f"{', '.join(said)}." if said else "No problems found."
+    parts = [f"{counts[level]} {some[counts[level] != 1]}" for level, some in words.items() if counts[level]]
+    return f"{', '.join(parts)}." if parts else "No problems found."
 
 
 def join_words(words: Iterable[str], most: int = 5) -> str:

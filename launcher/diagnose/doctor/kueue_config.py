@@ -98,8 +98,8 @@ def waits(config: Object, version: versions.Version | None, arguments: Sequence[
         return ""
     always = version is not None and version >= _WAITS_SINCE
     if _is_on(config, "waitForPodsReady"):
-        told = config["waitForPodsReady"]
-        return str(told.get("timeout") or (_DEFAULT_WAIT if always and not _is_old(config) else "5m"))
+        reported = config["waitForPodsReady"]
+        return str(reported.get("timeout") or (_DEFAULT_WAIT if always and not _is_old(config) else "5m"))
     return _DEFAULT_WAIT if always else ""
 
 
@@ -109,8 +109,8 @@ def _is_old(config: Object) -> bool:
 
 def _is_on(config: Object, section: str) -> bool:
     """Return whether a section is enabled: in v1beta2 if it exists, in v1beta1 if its key `enable` is true."""
-    told = config.get(section)
-    return told is not None and (not _is_old(config) or bool(told.get("enable")))
+    reported = config.get(section)
+    return reported is not None and (not _is_old(config) or bool(reported.get("enable")))
 
 
 def _seconds(duration: str) -> float:

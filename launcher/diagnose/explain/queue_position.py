@@ -45,14 +45,14 @@ def queue_position(situation: Situation) -> QueuePosition | None:
     if workload is None or not queue or not kueue.is_queued(workload):
         return None
     waiting = status(situation.cluster_queue).get("pendingWorkloads") if situation.cluster_queue else None
-    said = positions.pending(situation.look, queue, situation.namespace, situation.queue)
-    if said is not None:
-        places = {(namespace(item), name(item)): index for index, item in enumerate(said)}
+    listed = positions.pending(situation.look, queue, situation.namespace, situation.queue)
+    if listed is not None:
+        places = {(namespace(item), name(item)): index for index, item in enumerate(listed)}
         place = places.get((namespace(workload), name(workload)))
         if place is not None:
-            position = int(said[place].get("positionInClusterQueue", place)) + 1
+            position = int(listed[place].get("positionInClusterQueue", place)) + 1
             ahead = tuple(
-                RunAhead(_run_of(item), namespace(item), int(item.get("priority") or 0)) for item in said[:place]
+                RunAhead(_run_of(item), namespace(item), int(item.get("priority") or 0)) for item in listed[:place]
             )
             return QueuePosition(position, ahead, waiting, "from Kueue's visibility API")
     return _computed(situation, workload, queue, waiting)

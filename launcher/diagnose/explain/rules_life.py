@@ -199,10 +199,11 @@ def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:
                 if not ended.get("exitCode"):
                     continue
                 reason = str(ended.get("reason") or "Error")
-                said = states.last_error(str(ended.get("message") or "").splitlines()) or one_line(ended.get("message"))
+                message = ended.get("message")
+                error = states.last_error(str(message or "").splitlines()) or one_line(message)
                 why = "" if reason in ("Error", "Completed") else f" ({reason})"
                 text = f"{entry['name']} ended with exit code {ended['exitCode']}{why}"
-                yield name(pod), int(ended["exitCode"]), sentence(f"{text}: {said}" if said else text)
+                yield name(pod), int(ended["exitCode"]), sentence(f"{text}: {error}" if error else text)
                 break
 
 

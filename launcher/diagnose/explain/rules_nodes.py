@@ -301,8 +301,8 @@ def _available_shapes(situation: Situation) -> tuple[Evidence, ...]:
     shapes = _shapes(situation)
     if not shapes:
         return (Evidence("Node", "", f"the cluster has {len(situation.nodes)} nodes, none with TPUs."),)
-    said = [f"{count} nodes of {kind} {shape}" for (kind, shape), count in sorted(shapes.items())]
-    return (Evidence("Node", "", f"the cluster has {join_words(said)}."),)
+    counts = [f"{count} nodes of {kind} {shape}" for (kind, shape), count in sorted(shapes.items())]
+    return (Evidence("Node", "", f"the cluster has {join_words(counts)}."),)
 
 
 def _others(situation: Situation, pod: Object) -> tuple[str, ...]:

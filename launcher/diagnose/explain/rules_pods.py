@@ -149,8 +149,8 @@ def head_unreachable(situation: Situation) -> Finding | None:
         return None
     cluster = {"status": now.get("rayClusterStatus") or {}}
     head = condition(cluster, "HeadPodReady") or {}
-    said = one_line(now.get("message"))
-    shown = [Evidence("RayJob", situation.name, sentence(said))]
+    text = one_line(now.get("message"))
+    shown = [Evidence("RayJob", situation.name, sentence(text))]
     if is_false(cluster, "HeadPodReady"):
         why = one_line(head.get("message")) or str(head.get("reason"))
         shown.append(Evidence("RayCluster", str(now.get("rayClusterName")), f"HeadPodReady is False: {sentence(why)}"))
@@ -161,7 +161,7 @@ def head_unreachable(situation: Situation) -> Finding | None:
             ("No action is needed: training resumes from its last checkpoint.",),
         )
     return Finding(
-        f"{situation.name} has all its pods, but KubeRay cannot reach its Ray head to start the job: {sentence(said)}",
+        f"{situation.name} has all its pods, but KubeRay cannot reach its Ray head to start the job: {sentence(text)}",
         tuple(shown),
         (
             f"launcher logs {situation.command_args} shows whether Ray started on the head.",

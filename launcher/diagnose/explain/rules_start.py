@@ -39,10 +39,10 @@ def check_pending(situation: Situation) -> Finding | None:
     first = waiting[0]
     since = situation.ago(condition_time(workload, "QuotaReserved"))
     if controllers[first["name"]] == PROVISIONING:
-        said = one_line(first.get("message"), 200)
+        text = one_line(first.get("message"), 200)
         return Finding(
             f"{situation.name} has its quota and has waited {since} for the cloud to provide its machines"
-            f"{f': {sentence(said)}' if said else ' (a ProvisioningRequest is pending).'}",
+            f"{f': {sentence(text)}' if text else ' (a ProvisioningRequest is pending).'}",
             tuple(shown),
             (
                 "No action is needed: it starts as soon as all machines are available together.",

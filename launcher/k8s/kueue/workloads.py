@@ -123,13 +123,14 @@ def pod_sets(workload: Object) -> list[PodSet]:
     While a Workload waits, Kueue reports them in status.resourceRequests, after LimitRanges, overheads and the
     exclusions in its configuration. Before that, they are computed from the templates.
     """
-    said = {entry["name"]: entry.get("resources") or {} for entry in status(workload).get("resourceRequests") or []}
+    requests = status(workload).get("resourceRequests") or []
+    reported = {entry["name"]: entry.get("resources") or {} for entry in requests}
     sets = []
     for entry in workload["spec"].get("podSets") or []:
         spec = (entry.get("template") or {}).get("spec") or {}
         count = int(entry.get("count", 1))
-        if entry["name"] in said:
-            asks = {resource: quantity(amount) for resource, amount in said[entry["name"]].items()}
+        if entry["name"] in reported:
+            asks = {resource: quantity(amount) for resource, amount in reported[entry["name"]].items()}
         else:
             asks = {resource: amount * count for resource, amount in pod_asks(spec).items() if amount}
         sets.append(PodSet(str(entry["name"]), count, spec, asks))
