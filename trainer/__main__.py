@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from trainer import command, stop_signal, storage, supervisor
+from trainer import stop_signal, storage_errors, supervisor, user_command
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, RestartsExhausted
 from trainer.metrics import event_line, now, print_event, write_event
@@ -74,8 +74,8 @@ def _read(arguments: argparse.Namespace) -> RunConfig:
 def _run_command(config: RunConfig, *, ray: bool) -> int:
     try:
         if not ray:
-            command.replace_process(config)
-        command.run(config)
+            user_command.replace_process(config)
+        user_command.run(config)
     except (ConfigError, RestartsExhausted):
         raise
     except Exception as error:
@@ -116,7 +116,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         traceback.print_exc()
         from trainer.ray_driver import describe
 
-        _report(config, describe(storage.named(error, config) or error))
+        _report(config, describe(storage_errors.named(error, config) or error))
         return 1
     return 0
 
@@ -128,7 +128,7 @@ def _make_folder(config: RunConfig) -> None:
         if error.errno in PASSING:
             raise
         raise ConfigError(
-            f"Cannot create the run's folder {config.folder} (storage.mountPath): {error.strerror}."
+            f"Cannot create the run's folder {config.folder} (storage_errors.mountPath): {error.strerror}."
         ) from error
 
 

@@ -24,4 +24,4 @@ class RestartsExhausted(Exception):
 
 
 class StorageError(Exception):
-    """The run's storage is full, missing, or denies access: a sentence of trainer/storage.py. A restart may fix it."""
+    """The run's storage is full, missing, or denies access (trainer/storage_errors.py). A restart may fix it."""

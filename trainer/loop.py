@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer import data, startup, storage
+from trainer import data, deferred_imports, storage_errors
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
@@ -77,8 +77,8 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
     """
     if completed(config):  # a restart after the last step: MaxText would report an error
         return Outcome(int(config.train["steps"]))
-    storage.remember(config)
-    startup.defer_unused_imports()
+    storage_errors.remember(config)
+    deferred_imports.defer_unused_imports()
     from absl import flags
 
     # MaxText's libraries read absl flags at their first step, and a Ray worker never parses them.
@@ -113,7 +113,7 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
                 ) from stop
             raise
         except Exception as error:
-            if (trouble := storage.named(error, config)) is not None:
+            if (trouble := storage_errors.named(error, config)) is not None:
                 raise trouble from error
             if hooks.stepped or not isinstance(error, _REFUSALS):
                 raise

@@ -413,9 +413,9 @@ def _jax_config(config: RunConfig) -> Any:
 
 def _listen_narrowly() -> None:
     """In a worker, before Ray sets up JAX: restrict JAX's coordinator, which by default listens on every interface."""
-    from trainer import startup
+    from trainer import deferred_imports
 
-    startup.defer_unused_imports()
+    deferred_imports.defer_unused_imports()
     import jax
 
     initialize = jax.distributed.initialize

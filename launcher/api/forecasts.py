@@ -9,8 +9,8 @@ from launcher.api.plans import CHART
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
+    from launcher.forecast.compile_progress import Watch
     from launcher.forecast.forecast import Forecast
-    from launcher.forecast.watch import Watch
 
 
 def forecast(
@@ -39,9 +39,9 @@ def forecast(
     from launcher.config.plan import plan_launch
     from launcher.config.values.files import chart_defaults, load
     from launcher.forecast.child import Limits
+    from launcher.forecast.compile_progress import Silent
     from launcher.forecast.compiled import Compiler
     from launcher.forecast.forecast import forecast as make
-    from launcher.forecast.watch import Silent
 
     plan = plan_launch(load(files, sets), chart_defaults(CHART), rules=FORECAST_RULES)
     limits = Limits(seconds=timeout_seconds, finish=finish)
@@ -54,6 +54,6 @@ def refuse_misfits(*plans: LaunchPlan) -> None:
 
     The error names the change that makes the plan fit, if one is known. Compiles nothing, and accepts a forced plan.
     """
-    from launcher.forecast.cached import refuse
+    from launcher.forecast.known_forecast import refuse
 
     refuse(*plans)

@@ -55,13 +55,13 @@ def check(
     from launcher.config.checks.problems import has_errors
     from launcher.config.plan import check_launch
     from launcher.config.values.files import chart_defaults, load
-    from launcher.forecast import cached
+    from launcher.forecast import known_forecast
 
     found = check_launch(load(files, sets), chart_defaults(CHART), name=name)
     if has_errors(found):
         return found
     wanted = plan(files, sets, name=name)
-    misfit = cached.problem(wanted)
+    misfit = known_forecast.problem(wanted)
     if misfit is not None:
         found = [*found, misfit]
     if not live or has_errors(found):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from launcher import formatting
 from launcher.cli import output
-from launcher.forecast.watch import Watch
+from launcher.forecast.compile_progress import Watch
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

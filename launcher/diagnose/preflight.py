@@ -15,10 +15,10 @@ from launcher import paths
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.values.tree import Origin, Values
-from launcher.diagnose.explain import rules_never, rules_queue
+from launcher.diagnose.explain import rules_impossible, rules_not_queued
 from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Forbidden, Kind
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ _Rule = Callable[[Situation], Finding | None]
 # (rule, default key, severity). ERROR refuses the run. The default key is reported if the finding has no key that the
 # user set.
 _RULES: tuple[tuple[_Rule, str, str], ...] = (
-    (rules_queue.no_local_queue, "queue.name", ERROR),
-    (rules_queue.no_cluster_queue, "queue.name", ERROR),
-    (rules_queue.local_queue_stopped, "queue.name", WARNING),
-    (rules_queue.cluster_queue_closed, "queue.name", WARNING),
-    (rules_never.not_covered, "queue.name", ERROR),
-    (rules_never.no_flavor, "slice", ERROR),
-    (rules_never.too_large, "slice.count", ERROR),
+    (rules_not_queued.no_local_queue, "queue.name", ERROR),
+    (rules_not_queued.no_cluster_queue, "queue.name", ERROR),
+    (rules_not_queued.local_queue_stopped, "queue.name", WARNING),
+    (rules_not_queued.cluster_queue_closed, "queue.name", WARNING),
+    (rules_impossible.not_covered, "queue.name", ERROR),
+    (rules_impossible.no_flavor, "slice", ERROR),
+    (rules_impossible.too_large, "slice.count", ERROR),
 )
 
 
@@ -59,7 +59,7 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
             pointed = finding.key if exactly else key
             found.append(_problem(plan.values, rule.__name__, severity, pointed, text, finding.suggestions))
             break  # later findings would follow from this one
-    priority = objects.label(obj, keys.KUEUE_PRIORITY_CLASS)
+    priority = objects.label(obj, label_keys.KUEUE_PRIORITY_CLASS)
     if situation.queue and priority and _lacks_priority(situation, priority):
         there = ", ".join(sorted(situation.priorities))
         text = f'There is no WorkloadPriorityClass "{priority}".'
@@ -87,7 +87,7 @@ def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
     run["spec"]["suspend"] = True
     workload = {
         "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
-        "spec": {"queueName": objects.label(run, keys.KUEUE_QUEUE), "podSets": list(_pod_sets(run))},
+        "spec": {"queueName": objects.label(run, label_keys.KUEUE_QUEUE), "podSets": list(_pod_sets(run))},
     }
     return Situation(run, cluster, expected_workload=workload)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import formatting
-from launcher.backends.local.runner import trainer_env
+from launcher.backends.local.supervisor import trainer_env
 from launcher.errors import LauncherError
 from launcher.forecast import machine, program
 from launcher.forecast.program import Program

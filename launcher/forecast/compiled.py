@@ -9,9 +9,9 @@ from launcher.config.plan import LaunchPlan
 from launcher.forecast import child
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.child import Limits
+from launcher.forecast.compile_progress import Silent, Watch
 from launcher.forecast.program import Program
 from launcher.forecast.request import Request, request
-from launcher.forecast.watch import Silent, Watch
 
 type Compile = Callable[..., Program]
 

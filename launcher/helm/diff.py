@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher.config.values.tree import dotted
 from launcher.k8s import objects
-from launcher.k8s.keys import RUN_CONFIG
+from launcher.k8s.label_keys import RUN_CONFIG
 from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER
 from launcher.k8s.objects import Manifest
 
@@ -71,14 +71,14 @@ def _ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     if objects.is_true(live, "HeadPodReady") and objects.is_true(live, "RayClusterProvisioned"):
         return ""
     if live["spec"].get("suspend"):
-        queue = objects.label(live, keys.KUEUE_QUEUE)
+        queue = objects.label(live, label_keys.KUEUE_QUEUE)
         return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
     if not objects.status(live):
         return f"{called}: KubeRay has not processed it yet."
     if objects.is_true(live, "ReplicaFailure"):
         failure = objects.condition(live, "ReplicaFailure") or {}
         return f"{called}: its pods cannot be created: {str(failure.get('message')).rstrip('.')}."
-    pods = cluster.list(POD, objects.namespace(live), labels=f"{keys.RAY_CLUSTER}={name}")
+    pods = cluster.list(POD, objects.namespace(live), labels=f"{label_keys.RAY_CLUSTER}={name}")
     waiting = [pod for pod in pods if not objects.is_true(pod, "Ready")]
     if waiting:
         why = _why(waiting[0])

@@ -12,7 +12,7 @@ from launcher.errors import LauncherError
 from launcher.helm import diff
 from launcher.helm.client import Helm, Release
 from launcher.helm.errors import NoRelease
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.objects import Manifest
 from launcher.releases import users
 from launcher.releases.install import CHARTS, alive, busy, helm_for
@@ -123,4 +123,4 @@ def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
 
 
 def _made_by_slipway(found: Sequence[Manifest]) -> bool:
-    return all(objects.label(obj, keys.PART_OF) == "slipway" for obj in found)
+    return all(objects.label(obj, label_keys.PART_OF) == "slipway" for obj in found)

@@ -9,7 +9,7 @@ from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.client import RAY_CLUSTER, WORKLOAD
-from launcher.k8s.keys import RUN
+from launcher.k8s.label_keys import RUN
 from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:

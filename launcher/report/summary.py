@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher import formatting
-from launcher.forecast import cached
+from launcher.forecast import known_forecast
 from launcher.report.model import LOSS, MFU, STEP_SECONDS, TFLOPS, TOKENS, RunData
 
 
@@ -56,7 +56,7 @@ class Cell:
 def values(run: RunData) -> dict[str, Any]:
     """Return the run's row as data: seconds, and shares from 0 to 1. None is not known."""
     metrics, goodput = run.metrics, run.goodput
-    forecast = cached.speed(run.config)
+    forecast = known_forecast.speed(run.config)
     return {
         "name": run.label,
         "state": run.state,

@@ -119,7 +119,7 @@ def test_a_run_without_a_workload_is_not_cancelled_yet(
     run, _ = submitted(cli, control_plane, "job-set")
     admin.merge(path_of(run), {"spec": {"suspend": True}})  # done by Kueue's webhook; its controller is down
     monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
-    monkeypatch.setattr("launcher.backends.kubernetes.waiting.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("launcher.backends.kubernetes.polling.QUIET_SECONDS", 0.0)
     here = ("demo", "-n", cli.namespace)
     for _ in range(2):  # the second call finds the annotation of the first one
         done = cli("cancel", *here)

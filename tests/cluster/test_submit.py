@@ -216,7 +216,7 @@ def test_a_run_that_is_being_deleted_is_waited_for(
     admin.merge(path_of(old), {"metadata": {"finalizers": ["example.com/held"], "labels": sweep}})
     admin.delete(path_of(old))
     monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 0.3)
-    monkeypatch.setattr("launcher.backends.kubernetes.waiting.QUIET_SECONDS", 0.1)
+    monkeypatch.setattr("launcher.backends.kubernetes.polling.QUIET_SECONDS", 0.1)
     held = cli("submit", "-f", file, "--detach")
     waits = 'Waiting for the JobSet "demo" to be deleted: it is held by example.com/held…\n'
     assert (held.code, held.err) == (

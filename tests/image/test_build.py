@@ -129,8 +129,8 @@ def test_the_image_has_bytecode(image: Image) -> None:
     """All modules that a start imports have bytecode. Otherwise each start of each pod would compile them again."""
     script = """
 import sys
-from trainer import startup
-startup.main()
+from trainer import deferred_imports
+deferred_imports.main()
 lacking = [m.__name__ for m in sys.modules.values() if (getattr(m, "__file__", "") or "").endswith(".py")
            and "site-packages" in m.__file__ and getattr(m, "__cached__", None)
            and not __import__("os").path.exists(m.__cached__)]

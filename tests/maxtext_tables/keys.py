@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trainer.startup import defer_unused_imports
+from trainer.deferred_imports import defer_unused_imports
 
 TABLE = Path(__file__).resolve().parents[2] / "launcher" / "config" / "maxtext" / "keys.json"
 

@@ -287,8 +287,8 @@ def test_the_environment_is_that_of_the_pods(tmp_path: Path) -> None:
 _BOTH_CONFIGS = """
 import json, sys
 from pathlib import Path
-from trainer import startup
-startup.defer_unused_imports()
+from trainer import deferred_imports
+deferred_imports.defer_unused_imports()
 import jax
 from jax.experimental.topologies import get_topology_desc
 from maxtext.trainers.pre_train import train

@@ -26,7 +26,8 @@ def test_a_command_waits_for_one_node_per_host_and_reports_it(
     """The two nodes have enough CPUs for four hosts, but count as two hosts."""
     config = with_run(lab.config("waits-in-cluster", hosts=3), command=["true"])
     often = (
-        "from trainer import __main__, command; command.SECONDS_BETWEEN_MESSAGES = 1; raise SystemExit(__main__.main())"
+        "from trainer import __main__, user_command; user_command.SECONDS_BETWEEN_MESSAGES = 1; "
+        "raise SystemExit(__main__.main())"
     )
     log = lab.root / "waits-in-cluster.log"
     with log.open("wb") as output:

@@ -21,10 +21,10 @@ from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayTaskError
 from tests.trainer.ray_jobs import Job, events, run_hook, steps, wait
 from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import TrainingHarness, with_run
-from trainer.command import failure_of
 from trainer.config import read
 from trainer.errors import ConfigError
 from trainer.metrics import now
+from trainer.user_command import failure_of
 
 
 def test_a_rejected_config_fails_the_job_without_a_restart(

@@ -21,7 +21,7 @@ from tests.prerequisites import require
 from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, steps
 from trainer.config import RunConfig, read
 from trainer.errors import StorageError
-from trainer.storage import named
+from trainer.storage_errors import named
 
 STEPS = 40
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from launcher.diagnose.explain.finding import Explanation
+from launcher.diagnose.explain.rule_order import explain
 from launcher.diagnose.explain.situation import Situation
-from launcher.diagnose.explain.table import explain
 from tests.unit import recorded
 from tests.unit.recorded import Recorded, stamp
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from launcher.diagnose.explain.finding import Explanation
+from launcher.diagnose.explain.rule_order import explain
 from launcher.diagnose.explain.situation import Situation
-from launcher.diagnose.explain.table import explain
 from launcher.k8s.errors import Forbidden
 from tests.cluster import recordings
 from tests.unit import recorded

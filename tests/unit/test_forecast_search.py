@@ -20,12 +20,12 @@ from launcher.errors import LauncherError
 from launcher.forecast import fit
 from launcher.forecast.cache import Cache
 from launcher.forecast.child import CompileTimeout
+from launcher.forecast.compile_progress import Silent
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.forecast import Forecast, forecast
 from launcher.forecast.program import Program, read
 from launcher.forecast.request import Request, request
 from launcher.forecast.search import SearchResult, search
-from launcher.forecast.watch import Silent
 from tests.forecasts import DEFAULTS, GIB, LLAMA, V6E, plan, program
 
 SECONDS = 100.0

@@ -22,7 +22,7 @@ def from_maxtext() -> dict[str, Any]:
 import json
 from typing import Annotated
 from tests.maxtext_tables.keys import as_text, key_table
-from trainer.startup import defer_unused_imports
+from trainer.deferred_imports import defer_unused_imports
 
 defer_unused_imports()
 from maxtext.configs import pyconfig, types

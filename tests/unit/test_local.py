@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.backends.base import RunStatus, State
-from launcher.backends.local import processes, runner
+from launcher.backends.local import processes, supervisor
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.record import Record, read_events, read_record, write_record
 
@@ -160,7 +160,7 @@ def test_an_unknown_field_of_the_same_format_is_ignored(folder: Path) -> None:
     ],
 )
 def test_hosts(config: dict[str, object], count: int) -> None:
-    assert runner.hosts(config) == count
+    assert supervisor.hosts(config) == count
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".new-1", "a/b", "../demo", "demo\0"])
@@ -185,6 +185,8 @@ def test_descendants_and_marks() -> None:
 
 def test_the_supervisor_needs_nothing_but_the_standard_library(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps({"run": {"name": "demo", "command": ["true"]}}))
-    done = subprocess.run([sys.executable, "-I", "-S", runner.__file__, str(folder)], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", supervisor.__file__, str(folder)], capture_output=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert read_record(folder).state == "succeeded"

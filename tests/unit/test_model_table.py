@@ -74,7 +74,7 @@ BLOCKS: list[dict[str, Any]] = [
 _PROGRAM = '''
 import json, sys
 from tests.maxtext_tables import models as model_table
-from trainer.startup import defer_unused_imports
+from trainer.deferred_imports import defer_unused_imports
 
 defer_unused_imports()
 from absl import flags

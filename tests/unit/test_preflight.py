@@ -9,7 +9,7 @@ import pytest
 from launcher import api
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.diagnose import preflight
-from launcher.diagnose.explain import rules_never
+from launcher.diagnose.explain import rules_impossible
 from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
@@ -73,16 +73,16 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
     ]
     for name in others:  # in front of the flavor of the run's accelerator
         group["flavors"].insert(0, {**group["flavors"][0], "name": name})
-        labels = {**recorded.FLAVORS["v5e-2x4"], rules_never.ACCELERATOR: "tpu-v6e-slice"}
+        labels = {**recorded.FLAVORS["v5e-2x4"], rules_impossible.ACCELERATOR: "tpu-v6e-slice"}
         cluster.add({"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": labels}})
     file = tmp_path / "run.yaml"
     file.write_text(RUN if sets else RUN.replace("topology: 2x4", "topology: 4x4"))
     run = cluster.find("JobSet", "waiting-2")
     for job in run["spec"]["replicatedJobs"]:
-        job["template"]["spec"]["template"]["spec"]["nodeSelector"][rules_never.TOPOLOGY] = "4x4"
+        job["template"]["spec"]["template"]["spec"]["nodeSelector"][rules_impossible.TOPOLOGY] = "4x4"
     snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
     found = preflight.problems(api.plan([str(file)], sets, force=True), run, snapshot)
     [problem] = [problem for problem in found if problem.rule == "live.no_flavor"]
     assert str(problem).startswith(f"{where.replace('FILE', str(file))}: waiting-2 can never start")
-    assert f"{rules_never.TOPOLOGY}=4x4" in problem.message and "slice.topology=2x4" in problem.message
+    assert f"{rules_impossible.TOPOLOGY}=4x4" in problem.message and "slice.topology=2x4" in problem.message
     assert problem.key == key

@@ -359,9 +359,9 @@ def _trace(config: Any) -> int:
 
 def _main() -> None:
     """Print an answer for each argument list on standard input, in one process: MaxText's import takes seconds."""
-    from trainer import startup
+    from trainer import deferred_imports
 
-    startup.defer_unused_imports()
+    deferred_imports.defer_unused_imports()
     for argv in json.load(sys.stdin):
         try:
             answer = _answer(argv)

@@ -13,7 +13,7 @@ import pytest
 
 from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.states import ObservedRun
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from tests.cluster import recordings
 
 Object = dict[str, Any]
@@ -250,8 +250,8 @@ def test_a_suspended_run_without_a_workload_is_cancelled_if_nothing_would_start_
 ) -> None:
     metadata = {
         "name": "demo",
-        "labels": {keys.KUEUE_QUEUE: queue},
-        "annotations": {keys.CANCELLED: "2026-01-02T03:04:05Z"},
+        "labels": {label_keys.KUEUE_QUEUE: queue},
+        "annotations": {label_keys.CANCELLED: "2026-01-02T03:04:05Z"},
     }
     observed = ObservedRun({"kind": "JobSet", "metadata": metadata, "spec": {"suspend": True}}, None, (), kueue)
     assert states.classify(observed)[0] == state

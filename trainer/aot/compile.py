@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer import config as run_config
-from trainer import startup
+from trainer import deferred_imports
 from trainer.aot.errors import AotError, nearest, refused_flag
 from trainer.aot.memory import bytes_of
 from trainer.aot.topology import Topology, describe
@@ -136,7 +136,7 @@ def compile_step(
     require_model(config)
     topology = describe(config.accelerator)
     say("importing")
-    startup.defer_unused_imports()
+    deferred_imports.defer_unused_imports()
     with clock("importing"):
         from absl import flags
 

@@ -20,16 +20,16 @@ from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes.polling import Wait
 from launcher.backends.kubernetes.positions import positions
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.backends.kubernetes.states import ObservedRun
-from launcher.backends.kubernetes.waiting import Wait
 from launcher.config.checks.problems import has_errors
 from launcher.config.kinds import RunKind
 from launcher.config.plan import CheckFailed, config_difference
 from launcher.errors import LauncherError
 from launcher.helm.client import run_object, run_objects
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.client import (
     EVENT,
     NAMESPACE,
@@ -124,7 +124,7 @@ class KubernetesBackend:
             self._absent.add(plan.name)
             text = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
             return Preview(plan.config, text + warnings)
-        resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.cli_args)
+        resubmit.check_sweep(plan, objects.label(found, label_keys.SWEEP), where=self.cli_args)
         verdict = self._decide(found, obj, accept_changes, finish=False)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
@@ -139,7 +139,7 @@ class KubernetesBackend:
             found = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
             if found is not None:
-                resubmit.check_sweep(plan, objects.label(found, keys.SWEEP), where=self.cli_args)
+                resubmit.check_sweep(plan, objects.label(found, label_keys.SWEEP), where=self.cli_args)
                 try:
                     verdict = self._decide(found, obj, accept_changes)
                 except _RunDeleted:
@@ -177,9 +177,9 @@ class KubernetesBackend:
         obj: dict[str, Any] = copy.deepcopy(dict(made))
         obj["metadata"]["namespace"] = self.cluster.namespace
         if plan.member is not None:
-            obj["metadata"].setdefault("labels", {})[keys.SWEEP] = plan.member.sweep
+            obj["metadata"].setdefault("labels", {})[label_keys.SWEEP] = plan.member.sweep
             values = json.dumps(dict(plan.member.values), ensure_ascii=False)
-            obj["metadata"].setdefault("annotations", {})[keys.SWEEP_VALUES] = values
+            obj["metadata"].setdefault("annotations", {})[label_keys.SWEEP_VALUES] = values
         return obj
 
     def _kinds(self, plans: Sequence[LaunchPlan]) -> Sequence[str]:
@@ -226,8 +226,8 @@ class KubernetesBackend:
         if not going:
             self._refuse_release(found, "be replaced")
         attempt = kube_view.attempt_of(found) + 1
-        obj["metadata"].setdefault("annotations", {})[keys.ATTEMPT] = str(attempt)
-        for part, key in (("labels", keys.SWEEP), ("annotations", keys.SWEEP_VALUES)):
+        obj["metadata"].setdefault("annotations", {})[label_keys.ATTEMPT] = str(attempt)
+        for part, key in (("labels", label_keys.SWEEP), ("annotations", label_keys.SWEEP_VALUES)):
             kept = (found["metadata"].get(part) or {}).get(key)
             if kept is not None:  # a run of a sweep stays in it, even if submitted alone
                 obj["metadata"].setdefault(part, {}).setdefault(key, kept)
@@ -284,12 +284,12 @@ class KubernetesBackend:
         if not starting:
             return everything
         try:
-            pods = self.cluster.list(POD, labels=keys.RUN, all_namespaces=self.all_namespaces)
+            pods = self.cluster.list(POD, labels=label_keys.RUN, all_namespaces=self.all_namespaces)
         except ClusterError:  # the status without pods is still useful
             return everything
         of: dict[tuple[str, str], list[Object]] = {}
         for pod in pods:
-            of.setdefault((objects.namespace(pod), objects.label(pod, keys.RUN)), []).append(pod)
+            of.setdefault((objects.namespace(pod), objects.label(pod, label_keys.RUN)), []).append(pod)
         return [
             replace(
                 seen,
@@ -339,7 +339,7 @@ class KubernetesBackend:
 
     def cancel_stuck(self, name: str, reason: str) -> RunStatus:
         """Cancel a run that can never start, and store `reason` in its record."""
-        return self._cancel(name, {keys.CANCELLED_FOR: reason})
+        return self._cancel(name, {label_keys.CANCELLED_FOR: reason})
 
     def cancel(self, name: str) -> RunStatus:
         return self._cancel(name, {})
@@ -351,7 +351,7 @@ class KubernetesBackend:
             return self._status_of(obj)
         if not seen.cancelled_at:
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            self._patch(obj, {"metadata": {"annotations": {keys.CANCELLED: now, **notes}}})
+            self._patch(obj, {"metadata": {"annotations": {label_keys.CANCELLED: now, **notes}}})
         return self._stop_and_wait(obj)
 
     def delete(self, name: str) -> None:

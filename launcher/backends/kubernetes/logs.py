@@ -16,7 +16,7 @@ from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.errors import LauncherError
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
 from launcher.k8s.objects import Object
 
@@ -24,8 +24,8 @@ from launcher.k8s.objects import Object
 TAIL_LINES = 400
 # The seconds for which a stream is still read after the run has ended.
 _LAST_SECONDS = 2.0
-_COMPLETION, _JOB = keys.JOB_COMPLETION, keys.JOB_SET_JOB
-_RAY_HOST, _RAY_SLICE = keys.RAY_HOST, keys.RAY_SLICE
+_COMPLETION, _JOB = label_keys.JOB_COMPLETION, label_keys.JOB_SET_JOB
+_RAY_HOST, _RAY_SLICE = label_keys.RAY_HOST, label_keys.RAY_SLICE
 
 
 def tail(cluster: Cluster, seen: ObservedRun) -> list[str]:
@@ -185,7 +185,7 @@ def printing_pod(seen: ObservedRun, worker: int | None = None) -> Object | None:
     """Return the pod whose log is the run's, or that worker's; None if it does not exist yet, or no longer exists."""
     pods = seen.pods or ()
     if seen.ray:
-        return kube_view.newest(pod for pod in pods if objects.label(pod, keys.RAY_NODE_TYPE) == "head")
+        return kube_view.newest(pod for pod in pods if objects.label(pod, label_keys.RAY_NODE_TYPE) == "head")
     hosts = _by_host(pods)
     if worker is not None and hosts and worker >= len(hosts):
         raise LauncherError(f"Worker {worker} was not found: the run has {len(hosts)}, counted from 0.")
@@ -204,7 +204,7 @@ def _ray_worker_mark(seen: ObservedRun, worker: int | None) -> str | None:
     """Return the mark in the lines of one Ray worker: Ray adds the host's address before the worker's output."""
     if worker is None or not seen.ray:
         return None
-    pods = [pod for pod in seen.pods or () if objects.label(pod, keys.RAY_NODE_TYPE) == "worker"]
+    pods = [pod for pod in seen.pods or () if objects.label(pod, label_keys.RAY_NODE_TYPE) == "worker"]
     pods.sort(key=lambda pod: (_number(pod, _RAY_SLICE), _number(pod, _RAY_HOST)))
     if worker >= len(pods):
         raise LauncherError(f"Worker {worker} was not found: the run has {len(pods)}, counted from 0.")

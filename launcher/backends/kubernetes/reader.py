@@ -16,7 +16,7 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.client import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, KindNotServed
 from launcher.k8s.objects import Manifest, Object
 
@@ -41,7 +41,7 @@ def find(cluster: Cluster, name: str) -> Object | None:
 
 def ours(obj: Object) -> bool:
     """Return whether the object is a run, and not an unrelated RayJob or JobSet."""
-    return objects.label(obj, keys.RUN) == objects.name(obj)
+    return objects.label(obj, label_keys.RUN) == objects.name(obj)
 
 
 def kind_of(obj: Object) -> Kind:
@@ -53,8 +53,8 @@ def observe(cluster: Cluster, obj: Object) -> ObservedRun:
     name, uid = objects.name(obj), objects.uid(obj)
     workloads, pods = run_parallel(
         [
-            lambda: list_or_none(cluster, WORKLOAD, labels=f"{keys.KUEUE_JOB_UID}={uid}") if _queued(obj) else [],
-            lambda: cluster.list(POD, labels=f"{keys.RUN}={name}"),
+            lambda: list_or_none(cluster, WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={uid}") if _queued(obj) else [],
+            lambda: cluster.list(POD, labels=f"{label_keys.RUN}={name}"),
         ]
     )
     return ObservedRun(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
@@ -74,7 +74,7 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
 
     With `sweep`, return only the runs of that sweep.
     """
-    labels = f"{keys.RUN},{keys.SWEEP}={sweep}" if sweep else keys.RUN
+    labels = f"{label_keys.RUN},{label_keys.SWEEP}={sweep}" if sweep else label_keys.RUN
     of_runs = [_lister(cluster, kind, labels, all_namespaces) for kind in KINDS.values()]
     of_workloads = partial(list_or_none, cluster, WORKLOAD, all_namespaces=all_namespaces)
     if sweep:  # most names are not a sweep's, and a list of all Workloads is large
@@ -82,7 +82,7 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
         workloads = of_workloads() if any(runs) else []
     else:
         *runs, workloads = run_parallel([*of_runs, of_workloads])
-    by_owner = {objects.label(workload, keys.KUEUE_JOB_UID): workload for workload in workloads or ()}
+    by_owner = {objects.label(workload, label_keys.KUEUE_JOB_UID): workload for workload in workloads or ()}
     kueue = workloads is not None
     return [
         ObservedRun(obj, by_owner.get(objects.uid(obj)), None, kueue) for found in runs for obj in found if ours(obj)
@@ -109,19 +109,19 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
         restarts=states.restarts(seen),
         attempt=attempt_of(seen.obj),
         folder=folder_of(config),
-        team=objects.label(seen.obj, keys.TEAM),
-        queue=objects.label(seen.obj, keys.KUEUE_QUEUE),
+        team=objects.label(seen.obj, label_keys.TEAM),
+        queue=objects.label(seen.obj, label_keys.KUEUE_QUEUE),
         priority=_priority(seen),
         accelerator=" ".join(filter(None, [str(slice_.get("accelerator") or ""), str(slice_.get("topology") or "")])),
         slices=slice_.get("count"),
         context=cluster.context,
-        sweep=objects.label(seen.obj, keys.SWEEP),
-        sweep_values=read_values(objects.annotation(seen.obj, keys.SWEEP_VALUES)),
+        sweep=objects.label(seen.obj, label_keys.SWEEP),
+        sweep_values=read_values(objects.annotation(seen.obj, label_keys.SWEEP_VALUES)),
     )
 
 
 def attempt_of(obj: Object) -> int:
-    text = objects.annotation(obj, keys.ATTEMPT)
+    text = objects.annotation(obj, label_keys.ATTEMPT)
     return int(text) if text.isdigit() else 1
 
 
@@ -133,7 +133,7 @@ def config_of(obj: Object) -> dict[str, Any]:
     else:
         jobs = spec.get("replicatedJobs") or [{}]
         template = ((((jobs[0].get("template") or {}).get("spec")) or {}).get("template")) or {}
-    text = ((template.get("metadata") or {}).get("annotations") or {}).get(keys.RUN_CONFIG)
+    text = ((template.get("metadata") or {}).get("annotations") or {}).get(label_keys.RUN_CONFIG)
     return json_object(text or "") or {}
 
 
@@ -196,11 +196,11 @@ def _lister(cluster: Cluster, kind: Kind, labels: str, all_namespaces: bool) -> 
 
 
 def _queued(obj: Object) -> bool:
-    return bool(objects.label(obj, keys.KUEUE_QUEUE))
+    return bool(objects.label(obj, label_keys.KUEUE_QUEUE))
 
 
 def _priority(seen: ObservedRun) -> str:
-    named = objects.label(seen.obj, keys.KUEUE_PRIORITY_CLASS)
+    named = objects.label(seen.obj, label_keys.KUEUE_PRIORITY_CLASS)
     if named or seen.workload is None:
         return named
     reference = seen.workload["spec"].get("priorityClassRef") or {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from launcher.backends.base import BEING_CANCELLED, State
-from launcher.k8s import keys
+from launcher.k8s import label_keys
 from launcher.k8s.objects import Object, annotation, condition, is_false, is_true, label, parse_time, status
 
 _NO_WORKLOAD = "Kueue has not created its Workload yet."
@@ -45,11 +45,11 @@ class ObservedRun:
     @property
     def queued(self) -> bool:
         """Whether Kueue decides when the run starts."""
-        return bool(label(self.obj, keys.KUEUE_QUEUE))
+        return bool(label(self.obj, label_keys.KUEUE_QUEUE))
 
     @property
     def cancelled_at(self) -> str:
-        return annotation(self.obj, keys.CANCELLED)
+        return annotation(self.obj, label_keys.CANCELLED)
 
     @property
     def active(self) -> bool:
@@ -164,7 +164,7 @@ def _finished(seen: ObservedRun) -> tuple[State, str] | None:
 def _stopped(seen: ObservedRun) -> tuple[State, str] | None:
     """Return the state of a run that its user or Kueue stopped before its end, or None."""
     if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
-        return State.CANCELLED, annotation(seen.obj, keys.CANCELLED_FOR) or "Cancelled."
+        return State.CANCELLED, annotation(seen.obj, label_keys.CANCELLED_FOR) or "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
         evicted = condition(seen.workload, "Evicted") or {}
         reason = str(evicted.get("reason") or "")

@@ -1,4 +1,4 @@
-"""Runs on this machine: each has a folder, and a supervisor process (runner.py) while it is active.
+"""Runs on this machine: each has a folder, and a supervisor process (supervisor.py) while it is active.
 
 The folder <home>/runs/<name> is the run: record.json (the supervisor's record), run.json (the run config), log.txt, and
 the trainer's output. It is prepared under another name and renamed, so that it is complete or does not exist, and
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import paths
 from launcher.backends import resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
-from launcher.backends.local import folder, runner
+from launcher.backends.local import folder, supervisor
 from launcher.backends.local.folder import RunFolder
 from launcher.backends.local.origins import origins
 from launcher.backends.local.processes import kill_all, marked
@@ -172,7 +172,7 @@ class LocalBackend:
 
     def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
         """Raise LauncherError if the run cannot work, before anything is created that would have to be removed."""
-        command = runner.command_of(config)
+        command = supervisor.command_of(config)
         if command:
             if shutil.which(command[0]) is None:
                 raise LauncherError(
@@ -180,11 +180,11 @@ class LocalBackend:
                 )
             return
         most = _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
-        if runner.hosts(config) > most:
+        if supervisor.hosts(config) > most:
             raise LauncherError(
                 _located(
                     plan,
-                    f"slice.hosts: {runner.hosts(config)} workers are too many for this machine's"
+                    f"slice.hosts: {supervisor.hosts(config)} workers are too many for this machine's"
                     f" {os.cpu_count()} processors; the maximum of a local run is {most}.",
                 )
             )
@@ -202,8 +202,8 @@ class LocalBackend:
             file = Path(temporary, CONFIG)
             write_json(file, config)
             done = subprocess.run(
-                [*runner.trainer_argv(file), "--check"],
-                env={**os.environ, **runner.trainer_env()},
+                [*supervisor.trainer_argv(file), "--check"],
+                env={**os.environ, **supervisor.trainer_env()},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -287,7 +287,7 @@ class LocalBackend:
                 # -I: it needs only the standard library, and the user's packages must not interfere.
                 # It forks immediately and the first process exits, so that it has no parent and leaves no zombie.
                 subprocess.run(
-                    [sys.executable, "-I", runner.__file__, str(path), str(lock)],
+                    [sys.executable, "-I", supervisor.__file__, str(path), str(lock)],
                     check=False,
                     env=env,
                     stdin=subprocess.DEVNULL,
@@ -379,7 +379,7 @@ class LocalBackend:
 
     def cancel(self, name: str) -> RunStatus:
         with _sentences(f'The run "{name}" cannot be cancelled'):
-            grace = float(os.environ.get("SLIPWAY_GRACE_SECONDS") or runner.GRACE_SECONDS)
+            grace = float(os.environ.get("SLIPWAY_GRACE_SECONDS") or supervisor.GRACE_SECONDS)
             deadline = time.monotonic() + grace + _LOCK_SECONDS
             signalled = None
             while True:

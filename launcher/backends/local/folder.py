@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.backends import progress
 from launcher.backends.base import RunStatus, State
-from launcher.backends.local import runner
+from launcher.backends.local import supervisor
 from launcher.backends.local.record import (
     CONFIG,
     ENDED,
@@ -84,7 +84,7 @@ class RunFolder:
         config = self.config()
         events = read_events(self.path, self.record.events_from)
         state, reason = self._state(events)
-        training = not runner.command_of(config)
+        training = not supervisor.command_of(config)
         steps = events.steps or ((config.get("train") or {}).get("steps") if training else None)
         status = RunStatus(
             name=self.record.name,
@@ -102,7 +102,7 @@ class RunFolder:
             sweep=self.record.sweep,
             sweep_values=dict(self.record.sweep_values),
         )
-        chips = runner.hosts(config) * int((config.get("accelerator") or {}).get("chipsPerHost") or 1)
+        chips = supervisor.hosts(config) * int((config.get("accelerator") or {}).get("chipsPerHost") or 1)
         return _with_metrics(status, self.path / METRICS_FILE, events.devices or chips)
 
     def _state(self, events: TrainerState) -> tuple[State, str]:

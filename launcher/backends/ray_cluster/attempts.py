@@ -15,7 +15,7 @@ from launcher.backends.local.record import timestamp
 from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster.jobs import Job, RayJobs
 from launcher.errors import LauncherError
-from launcher.k8s.keys import ATTEMPT, DIGEST, RUN, RUN_CONFIG, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
+from launcher.k8s.label_keys import ATTEMPT, DIGEST, RUN, RUN_CONFIG, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan

@@ -33,7 +33,7 @@ from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.client import Cluster, ClusterError, Forbidden, Unreachable
-from launcher.k8s.keys import RUN, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
+from launcher.k8s.label_keys import RUN, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
 from launcher.trainer_output import metrics_in_log
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.errors import LauncherError
 from launcher.formatting import table
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, KindNotServed
 from launcher.k8s.objects import Object
 
@@ -96,7 +96,7 @@ def all_clusters(cluster: Cluster, *, all_namespaces: bool = False) -> list[Obje
     return [
         each
         for each in found
-        if not objects.label(each, keys.RAY_ORIGIN)
+        if not objects.label(each, label_keys.RAY_ORIGIN)
         and not any(owner.get("kind") in ("RayJob", "RayService") for owner in _owners(each))
     ]
 
@@ -267,7 +267,7 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
     """Return the cluster's status with its pods. `runs` are the names of its active runs, if known."""
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = _state(ray_cluster)
-    pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{keys.RAY_CLUSTER}={name}")
+    pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{label_keys.RAY_CLUSTER}={name}")
     hosts = sorted(map(_host, pods), key=lambda host: (host.group != "head", host.group, host.pod))
     workers = [host for host in hosts if host.group != "head"]
     return RayClusterStatus(
@@ -336,10 +336,10 @@ def _host(pod: Object) -> Host:
     ]
     scheduled = objects.condition(pod, "PodScheduled") or {}
     reason = next(filter(None, waiting), "") or str(scheduled.get("reason") or "") or str(status.get("phase") or "")
-    head = objects.label(pod, keys.RAY_NODE_TYPE) == "head"
+    head = objects.label(pod, label_keys.RAY_NODE_TYPE) == "head"
     return Host(
         pod=objects.name(pod),
-        group="head" if head else objects.label(pod, keys.RAY_GROUP),
+        group="head" if head else objects.label(pod, label_keys.RAY_GROUP),
         node=str(spec.get("nodeName") or ""),
         ready=ready,
         chips=sum(_limit(each, name) for each in spec["containers"] for name in _CHIPS.values()),
@@ -351,7 +351,7 @@ def _state(ray_cluster: Object) -> tuple[str, str]:
     """Return the state and reason; see RayClusterStatus."""
     status = objects.status(ray_cluster)
     if ray_cluster["spec"].get("suspend") or objects.is_true(ray_cluster, "RayClusterSuspended"):
-        queue = objects.label(ray_cluster, keys.KUEUE_QUEUE)
+        queue = objects.label(ray_cluster, label_keys.KUEUE_QUEUE)
         return "suspended", f"it waits in the queue {queue}" if queue else "spec.suspend is set"
     failure = objects.condition(ray_cluster, "ReplicaFailure") or {}
     if failure.get("status") == "True":

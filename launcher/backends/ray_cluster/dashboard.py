@@ -22,7 +22,7 @@ from launcher.backends.ray_cluster.backend import RayClusterBackend
 from launcher.backends.ray_cluster.jobs import TOKEN_HEADER, RayHead, RayJobs
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
-from launcher.k8s import keys, objects
+from launcher.k8s import label_keys, objects
 from launcher.k8s.client import RAY_CLUSTER, RAY_JOB, Cluster, Forbidden, Unreachable
 from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Object
@@ -47,7 +47,7 @@ def head_of(cluster: Cluster, name: str) -> RayHead:
         head = RayHead(cluster, ray_cluster)
         RayJobs(head).version()  # check that it answers and accepts the token
     except Forbidden as error:
-        if not objects.label(ray_cluster, keys.RAY_ORIGIN):
+        if not objects.label(ray_cluster, label_keys.RAY_ORIGIN):
             raise
         raise _not_for_members(error, cluster, name) from error
     return head

@@ -148,5 +148,5 @@ def _as_size(size: float) -> str:
 
 _READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
-ROOM_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _text), (_READS, _disk))
+RESOURCE_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _text), (_READS, _disk))
 """Each rule with the keys that it reads."""

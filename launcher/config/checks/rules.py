@@ -20,7 +20,7 @@ from launcher.config import accelerators
 from launcher.config.checks.cluster_rules import CLUSTER_RULES, contradictions
 from launcher.config.checks.model_rules import MODEL_RULES
 from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule, as_lines, has_errors, table_of
-from launcher.config.checks.resource_rules import ROOM_RULES
+from launcher.config.checks.resource_rules import RESOURCE_RULES
 from launcher.config.checks.schema import Violation, leaves, spell_value, violations
 from launcher.config.checks.value_rules import value_rules
 from launcher.config.maxtext.keys import (
@@ -298,7 +298,7 @@ RULES: Rules = (
     *value_rules(),
     *CLUSTER_RULES,
     *MODEL_RULES,
-    *ROOM_RULES,
+    *RESOURCE_RULES,
 )
 """Each rule with the keys that it reads."""
 

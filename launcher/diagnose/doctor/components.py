@@ -14,7 +14,7 @@ from launcher.config import versions
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import client as k
-from launcher.k8s import keys
+from launcher.k8s import label_keys
 from launcher.k8s.objects import Object, condition, label, name, namespace, status
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def version_of(component: Component, deployment: Object) -> str:
 
     (The label of a kustomized JobSet is that of an older version.)
     """
-    tags = [versions.image_parts(_image_of(component, deployment))[1], label(deployment, keys.VERSION)]
+    tags = [versions.image_parts(_image_of(component, deployment))[1], label(deployment, label_keys.VERSION)]
     return next((tag.removeprefix("v") for tag in tags if versions.parse(tag)), "")
 
 

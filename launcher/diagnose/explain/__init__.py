@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.reader import run_parallel
 from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
+from launcher.diagnose.explain.rule_order import explain
 from launcher.diagnose.explain.situation import Situation
-from launcher.diagnose.explain.table import explain
 from launcher.errors import LauncherError
-from launcher.k8s.keys import CANCELLED
+from launcher.k8s.label_keys import CANCELLED
 from launcher.k8s.objects import annotation
 
 if TYPE_CHECKING:

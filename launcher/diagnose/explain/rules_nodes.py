@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, one_line, sentence
-from launcher.diagnose.explain.rules_never import ACCELERATOR, TOPOLOGY
+from launcher.diagnose.explain.rules_impossible import ACCELERATOR, TOPOLOGY
 from launcher.diagnose.explain.situation import Event, Situation
-from launcher.k8s import keys
+from launcher.k8s import label_keys
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.objects import Object, annotation, condition, name, quantity, status
 
@@ -329,8 +329,8 @@ def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
 
 def _key(resource: str, pod: Object) -> str:
     head = (
-        annotation(pod, keys.RAY_NODE_TYPE) == "head"
-        or (pod["metadata"].get("labels") or {}).get(keys.RAY_NODE_TYPE) == "head"
+        annotation(pod, label_keys.RAY_NODE_TYPE) == "head"
+        or (pod["metadata"].get("labels") or {}).get(label_keys.RAY_NODE_TYPE) == "head"
     )
     if resource in ("cpu", "memory"):
         return f"{'head' if head else 'worker'}.{resource}"

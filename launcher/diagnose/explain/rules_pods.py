@@ -10,7 +10,7 @@ from launcher.backends.kubernetes import pod_failures
 from launcher.backends.kubernetes.pod_failures import Waiting
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
-from launcher.diagnose.explain.rules_life import CONFIG_ERROR, ended_containers
+from launcher.diagnose.explain.rules_lifecycle import CONFIG_ERROR, ended_containers
 from launcher.diagnose.explain.rules_start import STARTING
 from launcher.diagnose.explain.situation import Situation, warnings
 from launcher.k8s.objects import Object, condition, is_false, is_true, name, seconds_since, status

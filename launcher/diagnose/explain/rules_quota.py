@@ -9,11 +9,11 @@ from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, ordinal, sentence
 from launcher.diagnose.explain.queue_position import queue_position
 from launcher.diagnose.explain.quota_usage import QuotaUsage
-from launcher.diagnose.explain.rules_never import worst
-from launcher.diagnose.explain.rules_queue import PATIENCE, again, message_of, other_queues, quote, waits
+from launcher.diagnose.explain.rules_impossible import worst
+from launcher.diagnose.explain.rules_not_queued import PATIENCE, again, message_of, other_queues, quote, waits
 from launcher.diagnose.explain.situation import Situation, holds_quota
 from launcher.formatting import duration
-from launcher.k8s import keys
+from launcher.k8s import label_keys
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, FlavorFit
 from launcher.k8s.objects import Object, condition, is_true, label, name, namespace, seconds_since, status
@@ -296,7 +296,7 @@ def _preemptor(situation: Situation, message: str) -> Object | None:
     match = re.search(r"JobUID: ([0-9a-f-]+)", message)
     if not match:
         return None
-    return next((item for item in situation.workloads if label(item, keys.KUEUE_JOB_UID) == match[1]), None)
+    return next((item for item in situation.workloads if label(item, label_keys.KUEUE_JOB_UID) == match[1]), None)
 
 
 def _run(situation: Situation, workload: Object) -> str:

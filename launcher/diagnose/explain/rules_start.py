@@ -7,7 +7,7 @@ import re
 from launcher.backends.base import State
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import join_words, one_line, sentence
-from launcher.diagnose.explain.rules_queue import PATIENCE, other_queues
+from launcher.diagnose.explain.rules_not_queued import PATIENCE, other_queues
 from launcher.diagnose.explain.situation import Event, Situation, holds_quota, warnings
 from launcher.k8s.objects import Object, condition, is_true, name, seconds_since, status
 

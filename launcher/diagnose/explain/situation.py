@@ -13,7 +13,7 @@ from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
 from launcher.diagnose.explain.formatting import time_since
 from launcher.k8s import client as door
-from launcher.k8s import keys
+from launcher.k8s import label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import FlavorFit, flavor_fits
@@ -103,7 +103,7 @@ class Situation:
     @cached_property
     def seen(self) -> states.ObservedRun:
         """The run as `status` observes it."""
-        workload = self.workload if label(self.run, keys.KUEUE_QUEUE) else None
+        workload = self.workload if label(self.run, label_keys.KUEUE_QUEUE) else None
         seen = states.ObservedRun(self.run, workload, None, "Workload" not in self.absent)
         if self.suspended and seen.active and not seen.cancelled_at:
             return seen  # its remaining pods do not affect its state
@@ -166,13 +166,13 @@ class Situation:
         """The run's Workload: the newest, if there are several."""
         if self.expected_workload is not None:
             return self.expected_workload
-        found = self._list(door.WORKLOAD, labels=f"{keys.KUEUE_JOB_UID}={uid(self.run)}")
+        found = self._list(door.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={uid(self.run)}")
         return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")), default=None)
 
     @property
     def queue(self) -> str:
         """The name of the run's LocalQueue; "" if it has none."""
-        return label(self.run, keys.KUEUE_QUEUE) or (kueue.local_queue_of(self.workload) if self.workload else "")
+        return label(self.run, label_keys.KUEUE_QUEUE) or (kueue.local_queue_of(self.workload) if self.workload else "")
 
     @cached_property
     def local_queues(self) -> dict[str, Object]:
@@ -264,12 +264,12 @@ class Situation:
     @cached_property
     def pods(self) -> list[Object]:
         """The pods of this attempt, as `status` selects them."""
-        return list(kube_view.own_pods(self.run, self._list(door.POD, labels=f"{keys.RUN}={self.name}")))
+        return list(kube_view.own_pods(self.run, self._list(door.POD, labels=f"{label_keys.RUN}={self.name}")))
 
     @cached_property
     def jobs(self) -> list[Object]:
         """The Jobs of a JobSet."""
-        return [] if self.ray else self._list(door.JOB, labels=f"{keys.JOB_SET_NAME}={self.name}")
+        return [] if self.ray else self._list(door.JOB, labels=f"{label_keys.JOB_SET_NAME}={self.name}")
 
     @cached_property
     def pods_wanted(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from launcher.k8s import keys
+from launcher.k8s import label_keys
 from launcher.k8s.objects import Object, annotation, condition, is_true, name, namespace, quantity, status, uid
 
 FlavorResource = tuple[str, str]
@@ -30,7 +30,7 @@ VISIBILITY_VERSIONS = ("v1beta2", "v1beta1")
 
 def priority(workload: Object) -> int:
     """Return the priority that Kueue sorts by: the Workload's priority plus the boost from its annotation."""
-    boost = annotation(workload, keys.KUEUE_PRIORITY_BOOST)
+    boost = annotation(workload, label_keys.KUEUE_PRIORITY_BOOST)
     return int(workload["spec"].get("priority") or 0) + (int(boost) if re.fullmatch(r"-?\d+", boost) else 0)
 
 

@@ -17,7 +17,7 @@ from launcher.config.checks.schema import KEYWORDS
 from launcher.config.plan import effective
 from launcher.config.values.files import chart_defaults, read_text
 from launcher.config.values.tree import merge
-from launcher.diagnose.explain import table as situations
+from launcher.diagnose.explain import rule_order as situations
 from tests.charts.bad_values import BAD, GOOD
 from tests.docs.pages import CHECKOUT
 from tests.docs.reference.parts import code, page, table

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, resource_word, sentence
-from launcher.diagnose.explain.rules_queue import again, message_of, quote, waits
+from launcher.diagnose.explain.rules_not_queued import again, message_of, quote, waits
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, FlavorFit

@@ -1,4 +1,4 @@
-"""The supervisor of one local run, a separate process: `python launcher/backends/local/runner.py FOLDER [LOCK]`.
+"""The supervisor of one local run, a separate process: `python launcher/backends/local/supervisor.py FOLDER [LOCK]`.
 
 It starts the run's processes, restarts them if they fail, and leaves none of them alive when it ends. It holds the lock
 of the run's folder until it exits. Other processes check this lock, and not a process id, to see whether the run is

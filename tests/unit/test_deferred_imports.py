@@ -1,4 +1,4 @@
-"""The deferred imports of trainer/startup.py: unused modules are not imported, and a used one is the real module."""
+"""trainer/deferred_imports.py: unused modules are not imported, and a used one is the real module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 IMPORT = """
 import sys
-from trainer.startup import defer_unused_imports
+from trainer.deferred_imports import defer_unused_imports
 defer_unused_imports()
 import maxtext.trainers.pre_train.train
 from maxtext.input_pipeline import input_pipeline_interface, tokenizer
@@ -32,8 +32,8 @@ def run(code: str, **environment: str) -> str:
 
 def test_nothing_that_is_deferred_is_imported_by_maxtext() -> None:
     listing = (
-        "from trainer import startup\n"
-        "print([name for name in startup._DEFERRED if type(sys.modules[name]) is not startup._DeferredModule])"
+        "from trainer import deferred_imports as d\n"
+        "print([name for name in d._DEFERRED if type(sys.modules[name]) is not d._DeferredModule])"
     )
     assert run(IMPORT + listing).strip() == "[]"
 
@@ -61,5 +61,5 @@ def test_a_used_module_is_the_real_one(use: str, answer: str) -> None:
 
 
 def test_with_pathways_nothing_is_deferred() -> None:
-    code = "import sys\nfrom trainer.startup import defer_unused_imports\ndefer_unused_imports()\n"
+    code = "import sys\nfrom trainer.deferred_imports import defer_unused_imports\ndefer_unused_imports()\n"
     assert run(code + "print('transformers' in sys.modules)", JAX_PLATFORMS="proxy,cpu").strip() == "False"

@@ -63,7 +63,8 @@ class _Later:
 
     def __bool__(self) -> Never:
         raise TypeError(
-            f"{self.__module}.{'.'.join(self.__path)} is a deferred import; trainer/startup.py must not defer it"
+            f"{self.__module}.{'.'.join(self.__path)} is a deferred import; "
+            "trainer/deferred_imports.py must not defer it"
         )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from launcher.backends.base import State
 from launcher.diagnose.explain import (
     queue_position,
-    rules_life,
-    rules_never,
+    rules_impossible,
+    rules_lifecycle,
     rules_nodes,
+    rules_not_queued,
     rules_pods,
-    rules_queue,
     rules_quota,
     rules_start,
 )
@@ -22,41 +22,41 @@ Rule = Callable[[Situation], Finding | None]
 
 RULES: tuple[Rule, ...] = (
     # The run has ended or is being stopped.
-    rules_life.being_deleted,
-    rules_life.succeeded,
-    rules_life.given_up,
-    rules_life.failed,
-    rules_life.cancelled,
-    rules_life.being_stopped,
-    rules_life.half_cancelled,
+    rules_lifecycle.being_deleted,
+    rules_lifecycle.succeeded,
+    rules_lifecycle.given_up,
+    rules_lifecycle.failed,
+    rules_lifecycle.cancelled,
+    rules_lifecycle.being_stopped,
+    rules_lifecycle.half_cancelled,
     # The run is not in a queue.
-    rules_queue.no_queue,
-    rules_queue.no_kueue,
-    rules_queue.unmanaged,
+    rules_not_queued.no_queue,
+    rules_not_queued.no_kueue,
+    rules_not_queued.unmanaged,
     rules_start.webhook_down,
-    rules_queue.no_workload,
-    rules_queue.no_local_queue,
-    rules_queue.no_cluster_queue,
+    rules_not_queued.no_workload,
+    rules_not_queued.no_local_queue,
+    rules_not_queued.no_cluster_queue,
     # The queue does not accept the run.
-    rules_queue.local_queue_stopped,
-    rules_queue.cluster_queue_closed,
-    rules_queue.inadmissible,
+    rules_not_queued.local_queue_stopped,
+    rules_not_queued.cluster_queue_closed,
+    rules_not_queued.inadmissible,
     # The run can never start.
-    rules_never.not_covered,
-    rules_never.no_flavor,
-    rules_never.too_large,
+    rules_impossible.not_covered,
+    rules_impossible.no_flavor,
+    rules_impossible.too_large,
     # The run has to wait.
     rules_quota.makes_room,
     rules_quota.preempted,
     rules_quota.pods_ready_timeout,
     rules_quota.evicted,
-    rules_never.topology_full,
+    rules_impossible.topology_full,
     rules_quota.quota_in_use,
     rules_quota.strict_line,
     rules_quota.not_looked_at,
-    rules_never.request_denied_reason,
+    rules_impossible.request_denied_reason,
     rules_start.check_pending,
-    rules_queue.silent_kueue,
+    rules_not_queued.silent_kueue,
     rules_start.silent_operator,
     # The run has its quota, but its pods are rejected.
     rules_start.over_namespace_quota,
@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
     rules_pods.head_unreachable,
     rules_pods.restarting,
     # Nothing is wrong.
-    rules_life.running,
+    rules_lifecycle.running,
     rules_pods.coming_up,
 )
 
