@@ -30,6 +30,9 @@ _LOOPBACK = "127.0.0.1"
 _SECONDS_TO_ABORT = 30
 # Ray forwards worker output within a second; output not yet forwarded when the driver exits is lost.
 _LOG_DRAIN_SECONDS = 1.5
+# A worker reports its first step up to a quarter of a second later (trainer/stop_signal.py), and Ray's control plane
+# may be busy. A run that is stopped at its first step would otherwise end without a checkpoint.
+_SECONDS_TO_REPORT_A_STEP = 2.0
 _FAILURES_LISTED = 8
 # The part of the time for the last checkpoint that the end of the run needs.
 _SHUTDOWN_SECONDS = 2.0
@@ -219,6 +222,8 @@ def preemption_message(config: RunConfig, steps: int) -> str:
 def _save_and_stop(config: RunConfig, verdict: _ControlChannel, notice: StopSignal) -> None:
     """Make the workers write their last checkpoint. Raises PreemptedError if there is nothing left to write."""
     if not verdict.stepping:
+        if notice.elapsed() < _SECONDS_TO_REPORT_A_STEP:
+            return
         raise loop.PreemptedError("The run received a stop signal before it finished a step since its start.")
     if notice.elapsed() > max(1.0, config.grace_seconds - _SHUTDOWN_SECONDS):
         raise loop.PreemptedError(

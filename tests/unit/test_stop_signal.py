@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from tests.prerequisites import require
-from trainer import stop_signal
+from trainer import loop, ray_driver, stop_signal
+from trainer.config import RunConfig
 from trainer.prestop import _catches
 
 FIRST_PROCESS = """
@@ -73,3 +75,32 @@ def test_a_stop_request_is_received_after_one_failed_attempt(monkeypatch: pytest
     finally:
         signal.signal(signal.SIGTERM, before)
     assert received == [signal.SIGTERM]
+
+
+class Channel:
+    """The driver's view of its workers, without Ray: the real one needs a cluster, and this race a moment."""
+
+    stepping = False
+    asked = False
+
+    def ask_to_stop(self) -> None:
+        self.asked = True
+
+
+def test_a_stop_right_after_the_first_step_still_writes_a_checkpoint() -> None:
+    config = RunConfig(Path("run.json"), {"run": {"name": "demo", "graceSeconds": 30}})
+    notice, channel = stop_signal.StopSignal(), Channel()
+    notice.given_at = time.monotonic()
+    ray_driver._save_and_stop(config, cast(Any, channel), notice)  # the worker has not reported its step yet
+    assert not channel.asked
+    channel.stepping = True
+    ray_driver._save_and_stop(config, cast(Any, channel), notice)
+    assert channel.asked
+
+
+def test_a_stop_before_the_first_step_ends_the_run() -> None:
+    config = RunConfig(Path("run.json"), {"run": {"name": "demo", "graceSeconds": 30}})
+    notice = stop_signal.StopSignal()
+    notice.given_at = time.monotonic() - 5
+    with pytest.raises(loop.PreemptedError, match="before it finished a step"):
+        ray_driver._save_and_stop(config, cast(Any, Channel()), notice)
