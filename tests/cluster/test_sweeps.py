@@ -78,7 +78,7 @@ def test_one_object_for_each_combination(cli: LauncherCli, admin: Api) -> None:
     assert config(runs["lr-1"]) == dry.json[0]
 
     again = cli("submit", "-f", file, *SIX, "--detach")
-    assert (again.code, "6 queued already." in again.err) == (0, True)
+    assert (again.code, "6 already queued." in again.err) == (0, True)
     assert {name: run["metadata"]["uid"] for name, run in runs.items()} == {
         name: run["metadata"]["uid"] for name, run in by_name(cli, admin).items()
     }
@@ -142,7 +142,7 @@ def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(cli: LauncherC
 
     done = cli(*sweep)
     assert done.code == 0, done.err
-    assert f"{40 - len(first)} submitted, {len(first)} queued already." in done.err
+    assert f"{40 - len(first)} submitted, {len(first)} already queued." in done.err
     runs = by_name(cli, admin)
     assert len(runs) == 40
     assert {run["metadata"]["labels"][SWEEP] for run in runs.values()} == {"lr"}
@@ -167,7 +167,7 @@ def test_one_bad_combination_creates_nothing(cli: LauncherCli, admin: Api) -> No
     admin.merge(path_of(taken), {"metadata": {"labels": {"slipway.dev/run": None}}})
     refused = cli("submit", "-f", file, *SIX, "--detach")
     assert (refused.code, list(by_name(cli, admin))) == (1, ["lr-3"])
-    assert 'There is a JobSet "lr-3"' in refused.err
+    assert 'The JobSet "lr-3" already exists' in refused.err
 
 
 def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(cli: LauncherCli, admin: Api) -> None:
@@ -189,7 +189,7 @@ def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(cli: Launcher
     admin.delete(path_of(quota))
     done = cli(*sweep)
     assert (done.code, len(cli.runs(admin))) == (0, 6)
-    assert "2 submitted, 4 queued already." in done.err
+    assert "2 submitted, 4 already queued." in done.err
 
 
 def test_a_sweep_ends_when_all_its_runs_have_and_its_failed_runs_are_resumed(

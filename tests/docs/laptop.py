@@ -29,6 +29,7 @@ class FreshMachine:
     folder: Path
     home: Path
     printed: dict[str, str] = field(default_factory=dict)
+    """The last output of each command."""
     followed: set[str] = field(default_factory=set)
 
     @classmethod
@@ -48,7 +49,7 @@ class FreshMachine:
 
     def run(self, command: str, **environment: str) -> str:
         """Run the command and return its output: stdout and stderr in the order in which they are written."""
-        if command in self.printed:
+        if command == _SHARED and command in self.printed:
             return self.printed[command]
         tools = [str(tool(name).parent) for name in ("helm", "kubectl") if f"{name} " in f"{command} helm "]
         path = os.pathsep.join([str(CHECKOUT / ".venv/bin"), *tools, os.environ["PATH"]])
@@ -66,8 +67,7 @@ class FreshMachine:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        if command == _SHARED:
-            self.printed[command] = done.stdout
+        self.printed[command] = done.stdout
         return done.stdout
 
     def write(self, name: str, text: str) -> None:
