@@ -69,7 +69,7 @@ TOOLS = {
 }
 
 # Tools that only tests of slow tiers use (tests/tiers.py).
-SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "registry")
+SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "registry", "vale")
 
 
 def cache_dir() -> Path:
