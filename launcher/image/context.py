@@ -82,11 +82,11 @@ def read(accelerator: str, base: str | None = None) -> Context:
         raise LauncherError(
             "This Slipway is not installed, so the image's version is not known.", "In a checkout, run make setup."
         ) from None
-    names = [DOCKERFILE, f"docker/{accelerator}.txt"]
+    names = [DOCKERFILE, f"docker/{accelerator}.txt", "docker/tools.txt"]
     files = {name: (docker / name.removeprefix("docker/")).read_bytes() for name in names}
     sources = sorted(path for path in trainer.rglob("*") if path.is_file() and path.suffix != ".pyc")
     files |= {f"trainer/{path.relative_to(trainer).as_posix()}": path.read_bytes() for path in sources}
-    pins = dict(line.split("==") for line in files[names[1]].decode().splitlines() if "==" in line)
+    pins = dict(re.findall(r"^(\S+)==(\S+)", files[names[1]].decode(), re.MULTILINE))
     arguments = {
         **({"BASE": base} if base else {}),
         "ACCELERATOR": accelerator,

@@ -19,6 +19,8 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+from launcher.loopback import is_loopback
+
 _KINDS = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.oci.image.index.v1+json",
@@ -50,9 +52,12 @@ class Repository:
     @property
     def url(self) -> str:
         """The URL of the repository. Only this machine uses plain HTTP, as with the tools."""
-        name = self.host.partition(":")[0]
-        plain = name == "localhost" or name.startswith("127.")
-        return f"{'http' if plain else 'https'}://{self.host}/v2/{self.path}"
+        return f"{'http' if self.local else 'https'}://{self.host}/v2/{self.path}"
+
+    @property
+    def local(self) -> bool:
+        """Whether the registry is on this machine."""
+        return is_loopback(urllib.parse.urlsplit(f"//{self.host}").hostname)
 
 
 def digest_of(repository: Repository, tag: str) -> str | None:
@@ -64,7 +69,7 @@ def digest_of(repository: Repository, tag: str) -> str | None:
     status, headers = _head(url, None)
     if status == 401:
         login = _login(repository.host)
-        status, headers = _head(url, _authorization(headers.get("WWW-Authenticate", ""), login))
+        status, headers = _head(url, _authorization(headers.get("WWW-Authenticate", ""), login, local=repository.local))
     if status == 404:
         return None
     digest = headers.get("Docker-Content-Digest", "")
@@ -93,8 +98,12 @@ def _head(url: str, authorization: str | None) -> tuple[int, Message]:
         raise RegistryUnavailable(str(getattr(reason, "strerror", None) or reason)) from error
 
 
-def _authorization(challenge: str, login: str | None) -> str | None:
-    """Return the authorization for the registry's challenge: a token that it issues, or name and password."""
+def _authorization(challenge: str, login: str | None, *, local: bool) -> str | None:
+    """Return the authorization for the registry's challenge: a token that it issues, or name and password.
+
+    The registry names the URL that issues the token. Name and password are sent to it by HTTPS only, unless both it
+    and the registry are on this machine (`local`). Raises RegistryUnavailable.
+    """
     basic = f"Basic {login}" if login else None
     scheme, _, rest = challenge.partition(" ")
     if scheme.lower() != "bearer":
@@ -104,6 +113,9 @@ def _authorization(challenge: str, login: str | None) -> str | None:
     realm = fields.get("realm", "")
     if not realm.startswith(("http://", "https://")):
         return basic
+    plain = not realm.startswith("https://")
+    if basic and plain and not (local and is_loopback(urllib.parse.urlsplit(realm).hostname)):
+        raise RegistryUnavailable(f"it asks for the password at {realm}, which is not encrypted")
     try:
         with _open(f"{realm}?{query}", basic) as answer:
             given = json.load(answer)

@@ -33,8 +33,8 @@ SITE = Path("opt/slipway/lib/python3.12/site-packages")
 
 
 def pins(name: str) -> dict[str, str]:
-    lines = (ROOT / "docker" / f"{name}.txt").read_text().splitlines()
-    return dict(line.split("==") for line in lines if not line.startswith("#"))
+    text = (ROOT / "docker" / f"{name}.txt").read_text()
+    return dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE))
 
 
 def inside(image: Image, *command: str, user: int = 1000) -> subprocess.CompletedProcess[str]:
@@ -328,7 +328,7 @@ def test_a_base_that_does_not_exist(installed: Installed) -> None:
 
 def test_packages_that_do_not_exist(installed: Installed) -> None:
     packages = installed.site / "launcher/_data/docker/cpu.txt"
-    packages.write_text(packages.read_text() + "slipway-has-no-such-package==1.0\n")
+    packages.write_text(packages.read_text() + f"slipway-has-no-such-package==1.0 --hash=sha256:{64 * '0'}\n")
     done = installed.build()
     assert (done.returncode, done.stdout) == (1, "")
     assert "Error: The image's packages cannot be installed: " in done.stderr

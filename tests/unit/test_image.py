@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import socket
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
@@ -12,9 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from launcher.errors import LauncherError, UsageError
 from launcher.image import tools
@@ -34,8 +37,56 @@ IMAGE = {"repository": "r.example.com/slipway", "tag": "0.1.0-cpu-1", "digest": 
 
 
 def pins(name: str) -> dict[str, str]:
-    lines = (ROOT / "docker" / f"{name}.txt").read_text().splitlines()
-    return dict(line.split("==") for line in lines if not line.startswith("#"))
+    text = (ROOT / "docker" / f"{name}.txt").read_text()
+    return dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", [*ACCELERATORS, "tools"])
+def test_every_pin_has_hashes_and_nothing_else(name: str) -> None:
+    text = (ROOT / "docker" / f"{name}.txt").read_text()
+    listed = re.sub(r"^#.*\n", "", text).replace(" \\\n", "")
+    lines = listed.splitlines()
+    assert len(lines) == len(pins(name)) > 1
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9._-]+==\S+( ; .*)?( +--hash=sha256:[0-9a-f]{64})+", line), line
+
+
+def test_the_build_installs_only_files_with_pinned_hashes() -> None:
+    text = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", "")
+    installs = re.findall(r"(?:pip|uv pip) install [^&]*", text)
+    assert len(installs) == 2
+    assert all("--require-hashes" in command and " -r /opt/slipway/" in command for command in installs)
+    assert re.search(r"^ARG BASE=python@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE}"}
+
+
+def test_pinned_tools_are_those_of_the_tests() -> None:
+    assert pins("tools").keys() == {"uv", "setuptools"}
+    assert pins("tools")["setuptools"] == pins("constraints")["setuptools"]
+
+
+def test_the_pins_are_those_that_the_project_requires() -> None:
+    """pyproject.toml accepts every pinned version, so that an installed wheel and an image agree."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    tested = pins("constraints")
+    for requirement in map(Requirement, requirements):
+        if requirement.name != "slipway":
+            assert tested[re.sub(r"[-_.]+", "-", requirement.name).lower()] in requirement.specifier, requirement
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    uses = [
+        line.partition("uses:")[2].strip()
+        for path in [*(ROOT / ".github").rglob("*.yaml"), *(ROOT / ".github").rglob("*.yml")]
+        for line in path.read_text().splitlines()
+        if "uses:" in line
+    ]
+    assert len(uses) > 5
+    assert [each for each in uses if not re.fullmatch(r"\./\S+|[\w-]+/[\w-]+@[0-9a-f]{40} # v[0-9.]+", each)] == []
 
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
@@ -57,8 +108,7 @@ def test_an_image_holds_what_training_needs_at_the_pinned_versions(accelerator: 
 
 
 def test_one_version_of_uv() -> None:
-    [version] = re.findall(r"ARG UV_VERSION=(\S+)", (ROOT / "docker/Dockerfile").read_text())
-    assert f"UV_VERSION := {version}\n" in (ROOT / "Makefile").read_text()
+    assert f"UV_VERSION := {pins('tools')['uv']}\n" in (ROOT / "Makefile").read_text()
 
 
 # --- context and tag --------------------------------------------------------------------------------------------
@@ -80,7 +130,9 @@ def test_a_tag_follows_from_the_content() -> None:
 def test_a_context_is_what_the_dockerfile_copies() -> None:
     files = read("gpu").files
     assert {name.split("/")[0] for name in files} == {"docker", "trainer"}
-    assert {name for name in files if name.startswith("docker/")} == {"docker/Dockerfile", "docker/gpu.txt"}
+    assert {name for name in files if name.startswith("docker/")} == {
+        *("docker/Dockerfile", "docker/gpu.txt", "docker/tools.txt")
+    }
     assert "trainer/__main__.py" in files
     assert not [name for name in files if "__pycache__" in name]
 
@@ -93,7 +145,7 @@ def test_a_context_is_the_same_files_everywhere(tmp_path: Path) -> None:
 
 
 def test_the_base_is_known_without_naming_one() -> None:
-    assert read("cpu").base == "python:3.12-slim-bookworm"
+    assert read("cpu").base.startswith("python@sha256:")
     assert read("cpu", "mine:1").base == "mine:1"
 
 
@@ -362,6 +414,47 @@ def test_a_registry_with_tokens(logins: Path) -> None:
             read_digest(host)
         logins.write_text(json.dumps({"auths": {host: {"auth": login}}}))
         assert read_digest(host) == DIGEST
+
+
+def test_a_password_is_not_sent_unencrypted(logins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry names another machine, whose name resolves here to a server that records the request."""
+    seen: list[str | None] = []
+    resolve = socket.getaddrinfo
+
+    def resolve_here(host: str, *more: Any, **options: Any) -> Any:
+        return resolve("127.0.0.1" if host == "thief.example" else host, *more, **options)
+
+    def steal(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
+        seen.append(request.headers["Authorization"])
+        return 200, {}, b'{"token": "t"}'
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_here)
+    monkeypatch.setenv("no_proxy", "127.0.0.1,thief.example")
+    with registry(steal) as thief:
+        realm = f"http://thief.example:{thief.partition(':')[2]}/token"
+        with registry(lambda _: (401, {"WWW-Authenticate": f'Bearer realm="{realm}"'}, b"")) as host:
+            with pytest.raises(RegistryUnavailable, match="it answers 401"):
+                read_digest(host)  # without a login, a token for the public is requested there
+            assert seen == [None]
+            logins.write_text(json.dumps({"auths": {host: {"auth": "dTpw"}}}))
+            with pytest.raises(
+                RegistryUnavailable, match=r"asks for the password at http://thief\.example:.*encrypted"
+            ):
+                read_digest(host)
+    assert seen == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("127.0.0.1:5000/a", "http://127.0.0.1:5000/v2/a"),
+        ("localhost/a", "http://localhost/v2/a"),
+        ("127.0.0.1.example.com/a", "https://127.0.0.1.example.com/v2/a"),
+        ("localhost.example.com:5000/a", "https://localhost.example.com:5000/v2/a"),
+    ],
+)
+def test_only_this_machine_is_asked_without_encryption(name: str, url: str) -> None:
+    assert Repository.parse(name).url == url
 
 
 def test_a_registry_with_a_credential_helper(logins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
