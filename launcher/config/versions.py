@@ -9,7 +9,7 @@ from functools import cache
 from launcher.errors import LauncherError
 
 Version = tuple[int, int]
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:[.+-].*)?")
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,9 @@ BAD = [
     InvalidValues("run.deadlineSeconds", "run: {deadlineSeconds: -1}", "minimum: got -1, want 0"),
     InvalidValues("run.deadlineSeconds", "run: {deadlineSeconds: 1h}", "got string, want integer"),
     InvalidValues("run.ttlSeconds", "run: {ttlSeconds: 1e30}", "maximum: got"),
+    InvalidValues("run.keepFinishedDays", "run: {keepFinishedDays: -1}", "minimum: got -1, want 0"),
+    InvalidValues("run.keepFinishedDays", "run: {keepFinishedDays: 24856}", "maximum: got"),
+    InvalidValues("run.keepFinishedDays", "run: {keepFinishedDays: null}", "missing property 'keepFinishedDays'"),
     InvalidValues("run.graceSeconds", "run: {graceSeconds: 1099511627776}", "maximum: got"),
     InvalidValues("run.command", "run: {command: sleep infinity}", "got string, want array"),
     InvalidValues("run.command", "run: {command: {sleep: infinity}}", "got object, want array"),
@@ -702,7 +705,8 @@ BAD = [
     InvalidValues(
         "worker.env.WANDB_API_KEY",
         "worker: {env: {WANDB_API_KEY: x}}",
-        "worker.env.WANDB_API_KEY would store the key in the run's record; put it into a Secret, and set",
+        "worker.env.WANDB_API_KEY would store a secret in the run's record; put it into a Secret, and set "
+        "worker.secretEnv.WANDB_API_KEY to the Secret's name and key.",
     ),
     InvalidValues(
         "worker.secretEnv.WANDB_API_KEY",
@@ -718,6 +722,18 @@ BAD = [
 
 BAD_WITHOUT_CHART = [
     InvalidValues("run.name", f"run: {{name: {'a' * 64}}}", "the name of a local run can have at most 63.", (LOCAL,)),
+    InvalidValues(
+        "worker.env.HF_TOKEN",
+        "worker: {env: {HF_TOKEN: x}}",
+        "worker.env.HF_TOKEN would store a secret in the run's record; remove it, and set HF_TOKEN in the shell that",
+        (LOCAL,),
+    ),
+    InvalidValues(
+        "worker.env.HF_TOKEN",
+        "worker: {env: {HF_TOKEN: x}}",
+        "put it into a Secret, and set worker.secretEnv.HF_TOKEN to the Secret's name and key.",
+        (RAY_CLUSTER,),
+    ),
     InvalidValues(
         "run.name", f"run: {{name: {'a' * 64}}}", "the name of a ray-cluster run can have at most 63.", (RAY_CLUSTER,)
     ),
@@ -760,6 +776,17 @@ BAD_WITHOUT_CHART = [
 ]
 """Rows for the kinds that no chart renders."""
 
+PLAIN_NAMES = """
+TOKENIZERS_PARALLELISM TOKENIZER_PATH MAX_TOKENS PAD_TOKEN COST_PER_TOKEN USE_AUTH_TOKEN TOKEN_BUDGET HF_TOKEN_PATH
+HF_HUB_DISABLE_IMPLICIT_TOKEN GOOGLE_APPLICATION_CREDENTIALS AWS_ACCESS_KEY_ID AWS_SHARED_CREDENTIALS_FILE
+AWS_WEB_IDENTITY_TOKEN_FILE PASSWORD_FILE SECRET_NAME RAY_TLS_SERVER_KEY RAY_SERVE_SESSION_ID_HEADER_KEY
+JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY XLA_FLAGS LIBTPU_INIT_ARGS KEY KEYS TEXT_KEY PUBLIC_KEY MONKEY KEYBOARD
+SECRETARY
+"""
+"""Names of variables that look like those of secrets."""
+
+_PLAIN = ", ".join(f"{name}: x" for name in PLAIN_NAMES.split())
+
 GOOD_VALUES = {
     "a RayJob's name of 35": (f"run: {{name: {'a' * 35}}}", (RUN,)),
     "a JobSet's name of 40": (f"run: {{name: {'a' * 40}}}", (JOB_SET,)),
@@ -775,7 +802,10 @@ GOOD_VALUES = {
     "a reservation": ("slice: {provisioning: reservation, reservation: mine}", ALL),
     "cpu hosts": ("slice: {accelerator: cpu, topology: '', hosts: 2}\nworker: {cpu: '1', memory: 1Gi}", ALL),
     "a GPU machine": ("slice: {accelerator: h100-80gb, topology: '', hosts: 2}", ALL),
-    "no restarts": ("run: {maxRestarts: 0, deadlineSeconds: 0, ttlSeconds: 0, graceSeconds: 0}", ALL),
+    "no restarts": (
+        "run: {maxRestarts: 0, deadlineSeconds: 0, ttlSeconds: 0, keepFinishedDays: 0, graceSeconds: 0}",
+        ALL,
+    ),
     "the largest numbers": ("run: {maxRestarts: 2147483647, deadlineSeconds: 2147483647}", ALL),
     "root": ("security: {runAsUser: 0}", ALL),
     "local storage for a command": (
@@ -798,6 +828,7 @@ GOOD_VALUES = {
     "no metrics": ("tracking: {metricsPort: 0}", ALL),
     "metrics at the lowest port": ("tracking: {metricsPort: 1024}", ALL),
     "metrics beside Ray's ports": ("tracking: {metricsPort: 20000}", ALL),
+    "variables that look like secrets": (f"worker: {{env: {{{_PLAIN}, HF_TOKEN: ''}}}}", ALL),
     "W&B with a Secret": ("tracking: {wandb: {project: p q, entity: ours, secret: {name: wandb}}}", ALL),
     "W&B offline": ("tracking: {wandb: {project: p, mode: offline}}", ALL),
     "W&B with a key of the worker's": (

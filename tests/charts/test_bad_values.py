@@ -476,6 +476,7 @@ KNOBS = some(
         command=[[], ["sleep", "infinity"]],
         deadlineSeconds=[0, 3600, 12345678],
         ttlSeconds=[0, 60],
+        keepFinishedDays=[0, 7],
         graceSeconds=[0, 300],
     ),
     slice=st.builds(

@@ -82,6 +82,12 @@ RAY_POD = [
         "Nothing mounts it: gcsfuse's sidecar knows a volume gke-gcsfuse-cache, spelt otherwise.",
     ),
     Row(
+        "spec.volumes[shared-memory].emptyDir.sizeLimit",
+        ABSENT,
+        ANYTHING,
+        "The memory of its container, which pays for it.",
+    ),
+    Row(
         "spec.volumes[storage].csi.volumeAttributes.mountOptions",
         "implicit-dirs",
         "implicit-dirs,uid=1000,gid=1000",
@@ -261,6 +267,7 @@ JOB_SET = [
         ],
         "maxRestarts counts failures, and no preemptions; theirs gives up after five of either.",
     ),
+    Row("spec.ttlSecondsAfterFinished", ABSENT, 2592000, "A finished run expires after run.keepFinishedDays, 30 days."),
     Row(f"{JOB}.completionMode", ABSENT, "Indexed", "The JobSet controller's default, said."),
     Row(
         f"{JOB}.podFailurePolicy",

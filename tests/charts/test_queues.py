@@ -443,6 +443,7 @@ def test_a_team_has_all_it_needs(helm: Path, tmp_path: Path) -> None:
         ("LocalQueue", "research", "research"),
         ("ServiceAccount", "research", "research"),
         ("ResourceQuota", "research", "research"),
+        ("ResourceQuota", "research-system-priorities", "research"),
         ("NetworkPolicy", "research", "research"),
         ("Role", "research-member", "research"),
         ("RoleBinding", "research-member", "research"),
@@ -454,7 +455,51 @@ def test_a_team_has_all_it_needs(helm: Path, tmp_path: Path) -> None:
         "audit": "restricted",
     }
     assert one(objects, "ServiceAccount", "research")["automountServiceAccountToken"] is False
-    assert one(objects, "ResourceQuota", "research")["spec"] == {"hard": {"pods": "9"}}
+    assert one(objects, "ResourceQuota", "research")["spec"]["hard"]["pods"] == "9"
+    assert one(objects, "ResourceQuota", "research-system-priorities")["spec"] == {
+        "hard": {"pods": "0"},
+        "scopeSelector": {
+            "matchExpressions": [
+                {
+                    "scopeName": "PriorityClass",
+                    "operator": "In",
+                    "values": ["system-cluster-critical", "system-node-critical"],
+                }
+            ]
+        },
+    }
+
+
+def test_limits_of_a_team_are_those_of_all_teams_and_its_own(helm: Path, tmp_path: Path) -> None:
+    over = tree("""
+    resourceQuota: {count/secrets: "7", count/jobs.batch: null, services: "8"}
+    teams: {research: {resourceQuota: {services.loadbalancers: null, services: "9", requests.storage: 1Ti}}}
+    """)
+    values = merged(BASE, over)
+    values["resourceQuota"]["count/jobs.batch"] = None
+    values["teams"]["research"]["resourceQuota"]["services.loadbalancers"] = None
+    objects = render(helm, values, tmp_path)
+    of_all = {
+        "count/rayjobs.ray.io": "5000",
+        "count/jobsets.jobset.x-k8s.io": "5000",
+        "count/rayclusters.ray.io": "1000",
+        "pods": "10000",
+        "services.nodeports": "0",
+        "count/secrets": "7",
+    }
+    hard = {name: one(objects, "ResourceQuota", name)["spec"]["hard"] for name in ("research", "product")}
+    assert hard == {
+        "research": {**of_all, "services": "9", "requests.storage": "1Ti"},
+        "product": {**of_all, "services": "8", "services.loadbalancers": "0"},
+    }
+
+
+def test_the_namespace_default_has_only_the_limits_that_its_team_sets(helm4: Path, tmp_path: Path) -> None:
+    for keys, limits in (("{}", []), ("{resourceQuota: {pods: '9'}}", [{"pods": "9"}])):
+        over = tree("teams: {product: null, research: {namespace: default, networkPolicy: false}}")
+        over["teams"]["research"] |= tree(keys)
+        objects = render(helm4, merged(BASE, over), tmp_path)
+        assert [obj["spec"]["hard"] for obj in objects if obj["kind"] == "ResourceQuota"] == limits
 
 
 @pytest.mark.parametrize(
@@ -516,6 +561,14 @@ def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
     )
 
 
+def test_the_waiting_runs_of_other_teams_can_be_hidden(helm4: Path, tmp_path: Path) -> None:
+    """The member's Role keeps the position in the team's own queue."""
+    over = tree("{visibility: {waitingRuns: false}, teams: {research: {members: {ml: Group}}}}")
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    assert "clusterqueues/pendingworkloads" not in allowed(one(objects, "ClusterRole", "x-queue-reader"))
+    assert allowed(one(objects, "Role", "research-member"))["localqueues/pendingworkloads"] == {"get"}
+
+
 def test_a_policy_guards_what_members_may_patch(helm4: Path, tmp_path: Path) -> None:
     """The policy is rendered if there are members. In tests/cluster a real API server enforces it."""
     over = tree("teams: {research: {members: {ml: Group}, namespace: space}}")
@@ -528,9 +581,8 @@ def test_a_policy_guards_what_members_may_patch(helm4: Path, tmp_path: Path) -> 
     assert spec["failurePolicy"] == "Fail"
     binding = one(objects, "ValidatingAdmissionPolicyBinding", "x-workloads")["spec"]
     assert binding == {"policyName": "x-workloads", "validationActions": ["Deny"]}
-    assert not {kind for kind, _ in names(render(helm4, BASE, tmp_path))} & {
-        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    }
+    without_members = names(render(helm4, BASE, tmp_path))
+    assert not {(f"ValidatingAdmissionPolicy{kind}", "x-workloads") for kind in ("", "Binding")} & without_members
 
 
 def test_with_kubernetes_tokens_members_read_no_secret(helm4: Path, tmp_path: Path) -> None:
@@ -541,7 +593,14 @@ def test_with_kubernetes_tokens_members_read_no_secret(helm4: Path, tmp_path: Pa
     objects = render(helm4, merged(BASE, over), tmp_path)
     may = allowed(one(objects, "Role", "research-member"))
     assert not [name for name in may if name.startswith("secrets")]
-    assert may["rayclusters:notebooks"] == {"ray:write"}
+    assert may["serviceaccounts/token:notebooks-ray-client"] == {"create"}
+    assert not [name for name in may if name.startswith("rayclusters:")]
+    # The launcher sends the cluster a token of this account, and never the user's own.
+    client = one(objects, "ServiceAccount", "notebooks-ray-client")
+    assert client["metadata"]["labels"]["slipway.dev/ray-client"] == "notebooks"
+    assert allowed(one(objects, "Role", "notebooks-ray-client")) == {"rayclusters:notebooks": {"ray:write"}}
+    subject = {"kind": "ServiceAccount", "name": "notebooks-ray-client", "namespace": "space"}
+    assert one(objects, "RoleBinding", "notebooks-ray-client")["subjects"] == [subject]
     assert "services/proxy:notebooks-head-svc:8265" in may
     # The Ray cluster's processes have the permissions for their requests to the API server.
     pods = {"kind": "ServiceAccount", "name": "pods", "namespace": "space"}
@@ -560,14 +619,18 @@ def test_without_clusters_there_is_no_dashboard_to_reach(helm4: Path, tmp_path: 
 
 def test_rights_go_to_members_alone(helm4: Path, tmp_path: Path) -> None:
     over = tree(
-        "{teams: {product: {members: {bob: User, research/ci: ServiceAccount}},"
+        "{teams: {product: {members: {bob: User, ops/ci: ServiceAccount}},"
         " research: {members: {ci: ServiceAccount, bob: User}}}}"
     )
     objects = render(helm4, merged(BASE, over), tmp_path)
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}
-    account = {"kind": "ServiceAccount", "name": "ci", "namespace": "research"}
-    for name, kind in (("x-queue-reader", "ClusterRoleBinding"), ("research-member", "RoleBinding")):
-        assert sorted(one(objects, kind, name)["subjects"], key=str) == [user, account]
+    own, other = ({"kind": "ServiceAccount", "name": "ci", "namespace": name} for name in ("research", "ops"))
+    for name, kind, subjects in (
+        ("x-queue-reader", "ClusterRoleBinding", [user, other, own]),
+        ("research-member", "RoleBinding", [user, own]),
+        ("product-member", "RoleBinding", [user, other]),
+    ):
+        assert sorted(one(objects, kind, name)["subjects"], key=str) == subjects
     assert one(objects, "RoleBinding", "research-member")["roleRef"]["name"] == "research-member"
 
 
@@ -605,6 +668,10 @@ KONNECTIVITY = json.dumps({"matchLabels": {"kubernetes.io/metadata.name": "kube-
 )
 
 
+# The label of the operator's pods in KubeRay's chart and in its kustomization.
+OPERATOR = json.dumps({"matchLabels": {"app.kubernetes.io/component": "kuberay-operator"}})
+
+
 def namespaces(*found: str) -> str:
     key = "kubernetes.io/metadata.name"
     return json.dumps({"matchExpressions": [{"key": key, "operator": "In", "values": list(found)}]}) + "{}"
@@ -613,8 +680,12 @@ def namespaces(*found: str) -> str:
 def test_network_policy_of_a_team(helm: Path, tmp_path: Path) -> None:
     spec = one(render(helm, BASE, tmp_path), "NetworkPolicy", "research")["spec"]
     assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
-    operators = namespaces("gke-managed-ray-operator", "kuberay-operator", "kuberay-system", "ray-system")
-    assert peers(spec["ingress"], "from") == [(OWN, []), (operators, [8265]), (KONNECTIVITY, [8265])]
+    assert peers(spec["ingress"], "from") == [
+        (OWN, []),
+        (namespaces("gke-managed-ray-operator"), [8265]),
+        (namespaces("kuberay-operator", "kuberay-system", "ray-system").removesuffix("{}") + OPERATOR, [8265]),
+        (KONNECTIVITY, [8265]),
+    ]
     assert peers(spec["egress"], "to") == [
         (OWN, []),
         (DNS, [53]),
@@ -642,6 +713,27 @@ def test_the_network_by_values(helm4: Path, tmp_path: Path) -> None:
     assert peers(spec["ingress"], "from") == [(OWN, []), (namespaces("monitoring"), []), ("10.128.0.0/20", [8265])]
     assert peers(spec["egress"], "to")[-2:] == [("10.1.0.0/16", []), ("10.0.0.8/32", [5000, 5001])]
     assert not any(443 in ports for _, ports in peers(spec["egress"], "to"))
+
+
+def test_operators_by_other_labels_or_by_namespace_alone(helm4: Path, tmp_path: Path) -> None:
+    over = tree("network: {operatorNamespaces: [gke-managed-ray-operator, ray], konnectivity: false}")
+    given = merged(BASE, over)
+    own = json.dumps({"matchLabels": {"app": "kuberay"}})
+    for labels, expected in (
+        ({"app": "kuberay"}, [namespaces("gke-managed-ray-operator"), namespaces("ray").removesuffix("{}") + own]),
+        ({}, [namespaces("gke-managed-ray-operator", "ray")]),
+    ):
+        given["network"]["operatorLabels"] = {"app.kubernetes.io/component": None, **labels}
+        spec = one(render(helm4, given, tmp_path), "NetworkPolicy", "research")["spec"]
+        assert peers(spec["ingress"], "from") == [(OWN, []), *((peer, [8265]) for peer in expected)]
+
+
+def test_a_closed_metadata_server_still_answers_dns(helm4: Path, tmp_path: Path) -> None:
+    over = tree("network: {metadataServer: false}")
+    spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
+    assert [peer for peer in peers(spec["egress"], "to") if peer[0].startswith("169.254.169.")] == [
+        ("169.254.169.254/32", [53])
+    ]
 
 
 def test_nodes_reach_all_ports_and_are_reached(helm4: Path, tmp_path: Path) -> None:

@@ -504,6 +504,21 @@ OTHERS = [
         "teams.product.namespace: Kubernetes reserves kube-system; choose another namespace.",
         "teams: {product: {namespace: default, networkPolicy: false}}",
     ),
+    *(
+        Case(
+            f"teams: {{product: {{namespace: {name}}}}}",
+            f"teams.product.namespace: {name} is a namespace of the cluster's controllers, in which members would have "
+            "rights; choose another namespace.",
+            f"teams: {{product: {{namespace: my-{name}}}}}",
+        )
+        for name in ("kueue-system", "jobset-system", "ray-system", "kuberay-system", "gke-managed-ray-operator")
+    ),
+    Case(
+        "{teams: {product: {namespace: operators}}, network: {operatorNamespaces: [operators]}}",
+        "teams.product.namespace: operators is a namespace of the cluster's controllers, in which members would have "
+        "rights; choose another namespace.",
+        "teams: {product: {namespace: operators}}",
+    ),
     Case(
         "teams: {product: {namespace: default}}",
         "teams.product.networkPolicy would restrict all pods in the namespace default, including those of other "
@@ -555,6 +570,41 @@ OTHERS = [
         "groups and service accounts.",
         "teams: {product: {members: {'research@example.com': Group}}}",
     ),
+    *(
+        Case(
+            f"teams: {{product: {{members: {{'{name}': {kind}}}}}}}",
+            f"teams.product.members: {name} includes users outside the team; list the team's own users, groups and "
+            "service accounts.",
+            f"teams: {{product: {{members: {{'{instead}': {kind}}}}}}}",
+        )
+        for name, kind, instead in (
+            ("system:unauthenticated", "Group", "product@example.com"),
+            ("system:serviceaccounts", "Group", "system:serviceaccounts:product"),
+            ("system:serviceaccounts:research", "Group", "system:serviceaccounts:product"),
+            ("system:nodes", "Group", "nodes"),
+            ("system:masters", "Group", "masters"),
+            ("system:anonymous", "User", "system:serviceaccount:ci:deployer"),
+        )
+    ),
+    *(
+        Case(
+            f"teams: {{product: {{members: {{'{name}': {kind}}}}}}}",
+            f"teams.product.members: {name} is a service account of teams.research, and all members of that team can "
+            "use it; list its members, or a service account of a namespace that belongs to no team.",
+            f"teams: {{product: {{members: {{'{instead}': {kind}}}}}}}",
+        )
+        for name, kind, instead in (
+            ("research/ci", "ServiceAccount", "ci/research"),
+            ("system:serviceaccount:research:ci", "User", "system:serviceaccount:product:ci"),
+        )
+    ),
+    Case(
+        "{teams: {product: {members: {ml/ci: ServiceAccount}}, research: {namespace: ml}}}",
+        "teams.product.members: ml/ci is a service account of teams.research, and all members of that team can use "
+        "it; list its members, or a service account of a namespace that belongs to no team.",
+        "{teams: {product: {members: {research/ci: ServiceAccount, product/ci: ServiceAccount}}, "
+        "research: {namespace: ml}}}",
+    ),
     Case(
         f"teams: {{product: {{clusters: [{'c' * 42}]}}}}",
         f'teams.product.clusters: "{"c" * 42}" has 42 characters; the name can have at most 41.',
@@ -569,6 +619,11 @@ OTHERS = [
         "teams: {product: {resourceQuota: {pods: lots}}}",
         'teams.product.resourceQuota: pods: "lots" is not a valid amount; write it like 500 or 256Gi.',
         "teams: {product: {resourceQuota: {pods: '500'}}}",
+    ),
+    Case(
+        "resourceQuota: {services: '-1'}",
+        'resourceQuota: services: "-1" is not a valid amount; write it like 500 or 256Gi.',
+        "resourceQuota: {services: '1'}",
     ),
     Case(
         "monitoring: {podMonitor: true, fromNamespaces: [Monitoring]}",
@@ -688,6 +743,10 @@ SCHEMA = [
     ("teams: {product: {members: {alice: Person}}}", "at '/teams/product/members/alice': value must be one of"),
     ("teams: {product: {helm: 'yes'}}", "at '/teams/product/helm': got string, want boolean"),
     ("teams: [product]", "at '/teams': got array, want object"),
+    ("resourceQuota: {pods: 5}", "at '/resourceQuota/pods': got number, want string"),
+    ("teams: {product: {resourceQuota: {pods: 5}}}", "at '/teams/product/resourceQuota/pods': got number, want"),
+    ("network: {metadataServer: 'yes'}", "at '/network/metadataServer': got string, want boolean"),
+    ("visibility: {runs: false}", "at '/visibility': additional properties 'runs' not allowed"),
     ("podSecurity: {enforce: strict}", "at '/podSecurity/enforce': value must be one of"),
     (
         "network: {egress: {tracking: {cidr: 10.0.0.8/32, ports: [70000]}}}",

@@ -216,9 +216,30 @@ def test_deadline_and_ttl(render: Renderer) -> None:
     # Kueue's limit would suspend the run instead of ending it.
     assert not [label for obj in (job, jobset) for label in obj["metadata"]["labels"] if "max-exec" in label]
     plain = render("job-set")
-    assert "ttlSecondsAfterFinished" not in plain["spec"]
+    assert plain["spec"]["ttlSecondsAfterFinished"] == 30 * 24 * 3600
     assert "activeDeadlineSeconds" not in plain["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert "deadline" not in [rule["name"] for rule in plain["spec"]["failurePolicy"]["rules"]]
+
+
+@pytest.mark.parametrize(
+    ("keys", "seconds"),
+    [
+        ("{keepFinishedDays: 1}", 86400),
+        ("{keepFinishedDays: 0}", None),
+        ("{keepFinishedDays: 0, ttlSeconds: 60}", 60),
+        ("{keepFinishedDays: 24855}", 2147472000),  # fits the field's 32 bits
+    ],
+)
+def test_a_finished_job_set_expires(render: Renderer, keys: str, seconds: int | None) -> None:
+    assert render("job-set", f"run: {keys}")["spec"].get("ttlSecondsAfterFinished") == seconds
+
+
+def test_shared_memory_is_at_most_the_memory_of_its_container(render: Renderer) -> None:
+    keys = "head: {memory: 16Gi}\nworker: {memory: 100Gi}"
+    spec = render("ray-job", keys)["spec"]["rayClusterSpec"]
+    pods = [group["template"] for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
+    volumes = [{volume["name"]: volume for volume in pod["spec"]["volumes"]} for pod in pods]
+    assert [each["shared-memory"]["emptyDir"]["sizeLimit"] for each in volumes] == ["16Gi", "100Gi"]
 
 
 @every_kind

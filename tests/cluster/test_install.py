@@ -38,6 +38,8 @@ clusterQueues:
 teams:
   NAME: {clusterQueue: NAME, createNamespace: false}
 priorities: {low: null, normal: null, high: null}
+# The releases of all tests are called queues, and the policy has the name of the release.
+policies: {runs: false}
 """
 MORE = """\
 teams:

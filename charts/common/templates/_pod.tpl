@@ -126,6 +126,9 @@ spec:
     - name: shared-memory
       emptyDir:
         medium: Memory
+        {{- with .memory }}
+        sizeLimit: {{ . | quote }}
+        {{- end }}
     {{- if $config }}
     - name: run-config
       downwardAPI:

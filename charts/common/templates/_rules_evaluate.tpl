@@ -108,7 +108,8 @@ and, of the key itself, `given` and `value`.
     {{- else if $rule.matches -}}
       {{- $broken = not (regexMatch (get .patterns $rule.matches | default $rule.matches) (toString $value)) -}}
     {{- else if $rule.forbids -}}
-      {{- $broken = regexMatch $rule.forbids (toString $value) -}}
+      {{- $broken = regexMatch (get .patterns $rule.forbids | default $rule.forbids) (toString $value) -}}
+      {{- if $rule.allows }}{{ $broken = and $broken (not (regexMatch (get .patterns $rule.allows) (toString $value))) }}{{ end -}}
     {{- else if $rule.longest -}}
       {{- $broken = gt (len (toString $value)) (int $rule.longest) -}}
     {{- else -}}

@@ -17,7 +17,7 @@ A rule has these fields:
   optional the value may be empty
 and at most one test. Without a test, the conditions alone make the value wrong.
   matches  a regular expression, or the name of one in `patterns`, that the value must match
-  forbids  one that it must not match
+  forbids  one that it must not match, except for texts that match `allows`
   longest  the maximum number of characters
   outside  ranges of numbers, inclusive, that it must not be in
 In a message, {key} is the dotted key, {parent} the key above the entry, {name} the entry's name, {value} what was
@@ -38,6 +38,8 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     "labelKey": "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
     "labelValue": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$",
     "secretKey": "^[-._A-Za-z0-9]{1,253}$",
+    "secretVariable": "TOKEN[0-9]*$|(^|_)SECRET_|SECRETS?$|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_KEY[0-9]*$|(API|ACCESS|PRIVATE)KEY$",
+    "plainVariable": "_(FILE|PATH|DIR|NAME|ID|URL|TYPE|MODE)$|(^|_)(USE|DISABLE|ENABLE)_|^(JAX|XLA|LIBTPU)_|^GOOGLE_APPLICATION_CREDENTIALS$|^RAY_(SERVE_SESSION_ID_HEADER|TLS_SERVER)_KEY$|(^|_)(PAD|BOS|EOS|UNK|MASK|SEP|CLS|STOP|START|END|SPECIAL|IMAGE|PER)_TOKEN$|(^|_)(PUBLIC|CACHE|SORT|PRIMARY|PARTITION|GROUP|TEXT|PROMPT|LABEL|IMAGE|FEATURE|INPUT|TARGET|METRIC|RNG|PRNG|RANDOM)_KEY$",
     "cpu": "^([1-9][0-9]*m?|[0-9]+\\.[0-9]*[1-9][0-9]*)$",
     "memory": "^[0-9]*\\.?[0-9]*[1-9][0-9]*(\\.0)?(Ki|Mi|Gi|Ti|k|M|G|T)$"
   },
@@ -167,6 +169,14 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key} is set by Slipway; to change it, set worker.env.{name}."},
     {"rule": "environment", "else": true, "keys": ["worker.secretEnv.*"], "kinds": "all", "when": {"worker.env.{name}": {"given": true}},
      "message": "worker.env.{name} and worker.secretEnv.{name} are both set; remove one of them."},
+    {{- /* A secret in worker.env is readable in the run's object, its record and its reports. plainVariable has names
+    that look like those of secrets: of files, switches, special tokens, and the variables of JAX and Ray. */}}
+    {"rule": "environment", "keys": ["worker.env.*"], "kinds": ["local"], "of": "name", "when": {"worker.env.{name}": true},
+     "forbids": "secretVariable", "allows": "plainVariable",
+     "message": "{key} would store a secret in the run's record; remove it, and set {name} in the shell that submits the run: a local run inherits its variables."},
+    {"rule": "environment", "keys": ["worker.env.*"], "kinds": "remote", "of": "name", "when": {"worker.env.{name}": true},
+     "forbids": "secretVariable", "allows": "plainVariable",
+     "message": "{key} would store a secret in the run's record; put it into a Secret, and set worker.secretEnv.{name} to the Secret's name and key. If it is not a secret, put it into a ConfigMap, and set worker.envFrom."},
     {"rule": "name", "keys": ["worker.envFrom.*"], "of": "name", "matches": "objectName",
      "message": "{parent}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."},
     {"rule": "name", "keys": ["image.pullSecrets.*", "worker.secretEnv.*.name"], "matches": "objectName",
@@ -226,9 +236,6 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "tracking", "else": true, "keys": ["tracking.wandb.secret.name"], "kinds": ["ray-job", "job-set"],
      "when": {"tracking.wandb.project": true, "tracking.wandb.mode": "online", "tracking.wandb.secret.name": false, "run.command": false, "worker.secretEnv.WANDB_API_KEY": false, "worker.envFrom": false},
      "message": "tracking.wandb.project is set; tracking.wandb.secret.name must name the Secret with the API key (tracking.wandb.mode: offline needs none)."},
-    {"rule": "tracking", "keys": ["worker.env.WANDB_API_KEY"], "kinds": "all",
-     "when": {"worker.env.WANDB_API_KEY": {"given": true}},
-     "message": "worker.env.WANDB_API_KEY would store the key in the run's record; put it into a Secret, and set tracking.wandb.secret.name."},
     {"rule": "name", "keys": ["tracking.wandb.secret.name"], "kinds": "remote",
      "optional": true, "matches": "objectName",
      "message": "{key}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."},

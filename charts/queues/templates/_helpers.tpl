@@ -36,15 +36,30 @@
 {{- /* queues.teams: JSON of the teams, with the defaults of namespace, queue and service account. */ -}}
 {{- define "queues.teams" -}}
   {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "autoscaling" false "queues" (list) "serviceAccounts" (list)) -}}
   {{- $teams := include "queues.entries" (dict "entries" .Values.teams "defaults" $defaults) | fromJson -}}
   {{- range $name, $team := $teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}
     {{- $_ := set $team "queue" ($team.queue | default $name) -}}
     {{- $_ := set $team.serviceAccount "name" ($team.serviceAccount.name | default $name) -}}
     {{- $_ := set $team "podSecurity" ($team.podSecurity | default $.Values.podSecurity.enforce) -}}
+    {{- if kindIs "invalid" $team.allow.hostNetwork }}{{ $_ := set $team.allow "hostNetwork" (eq $team.podSecurity "privileged") }}{{ end -}}
   {{- end -}}
   {{- $teams | toJson -}}
+{{- end -}}
+
+{{- /*
+queues.hardLimits: JSON of the hard limits of a team's namespace: the defaults of all teams and the team's own, without
+those that are null. All users share the namespace default, so the defaults do not apply there. Takes `root`, `team`.
+*/ -}}
+{{- define "queues.hardLimits" -}}
+  {{- $limits := dict -}}
+  {{- range $source := list (ternary dict .root.Values.resourceQuota (eq .team.namespace "default")) .team.resourceQuota -}}
+    {{- range $resource, $amount := $source -}}
+      {{- if kindIs "invalid" $amount }}{{ $_ := unset $limits $resource }}{{ else }}{{ $_ := set $limits $resource $amount }}{{ end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $limits | toJson -}}
 {{- end -}}
 
 {{- /* queues.ordered: JSON list of the flavors of a quota, sorted by `order`, then by name. Takes the quota. */ -}}

@@ -1,8 +1,13 @@
 {{- define "queues.rules.teams" -}}
   {{- $wrong := list -}}
   {{- $queues := .Values.clusterQueues -}}
+  {{- $priorities := include "queues.priorities" . | fromJson -}}
+  {{- $teams := include "queues.teams" . | fromJson -}}
+  {{- $owners := dict -}}
+  {{- range $name, $team := $teams }}{{ $_ := set $owners $team.namespace $name }}{{ end -}}
+  {{- $reserved := concat .Values.network.operatorNamespaces (list "kueue-system" "jobset-system" "ray-system" "cert-manager" "istio-system") -}}
   {{- $namespaces := dict -}}
-  {{- range $name, $team := include "queues.teams" . | fromJson -}}
+  {{- range $name, $team := $teams -}}
     {{- $key := printf "teams.%s" $name -}}
     {{- range $field, $value := dict "" $name ".namespace" $team.namespace ".queue" $team.queue ".serviceAccount.name" $team.serviceAccount.name -}}
       {{- if or (not $field) (ne $value $name) -}}
@@ -20,6 +25,8 @@
     {{- $_ := set $namespaces $team.namespace $name -}}
     {{- if regexMatch "^kube-" $team.namespace -}}
       {{- $wrong = append $wrong (printf "%s.namespace: Kubernetes reserves %s; choose another namespace." $key $team.namespace) -}}
+    {{- else if or (has $team.namespace $reserved) (regexMatch "^(gke|gmp|kuberay)-" $team.namespace) -}}
+      {{- $wrong = append $wrong (printf "%s.namespace: %s is a namespace of the cluster's controllers, in which members would have rights; choose another namespace." $key $team.namespace) -}}
     {{- else if and (eq $team.namespace "default") $team.networkPolicy -}}
       {{- $wrong = append $wrong (printf "%s.networkPolicy would restrict all pods in the namespace default, including those of other users; set %s.networkPolicy: false, or give the team a namespace of its own." $key $key) -}}
     {{- end -}}
@@ -31,8 +38,27 @@
     {{- range $member, $kind := $team.members -}}
       {{- if and (eq $kind "ServiceAccount") (not (regexMatch "^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $member)) -}}
         {{- $wrong = append $wrong (printf "%s.members: %q is not a valid service account; write NAME, or NAMESPACE/NAME." $key $member) -}}
-      {{- else if or (eq $member "system:anonymous") (eq $member "system:unauthenticated") (eq $member "system:authenticated") -}}
-        {{- $wrong = append $wrong (printf "%s.members: %s includes users outside the team; list the team's own users, groups and service accounts." $key $member) -}}
+      {{- else -}}
+        {{- $account := ternary (splitList "/" $member) (list) (and (eq $kind "ServiceAccount") (contains "/" $member)) -}}
+        {{- if and (eq $kind "User") (regexMatch "^system:serviceaccount:[^:]+:[^:]+$" $member) }}{{ $account = splitList ":" $member | rest | rest }}{{ end -}}
+        {{- $owner := get $owners (first $account | default "") -}}
+        {{- if $account -}}
+          {{- if and $owner (ne $owner $name) -}}
+            {{- $wrong = append $wrong (printf "%s.members: %s is a service account of teams.%s, and all members of that team can use it; list its members, or a service account of a namespace that belongs to no team." $key $member $owner) -}}
+          {{- end -}}
+        {{- else if and (hasPrefix "system:" $member) (ne $member (printf "system:serviceaccounts:%s" $team.namespace)) -}}
+          {{- $wrong = append $wrong (printf "%s.members: %s includes users outside the team; list the team's own users, groups and service accounts." $key $member) -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+    {{- range $team.priorities -}}
+      {{- if not (hasKey $priorities .) -}}
+        {{- $wrong = append $wrong (printf "%s.priorities: unknown priority %q (available in priorities: %s)." $key . (keys $priorities | sortAlpha | join ", " | default "none")) -}}
+      {{- end -}}
+    {{- end -}}
+    {{- range $field := list "queues" "serviceAccounts" -}}
+      {{- range get $team.allow $field -}}
+        {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "%s.allow.%s" $key $field) "name" . "max" 63)) -}}
       {{- end -}}
     {{- end -}}
     {{- range $team.clusters -}}
@@ -41,13 +67,21 @@
     {{- if and $team.k8sTokenAuth (not $team.clusters) -}}
       {{- $wrong = append $wrong (printf "%s.k8sTokenAuth requires %s.clusters, the clusters that accept members' tokens." $key $key) -}}
     {{- end -}}
-    {{- range $resource, $amount := $team.resourceQuota -}}
-      {{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$" $amount) -}}
-        {{- $wrong = append $wrong (printf "%s.resourceQuota: %s: %q is not a valid amount; write it like 500 or 256Gi." $key $resource $amount) -}}
-      {{- end -}}
+    {{- $wrong = concat $wrong (include "queues.rules.limits" (dict "key" (printf "%s.resourceQuota" $key) "limits" $team.resourceQuota) | fromJsonArray) -}}
+  {{- end -}}
+  {{- $wrong = concat $wrong (include "queues.rules.limits" (dict "key" "resourceQuota" "limits" .Values.resourceQuota) | fromJsonArray) -}}
+  {{- compact $wrong | toJson -}}
+{{- end -}}
+
+{{- /* A sentence for each amount that is not valid. Takes `key` and `limits`. */ -}}
+{{- define "queues.rules.limits" -}}
+  {{- $wrong := list -}}
+  {{- range $resource, $amount := .limits -}}
+    {{- if and (not (kindIs "invalid" $amount)) (not (regexMatch "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$" $amount)) -}}
+      {{- $wrong = append $wrong (printf "%s: %s: %q is not a valid amount; write it like 500 or 256Gi." $.key $resource $amount) -}}
     {{- end -}}
   {{- end -}}
-  {{- compact $wrong | toJson -}}
+  {{- $wrong | toJson -}}
 {{- end -}}
 
 {{- define "queues.rules.network" -}}

@@ -1,0 +1,458 @@
+"""Attacks by members of a team on quota and on other teams, and what charts/queues does against them.
+
+A real API server applies the chart's Roles and policies. The objects are those that charts/run and charts/ray-cluster
+render; each attack changes one of them. Most requests are dry runs, which admission treats like any other.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from launcher.paths import charts_dir
+from tests.charts import schemas
+from tests.charts.helm import template
+from tests.charts.queues_chart import BASE, merged, render, tree
+from tests.cluster import crds
+from tests.cluster.api import Api, ApiError, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import LauncherCli
+from tests.cluster.test_rbac_workloads import until
+from tests.tools import tool
+
+OURS, THEIRS = "policy-research", "policy-product"
+TEAMS = f"""
+priorities: {{low: {{value: 1, pods: true}}, normal: {{value: 2, pods: true}}, high: {{value: 3}}}}
+teams:
+  research:
+    namespace: {OURS}
+    members: {{alice: User}}
+    createClusters: true
+    clusters: [shared]
+    k8sTokenAuth: true
+    helm: true
+  product:
+    namespace: {THEIRS}
+    members: {{bob: User}}
+    podSecurity: privileged
+    priorities: [low]
+    allow: {{autoscaling: true, queues: [night], serviceAccounts: [loader]}}
+"""
+KINDS = {
+    *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+}
+# The rights of the controllers on runs, as their installations grant them.
+CONTROLLER: Object = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "policy-controller"},
+    "rules": [
+        {
+            "apiGroups": ["ray.io", "jobset.x-k8s.io"],
+            "resources": [*("rayjobs", "rayclusters", "jobsets"), *("rayclusters/status", "jobsets/status")],
+            "verbs": ["get", "create", "patch", "update", "delete"],
+        }
+    ],
+}
+CONTROLLER_BINDING: Object = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "policy-controller"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "policy-controller"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "operator"}],
+}
+RUN = """
+run: {kind: KIND, name: demo}
+team: {name: TEAM, namespace: SPACE}
+slice: {accelerator: v6e, topology: 4x4}
+image: {repository: example.invalid/trainer, tag: v1}
+storage: {kind: gcsfuse, bucket: runs}
+data: {files: [/data/text]}
+train: {model_name: llama3-8b, steps: 30}
+"""
+
+
+class Users(NamedTuple):
+    admin: Api
+    alice: Api  # a member of the team research, who may create Ray clusters
+    bob: Api  # a member of the team product, whose team has every exception
+    operator: Api  # a controller: may update the status of a run
+    objects: dict[str, Object]  # a run of research of each kind, and its long-lived Ray cluster
+
+    def attempt(self, user: Api, obj: Object, *, name: str = "") -> str:
+        """Create an object in a dry run. Returns the message of the API server if it refuses, else ""."""
+        made = copy.deepcopy(obj)
+        made["metadata"]["name"] = name or made["metadata"]["name"]
+        path = path_of(made).rpartition("/")[0]
+        try:
+            user.request("POST", f"{path}?dryRun=All", made)
+        except ApiError as error:
+            return str(error.body["message"])
+        return ""
+
+    def patch(self, user: Api, obj: Object, change: Object) -> str:
+        try:
+            user.request("PATCH", f"{path_of(obj)}?dryRun=All", change, "application/merge-patch+json")
+        except ApiError as error:
+            return str(error.body["message"])
+        return ""
+
+
+@pytest.fixture(scope="module")
+def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+    folder = tmp_path_factory.mktemp("policy")
+    rendered = render(tool("helm"), merged(BASE, tree(TEAMS)), folder)
+    made = [obj for obj in rendered if obj["kind"] in KINDS] + [CONTROLLER, CONTROLLER_BINDING]
+    for name in (OURS, THEIRS):
+        control_plane.add_namespace(name)
+    for obj in made:
+        control_plane.api.create(obj)
+    alice, bob, operator = (Api(control_plane.kubeconfig_for(name)) for name in ("alice", "bob", "operator"))
+    found = Users(control_plane.api, alice, bob, operator, rendered_runs(folder))
+    # Rights and policies take effect with a delay.
+    until(lambda: "'x-runs'" in found.attempt(found.alice, without_queue(found.objects["JobSet"])))
+    until(lambda: found.attempt(found.alice, found.objects["RayCluster"]) == "")
+    until(lambda: "x-tokens" in found.attempt(found.alice, TOKEN_SECRET))
+    until(lambda: found.attempt(found.operator, without_queue(found.objects["JobSet"])) == "")
+    yield found
+    for user in (alice, bob, operator):
+        user.close()
+    for obj in made:
+        control_plane.api.delete(path_of(obj))
+    for name in (OURS, THEIRS):
+        control_plane.api.delete(f"/api/v1/namespaces/{name}")
+
+
+def rendered_runs(folder: Path, team: str = "research", space: str = OURS) -> dict[str, Object]:
+    objects: dict[str, Object] = {}
+    for chart, kind in (("run", "job-set"), ("run", "ray-job"), ("ray-cluster", "ray-cluster")):
+        file = folder / f"{team}-{kind}.yaml"
+        text = RUN.replace("KIND", kind).replace("TEAM", team).replace("SPACE", space)
+        file.write_text(text if chart == "run" else text.replace("run: {", "run: {cluster: demo, "))
+        (obj,) = yaml.safe_load_all(template(tool("helm"), charts_dir() / chart, [file], "--namespace", space))
+        objects[obj["kind"]] = obj
+    return objects
+
+
+TOKEN_SECRET: Object = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {
+        "name": "stolen",
+        "namespace": OURS,
+        "annotations": {"kubernetes.io/service-account.name": "default"},
+    },
+    "type": "kubernetes.io/service-account-token",
+}
+
+
+def without_queue(obj: Object) -> Object:
+    made = copy.deepcopy(obj)
+    del made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    return made
+
+
+def set_at(*keys: str | int, value: Any) -> Callable[[Object], None]:
+    """Return a function that sets the value at the keys of an object."""
+
+    def change(obj: Object) -> None:
+        node: Any = obj
+        for key in keys[:-1]:
+            node = node.setdefault(key, {}) if isinstance(node, dict) and isinstance(key, str) else node[key]
+        node[keys[-1]] = value
+
+    return change
+
+
+JOB_POD = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
+HEAD, WORKER = ("headGroupSpec",), ("workerGroupSpecs", 0)
+OWNER = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "tiny", "uid": "1-2", "controller": True}
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+HOST_PATH = [{"name": "host", "hostPath": {"path": "/"}}]
+
+
+def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+    """Return an attack on the pods of each kind: a JobSet's, and Ray's head, workers and submitter."""
+    ray_job, pod = ("spec", "rayClusterSpec"), ("template", "spec")
+    return [
+        ("JobSet", set_at(*JOB_POD, *keys, value=value)),
+        ("RayJob", set_at(*ray_job, *HEAD, *pod, *keys, value=value)),
+        ("RayJob", set_at(*ray_job, *WORKER, *pod, *keys, value=value)),
+        ("RayJob", set_at("spec", "submitterPodTemplate", value={"spec": {"containers": [], keys[0]: value}})),
+        ("RayCluster", set_at("spec", *HEAD, *pod, *keys, value=value)),
+        ("RayCluster", set_at("spec", *WORKER, *pod, *keys, value=value)),
+    ]
+
+
+def of_every(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+    return [(kind, set_at(*keys, value=value)) for kind in ("JobSet", "RayJob", "RayCluster")]
+
+
+def of_ray(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+    return [
+        ("RayJob", set_at("spec", "rayClusterSpec", *keys, value=value)),
+        ("RayCluster", set_at("spec", *keys, value=value)),
+    ]
+
+
+ASK = "Or ask your platform team (teams.research in the values of charts/queues)."
+ATTACKS: list[tuple[str, list[tuple[str, Callable[[Object], None]]], str]] = [
+    (
+        "no queue",
+        of_every("metadata", "labels", QUEUE, value=""),
+        f"metadata.labels: {QUEUE} must be research (queue.name in the values of a run), so that Kueue counts the",
+    ),
+    ("another queue", of_every("metadata", "labels", QUEUE, value="product"), "must be research"),
+    ("owner", of_every("metadata", "ownerReferences", value=[OWNER]), "metadata.ownerReferences must not be set"),
+    (
+        "unknown priority",
+        of_every("metadata", "labels", PRIORITY, value="urgent"),
+        f"metadata.labels: {PRIORITY} must be high, low, normal or absent",
+    ),
+    (
+        "priority of the system",
+        of_pods("priorityClassName", value="system-node-critical"),
+        "priorityClassName of the pods must be low or normal or absent",
+    ),
+    ("priority without pods", of_pods("priorityClassName", value="high"), "must be low or normal or absent"),
+    (
+        "another service account",
+        of_pods("serviceAccountName", value="deployer"),
+        "serviceAccountName of the pods must be default or research",
+    ),
+    ("its old field", of_pods("serviceAccount", value="deployer"), "serviceAccountName of the pods must be"),
+    ("host path", of_pods("volumes", value=HOST_PATH), "The pods of a run must not have hostPath volumes"),
+    ("host pid", of_pods("hostPID", value=True), "must not set hostPID, hostIPC or nodeName"),
+    ("host ipc", of_pods("hostIPC", value=True), "must not set hostPID, hostIPC or nodeName"),
+    ("node name", of_pods("nodeName", value="node-of-others"), "must not set hostPID, hostIPC or nodeName"),
+    ("host network", of_pods("hostNetwork", value=True), "hostNetwork of the pods must not be true"),
+    (
+        "external addresses",
+        of_ray(*HEAD, "headService", value={"metadata": {}, "spec": {"externalIPs": ["10.0.0.10"]}}),
+        "headService, serveService, serviceType, enableIngress and headServiceAnnotations must be absent",
+    ),
+    ("load balancer", of_ray(*HEAD, "serviceType", value="LoadBalancer"), "serviceType"),
+    ("node port", of_ray(*HEAD, "serviceType", value="NodePort"), "serviceType"),
+    ("ingress", of_ray(*HEAD, "enableIngress", value=True), "enableIngress"),
+    ("annotations", of_ray("headServiceAnnotations", value={"a": "b"}), "headServiceAnnotations"),
+    ("network policy", of_ray("networkPolicy", value={"mode": "DenyAll"}), "networkPolicy of the Ray cluster"),
+    (
+        "autoscaling run",
+        [("RayJob", set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True))],
+        "enableInTreeAutoscaling must not be true in a RayJob",
+    ),
+    (
+        "asks for tokens",
+        of_ray("authOptions", value={"mode": "token", "enableK8sTokenAuth": True}),
+        "authOptions.enableK8sTokenAuth must not be true",
+    ),
+]
+CASES = [
+    (f"{name} {kind} {n}", kind, change, why) for name, all_, why in ATTACKS for n, (kind, change) in enumerate(all_)
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "why"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_member_cannot_create(users: Users, kind: str, change: Callable[[Object], None], why: str) -> None:
+    obj = copy.deepcopy(users.objects[kind])
+    change(obj)
+    refusal = users.attempt(users.alice, obj)
+    assert "ValidatingAdmissionPolicy 'x-runs'" in refusal, refusal
+    assert why in refusal
+
+
+def test_what_the_charts_render_is_accepted(users: Users, tmp_path: Path) -> None:
+    for obj in users.objects.values():
+        assert users.attempt(users.alice, obj) == ""
+        for key in ("low", "normal", "high"):
+            obj_with = merged(obj, {"metadata": {"labels": {PRIORITY: key}}})
+            assert users.attempt(users.alice, obj_with) == ""
+    # The platform team has listed this cluster, which therefore receives tokens.
+    listed = merged(users.objects["RayCluster"], {"spec": {"authOptions": {"enableK8sTokenAuth": True}}})
+    assert users.attempt(users.alice, listed, name="shared") == ""
+    scaling = merged(users.objects["RayCluster"], {"spec": {"enableInTreeAutoscaling": True}})
+    assert users.attempt(users.alice, scaling) == ""
+    # Every exception of a team.
+    theirs = rendered_runs(tmp_path, "product", THEIRS)
+    job = theirs["RayJob"]
+    for change in (
+        set_at("metadata", "labels", QUEUE, value="night"),
+        set_at("metadata", "labels", PRIORITY, value="low"),
+        set_at("spec", "rayClusterSpec", *HEAD, "template", "spec", "serviceAccountName", value="loader"),
+        set_at("spec", "rayClusterSpec", *WORKER, "template", "spec", "hostNetwork", value=True),
+        set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True),
+    ):
+        change(job)
+        assert users.attempt(users.bob, job) == ""
+    set_at("metadata", "labels", PRIORITY, value="high")(job)
+    assert "must be low or absent" in users.attempt(users.bob, job)
+
+
+def test_controllers_and_administrators_are_not_restricted(users: Users) -> None:
+    """They are recognized by the right to update the status of the kind, and not by their name."""
+    for kind in ("JobSet", "RayCluster"):
+        owned = without_queue(users.objects[kind])
+        owned["metadata"]["ownerReferences"] = [OWNER]
+        assert users.attempt(users.operator, owned) == ""
+        assert users.attempt(users.admin, owned) == ""
+    # The operator may not update the status of RayJobs here.
+    assert "x-runs" in users.attempt(users.operator, without_queue(users.objects["RayJob"]))
+
+
+@pytest.fixture
+def more_kinds(users: Users) -> Iterator[None]:
+    """KubeRay's other kinds, and a Role for alice that a platform team may have added."""
+    folder = schemas.shared() / "crds" / f"kuberay-v{crds.DEFAULTS['kuberay']}"
+    definitions = [crds._read(folder / f"ray.io_{plural}.yaml")[0] for plural in ("rayservices", "raycronjobs")]
+    meta = {"name": "more", "namespace": OURS}
+    role: Object = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": meta,
+        "rules": [{"apiGroups": ["ray.io"], "resources": ["rayservices", "raycronjobs"], "verbs": ["create"]}],
+    }
+    binding: Object = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "more"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+    }
+    for obj in (role, binding):
+        users.admin.create(obj)
+    for definition in definitions:
+        crds._put(users.admin, definition)
+    yield
+    for obj in (binding, role, *definitions):
+        users.admin.delete(path_of(obj))
+
+
+def test_other_kinds_of_ray_are_not_a_way_around(users: Users, more_kinds: None) -> None:
+    """KubeRay creates the objects of a RayService and a RayCronJob with its own rights."""
+    meta = {"name": "deputy", "namespace": OURS}
+    cron: Object = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCronJob",
+        "metadata": meta,
+        "spec": {"schedule": "0 * * * *", "jobTemplate": users.objects["RayJob"]["spec"]},
+    }
+    until(lambda: "Members of a team must not create RayCronJobs" in users.attempt(users.alice, cron))
+    labelled = {**meta, "labels": {QUEUE: "research"}}
+    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": labelled}
+    config = users.objects["RayCluster"]["spec"]
+    exposed = merged(config, {"headGroupSpec": {"serviceType": "LoadBalancer"}})
+    for spec, why in (
+        ({"rayClusterConfig": config}, ""),
+        ({"rayClusterConfig": exposed}, "serviceType"),
+        ({"rayClusterConfig": config, "serveService": {"spec": {"externalIPs": ["10.0.0.10"]}}}, "serveService"),
+    ):
+        refusal = users.attempt(users.alice, {**service, "spec": spec})
+        assert why in refusal if why else refusal == ""
+    unlabelled = {**service, "metadata": meta, "spec": {"rayClusterConfig": config}}
+    assert "must be research" in users.attempt(users.alice, unlabelled)
+
+
+class Run(NamedTuple):
+    mine: Object  # a run of alice
+    child: Object  # the Ray cluster that KubeRay created for it
+
+
+@pytest.fixture(scope="module")
+def run(users: Users) -> Iterator[Run]:
+    mine = users.alice.create(users.objects["RayJob"])
+    owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "demo", "uid": mine["metadata"]["uid"]}
+    meta = {"name": "demo-x1", "namespace": OURS, "ownerReferences": [owner]}
+    spec = users.objects["RayJob"]["spec"]["rayClusterSpec"]
+    child = users.operator.create({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": spec})
+    yield Run(mine, child)
+    for obj in (child, mine):
+        users.admin.delete(path_of(obj))
+
+
+def test_a_member_still_stops_and_labels_a_run(users: Users, run: Run) -> None:
+    for change in (
+        {"spec": {"suspend": True}},
+        {"metadata": {"annotations": {"slipway.dev/cancelled": "2026-01-01T00:00:00Z"}}},
+        {"metadata": {"labels": {PRIORITY: "high"}}},
+        {"metadata": {"labels": {QUEUE: "research", "note": "x"}}},
+    ):
+        assert users.patch(users.alice, run.mine, change) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"metadata": {"labels": {QUEUE: None}}}, "must be research"),
+        ({"metadata": {"labels": {QUEUE: "product"}}}, "must be research"),
+        ({"metadata": {"labels": {PRIORITY: "urgent"}}}, "or absent"),
+        ({"metadata": {"ownerReferences": [OWNER]}}, "ownerReferences must not be set or changed"),
+        ({"spec": {"rayClusterSpec": {"enableInTreeAutoscaling": True}}}, "enableInTreeAutoscaling"),
+        ({"spec": {"rayClusterSpec": {"headGroupSpec": {"serviceType": "LoadBalancer"}}}}, "serviceType"),
+    ],
+)
+def test_a_member_cannot_change_a_run_to_an_attack(users: Users, run: Run, change: Object, why: str) -> None:
+    assert why in users.patch(users.alice, run.mine, change)
+
+
+def test_a_member_cannot_enlarge_the_ray_cluster_of_an_admitted_run(users: Users, run: Run) -> None:
+    groups = copy.deepcopy(run.child["spec"]["workerGroupSpecs"])
+    groups[0]["replicas"] = groups[0]["maxReplicas"] = 40
+    assert "belongs to another object" in users.patch(users.alice, run.child, {"spec": {"workerGroupSpecs": groups}})
+    assert "ownerReferences" in users.patch(users.alice, run.child, {"metadata": {"ownerReferences": None}})
+    assert users.patch(users.operator, run.child, {"spec": {"workerGroupSpecs": groups}}) == ""
+
+
+def test_an_object_from_before_the_policy_can_still_be_stopped(users: Users) -> None:
+    """Its member may stop it and change what the policy does not check, but not resume the attack elsewhere."""
+    made = without_queue(users.objects["JobSet"])
+    set_at(*JOB_POD, "hostNetwork", value=True)(made)
+    made["metadata"]["name"] = "old"
+    old = users.admin.create(made)
+    try:
+        for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"note": "x"}}}):
+            assert users.patch(users.alice, old, change) == ""
+        assert "must be research" in users.patch(users.alice, old, {"metadata": {"labels": {QUEUE: "other"}}})
+    finally:
+        users.admin.delete(path_of(old))
+
+
+def test_helm_does_not_give_a_member_other_accounts_tokens(users: Users) -> None:
+    """`helm: true` gives members the right to create Secrets, and Kubernetes fills some of them with tokens."""
+    assert "Members of a team must not create Secrets of the type" in users.attempt(users.alice, TOKEN_SECRET)
+    for kind in ("Opaque", "helm.sh/release.v1"):
+        assert users.attempt(users.alice, {**TOKEN_SECRET, "type": kind}) == ""
+    assert users.attempt(users.admin, TOKEN_SECRET) == ""
+
+
+def test_a_team_without_the_right_to_it_creates_no_ray_cluster(users: Users, tmp_path: Path) -> None:
+    theirs = rendered_runs(tmp_path, "product", THEIRS)
+    assert 'User "bob" cannot create resource "rayclusters"' in users.attempt(users.bob, theirs["RayCluster"])
+    for one, other in itertools.permutations((OURS, THEIRS)):
+        user = users.bob if one == OURS else users.alice
+        assert "cannot create resource" in users.attempt(
+            user, json.loads(json.dumps(users.objects["JobSet"]).replace(OURS, one).replace(other, one))
+        )
+
+
+def test_submit_reports_the_field_the_accepted_value_and_whom_to_ask(
+    users: Users, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    cli = LauncherCli(control_plane.kubeconfig_for("alice", namespace=OURS), OURS, tmp_path)
+    team, forced = {"name": "research", "namespace": OURS, "serviceAccount": "deployer"}, ("--detach", "--force")
+    done = cli(
+        "submit", "-f", cli.values("job-set", name="mine", team=team, queue={"name": ""}), *forced
+    )  # --force: the namespace has no queue here
+    assert done.code == 1
+    assert done.err.splitlines()[-1] == (
+        "Error: The API server of the context alice@test rejects the request: serviceAccountName of the pods must be "
+        "default or research (team.serviceAccount in the values of a run). Or ask your platform team (teams.research "
+        "in the values of charts/queues). (from the policy x-runs)"
+    )
