@@ -7,7 +7,7 @@ server refuses raises a launcher.k8s.errors.ClusterError with a sentence.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from launcher.k8s.errors import (
@@ -22,10 +22,12 @@ from launcher.k8s.errors import (
     NotFound,
     Unauthorized,
     Unreachable,
+    UnreadableObject,
     WebhookFailed,
 )
 from launcher.k8s.http import Connection, Response
 from launcher.k8s.objects import Manifest
+from launcher.k8s.shapes import OTHER, SHAPES, fault
 
 if TYPE_CHECKING:
     from launcher.k8s.kubeconfig import Access
@@ -45,6 +47,7 @@ __all__ = [
     "Response",
     "Unauthorized",
     "Unreachable",
+    "UnreadableObject",
     "WebhookFailed",
     "connect",
     "kind_of",
@@ -123,12 +126,14 @@ class Cluster(Connection):
     """An API server and a default namespace.
 
     `context`, `cluster`, `user` and `server` are names for messages. `where` identifies the target of a change.
+    `unreadable` has a sentence for each object that `list` left out; its values are not used.
     """
 
     def __init__(self, access: Access) -> None:
         super().__init__(access)
         self.context, self.cluster, self.user = access.context, access.cluster, access.user
         self.namespace, self.server, self.name = access.namespace, access.server, access.name
+        self.unreadable: dict[str, None] = {}
 
     @property
     def description(self) -> str:
@@ -143,11 +148,20 @@ class Cluster(Connection):
     # --- objects ---
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
-        """Return the object, or None if it does not exist."""
+        """Return the object, or None if it does not exist. Raises UnreadableObject if a field has a wrong type."""
+        obj = self.get_unchecked(kind, name, namespace)
+        error = _unreadable(obj, kind, f"{kind.kind} {namespace or self.namespace}/{name}") if obj is not None else None
+        if error is not None:
+            raise error
+        return obj
+
+    def get_unchecked(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
+        """Return the same, with fields of any types, to compare or delete the object."""
         try:
-            return self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
+            found = self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
         except (NotFound, NoNamespace):
             return None
+        return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
 
     def list(
         self,
@@ -158,16 +172,28 @@ class Cluster(Connection):
         fields: str = "",
         all_namespaces: bool = False,
     ) -> Objects:
-        """Return the objects of a kind, each with its `apiVersion` and `kind`. Selectors are as for kubectl."""
+        """Return the objects of a kind, each with its `apiVersion`, `kind` and `spec`. Selectors are as for kubectl.
+
+        An object with a field of a wrong type is left out, and added to `unreadable`.
+        """
         path = kind.path(None) if all_namespaces else self._path(kind, namespace)
         query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
         items: Objects = []
+        shape = SHAPES.get(kind.kind, OTHER)
         while True:
             page = self._json("GET", path, query={key: value for key, value in query.items() if value})
-            # The items of a list have no apiVersion and kind.
-            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
-            token = (page.get("metadata") or {}).get("continue")
-            if not token:
+            listed, meta = page.get("items") or [], page.get("metadata") or {}
+            for number, item in enumerate(listed if isinstance(listed, list) else [listed], start=len(items)):
+                # The items of a list have no apiVersion and kind.
+                obj = {**item, "apiVersion": kind.api_version, "kind": kind.kind} if isinstance(item, dict) else {}
+                if obj.get("spec") is None and "spec!" not in shape:  # the schemas of queues and flavors require none
+                    obj["spec"] = {}
+                if error := _unreadable(obj, kind, f"{kind.kind} {number} of the list"):
+                    self.unreadable[error.message] = None
+                else:
+                    items.append(obj)
+            token = meta.get("continue") if isinstance(meta, dict) else None
+            if not token or not isinstance(token, str):
                 return items
             query["continue"] = token
 
@@ -266,10 +292,18 @@ class Cluster(Connection):
         """Return the path at which the API server proxies requests to a Service."""
         return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{_part(service)}:{port}/proxy/{path.lstrip('/')}"
 
-    def bearer_token(self) -> str:
-        """Return the user's bearer token, or "" if the user authenticates with a client certificate."""
-        scheme, _, token = self.access.credentials().get("authorization", "").partition(" ")
-        return token if scheme.lower() == "bearer" else ""
+    def service_account_token(self, name: str, namespace: str, *, seconds: int) -> str:
+        """Request a token of a service account (TokenRequest) that is valid for `seconds`, at least 600."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        path = f"{SERVICE_ACCOUNT.path(namespace)}/{_part(name)}/token"
+        status = self._json("POST", path, body=body).get("status")
+        if not isinstance(status, dict) or not isinstance(status.get("token"), str):
+            raise ClusterError(f"The API server of {self.name} returned no token of the service account {name}.")
+        return str(status["token"])
 
     def can(
         self,
@@ -299,7 +333,8 @@ class Cluster(Connection):
             "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
         }
         answer = self._json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=review)
-        return bool((answer.get("status") or {}).get("allowed"))
+        status = answer.get("status")
+        return isinstance(status, dict) and status.get("allowed") is True
 
     def version(self) -> str:
         """Return the Kubernetes version, such as "v1.36.2"."""
@@ -311,11 +346,11 @@ class Cluster(Connection):
         Returns {} if the group is not served.
         """
         try:
-            versions = [str(entry["version"]) for entry in self._json("GET", f"/apis/{group}")["versions"]]
+            versions = _names(self._json("GET", f"/apis/{group}").get("versions"), "version")
         except (KindNotServed, NotFound):
             return {}
         return {
-            version: [str(item["name"]) for item in self._json("GET", f"/apis/{group}/{version}").get("resources", [])]
+            version: _names(self._json("GET", f"/apis/{group}/{version}").get("resources"), "name")
             for version in versions
         }
 
@@ -327,6 +362,12 @@ class Cluster(Connection):
     def _path_of(self, obj: Manifest) -> str:
         kind = kind_of(obj)
         return kind.path(obj["metadata"].get("namespace") or self.namespace)
+
+
+def _names(entries: Any, key: str) -> list[str]:
+    """Return the text under `key` of each entry that has one."""
+    those = entries if isinstance(entries, list) else []
+    return [entry[key] for entry in those if isinstance(entry, dict) and isinstance(entry.get(key), str)]
 
 
 def _part(name: str) -> str:
@@ -354,6 +395,23 @@ def kind_of(obj: Manifest) -> Kind:
     else:
         plural = f"{lower}es" if lower.endswith(("s", "x", "ch", "sh")) else f"{lower}s"
     return Kind(name, version, plural, namespaced=name not in _CLUSTER_WIDE)
+
+
+def _unreadable(obj: Manifest, kind: Kind, place: str) -> UnreadableObject | None:
+    """Return the error of an object with a field of a wrong type, or None. `place` describes it if it has no name."""
+    found = fault(obj, SHAPES.get(kind.kind, OTHER))
+    if not found:
+        return None
+    meta = obj.get("metadata")
+    name, space = (meta.get("name"), meta.get("namespace")) if isinstance(meta, dict) else (None, None)
+    called, command = place, f"kubectl get {kind.plural} -A -o yaml"
+    if isinstance(name, str) and name and isinstance(space, str | None):
+        called = f"{kind.kind} {space}/{name}" if space else f"{kind.kind} {name}"
+        command = f"kubectl get {kind.plural} {name}{f' -n {space}' if space else ''} -o yaml"
+    return UnreadableObject(
+        f"The {called} cannot be read: {found}.",
+        f"To show it: {command}. Correct it with the program that wrote it, or delete it.",
+    )
 
 
 # Cluster-scoped kinds that the charts render and that have no constant above.

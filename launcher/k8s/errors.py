@@ -54,6 +54,10 @@ class NotFound(ClusterError):
     """The object does not exist."""
 
 
+class UnreadableObject(ClusterError):
+    """The object has a field of a wrong type (launcher.k8s.shapes), so it cannot be used."""
+
+
 class AlreadyExists(ClusterError):
     """An object with that name already exists."""
 
@@ -85,6 +89,7 @@ _CANNOT = re.compile(
 _EXCEEDED = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)"
 )
+_UNCOUNTED = re.compile(r"status unknown for quota: (?P<quota>[^,]+), resources: (?P<resources>.+)")
 _OPERATORS = {
     "ray.io": "KubeRay",
     "jobset.x-k8s.io": "JobSet",
@@ -101,7 +106,8 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
     body = _body(data)
     message = str(body.get("message") or data.decode("utf-8", "replace").strip()[:500] or f"HTTP {status}")
     reason = str(body.get("reason") or "")
-    details = body.get("details") or {}
+    details = body.get("details")
+    details = details if isinstance(details, dict) else {}
     known: dict[str, Any] = {"status": status, "reason": reason}
     server = f"The API server of {where}"
     if status == 401:
@@ -138,6 +144,13 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         return QuotaExceeded(
             f"The ResourceQuota {match['quota']} in {where} is used up: {_more_than(match)}.",
             "Delete what is no longer needed, or ask the platform team for more.",
+            **known,
+        )
+    if status == 403 and (match := _UNCOUNTED.search(message)):
+        return AdmissionDenied(
+            f"The ResourceQuota {match['quota']} in {where} is new: Kubernetes has not counted {match['resources']} "
+            "yet.",
+            "Try again in a few seconds; if KubeRay, JobSet or Kueue is new, too, in a few minutes.",
             **known,
         )
     if status in (400, 403, 422) and "denied" in message:
@@ -204,7 +217,10 @@ def _webhook_cause(message: str) -> str:
 
 def _more_than(match: re.Match[str]) -> str:
     """Return the usage from a match of `_EXCEEDED`, such as "2 of 2 jobsets.jobset.x-k8s.io are in use"."""
-    used, limited = (dict(part.split("=", 1) for part in match[key].split(",")) for key in ("used", "limited"))
+    used, limited = (
+        {key: amount for key, _, amount in (part.partition("=") for part in match[of].split(","))}
+        for of in ("used", "limited")
+    )
     return ", ".join(
         f"{used.get(key, '?')} of {most} {key.removeprefix('count/')} are in use" for key, most in limited.items()
     )

@@ -11,10 +11,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from launcher.k8s.errors import Unreachable, from_status
+from launcher.json_object import load_json
+from launcher.k8s.errors import ClusterError, Unreachable, from_status
 
 if TYPE_CHECKING:
     import urllib3
@@ -39,7 +40,11 @@ class Response:
         return self.raw.data or b""
 
     def json(self) -> Any:
-        return json.loads(self.data)
+        """Return the JSON value of the body. Raises ClusterError if it is not JSON."""
+        try:
+            return load_json(self.data)
+        except (ValueError, RecursionError) as error:
+            raise _not_json("JSON", self.status) from error
 
     def parts(self) -> Iterator[bytes]:
         """Yield the body as it arrives. Raises Unreachable if it is cut off or silent for longer than the timeout."""
@@ -145,7 +150,10 @@ class Connection:
         """Send a request with a JSON body; return the JSON object of the answer."""
         data = None if body is None else json.dumps(body).encode()
         response = self.request(method, path, query=query, body=data, headers={"Content-Type": content_type})
-        return cast(dict[str, Any], response.json())
+        found = response.json()
+        if not isinstance(found, dict):
+            raise _not_json("a JSON object", response.status)
+        return found
 
     def _unreachable(self, error: Exception) -> Unreachable:
         name, server = self.access.name, self.access.server
@@ -161,6 +169,14 @@ class Connection:
             f"The API server of {name} ({server}) does not answer: {_cause(error)}.",
             "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context.",
         )
+
+
+def _not_json(expected: str, status: int) -> ClusterError:
+    return ClusterError(
+        f"The server returned an answer that is not {expected}.",
+        "Check that the kubeconfig has the address of an API server, and that no proxy changes its answers.",
+        status=status,
+    )
 
 
 def _cause(error: BaseException) -> str:
@@ -179,4 +195,6 @@ def _cause(error: BaseException) -> str:
     for known in ("Connection refused", "No route to host", "Network is unreachable", "Connection reset by peer"):
         if known in text:
             return known[0].lower() + known[1:]
+    if "IncompleteRead" in text:
+        return "the server closed the connection"
     return text.rpartition(": ")[2] or kind

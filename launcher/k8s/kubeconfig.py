@@ -14,15 +14,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from launcher.errors import LauncherError
 from launcher.k8s.errors import LoginFailed
+from launcher.loopback import is_loopback
 
 _NO_KUBECONFIG = (
     "Set KUBECONFIG to the path of your cluster's kubeconfig, or leave it unset for ~/.kube/config. On GKE: gcloud "
     "container clusters get-credentials NAME."
 )
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The fields of a kubeconfig's user that become a header.
+_SENT_CREDENTIALS = ("token", "tokenFile", "username", "exec", "auth-provider")
 
 
 class NoCluster(LauncherError):
@@ -98,6 +102,7 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
         current = [config.get("current-context") for config in merger.config_files.values()]
         merged.value["current-context"] = next(filter(None, current), "")
         _check_context(merged.value, context, where)
+        _check_encryption(merged.value, merger.config_files, context)
         loader = reader.KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
         with _quiet_plugin(where):
             loader.load_and_set(configuration)
@@ -187,6 +192,45 @@ def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: st
     near = get_close_matches(context, names, n=1)
     guess = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(names) or 'none'}."
     raise LauncherError(f'{where} has no context "{context}"; {guess}', "kubectl config get-contexts lists them.")
+
+
+def _tree(node: Any) -> dict[str, Any]:
+    """Return an entry of a merged kubeconfig without the package's ConfigNode, which has it as `value`."""
+    return dict(getattr(node, "value", node))
+
+
+def _check_encryption(kubeconfig: Mapping[str, Any], sources: Mapping[str, Any], context: str | None) -> None:
+    """Raise LauncherError if the context would send credentials unencrypted over a network.
+
+    kubectl sends them. A client certificate is not sent without TLS.
+    """
+    found = {
+        kind: {str(entry.get("name")): entry.get(kind.removesuffix("s")) or {} for entry in map(_tree, entries or ())}
+        for kind, entries in kubeconfig.items()
+        if kind in ("contexts", "clusters", "users")
+    }
+    inside = found["contexts"][context or str(kubeconfig["current-context"])]
+    name, user = str(inside.get("cluster")), str(inside.get("user"))
+    server = str(found.get("clusters", {}).get(name, {}).get("server"))
+    sent = [key for key in _SENT_CREDENTIALS if found.get("users", {}).get(user, {}).get(key)]
+    url = urlsplit(server)
+    if url.scheme != "http" or not sent or is_loopback(url.hostname):
+        return
+    where = next(
+        (
+            f"{file}:{number}: "
+            for file in sources
+            for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1)
+            if "server" in line and server in line
+        ),
+        "",
+    )
+    raise LauncherError(
+        f"{where}The server of the cluster {name} is {server}, so the credentials of the user {user} (users.{sent[0]}) "
+        "would be sent unencrypted.",
+        "Use a URL that begins with https://. Addresses of this machine, such as http://127.0.0.1:8001 of kubectl "
+        "proxy, are accepted.",
+    )
 
 
 @contextlib.contextmanager

@@ -23,6 +23,9 @@ CANCELLED_FOR = "slipway.dev/cancelled-for"
 DIGEST = "slipway.dev/digest"
 SUBMISSION = "slipway.dev/submission"
 
+RAY_CLIENT = "slipway.dev/ray-client"
+"""On the service account of a Ray cluster's clients: the cluster's name. charts/queues sets it."""
+
 PART_OF = "app.kubernetes.io/part-of"
 VERSION = "app.kubernetes.io/version"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 Object = Mapping[str, Any]
@@ -20,6 +21,12 @@ _FACTORS = {
     **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
     **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
 }
+# "1e3" and "1E3" are numbers; "1E" has the suffix for exa. Kubernetes stores no amount outside of 1e-9 and 2**63, and a
+# larger exponent would make a number of gigabytes.
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?)(?P<unit>[numkMGTPE]|[KMGTPE]i)?", re.ASCII
+)
+_QUANTITY_LENGTH = 64
 
 
 def name(obj: Object) -> str:
@@ -48,6 +55,24 @@ def annotation(obj: Object, key: str) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(key) or "")
 
 
+def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector matches; one that is empty or missing matches everything."""
+    selector = selector or {}
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for term in selector.get("matchExpressions") or []:
+        key, values = term["key"], term.get("values") or []
+        holds = {
+            "In": labels.get(key) in values,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }
+        if not holds.get(term["operator"]):
+            return False
+    return True
+
+
 def status(obj: Object) -> Object:
     return obj.get("status") or {}
 
@@ -70,6 +95,11 @@ def is_false(obj: Object | None, kind: str) -> bool:
     return (condition(obj, kind) or {}).get("status") == "False"
 
 
+def counted(text: object) -> int | None:
+    """Return the number that a text spells in at most nine digits; None for any other text."""
+    return int(str(text)) if re.fullmatch(r"[0-9]{1,9}", str(text)) else None
+
+
 def owner_uids(obj: Object) -> set[str]:
     return {str(owner.get("uid")) for owner in obj["metadata"].get("ownerReferences") or []}
 
@@ -86,10 +116,7 @@ def seconds_since(text: str, now: datetime | None = None) -> float:
 
 def quantity(text: object) -> Decimal:
     """Parse a Kubernetes quantity ("500m", "16Gi", 4). Raises ValueError if it is not valid."""
-    spelled = str(text).strip()
-    number = spelled.rstrip("numkKMGTPEi")
-    try:
-        # "1e3" and "1E3" are numbers; "1E" has the suffix for exa.
-        return Decimal(spelled) if spelled[-1:].isdigit() else Decimal(number) * _FACTORS[spelled[len(number) :]]
-    except (InvalidOperation, KeyError) as error:
-        raise ValueError(f'"{text}" is not a valid quantity') from error
+    match = _QUANTITY.fullmatch(str(text).strip()) if len(str(text)) <= _QUANTITY_LENGTH else None
+    if match is None:
+        raise ValueError(f'"{str(text)[:_QUANTITY_LENGTH]}" is not a valid quantity')
+    return Decimal(match["number"]) * _FACTORS[match["unit"] or ""]

@@ -127,6 +127,11 @@ def role_for(right: Permission, namespace: str, object_name: str = "") -> str:
     return role([right], namespace, f"slipway-{right.verb}-{right.resource.replace('/', '-')}", object_name)
 
 
+def indented_role(right: Permission, namespace: str, object_name: str = "") -> str:
+    """Return the lines of `role_for`, indented by two spaces for a hint."""
+    return "\n".join(f"  {line}" for line in role_for(right, namespace, object_name).splitlines())
+
+
 def role(rights: Iterable[Permission], namespace: str, called: str = "", object_name: str = "") -> str:
     """Return a Role (without a namespace: a ClusterRole) with these permissions, as YAML for kubectl."""
     verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)

@@ -20,13 +20,13 @@ HEAVY = ("google.auth", "oauthlib", "requests_oauthlib", "requests", "pydantic")
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that writes a kubeconfig with the given user, which the tests then use."""
 
-    def write(user: dict[str, Any]) -> None:
+    def write(user: dict[str, Any], server: str = "https://127.0.0.1:1") -> None:
         tree = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "lab",
             "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u", "namespace": "research"}}],
-            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
             "users": [{"name": "u", "user": user}],
         }
         file = tmp_path / "kubeconfig"
@@ -60,6 +60,39 @@ def test_an_auth_provider_of_old(written: Any) -> None:
     assert kubeconfig.load().credentials() == {"authorization": "Bearer a.e30.b"}
     code = "import sys; from launcher.k8s.client import connect; connect(); print('requests_oauthlib' in sys.modules)"
     assert _python(code) == "True"
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"token": "secret"},
+        {"tokenFile": "/nowhere/token"},
+        {"username": "u", "password": "p"},
+        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/plugin"}},
+    ],
+    ids=lambda user: next(iter(user)),
+)
+def test_credentials_are_not_sent_unencrypted(written: Any, tmp_path: Path, user: dict[str, Any]) -> None:
+    written(user, "http://127.0.0.1.example.com:8080")
+    with pytest.raises(LauncherError) as raised:
+        kubeconfig.load()
+    key = next(iter(user))
+    line = (tmp_path / "kubeconfig").read_text().split("server:")[0].count("\n") + 1
+    assert raised.value.message == (
+        f"{tmp_path / 'kubeconfig'}:{line}: The server of the cluster c is http://127.0.0.1.example.com:8080, so the "
+        f"credentials of the user u (users.{key}) would be sent unencrypted."
+    )
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:8001", "http://localhost:8001/k8s", "http://[::1]:8001"])
+def test_this_machine_needs_no_encryption(written: Any, server: str) -> None:
+    written({"token": "secret"}, server)
+    assert kubeconfig.load().server == server
+
+
+def test_a_proxy_without_credentials_needs_no_encryption(written: Any) -> None:
+    written({}, "http://bastion.example.com:8001")
+    assert kubeconfig.load().credentials() == {}
 
 
 def test_a_missing_certificate(written: Any) -> None:

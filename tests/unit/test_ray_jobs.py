@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any, cast
 
 import pytest
@@ -11,30 +12,40 @@ from launcher.backends import progress
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import attempts as standing_jobs
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster.jobs import Token, token_of
 from launcher.backends.ray_cluster.logs import of_worker
+from launcher.backends.ray_cluster.tokens import Token, TokenNotSent, token_of
 from launcher.errors import LauncherError
-from launcher.k8s.client import Cluster, Forbidden
+from launcher.k8s import label_keys
+from launcher.k8s.client import SERVICE_ACCOUNT, Cluster, Forbidden
 
 SECRET = "a-secret-token-0123456789"
 
 
 class Secrets:
-    """A cluster that has only Secrets. The tests check which names are read, so no API server is needed."""
+    """A cluster that has only Secrets and service accounts. The tests check which names are read.
 
-    name, user = "the cluster test", "alice"
+    tests/cluster/test_hostile_head.py requests tokens from a real API server.
+    """
 
-    def __init__(self, secrets: dict[str, bytes], bearer: str = "") -> None:
-        self.secrets, self.bearer = secrets, bearer
+    name, cli_args = "the cluster test", " -n ns"
+
+    def __init__(self, secrets: dict[str, bytes], accounts: dict[str, str] | None = None) -> None:
+        self.secrets = secrets
+        self.accounts = accounts or {}  # by name: the Ray cluster in their label
+        self.requested: list[str] = []
 
     def get(self, kind: Any, name: str, namespace: str) -> Any:
         if name == "forbidden":
             raise Forbidden("You may not get secrets.", "", verb="get", resource="secrets", group="", namespace="ns")
+        if kind is SERVICE_ACCOUNT:
+            label = self.accounts.get(name)
+            return None if label is None else {"metadata": {"name": name, "labels": {label_keys.RAY_CLIENT: label}}}
         data = self.secrets.get(name)
         return None if data is None else {"data": {"auth_token": base64.b64encode(data).decode()}}
 
-    def bearer_token(self) -> str:
-        return self.bearer
+    def service_account_token(self, name: str, namespace: str, *, seconds: int) -> str:
+        self.requested.append(f"{namespace}/{name} {seconds}")
+        return SECRET
 
 
 def ray_cluster(name: str = "c", options: dict[str, Any] | None = None, *groups: dict[str, Any]) -> dict[str, Any]:
@@ -58,22 +69,49 @@ def ray_cluster(name: str = "c", options: dict[str, Any] | None = None, *groups:
     ],
 )
 def test_the_token_is_in_the_secret_that_kuberay_creates(name: str, options: dict[str, Any], secret: str) -> None:
-    found = token_of(cast(Cluster, Secrets({secret: f"{SECRET}\n".encode()})), ray_cluster(name, options))
+    found = token_of(cast(Cluster, Secrets({secret: f"{SECRET}\n".encode()})), ray_cluster(name, options), named=True)
     assert found == Token(SECRET, f"the Secret {secret}")
     assert SECRET not in repr(found)
 
 
 @pytest.mark.parametrize("options", [None, {"mode": "disabled"}])
 def test_without_token_authentication_none_is_read(options: dict[str, Any] | None) -> None:
-    assert token_of(cast(Cluster, Secrets({})), ray_cluster("forbidden", options)) is None
+    assert token_of(cast(Cluster, Secrets({})), ray_cluster("forbidden", options), named=False) is None
 
 
-def test_kubernetes_own_tokens_need_no_secret() -> None:
-    options = {"mode": "token", "enableK8sTokenAuth": True}
-    found = token_of(cast(Cluster, Secrets({}, bearer="mine")), ray_cluster("forbidden", options))
-    assert found == Token("mine", "your token of the cluster test")
-    with pytest.raises(LauncherError, match="the kubeconfig's user alice has only a client certificate"):
-        token_of(cast(Cluster, Secrets({})), ray_cluster("forbidden", options))
+K8S_TOKENS = {"mode": "token", "enableK8sTokenAuth": True}
+
+
+def test_a_kubernetes_token_is_that_of_the_clients_service_account() -> None:
+    cluster = Secrets({}, {"c-ray-client": "c"})
+    found = token_of(cast(Cluster, cluster), ray_cluster("c", K8S_TOKENS), named=True)
+    assert found is not None and found.renew_at is not None
+    assert (found.text, found.origin) == (SECRET, "a token of the service account c-ray-client")
+    assert 400 < found.renew_at - time.monotonic() < 600
+    assert cluster.requested == ["ns/c-ray-client 600"]
+    assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "named", "sentence"),
+    [
+        ({}, True, "sends none to it: the platform team has not listed it"),
+        # The name alone is not sufficient: the account could have other rights.
+        ({"c-ray-client": ""}, True, "sends none to it: the platform team has not listed it"),
+        ({"c-ray-client": "c"}, False, "this command sends none, because it does not name the cluster"),
+    ],
+)
+def test_a_cluster_that_receives_no_kubernetes_token(accounts: dict[str, str], named: bool, sentence: str) -> None:
+    cluster = Secrets({}, accounts)
+    with pytest.raises(TokenNotSent, match=sentence):
+        token_of(cast(Cluster, cluster), ray_cluster("c", K8S_TOKENS), named=named)
+    assert cluster.requested == []
+
+
+def test_a_secret_of_another_name_is_only_sent_to_a_cluster_that_the_user_named() -> None:
+    cluster = cast(Cluster, Secrets({"own": SECRET.encode()}))
+    with pytest.raises(TokenNotSent, match="its authOptions name the Secret own"):
+        token_of(cluster, ray_cluster("c", {"secretName": "own"}), named=False)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +125,7 @@ def test_kubernetes_own_tokens_need_no_secret() -> None:
 )
 def test_a_token_that_cannot_be_read(name: str, secrets: dict[str, bytes], sentence: str) -> None:
     with pytest.raises(LauncherError, match=sentence):
-        token_of(cast(Cluster, Secrets(secrets)), ray_cluster(name, {"mode": "token"}))
+        token_of(cast(Cluster, Secrets(secrets)), ray_cluster(name, {"mode": "token"}), named=False)
 
 
 # --- what fits --------------------------------------------------------------------------------------------------

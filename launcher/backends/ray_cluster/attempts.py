@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from launcher.backends import progress
+from launcher.backends import progress, run_config
 from launcher.backends.base import State
 from launcher.backends.local.record import timestamp
 from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster.jobs import Job, RayJobs
 from launcher.errors import LauncherError
 from launcher.k8s.label_keys import ATTEMPT, DIGEST, RUN, RUN_CONFIG, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
+from launcher.k8s.objects import counted
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -50,7 +51,7 @@ class Attempt:
         return str(self.job["submission_id"])
 
     def config(self) -> dict[str, Any]:
-        return dict(json.loads(self.metadata.get(RUN_CONFIG) or "{}"))
+        return run_config.parse(self.metadata.get(RUN_CONFIG) or "{}")
 
 
 def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
@@ -58,7 +59,7 @@ def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
     newest: dict[str, Attempt] = {}
     for job in jobs.list():
         metadata = job.get("metadata") or {}
-        if RUN not in metadata or not str(metadata.get(ATTEMPT)).isdigit() or RUN_CONFIG not in metadata:
+        if RUN not in metadata or counted(metadata.get(ATTEMPT)) is None or RUN_CONFIG not in metadata:
             continue
         found = Attempt(jobs, job)
         before = newest.get(found.name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.backends import progress, resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
-from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes.run_object import folder_of, read_values
 from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.ray_cluster import logs as job_logs
@@ -28,11 +28,12 @@ from launcher.backends.ray_cluster.attempts import (
 )
 from launcher.backends.ray_cluster.clusters import RayClusterStatus
 from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
+from launcher.backends.ray_cluster.tokens import TokenNotSent
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import objects
-from launcher.k8s.client import Cluster, ClusterError, Forbidden, Unreachable
+from launcher.k8s.client import RAY_CLUSTER, Cluster, ClusterError, Forbidden, Unreachable
 from launcher.k8s.label_keys import RUN, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
 from launcher.trainer_output import metrics_in_log
@@ -122,7 +123,7 @@ class RayClusterBackend:
         """
         target = ray_clusters.named(self.cluster, str(plan.config["run"]["cluster"]))
         ray_clusters.check_ready(target, self.cli_args)
-        jobs = self._jobs(target)
+        jobs = self._jobs(target, named=True)
         runs, wanted = jobs.version(), str(plan.config["image"]["rayVersion"])
         if runs == wanted:
             return target, jobs, ""
@@ -164,7 +165,9 @@ class RayClusterBackend:
             return []
         for ray_cluster in existing:
             try:
-                newest += newest_attempts(self._jobs(ray_cluster)).values()
+                newest += newest_attempts(self._jobs(ray_cluster, named=False)).values()
+            except TokenNotSent as error:
+                warn(f"{error.message} {error.hint}")
             except LauncherError as error:
                 warn(error.message)
         newest = [found for found in newest if sweep in ("", found.metadata.get(SWEEP, ""))]
@@ -200,20 +203,19 @@ class RayClusterBackend:
     def clusters(self, name: str | None = None) -> Sequence[RayClusterStatus]:
         """Return the namespace's long-lived Ray clusters (or the one with that name), each with its pods and runs."""
         found = ray_clusters.all_clusters(self.cluster)
-        described = []
-        for ray_cluster in found:
-            if name in (None, objects.name(ray_cluster)):
-                described.append(ray_clusters.describe(self.cluster, ray_cluster, runs=self._runs(ray_cluster)))
-        return described
+        if name is not None and self.cluster.unreadable:
+            self.cluster.get(RAY_CLUSTER, name)  # raises the error of this one
+        return [
+            ray_clusters.describe(self.cluster, each, runs=self._runs(each, named=name is not None))
+            for each in found
+            if name in (None, objects.name(each))
+        ]
 
     def summary(self, name: str) -> RunStatus | None:
         return self.status(name)
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
-
-    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        raise AssertionError("unreachable")  # stuck_seconds is None
 
     def config_of(self, name: str) -> dict[str, Any]:
         """Return the run config of a run; {} if the run does not exist."""
@@ -225,17 +227,17 @@ class RayClusterBackend:
         found = self._find(name)
         return None if found is None else found.jobs.head.name
 
-    def _runs(self, ray_cluster: Object) -> Sequence[str] | None:
+    def _runs(self, ray_cluster: Object, *, named: bool) -> Sequence[str] | None:
         """Return the names of the active runs of the cluster; None if Ray does not answer or refuses the request."""
         try:
-            found = newest_attempts(self._jobs(ray_cluster)).values()
+            found = newest_attempts(self._jobs(ray_cluster, named=named)).values()
         except LauncherError:
             return None
         return sorted(each.name for each in found if each.job["status"] not in ENDED)
 
     # --- ending ---
 
-    def cancel(self, name: str) -> RunStatus:
+    def cancel(self, name: str, *, reason: str = "") -> RunStatus:
         found = self._known(name)
         if found.job["status"] not in ENDED:
             found.jobs.stop(found.id)
@@ -269,8 +271,9 @@ class RayClusterBackend:
 
     # --- inside ---
 
-    def _jobs(self, ray_cluster: Object) -> RayJobs:
-        return RayJobs(RayHead(self.cluster, ray_cluster))
+    def _jobs(self, ray_cluster: Object, *, named: bool) -> RayJobs:
+        """Return the Jobs API of the cluster. `named`: whether the command names it or a run; see tokens.token_of."""
+        return RayJobs(RayHead(self.cluster, ray_cluster, named=named))
 
     def _known(self, name: str) -> Attempt:
         found = self._find(name)
@@ -281,9 +284,9 @@ class RayClusterBackend:
     def _find(self, name: str, *, first: RayJobs | None = None) -> Attempt | None:
         """Return the run's newest attempt from the namespace's long-lived Ray clusters, or None.
 
-        Clusters whose token the user may not read are skipped, because they have no runs of the user. The same applies
-        if the user may not list Ray clusters at all. Errors of `first` are raised. If another cluster does not answer,
-        it may have the run: without `first`, raises Unreachable if no cluster has it.
+        Clusters whose token the user may not read, or that receive none, are skipped: they have no runs of the user.
+        The same applies if the user may not list Ray clusters at all. Errors of `first` are raised. If another cluster
+        does not answer, it may have the run: without `first`, raises Unreachable if no cluster has it.
         """
         silent: LauncherError | None = None
         found: list[Attempt] = []
@@ -294,9 +297,9 @@ class RayClusterBackend:
         for ray_cluster in existing:
             ours = first is not None and objects.name(ray_cluster) == first.head.name
             try:
-                jobs = first if ours and first is not None else self._jobs(ray_cluster)
+                jobs = first if ours and first is not None else self._jobs(ray_cluster, named=True)
                 newest = newest_attempts(jobs).get(name)
-            except Forbidden:
+            except (Forbidden, TokenNotSent):
                 continue
             except LauncherError as error:
                 if ours:
@@ -341,13 +344,13 @@ class RayClusterBackend:
             slices=slice_.get("count"),
             context=self.cluster.context,
             sweep=found.metadata.get(SWEEP, ""),
-            sweep_values=kube_view.read_values(found.metadata.get(SWEEP_VALUES, "")),
+            sweep_values=read_values(found.metadata.get(SWEEP_VALUES, "")),
         )
         self._seen[found.name] = found
         return progress.apply(status, known)
 
     def _folder(self, found: Attempt) -> str:
-        return kube_view.folder_of(found.config())
+        return folder_of(found.config())
 
     def _progress(self, found: Attempt, config: Mapping[str, Any], *, whole: bool) -> Progress:
         """Return the progress in the log. `whole` reads all of it once, and then only its end; else only its end."""

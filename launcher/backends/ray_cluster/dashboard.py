@@ -1,7 +1,12 @@
 """Ray's dashboard on a local port: each request is forwarded through the API server, with Ray's token added.
 
 A client of that port acts with the user's own rights. The port therefore accepts connections on loopback only, only
-from this user's own processes if the system reports their owner (Linux), and no cross-site requests of a browser.
+from this user's own processes if the system reports their owner (Linux), no cross-site requests of a browser, and only
+requests with a token that each dashboard generates. A browser gets the token with the address, which sets a cookie and
+redirects to the address without the token; other clients send `Authorization: Bearer TOKEN`.
+
+The pages are those of the Ray cluster's members. A browser must not keep them, because another dashboard can later have
+the same port: nothing is cached, service workers are refused, and only the headers in the lists below are passed on.
 Plain HTTP only, which is sufficient for Ray's dashboard; websockets (`ray job logs --follow`) are refused.
 """
 
@@ -9,17 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
 import http.server
 import os
+import secrets
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode
 
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.ray_cluster.backend import RayClusterBackend
-from launcher.backends.ray_cluster.jobs import TOKEN_HEADER, RayHead, RayJobs
+from launcher.backends.ray_cluster.jobs import RayHead, RayJobs
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
@@ -28,12 +35,20 @@ from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Object
 
 _LOOPBACK = "127.0.0.1"
+_ESTABLISHED = "01"  # TCP_ESTABLISHED in the kernel's tcp_states.h
 # Ray's limit for a body (DASHBOARD_CLIENT_MAX_SIZE), which a job's working directory may reach.
 _BODY_LIMIT = 100 << 20
-# Headers of one connection (RFC 9110, 7.6.1), headers that the launcher sets, and headers of another login.
-_NOT_PASSED_ON = {
-    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"),
-    *("upgrade", "host", "authorization", TOKEN_HEADER, "cookie", "set-cookie", "accept-encoding", "content-length"),
+# Headers that are passed on to Ray. The API server reads them first, with the user's rights, so Impersonate-User and
+# the like are not in the list. By the last two lines, Ray recognizes a browser, and refuses jobs that a page submits.
+_TO_RAY = {
+    *("accept", "accept-language", "content-type", "range"),
+    *("user-agent", "origin", "referer", "sec-fetch-dest", "sec-fetch-mode", "sec-fetch-site", "sec-fetch-user"),
+    *("access-control-request-headers", "access-control-request-method"),
+}
+# Headers of Ray's answers that are passed on. Cookies, lifetimes for caches, and rights of service workers are not.
+_FROM_RAY = {
+    *("content-type", "content-length", "content-disposition", "content-range", "accept-ranges", "location", "allow"),
+    *("content-security-policy", "x-content-type-options", "x-frame-options", "x-ray-profiling-warning"),
 }
 
 
@@ -44,7 +59,7 @@ def head_of(cluster: Cluster, name: str) -> RayHead:
     """
     ray_cluster = _ray_cluster(cluster, name)
     try:
-        head = RayHead(cluster, ray_cluster)
+        head = RayHead(cluster, ray_cluster, named=True)
         RayJobs(head).version()  # check that it answers and accepts the token
     except Forbidden as error:
         if not objects.label(ray_cluster, label_keys.RAY_ORIGIN):
@@ -68,20 +83,37 @@ def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
     )
 
 
+class DashboardServer(http.server.ThreadingHTTPServer):
+    """Serves the dashboard of a Ray head at `address`. Each request needs `token`, which is new for each server."""
+
+    def __init__(self, head: RayHead, port: int) -> None:
+        super().__init__((_LOOPBACK, port), _Handler)
+        self.head = head
+        self.port = int(self.server_address[1])
+        self.address = f"http://{_LOOPBACK}:{self.port}"
+        self.token = secrets.token_urlsafe(32)
+        # A browser sends the cookies of a host to all its ports.
+        self.cookie = f"slipway-{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address for a browser, with the token."""
+        return f"{self.address}/?{urlencode({'token': self.token})}"
+
+    def is_token(self, text: str) -> bool:
+        """Return whether `text` is the token. The time does not depend on `text`."""
+        return hmac.compare_digest(text.encode(), self.token.encode())
+
+
 @contextlib.contextmanager
-def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, http.server.ThreadingHTTPServer]]:
-    """Yield a local URL with the dashboard of NAME, and its server. The port 0 selects a free port.
+def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, DashboardServer]]:
+    """Yield a URL that opens the dashboard of NAME in a browser, and its server. The port 0 selects a free port.
 
     The caller calls `serve_forever`. Raises LauncherError if there is no dashboard, or Ray does not answer.
     """
     head = head_of(cluster, name)
-
-    class Handler(_Handler):
-        pass
-
-    Handler.head = head
     try:
-        server = http.server.ThreadingHTTPServer((_LOOPBACK, port), Handler)
+        server = DashboardServer(head, port)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
@@ -89,9 +121,8 @@ def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, ht
         raise LauncherError(
             f"The port {port} of this machine {why}.", "Without --port, a free port is used."
         ) from error
-    server.daemon_threads = True
     with server:
-        yield f"http://{_LOOPBACK}:{server.server_address[1]}", server
+        yield server.url, server
 
 
 def _ray_cluster(cluster: Cluster, name: str) -> Object:
@@ -136,7 +167,7 @@ def _no_dashboard(name: str, backend: RayClusterBackend) -> LauncherError:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    head: RayHead
+    server: DashboardServer
     server_version, sys_version = "slipway", ""
     timeout = 60
 
@@ -148,14 +179,28 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         self.close_connection = True
-        if refusal := self._refusal():
+        if refusal := self._foreign():
+            self._answer(*refusal)
+            return
+        if self._opens():
+            self._set_cookie()
+            return
+        if not self._has_token():
+            address = self.server.address
+            self._answer(
+                401,
+                f"{address} needs the token that launcher dashboard printed: open the printed address, or send the "
+                "header Authorization: Bearer TOKEN.",
+            )
+            return
+        if refusal := self._not_supported():
             self._answer(*refusal)
             return
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else None
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_PASSED_ON}
+        headers = {name: value for name, value in self.headers.items() if name.lower() in _TO_RAY}
         try:
-            answer = self.head.request(
+            answer = self.server.head.request(
                 self.command,
                 self.path,
                 body=body,
@@ -170,12 +215,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(500, f"{error.message}\n{error.hint}".rstrip())
             return
         with contextlib.suppress(BrokenPipeError, ConnectionResetError), contextlib.closing(answer):
-            self.send_response(answer.status)
-            for name, value in answer.headers.items():
-                if name not in _NOT_PASSED_ON or name == "content-length":
-                    self.send_header(name, value)
-            self.send_header("Connection", "close")
-            self.end_headers()
+            self._start(answer.status, {name: value for name, value in answer.headers.items() if name in _FROM_RAY})
             if self.command == "HEAD":
                 return
             # If the response is cut off, it is shorter than its Content-Length, which the browser detects.
@@ -186,39 +226,72 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _pass_on  # noqa: N815 - http.server's names
 
-    def _refusal(self) -> tuple[int, str] | None:
-        port = self.connection.getsockname()[1]
-        ours = {f"{_LOOPBACK}:{port}", f"localhost:{port}"}
-        if self.headers.get("Host", "").lower() not in ours:
+    def _foreign(self) -> tuple[int, str] | None:
+        """Return the refusal of a request that comes from another web page, or that outlives its page."""
+        port = self.server.port
+        hosts = {f"{_LOOPBACK}:{port}", f"localhost:{port}"}
+        if self.headers.get("Host", "").lower() not in hosts:
             # Another name that resolves to this machine: a DNS rebinding attack by a web page.
-            return 421, f"Ray's dashboard is available only at http://{_LOOPBACK}:{port}."
+            return 421, f"Ray's dashboard is available only at {self.server.address}."
         origin = self.headers.get("Origin")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") or (
-            origin is not None and urlsplit(origin).netloc.lower() not in ours
+            origin is not None and origin.lower() not in {f"http://{host}" for host in hosts}
         ):
             return 403, "Requests of another web page are rejected; open the address of the dashboard."
+        if self.headers.get("Service-Worker") is not None:
+            # The browser would keep it, and run it in all later dashboards with this port.
+            return 403, "Service workers are rejected."
+        return None
+
+    def _opens(self) -> bool:
+        """Return whether the request is for the address that the command printed."""
+        path, _, query = self.path.partition("?")
+        offered = parse_qs(query).get("token") or [""]
+        return self.command == "GET" and path == "/" and self.server.is_token(offered[0])
+
+    def _set_cookie(self) -> None:
+        """Redirect to the address without the token, so that no page has an address with it."""
+        cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"
+        headers = {"Location": "/", "Set-Cookie": cookie, "Referrer-Policy": "no-referrer", "Content-Length": "0"}
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._start(303, headers)
+
+    def _has_token(self) -> bool:
+        cookies = ";".join(self.headers.get_all("Cookie") or []).split(";")
+        pairs = (each.strip().partition("=") for each in cookies)
+        offered = [value for name, _, value in pairs if name == self.server.cookie]
+        scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            offered.append(bearer.strip())
+        return any(self.server.is_token(each) for each in offered)
+
+    def _not_supported(self) -> tuple[int, str] | None:
         if "upgrade" in self.headers.get("Connection", "").lower():
             return 501, "Websockets are not supported. To follow a run's output: launcher logs -f NAME"
-        path = urlsplit(self.path).path
-        if not self.path.startswith("/") or any(part in (".", "..") for part in _unquoted(path).split("/")):
+        path = self.path.partition("?")[0]
+        if not path.startswith("/") or any(part in (".", "..") for part in _unquoted(path).split("/")):
             # A path that leaves Ray's prefix would reach other paths of the API server.
             return 400, "The path is not a valid path of Ray's dashboard."
         if self.headers.get("Transfer-Encoding"):
             return 411, "A request body needs a Content-Length header."
         length = self.headers.get("Content-Length") or "0"
-        if not length.isdigit() or int(length) > _BODY_LIMIT:
+        if not length.isdecimal() or int(length) > _BODY_LIMIT:
             return 413, "Ray accepts at most 100 MiB."
         return None
+
+    def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Send the status and the headers of an answer, which no cache may keep."""
+        self.send_response(status)
+        for name, value in {**headers, "Cache-Control": "no-store", "Connection": "close"}.items():
+            self.send_header(name, value)
+        self.end_headers()
 
     def _answer(self, status: int, text: str) -> None:
         data = f"{text}\n".encode()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(data)
+            self._start(status, {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(data))})
+            if self.command != "HEAD":
+                self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
         """Do nothing, to keep requests out of the user's terminal."""
@@ -230,18 +303,20 @@ def _unquoted(path: str) -> str:
 
 
 def _same_user(connection: socket.socket) -> bool:
-    """Return whether the peer is a process of this user or root; True if the system has no table of connections."""
-    table = Path("/proc/net/tcp")
+    """Return whether the peer is a process of this user; True if the system has no table of connections.
+
+    Only an established row has the owner's uid. The kernel reports the uid 0 for a socket that its process has closed.
+    """
     try:
-        rows = table.read_text(encoding="ascii").splitlines()[1:]
+        rows = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     except OSError:
         return True
-    theirs, ours = (_url(*address) for address in (connection.getpeername(), connection.getsockname()))
-    for row in rows:
-        fields = row.split()
-        if fields[1] == theirs and fields[2] == ours:
-            return int(fields[7]) in (os.getuid(), 0)
-    return False
+    try:
+        theirs, ours = (_url(*address) for address in (connection.getpeername(), connection.getsockname()))
+    except OSError:  # the peer has reset the connection
+        return False
+    wanted = [theirs, ours, _ESTABLISHED, str(os.getuid())]
+    return any([*fields[1:4], fields[7]] == wanted for fields in map(str.split, rows))
 
 
 def _url(host: str, port: int) -> str:

@@ -9,27 +9,42 @@ and does not support the API server's proxy.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from launcher.errors import LauncherError
+from launcher.backends.ray_cluster.tokens import token_of
+from launcher.json_object import json_object
 from launcher.k8s import objects
-from launcher.k8s.client import RAY_CLUSTER, SECRET, Cluster, Forbidden, Response, Unreachable
+from launcher.k8s.client import RAY_CLUSTER, Cluster, Response, Unreachable
 from launcher.k8s.errors import ClusterError, from_status
 from launcher.k8s.objects import Object
-from launcher.k8s.rbac import Permission, role_for
+from launcher.k8s.rbac import Permission, indented_role
+from launcher.k8s.shapes import Map, Shape, fault, text
 
 TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 - a header's name
 DASHBOARD_PORT = 8265
-_TOKEN_KEY = "auth_token"  # noqa: S105 - KubeRay's key in the Secret, not a token
-_NAME_LIMIT = 50
 _SECONDS = 60.0
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+def _milliseconds(value: Any) -> str:
+    valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 253_000_000_000_000
+    return "" if valid else "a time in milliseconds"
+
+
+_JOB: Shape = {
+    "submission_id!": text,
+    "status!": text,
+    "message": text,
+    "driver_node_id": text,
+    "start_time": _milliseconds,
+    "end_time": _milliseconds,
+    "metadata": Map(text),
+}
 
 Job = Mapping[str, Any]
 """A job as Ray's API returns it: submission_id, status, message, start_time and end_time (ms), metadata, …"""
@@ -43,60 +58,6 @@ class RayError(ClusterError):
     """Ray's head returned an error."""
 
 
-@dataclass(frozen=True)
-class Token:
-    """A Ray token, and its origin for messages. The text is never shown, not even in a traceback."""
-
-    text: str
-    origin: str
-
-    def __repr__(self) -> str:
-        return f"Token({self.origin})"
-
-
-def token_of(cluster: Cluster, ray_cluster: Object) -> Token | None:
-    """Return the token of a RayCluster, or None if Ray requires none (spec.authOptions).
-
-    The token is in a Secret that KubeRay creates, named like the RayCluster, or in the one that authOptions names. It
-    is read with the user's own rights. With enableK8sTokenAuth, it is the user's own Kubernetes token. Raises
-    LauncherError if the token is not available.
-    """
-    options = ray_cluster["spec"].get("authOptions")
-    if options is None or options.get("mode", "token") == "disabled":
-        return None
-    name, namespace = objects.name(ray_cluster), objects.namespace(ray_cluster)
-    if options.get("enableK8sTokenAuth"):
-        bearer = cluster.bearer_token()
-        if not bearer:
-            raise LauncherError(
-                f"The Ray cluster {name} requires a Kubernetes token (enableK8sTokenAuth), but the kubeconfig's user "
-                f"{cluster.user} has only a client certificate.",
-                f"Use a context whose user has a token, such as a service account's: kubectl create token NAME "
-                f"-n {namespace}.",
-            )
-        return Token(bearer, f"your token of {cluster.name}")
-    secret_name = options.get("secretName") or _secret_name(name)
-    try:
-        secret = cluster.get(SECRET, secret_name, namespace)
-    except Forbidden as error:
-        raise _may_not_read(error, name, secret_name, namespace) from error
-    if secret is None:
-        raise LauncherError(
-            f"The Secret {secret_name} (namespace {namespace}), which has the token of the Ray cluster {name}, does "
-            "not exist.",
-            "KubeRay creates it together with the cluster; launcher doctor shows whether KubeRay is running.",
-        )
-    try:
-        text = base64.b64decode((secret.get("data") or {})[_TOKEN_KEY], validate=True).decode("ascii").strip()
-    except (KeyError, binascii.Error, UnicodeDecodeError):
-        text = ""
-    if not text:
-        raise LauncherError(
-            f"The Secret {secret_name} (namespace {namespace}) has no Ray token under the key {_TOKEN_KEY}."
-        )
-    return Token(text, f"the Secret {secret_name}")
-
-
 def service_of(ray_cluster: Object) -> str:
     """Return the name of the head's Service."""
     known = (objects.status(ray_cluster).get("head") or {}).get("serviceName")
@@ -106,12 +67,13 @@ def service_of(ray_cluster: Object) -> str:
 class RayHead:
     """The HTTP server of a Ray cluster's head (dashboard and Jobs API), behind the API server."""
 
-    def __init__(self, cluster: Cluster, ray_cluster: Object) -> None:
-        """Read the token. Raises LauncherError if it is not available."""
+    def __init__(self, cluster: Cluster, ray_cluster: Object, *, named: bool) -> None:
+        """Read the token. `named` and the errors are those of token_of."""
         self.name, self.namespace = objects.name(ray_cluster), objects.namespace(ray_cluster)
         self._cluster = cluster
         self._service = service_of(ray_cluster)
-        self._token = token_of(cluster, ray_cluster)
+        self._read_token = partial(token_of, cluster, ray_cluster, named=named)
+        self._token = self._read_token()
 
     @property
     def description(self) -> str:
@@ -132,6 +94,8 @@ class RayHead:
 
         Raises ClusterError if the API server refuses the request, or does not reach the head.
         """
+        if self._token and self._token.renew_at is not None and time.monotonic() > self._token.renew_at:
+            self._token = self._read_token()
         token = {TOKEN_HEADER: f"Bearer {self._token.text}"} if self._token else {}
         url = self._cluster.proxy_path(self._service, DASHBOARD_PORT, path, self.namespace)
         response = self._cluster.request(
@@ -163,9 +127,9 @@ class RayHead:
             return TokenRefused(
                 f"{_capital(self.description)} does not accept {self._token.origin}.",
                 "If the Secret was created again, the cluster's pods have the old token until they are deleted. "
-                "If the token is your own, you need the verb ray:write on this RayCluster; a platform engineer can "
-                "allow it:\n"
-                + _indented(role_for(Permission("ray:write", RAY_CLUSTER.plural, "ray.io"), self.namespace, self.name)),
+                "If it is a token of a service account, the account needs the verb ray:write on this RayCluster; a "
+                "platform engineer can allow it:\n"
+                + indented_role(Permission("ray:write", RAY_CLUSTER.plural, "ray.io"), self.namespace, self.name),
                 status=status,
             )
         if status == 500 and ("agent to submit" in text or "head node agent" in text):
@@ -179,7 +143,7 @@ class RayHead:
     def _not_reached(self, status: int, data: bytes, method: str, url: str) -> ClusterError:
         error = from_status(status, data, where=self._cluster.name, method=method, path=url)
         if status in (404, 502, 503, 504) or isinstance(error, Unreachable):
-            why = str(json.loads(data).get("message") or "").rstrip(".")
+            why = str((json_object(data) or {}).get("message") or "").rstrip(".")
             return Unreachable(
                 f"The head of {self.description} does not answer: {why}.",
                 f"To show its pods: launcher status {self.name}{self._cluster.cli_args}",
@@ -196,18 +160,22 @@ class RayJobs:
 
     def version(self) -> str:
         """Return Ray's version, for example "2.60.0"."""
-        return str(self._json("GET", "api/version").get("ray_version") or "")
+        found = self._json("GET", "api/version")
+        return str(found.get("ray_version") or "") if isinstance(found, dict) else ""
 
     def list(self) -> list[Job]:
         """Return every submitted job that Ray's head still has."""
-        return [job for job in self._json("GET", "api/jobs/") if job.get("type") == "SUBMISSION"]
+        found = self._json("GET", "api/jobs/")
+        if not isinstance(found, list) or not all(isinstance(job, dict) for job in found):
+            raise self._unreadable("its list of jobs is not a list of objects")
+        return [self._job(job) for job in found if job.get("type") == "SUBMISSION"]
 
     def get(self, submission: str) -> Job | None:
         """Return the job, or None if the head has no job with that id."""
         response = self.head.request("GET", f"api/jobs/{quote(submission)}")
         if response.status == 404:
             return None
-        return dict(self._checked(response).json())
+        return self._job(self._checked(response).json())
 
     def submit(self, submission: str, entrypoint: str, metadata: Mapping[str, str]) -> bool:
         """Start a job. Return False if a job with that id already exists.
@@ -267,6 +235,18 @@ class RayJobs:
             return None
         return self._checked(response)
 
+    def _job(self, job: Any) -> Job:
+        """Return the job. Raises RayError if a field has a wrong type: the head runs the code of its users."""
+        if found := fault(job, _JOB):
+            raise self._unreadable(f"a job cannot be read: {found}")
+        return dict(job)
+
+    def _unreadable(self, why: str) -> RayError:
+        return RayError(
+            f"{_capital(self.head.description)} returned an invalid answer: {why}.",
+            "Its head may run another version of Ray, or another program.",
+        )
+
     def _json(self, method: str, path: str) -> Any:
         return self._checked(self.head.request(method, path)).json()
 
@@ -276,44 +256,16 @@ class RayJobs:
         return response
 
 
-def _may_not_read(error: Forbidden, name: str, secret: str, namespace: str) -> Forbidden:
-    role = role_for(Permission("get", "secrets", ""), namespace, secret)
-    return Forbidden(
-        f"{error.message.rstrip('.')}, and the Secret {secret} holds the token of the Ray cluster {name}.",
-        "A platform engineer can allow you to read this Secret:\n" + _indented(role),
-        verb="get",
-        resource="secrets",
-        group="",
-        namespace=namespace,
-    )
-
-
-def _secret_name(name: str) -> str:
-    """Return KubeRay's name for a RayCluster's Secret: the last 50 characters of the cluster's name, a letter first.
-
-    KubeRay computes it in CheckName (its utils).
-    """
-    name = name[-_NAME_LIMIT:]
-    return f"r{name[1:]}" if not name[0].isalpha() else name
-
-
 def _is_kubernetes(data: bytes) -> bool:
     """Return whether an error comes from the API server itself, and not from Ray."""
-    try:
-        body = json.loads(data)
-    except ValueError:
-        return False
-    return isinstance(body, dict) and body.get("kind") == "Status" and body.get("apiVersion") == "v1"
+    body = json_object(data) or {}
+    return body.get("kind") == "Status" and body.get("apiVersion") == "v1"
 
 
 def _last_line(text: str) -> str:
     """Return the last line of Ray's traceback, which has the error."""
     lines = text.strip().splitlines()
     return lines[-1].strip()[:500] if lines else "no details"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def _capital(text: str) -> str:

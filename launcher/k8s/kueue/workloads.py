@@ -31,7 +31,7 @@ VISIBILITY_VERSIONS = ("v1beta2", "v1beta1")
 def priority(workload: Object) -> int:
     """Return the priority that Kueue sorts by: the Workload's priority plus the boost from its annotation."""
     boost = annotation(workload, label_keys.KUEUE_PRIORITY_BOOST)
-    return int(workload["spec"].get("priority") or 0) + (int(boost) if re.fullmatch(r"-?\d+", boost) else 0)
+    return int(workload["spec"].get("priority") or 0) + (int(boost) if re.fullmatch(r"-?[0-9]{1,9}", boost) else 0)
 
 
 def priority_class(workload: Object) -> str:
@@ -278,6 +278,9 @@ def taint_text(taint: Object) -> str:
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
 def _matches(expression: Object, labels: Mapping[str, str]) -> bool:
     has, values = labels[expression["key"]], expression.get("values") or []
     match expression.get("operator"):
@@ -289,6 +292,6 @@ def _matches(expression: Object, labels: Mapping[str, str]) -> bool:
             return True
         case "DoesNotExist":
             return False
-        case "Gt" | "Lt" as operator if values and has.lstrip("-").isdigit():
+        case "Gt" | "Lt" as operator if values and _WHOLE.fullmatch(has) and _WHOLE.fullmatch(values[0]):
             return int(has) > int(values[0]) if operator == "Gt" else int(has) < int(values[0])
     return False
