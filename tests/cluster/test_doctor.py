@@ -69,13 +69,20 @@ def team_queues(
 
 
 @pytest.fixture(scope="module")
-def installed(control_plane: ControlPlane, team_queues: list[Object]) -> Iterator[None]:
+def controller_namespaces(control_plane: ControlPlane) -> Iterator[None]:
+    spaces = {build()["metadata"]["namespace"] for build in upstream.CONTROLLERS}
+    for space in spaces:
+        control_plane.add_namespace(space)
+    yield
+    for space in spaces:
+        control_plane.api.delete(f"/api/v1/namespaces/{space}")
+
+
+@pytest.fixture
+def installed(control_plane: ControlPlane, team_queues: list[Object], controller_namespaces: None) -> Iterator[None]:
     """The Deployments that replace the four controllers; their pods are available."""
     deployments = [build() for build in upstream.CONTROLLERS]
     made = [*deployments, *upstream.services(), upstream.config_map(), *upstream.webhooks()]
-    spaces = {one["metadata"]["namespace"] for one in deployments}
-    for space in spaces:
-        control_plane.add_namespace(space)
     control_plane.create_all(made)
     for one in deployments:
         _await(control_plane, one, 1)
@@ -83,8 +90,6 @@ def installed(control_plane: ControlPlane, team_queues: list[Object]) -> Iterato
     yield
     for one in made:
         control_plane.api.delete(path_of(one))
-    for space in spaces:
-        control_plane.api.delete(f"/api/v1/namespaces/{space}")
 
 
 def _await(plane: ControlPlane, deployment: Object, available: int) -> None:
@@ -163,6 +168,115 @@ def test_flavors_and_nodes(doctor: Doctor, team_queues: list[Object]) -> None:
     assert found["flavor clinic-cpu"][0].level is Level.OK
 
 
+def warnings(found: dict[str, list[Finding]]) -> list[tuple[str, str]]:
+    """The subjects and the first clauses of the warnings about what separates the team clinic from others.
+
+    The cluster can have teams of other tests.
+    """
+    those = [one for each in found.values() for one in each if one.part == "between teams"]
+    return [
+        (one.subject, one.says.partition(":")[0])
+        for one in those
+        if one.level is Level.WARNING and "clinic" in one.says
+    ]
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_separates_the_teams(control_plane: ControlPlane, doctor: Doctor) -> None:
+    """All is well except what this cluster lacks: Workload Identity, and an agent that enforces NetworkPolicies."""
+    found = doctor()
+    assert [subject for subject, _ in warnings(found)] == ["metadata server"]
+    assert (found["network"][0].level, found["network"][0].says.partition(":")[0]) == (
+        Level.WARNING,
+        "no known agent that enforces NetworkPolicies runs on the nodes",
+    )
+    agent = upstream.deployment("calico-node", "kube-system", "example.invalid/calico-node:v3") | {"kind": "DaemonSet"}
+    agent["spec"].pop("replicas")
+    try:
+        control_plane.api.create(agent)
+        deadline = time.monotonic() + 30
+        while not control_plane.api.get(path_of(agent))["status"].get("desiredNumberScheduled"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        network = doctor()["network"][0]
+    finally:
+        control_plane.api.delete(path_of(agent))
+    assert (network.level, network.says) == (
+        Level.OK,
+        "Calico (kube-system/calico-node) can enforce the teams' NetworkPolicies.",
+    )
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_does_not_separate_the_teams(
+    control_plane: ControlPlane, doctor: Doctor, team_queues: list[Object]
+) -> None:
+    """Each protection is taken away, as an administrator can do by mistake."""
+    policy = next(
+        one for one in team_queues if one["kind"] == "ValidatingAdmissionPolicyBinding" and "runs" in name(one)
+    )
+    network = next(one for one in team_queues if one["kind"] == "NetworkPolicy")
+    rbac = "rbac.authorization.k8s.io"
+    given = [
+        upstream.named(
+            "RoleBinding",
+            f"{rbac}/v1",
+            "helpers",
+            "clinic",
+            roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+            subjects=[subject],
+        )
+        | {"metadata": {"name": f"helpers-{role}", "namespace": "clinic"}}
+        for role, subject in (
+            ("edit", {"apiGroup": rbac, "kind": "Group", "name": "clinic@example.com"}),
+            ("admin", {"kind": "ServiceAccount", "name": "default", "namespace": "clinic"}),
+            ("view", {"apiGroup": rbac, "kind": "Group", "name": "clinic@example.com"}),
+            ("cluster-admin", {"apiGroup": rbac, "kind": "User", "name": "olivia"}),
+        )
+    ]
+    enforce = "pod-security.kubernetes.io/enforce"
+    try:
+        control_plane.api.delete(path_of(policy))
+        control_plane.api.delete(path_of(network))
+        label(control_plane, "/api/v1/namespaces/clinic", enforce, None)
+        control_plane.create_all(given)
+        found = doctor()
+        label(control_plane, "/api/v1/namespaces/clinic", enforce, "privileged")
+        privileged = doctor()
+    finally:
+        label(control_plane, "/api/v1/namespaces/clinic", enforce, "baseline")
+        for one in given:
+            control_plane.api.delete(path_of(one))
+        for one in (policy, network):
+            control_plane.api.create(one)
+    # Rights to read do not avoid the limits, and olivia is not a member.
+    assert [found for found in warnings(found) if found[0] != "metadata server"] == [
+        ("runs without a queue", "in clinic, a run that names no queue starts at once, on machines of any team"),
+        ("network", "clinic has no NetworkPolicy of charts/queues"),
+        ("Pod Security", "clinic enforces no level"),
+        (
+            "members of clinic",
+            "the ClusterRole admin gives the service account default more than a member's rights in clinic",
+        ),
+        (
+            "members of clinic",
+            "the ClusterRole edit gives the group clinic@example.com more than a member's rights in clinic",
+        ),
+    ]
+    assert [one.level for one in found["external IPs"]] == [Level.UNKNOWN]
+    assert f"kubectl label namespace clinic {enforce}=baseline" in found["Pod Security"][0].hint
+    assert "create pods" in found["members of clinic"][0].says
+    assert ("Pod Security", "clinic allows privileged pods") in warnings(privileged)
+
+
+def name(one: Object) -> str:
+    return str(one["metadata"]["name"])
+
+
+def label(plane: ControlPlane, path: str, key: str, value: str | None) -> None:
+    plane.api.merge(path, {"metadata": {"labels": {key: value}}})
+
+
 @pytest.mark.usefixtures("installed")
 def test_versions_out_of_range_and_controllers_that_are_down(control_plane: ControlPlane, doctor: Doctor) -> None:
     def change(deployment: Object, patch: Object) -> None:
@@ -210,6 +324,16 @@ def test_a_member_with_the_role_of_charts_queues(control_plane: ControlPlane, do
     # Members may read quota and nodes.
     assert found["flavor clinic-v6e"][0].level is Level.OK
     assert found["LocalQueue clinic"][0].level is Level.OK
+    # A member may not read most of what separates the teams.
+    assert [(one.level, one.says) for one in found["teams"]] == [
+        (
+            Level.UNKNOWN,
+            "you may not list namespaces, daemonsets of apps, networkpolicies of networking.k8s.io, "
+            "validatingadmissionpolicies of admissionregistration.k8s.io, validatingadmissionpolicybindings of "
+            "admissionregistration.k8s.io and 2 more in the whole cluster; the checks that need these are left out.",
+        )
+    ]
+    assert [one.part for those in found.values() for one in those].count("between teams") == 1
     # The member has no rights in another namespace.
     assert doctor(control_plane.kubeconfig_for("mia", ["clinic@example.com"]), "default")["submit"][0].level is (
         Level.PROBLEM

@@ -1,8 +1,8 @@
 """`launcher doctor`: check whether this machine and this cluster are ready for runs.
 
 machine.py checks this machine. collect.py reads all that the rules need from the cluster, in parallel. components.py,
-kueue_config.py, queues.py, capacity.py and permissions.py are the rules: pure functions from the collected objects to
-findings. Objects that this user may not read are reported as `unknown`, not as a problem.
+kueue_config.py, queues.py, capacity.py, isolation.py and permissions.py are the rules: pure functions from the
+collected objects to findings. Objects that this user may not read are reported as `unknown`, not as a problem.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.config import versions
 from launcher.config.values.files import chart_defaults
-from launcher.diagnose.doctor import capacity, collect, components, kueue_config, machine, permissions, queues
+from launcher.diagnose.doctor import (
+    capacity,
+    collect,
+    components,
+    isolation,
+    kueue_config,
+    machine,
+    permissions,
+    queues,
+)
 from launcher.diagnose.doctor.finding import CLUSTER, Finding, Level, as_text, clause, has_problems, summary
 from launcher.errors import LauncherError
 from launcher.k8s.errors import ClusterError
@@ -87,4 +96,7 @@ def _rest(cluster: Cluster) -> Iterator[Finding]:
     yield from kueue_config.examine(sight)
     yield from queues.examine(sight, head)
     yield from capacity.examine(sight, defaults["common"]["accelerators"])
+    yield from isolation.examine(sight)
     yield from permissions.examine(sight)
+    for sentence in sorted(cluster.unreadable):
+        yield Finding(CLUSTER, Level.WARNING, "objects", f"{clause(sentence)} It is left out here.")

@@ -1,4 +1,4 @@
-"""Read all that the doctor needs of a cluster, in about 25 requests, most of them in parallel.
+"""Read all that the doctor needs of a cluster, in about 35 requests, most of them in parallel.
 
 Errors are recorded, also those for what the user may not read.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from launcher.diagnose.doctor import components, kueue_config, permissions
-from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched
+from launcher.diagnose.doctor import components, isolation, kueue_config, permissions
+from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, TeamObjects
 from launcher.k8s import client as k
+from launcher.k8s import label_keys
 from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Manifest
 
@@ -20,6 +22,20 @@ if TYPE_CHECKING:
 
 ENDPOINT_SLICE = k.Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
 CONFIG_MAP = k.Kind("ConfigMap", "v1", "configmaps")
+DAEMON_SET = k.Kind("DaemonSet", "apps/v1", "daemonsets")
+NETWORK_POLICY = k.Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
+_ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io/v1"
+POLICY = k.Kind("ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", namespaced=False)
+POLICY_BINDING = k.Kind(
+    "ValidatingAdmissionPolicyBinding", _ADMISSION, "validatingadmissionpolicybindings", namespaced=False
+)
+ROLE_BINDING = k.Kind("RoleBinding", _RBAC, "rolebindings")
+CLUSTER_ROLE_BINDING = k.Kind("ClusterRoleBinding", _RBAC, "clusterrolebindings", namespaced=False)
+_ROLES = {
+    "Role": k.Kind("Role", _RBAC, "roles"),
+    "ClusterRole": k.Kind("ClusterRole", _RBAC, "clusterroles", namespaced=False),
+}
+_OURS = f"{label_keys.PART_OF}=slipway"
 # The number of connections that the client keeps open.
 _AT_ONCE = 8
 
@@ -31,7 +47,8 @@ def collect(cluster: Cluster) -> ClusterInventory:
         def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Fetched[T]]:
             return pool.submit(_fetch, call, *arguments, **options)
 
-        # The largest response first.
+        # More requests depend on the first; then the largest response.
+        team_queues = ask(cluster.list, k.LOCAL_QUEUE, labels=label_keys.TEAM, all_namespaces=True)
         nodes = ask(cluster.list, k.NODE)
         deployments = ask(cluster.list, k.DEPLOYMENT, all_namespaces=True)
         mutating, validating = ask(cluster.list, k.MUTATING_WEBHOOK), ask(cluster.list, k.VALIDATING_WEBHOOK)
@@ -41,6 +58,10 @@ def collect(cluster: Cluster) -> ClusterInventory:
         local_queues, priorities = ask(cluster.list, k.LOCAL_QUEUE), ask(cluster.list, k.PRIORITY_CLASS)
         own_namespace = ask(cluster.get, k.NAMESPACE, cluster.namespace)
         mine = ask(permissions.read, cluster)
+
+        teams = TeamObjects(team_queues.result())
+        if isolation.teams(teams, local_queues.result()):
+            teams = _teams(cluster, teams, ask)
 
         controllers = components.controllers(deployments.result().seen or [])
         config: Future[Fetched[Manifest | None]] | None = None
@@ -72,7 +93,28 @@ def collect(cluster: Cluster) -> ClusterInventory:
             rights=mine.result(),
             kueue_config=config.result() if config else Fetched(),
             endpoints={namespace: each.result() for namespace, each in endpoints.items()},
+            teams=teams,
         )
+
+
+def _teams(cluster: Cluster, teams: TeamObjects, ask: Callable[..., Future[Fetched[Any]]]) -> TeamObjects:
+    """Read what separates the teams: first all but the roles, then the roles that their members have."""
+    asked: dict[str, Future[Fetched[Any]]] = {
+        "namespaces": ask(cluster.list, k.NAMESPACE),
+        "daemon_sets": ask(cluster.list, DAEMON_SET, all_namespaces=True),
+        "network_policies": ask(cluster.list, NETWORK_POLICY, labels=label_keys.TEAM, all_namespaces=True),
+        "policies": ask(cluster.list, POLICY, labels=_OURS),
+        "policy_bindings": ask(cluster.list, POLICY_BINDING, labels=_OURS),
+        "role_bindings": ask(cluster.list, ROLE_BINDING, all_namespaces=True),
+        "cluster_role_bindings": ask(cluster.list, CLUSTER_ROLE_BINDING),
+    }
+    found: dict[str, Any] = {field: each.result() for field, each in asked.items()}
+    teams = replace(teams, **found)
+    roles = {
+        key: ask(cluster.get, _ROLES[key[0]], key[2], key[1] or None)
+        for key in sorted(isolation.roles_of_members(teams))
+    }
+    return replace(teams, roles={key: each.result() for key, each in roles.items()})
 
 
 def _fetch[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Fetched[T]:

@@ -24,8 +24,9 @@ CLUSTER = "the cluster"
 CONTROLLERS = "controllers"
 QUEUES = "queues"
 CAPACITY = "quota and nodes"
+TEAMS = "between teams"
 RIGHTS = "your rights"
-PARTS = (MACHINE, CLUSTER, CONTROLLERS, QUEUES, CAPACITY, RIGHTS)
+PARTS = (MACHINE, CLUSTER, CONTROLLERS, QUEUES, CAPACITY, TEAMS, RIGHTS)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Objects = list[Manifest]
 Served = Mapping[str, Sequence[str]]
+RoleKey = tuple[str, str, str]
 VISIBILITY = "visibility.kueue.x-k8s.io"
 
 
@@ -53,6 +54,25 @@ def hidden(looks: Iterable[Fetched[Any]]) -> str:
 
 
 @dataclass(frozen=True)
+class TeamObjects:
+    """The objects that separate the teams of charts/queues; empty if the cluster has no team.
+
+    `roles`: the Roles and ClusterRoles that bindings give to members besides the member's own Role, by their kind,
+    namespace ("" for a ClusterRole) and name.
+    """
+
+    queues: Fetched[Objects] = field(default_factory=Fetched)  # LocalQueues of all teams
+    namespaces: Fetched[Objects] = field(default_factory=Fetched)
+    daemon_sets: Fetched[Objects] = field(default_factory=Fetched)
+    network_policies: Fetched[Objects] = field(default_factory=Fetched)  # those of charts/queues
+    policies: Fetched[Objects] = field(default_factory=Fetched)  # ValidatingAdmissionPolicies of charts/queues
+    policy_bindings: Fetched[Objects] = field(default_factory=Fetched)
+    role_bindings: Fetched[Objects] = field(default_factory=Fetched)
+    cluster_role_bindings: Fetched[Objects] = field(default_factory=Fetched)
+    roles: Mapping[RoleKey, Fetched[Manifest | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ClusterInventory:
     """The data that was read from a cluster. The rules read nothing else."""
 
@@ -71,6 +91,7 @@ class ClusterInventory:
     rights: Fetched[Permissions]
     kueue_config: Fetched[Manifest | None] = field(default_factory=Fetched)  # empty if there is no Kueue
     endpoints: Mapping[str, Fetched[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
+    teams: TeamObjects = field(default_factory=TeamObjects)
 
     def serves(self, group: str) -> bool:
         return bool(self.served[group].seen)

@@ -71,6 +71,21 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
         yield _finding(Level.OK, f"manages all kinds of runs that the charts create. {_never_starts(config, those[0])}")
 
 
+def managed_without_queue(sight: ClusterInventory) -> Object | None:
+    """Return the selector of the namespaces in which Kueue manages runs without a queue; None if it ignores such runs.
+
+    Kueue ignores them, too, if its configuration cannot be read.
+    """
+    text = ((sight.kueue_config.seen or {}).get("data") or {}).get(_FILE)
+    if text is None:
+        return None
+    try:
+        config = read_text(str(text).encode(), _FILE).tree
+    except LauncherError:
+        return None
+    return (config.get("managedJobsNamespaceSelector") or {}) if config.get("manageJobsWithoutQueueName") else None
+
+
 def _frameworks(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
     enabled = (config.get("integrations") or {}).get("frameworks") or ["batch/job"]
     missing = [(key, what) for key, of, what in _FRAMEWORKS if sight.serves(of.group) and key not in enabled]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor.finding import RIGHTS, Finding, Level, join_words
 from launcher.k8s.rbac import INSTALL_PERMISSIONS, PERMISSIONS_BY_VERB, Permission, Permissions, role
+from launcher.k8s.shapes import Shape, fault, text
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched
@@ -21,6 +22,11 @@ _READY = "Role to apply"
 
 
 _PROXY = Permission("get", "services/proxy", "")
+_REVIEW: Shape = {
+    "status": {
+        "resourceRules": [{"verbs": [text], "apiGroups": [text], "resources": [text], "resourceNames": [text]}],
+    }
+}
 _QUEUES = Permission("create", "clusterqueues", _KUEUE)
 
 
@@ -47,7 +53,8 @@ def read(cluster: Cluster) -> Permissions:
         body=json.dumps(review).encode(),
         headers={"Content-Type": "application/json"},
     )
-    status = answer.json().get("status") or {}
+    body = answer.json()
+    status = {} if fault(body, _REVIEW) else body.get("status") or {}
     allowed, by_name = from_rules(status.get("resourceRules") or [], every_permission())
     missing = [right for right in every_permission() if right not in allowed] if status.get("incomplete") else []
     with ThreadPoolExecutor(8) as pool:
