@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
 
+from launcher.cli import output
 from launcher.errors import Detached, ExitCode, LauncherError
 
 # Errors of the user's machine, in any part of the code.
@@ -57,7 +59,9 @@ def _invoke(arguments: Sequence[str]) -> int:
             _print_error(f"Hint: {error.hint}")
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        _print_error(shown.getvalue().rstrip("\n"))
         return error.exit_code
     except click.Abort as abort:
         # click raises Abort for Ctrl-C, and for the end of input at a prompt.
@@ -83,13 +87,13 @@ def _os_error(error: OSError) -> int:
 def _internal_error() -> int:
     import traceback
 
-    traceback.print_exc()
+    _print_error(traceback.format_exc().rstrip("\n"))
     _print_error(_BUG)
     return ExitCode.BUG
 
 
 def _print_error(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    output.narrate(text)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 
 
 def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
-    """Format rows as aligned columns; the last column is not padded."""
-    rows = [list(row) for row in rows]
+    """Format rows as aligned columns; the last column is not padded.
+
+    A cell is one line, so that its text cannot look like another row.
+    """
+    rows = [[" ".join(cell.splitlines()) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return "\n".join(
         gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

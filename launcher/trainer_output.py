@@ -113,11 +113,11 @@ def event_of(entry: Mapping[str, Any]) -> Event | None:
         kind,
         time=str(entry.get("time") or ""),
         message=str(entry.get("message") or ""),
-        step=_count(entry.get("step"), least=0),
-        steps=_count(entry.get("steps")),
-        devices=_count(entry.get("devices")),
-        hosts=_count(entry.get("hosts")),
-        restarts_left=_count(entry.get("restarts_left"), least=0),
+        step=count(entry.get("step"), least=0),
+        steps=count(entry.get("steps")),
+        devices=count(entry.get("devices")),
+        hosts=count(entry.get("hosts")),
+        restarts_left=count(entry.get("restarts_left"), least=0),
     )
 
 
@@ -144,5 +144,6 @@ def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _count(value: Any, *, least: int = 1) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= least else None
+def count(value: Any, *, least: int = 1) -> int | None:
+    """Return a whole number from `least` to 2**53, which a float represents exactly; None for any other value."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= 2**53 else None

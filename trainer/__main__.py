@@ -57,7 +57,7 @@ def main() -> int:
         _report(config, str(error))
         code = supervisor.GAVE_UP if supervised else 1
     except Exception as error:
-        if not supervised:
+        if not supervised and not isinstance(error, OSError):
             raise
         traceback.print_exc()
         from trainer.ray_driver import describe
@@ -128,7 +128,7 @@ def _make_folder(config: RunConfig) -> None:
         if error.errno in PASSING:
             raise
         raise ConfigError(
-            f"Cannot create the run's folder {config.folder} (storage_errors.mountPath): {error.strerror}."
+            f"Cannot create the run's folder {config.folder} (storage.mountPath): {error.strerror}."
         ) from error
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from trainer.errors import ConfigError
+from trainer.errors import PASSING, ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +80,8 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
     """List the units of the text that `data` (the values key) names.
 
     Reads names, sizes and Parquet footers, but no text. Raises ConfigError with the file's name if
-    a file or folder is missing, unreadable, of an unknown kind, or empty.
+    a file or folder is missing, unreadable, of an unknown kind, or empty. An error for which a restart may help
+    (trainer.errors.PASSING) is raised as it is, because nothing restarts a run after a ConfigError.
     """
     field = str(data.get("field") or "text")
     held_out = data.get("heldOut") or {}
@@ -131,7 +132,7 @@ def documents(unit: Unit, field: str) -> Iterator[str]:
     """Yield the documents of one unit, in order.
 
     Raises ConfigError with file and place for text that is not UTF-8, a line that is not a JSON object,
-    a missing column or field, and a file that changed during the run.
+    a missing column or field, and a file that changed during the run. Raises OSError if a restart may help.
     """
     if unit.row_group >= 0:
         yield from _parquet_rows(unit, field)
@@ -140,6 +141,7 @@ def documents(unit: Unit, field: str) -> Iterator[str]:
         with Path(unit.path).open("rb") as file:
             raw, start = _read_range(file, unit, lines_only=unit.path.endswith(".jsonl"))
     except OSError as error:
+        _raise_passing(error)
         raise ConfigError(f"Cannot read {unit.path}: {error.strerror}.") from error
     if raw.startswith(codecs.BOM_UTF8) and start == 0:
         raw = raw[len(codecs.BOM_UTF8) :]
@@ -242,12 +244,14 @@ def _is_dir(path: Path, key: str) -> bool:
                 f"{key}: {path} does not exist; check the path (a relative path starts at the folder where you submit)."
             )
         return path.is_dir()
-    except PermissionError as error:
-        raise ConfigError(f"{key}: cannot read {path}: permission denied.") from error
+    except OSError as error:
+        _raise_passing(error)
+        raise ConfigError(f"{key}: cannot read {path}: {error.strerror}.") from error
 
 
 def _files_below(folder: Path, key: str) -> list[str]:
     def refuse(error: OSError) -> None:
+        _raise_passing(error)
         raise ConfigError(f"{key}: cannot read the folder {error.filename}: {error.strerror}.") from error
 
     found = [
@@ -269,7 +273,14 @@ def _require_known_file(name: str, key: str) -> None:
             if not file.read(1):
                 raise ConfigError(f"{key}: {name} is empty; remove it from {key} or fill it.")
     except OSError as error:
+        _raise_passing(error)
         raise ConfigError(f"{key}: cannot read {name}: {error.strerror}.") from error
+
+
+def _raise_passing(error: Exception) -> None:
+    """Raise the error again if a restart may help."""
+    if isinstance(error, OSError) and error.errno in PASSING:
+        raise error
 
 
 def _cut(files: Sequence[str]) -> list[Unit]:
@@ -368,6 +379,7 @@ def _parquet_units(path: str, files: int) -> list[Unit]:
     try:
         metadata = pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
+        _raise_passing(error)
         raise ConfigError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
     groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
     if not sum(groups):
@@ -406,4 +418,5 @@ def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
                 raise ConfigError(f'{path}: the column "{field}" has the type {kind}, not text; set data.field.')
             return file.read_row_group(row_group, columns=[field]).column(field)
     except (OSError, pa.ArrowException) as error:
+        _raise_passing(error)
         raise ConfigError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error

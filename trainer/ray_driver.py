@@ -10,6 +10,9 @@ import contextlib
 import importlib
 import logging
 import os
+import secrets
+import shutil
+import tempfile
 import threading
 import time
 import uuid
@@ -34,6 +37,9 @@ _LOG_DRAIN_SECONDS = 1.5
 # may be busy. A run that is stopped at its first step would otherwise end without a checkpoint.
 _SECONDS_TO_REPORT_A_STEP = 2.0
 _FAILURES_LISTED = 8
+# A socket's path has at most 107 characters; Ray adds at most 80, such as
+# "/ray-12345678/r/session_2026-11-23_01-16-51_078267_4194304/sockets/plasma_store".
+_LONGEST_PARENT = 107 - 80
 # The part of the time for the last checkpoint that the end of the run needs.
 _SHUTDOWN_SECONDS = 2.0
 
@@ -41,7 +47,8 @@ _SHUTDOWN_SECONDS = 2.0
 def prepare_environment() -> bool:
     """Set the variables that Ray reads at import. Returns True if this process starts its own Ray on this machine.
 
-    An existing Ray cluster (RAY_ADDRESS, as in a RayJob's driver) is used unchanged.
+    An existing Ray cluster (RAY_ADDRESS, as in a RayJob's driver) is used unchanged. A Ray of this process gets a new
+    token, which only this process and those that it starts have, in their environment.
     """
     local = not os.environ.get("RAY_ADDRESS")
     defaults = {
@@ -64,9 +71,26 @@ def prepare_environment() -> bool:
         # Ray waits a minute for its control plane to return, but on one machine nothing restarts it.
         # The sooner this process ends, the sooner its supervisor restarts it.
         defaults["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
+        # Other users of this machine reach Ray's ports, too. By default, Ray would store one token for all runs in
+        # ~/.ray/auth_token, which other users can read if they can read the home folder.
+        defaults["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     return local
+
+
+def private_folder() -> Path:
+    """Create a folder for the sockets and logs of this machine's Ray, which only this user can enter.
+
+    Ray opens its own folder to all users. Other users could read the output of a run there, and replace the sockets by
+    which Ray's processes connect. So Ray gets a folder below this one. Its name is short, because the path of a socket
+    has at most 107 characters.
+    """
+    from ray._common.utils import get_default_system_temp_dir
+
+    parent = get_default_system_temp_dir()
+    return Path(tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= _LONGEST_PARENT else "/tmp"))  # noqa: S108
 
 
 def scaling_config(config: RunConfig, *, local: bool = False) -> ScalingConfig:
@@ -109,7 +133,8 @@ def run(config: RunConfig) -> loop.Outcome:
 
     # Ray logs at every start that tokens are enabled.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    if local:
+    folder = private_folder() if local else None
+    if folder:
         # Inherited by all of Ray's processes. A runtime environment would prevent the use of workers that
         # Ray starts in advance.
         loop.set_environment(config)
@@ -123,6 +148,7 @@ def run(config: RunConfig) -> loop.Outcome:
             include_dashboard=False,
             logging_level="WARNING",
             _node_ip_address=_LOOPBACK,
+            _temp_dir=str(folder / "r"),
         )
         importing.join()
         for name in [name for name in os.environ if name.startswith("RAY_TRAIN_")]:
@@ -136,12 +162,15 @@ def run(config: RunConfig) -> loop.Outcome:
         while True:
             outcome, failures = _fit(config, left, notice, local=local)
             if outcome is not None:
-                return outcome
+                break
             left = max(0, left - failures)
     finally:
         if not local:
             time.sleep(_LOG_DRAIN_SECONDS)
         ray.shutdown()
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcome
 
 
 def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -> tuple[loop.Outcome | None, int]:

@@ -14,6 +14,7 @@ import io
 import os
 import queue
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -24,7 +25,7 @@ from typing import Any
 from trainer.config import RunConfig
 from trainer.errors import PASSING, ConfigError, RestartsExhausted
 from trainer.metrics import event_line, print_event
-from trainer.ray_driver import describe, prepare_environment
+from trainer.ray_driver import describe, prepare_environment, private_folder
 
 _PR_SET_PDEATHSIG = 1
 # Ray sets these in its actors, for its own tasks.
@@ -51,8 +52,15 @@ def run(config: RunConfig) -> None:
     local = prepare_environment()
     import ray
 
-    if local:
-        ray.init(num_cpus=config.hosts, include_dashboard=False, logging_level="WARNING", _node_ip_address="127.0.0.1")
+    folder = private_folder() if local else None
+    if folder:
+        ray.init(
+            num_cpus=config.hosts,
+            include_dashboard=False,
+            logging_level="WARNING",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=str(folder / "r"),
+        )
     else:
         ray.init(logging_level="WARNING")
     pod = _Pod()
@@ -62,7 +70,7 @@ def run(config: RunConfig) -> None:
             while True:
                 failure, counts = _once(config, drains, pod, local=local)
                 if failure is None:
-                    return
+                    break
                 if pod.stops:
                     raise RestartsExhausted(f"{failure} The head's pod received a stop signal.")
                 if counts and left == 0:
@@ -72,6 +80,8 @@ def run(config: RunConfig) -> None:
                 print(f"{failure} The command restarts; {left} restarts are left.", flush=True)  # noqa: T201 - the log
     finally:
         ray.shutdown()
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Drains:

@@ -10,9 +10,9 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from http.server import ThreadingHTTPServer
 
     from launcher.backends.ray_cluster.clusters import RayClusterStatus
+    from launcher.backends.ray_cluster.dashboard import DashboardServer
     from launcher.diagnose.doctor import Finding
     from launcher.diagnose.explain import Explanation
     from launcher.report import Report
@@ -28,28 +28,35 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
     return explain_run(*found)
 
 
-def clusters(name: str | None = None, *, target: Target = DEFAULT_TARGET) -> list[RayClusterStatus]:
+def clusters(
+    name: str | None = None, *, target: Target = DEFAULT_TARGET, warn: Callable[[str], None] = lambda _: None
+) -> list[RayClusterStatus]:
     """Return the long-lived Ray clusters of the namespace, with their pods and runs; [] if no cluster is configured.
 
     With `name`, return only the Ray cluster with that name. Raises LauncherError if the API server does not answer, or
-    if KUBECONFIG names only files that do not exist.
+    if KUBECONFIG names only files that do not exist. Calls `warn` with a sentence for each object that cannot be read.
     """
     if not target.cluster_requested:
         return []
     from launcher.backends.ray_cluster.backend import RayClusterBackend
 
-    return list(RayClusterBackend(target.cluster()).clusters(name))
+    cluster = target.cluster()
+    found = list(RayClusterBackend(cluster).clusters(name))
+    for sentence in sorted(cluster.unreadable):
+        warn(f"{sentence} It is left out.")
+    return found
 
 
 def dashboard(
     name: str, *, port: int = 0, target: Target = DEFAULT_TARGET
-) -> contextlib.AbstractContextManager[tuple[str, ThreadingHTTPServer]]:
+) -> contextlib.AbstractContextManager[tuple[str, DashboardServer]]:
     """Serve Ray's dashboard of a long-lived Ray cluster, or of a run with one, on a local port (0: a free port).
 
         with api.dashboard("notebooks") as (url, server):
             server.serve_forever()
 
-    Raises LauncherError if the Ray cluster does not exist, or its token cannot be read.
+    `url` opens the dashboard in a browser. It contains `server.token`, which other clients of `server.address` send as
+    `Authorization: Bearer TOKEN`. Raises LauncherError if the Ray cluster does not exist, or its token cannot be read.
     """
     from launcher.backends.ray_cluster.dashboard import opened
 

@@ -156,7 +156,7 @@ class Backend(Protocol):
 
     @property
     def stuck_seconds(self) -> float | None:
-        """Seconds that a run may be stuck before a client that follows it calls `cancel_stuck`; None: no limit."""
+        """Seconds that a run may be stuck before a client that follows it cancels it; None: no limit."""
         ...
 
     @property
@@ -225,12 +225,11 @@ class Backend(Protocol):
         """Yield the run's output by line, without trailing newlines; with `follow`, until the run ends."""
         ...
 
-    def cancel(self, name: str) -> RunStatus:
-        """Stop the run and release its resources, but keep its record and checkpoints. Idempotent."""
-        ...
+    def cancel(self, name: str, *, reason: str = "") -> RunStatus:
+        """Stop the run and release its resources, but keep its record and checkpoints. Idempotent.
 
-    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        """Cancel the run as `cancel` does, and store `reason` in its record."""
+        `reason` explains the cancellation of a stuck run; `status` returns it. Only a kind with `stuck_seconds` has it.
+        """
         ...
 
     def delete(self, name: str) -> None:

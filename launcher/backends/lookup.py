@@ -219,6 +219,9 @@ def list_runs(
 
     all_namespaces, refusal = _backends(target)
     asked = _ask_each(all_namespaces, lambda backend: backend.list(once, sweep=sweep))
+    for backend in all_namespaces:
+        for sentence in sorted(backend.cluster.unreadable) if backend.cluster is not None else ():
+            once(f"{sentence} It is left out.")
     answered = [(backend, answer) for backend, answer in asked if not isinstance(answer, LauncherError)]
     refusals = [answer for _, answer in asked if isinstance(answer, LauncherError)]
     refusals += [refusal] if refusal is not None else []
@@ -284,5 +287,10 @@ def no_run(name: str, target: Target) -> NoSuchRun:
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""
     looked = _searched(target)
-    elsewhere = ". To search another namespace, use -n NAMESPACE." if target.includes_cluster else ""
+    elsewhere = (
+        ". To search another namespace, use -n NAMESPACE. A finished JobSet is deleted after run.keepFinishedDays; its "
+        "checkpoints and metrics stay in its storage."
+        if target.includes_cluster
+        else ""
+    )
     return NoSuchRun(f'The run "{name}" was not found{looked}.{guess}', f"To list all runs: launcher list{elsewhere}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.backends.base import RunStatus
 from launcher.json_object import json_object
-from launcher.trainer_output import EVENT_PREFIX, METRICS_PREFIX, TrainerState, event_of
+from launcher.trainer_output import EVENT_PREFIX, METRICS_PREFIX, TrainerState, count, event_of
 
 _ERROR = "Error: "
 _RECENT_STEPS = 20
@@ -126,12 +126,12 @@ class Reader:
             loss = _number(entry["eval_loss"])
             first = loss if now.eval_loss_first is None else now.eval_loss_first
             self._progress = replace(now, eval_loss=loss, eval_loss_first=first)
-        elif "loss" in entry and isinstance(entry.get("step"), int):
+        elif "loss" in entry and (step := count(entry.get("step"), least=0)) is not None:
             loss = _number(entry["loss"])
             first = loss if now.step is None else now.loss_first
-            self._progress = replace(now, step=entry["step"] + 1, loss=loss, loss_first=first)
-            rate = _number(entry.get("tokens_per_second_per_device"))
-            self._recent.append((_number(entry.get("step_seconds")), rate))
+            self._progress = replace(now, step=step + 1, loss=loss, loss_first=first)
+            rate = _positive(entry.get("tokens_per_second_per_device"))
+            self._recent.append((_positive(entry.get("step_seconds")), rate))
             if rate:
                 self._rates, self._inverse_rates = self._rates + 1, self._inverse_rates + 1 / rate
 
@@ -174,4 +174,14 @@ class Reader:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Return a number as a float; None for anything else, and for one with hundreds of digits."""
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
+
+
+def _positive(value: Any) -> float | None:
+    """Return a number that can be a rate or a duration, so that it and its inverse are finite; None for others."""
+    found = _number(value)
+    return found if found is not None and 1e-12 < found < 1e18 else None

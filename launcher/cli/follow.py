@@ -93,7 +93,7 @@ class StuckTimer:
     def cancel_stuck(self, status: RunStatus) -> RunStatus:
         """Cancel the run and return its new status."""
         self._since.pop(status.name, None)
-        return self._backend.cancel_stuck(status.name, status.reason)
+        return self._backend.cancel(status.name, reason=status.reason)
 
 
 def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
@@ -305,9 +305,7 @@ def showing[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) ->
     if not sys.stderr.isatty():
         yield lines()
         return
-    from rich.console import Console
-
-    console = Console(stderr=True)
+    console = output.console()
     if console.is_dumb_terminal:
         yield lines()
         return

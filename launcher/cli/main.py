@@ -6,6 +6,8 @@ from importlib import import_module
 
 import click
 
+from launcher.cli import output
+
 # In the order of a run's lifecycle, which is the order in `launcher --help`.
 VERBS = {
     "submit": "Check the values, start the run, and follow it until it ends.",
@@ -66,7 +68,7 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
         text = version("slipway")
     except PackageNotFoundError:
         text = "(a checkout that is not installed)"
-    click.echo(f"launcher, Slipway {text}")
+    output.emit(None, "text", f"launcher, Slipway {text}")
     ctx.exit()
 
 

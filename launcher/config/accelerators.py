@@ -15,8 +15,8 @@ from typing import Any
 from launcher.config.suggest import join_or
 from launcher.errors import LauncherError
 
-_SHAPE = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*)+")
-_PRODUCT = re.compile(r"(?P<name>[a-z0-9]+)-(?P<count>[1-9][0-9]*)")
+_SHAPE = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,8}")
+_PRODUCT = re.compile(r"(?P<name>[a-z0-9]+)-(?P<count>[1-9][0-9]{0,8})")
 _ALIASES = {
     "v5litepod": "v5e",
     "v5-lite": "v5e",
@@ -173,7 +173,7 @@ def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
         wanted = int(product["count"]) // row["coresPerChip"]
         if wanted in best:
             return f"{wrong}; use {best[wanted]}."
-    elif re.fullmatch(r"[1-9][0-9]*", topology):
+    elif re.fullmatch(r"[1-9][0-9]{0,8}", topology):
         wanted = int(topology)
     elif _SHAPE.fullmatch(topology.lower()):
         wanted = chips(topology.lower())

@@ -11,6 +11,7 @@ from launcher.config.checks import rules as checks
 from launcher.config.checks.rules import Problem
 from launcher.config.checks.schema import spell_value
 from launcher.config.kinds import RunKind
+from launcher.config.secrets import hide
 from launcher.config.values.tree import Origin, Values, dotted, set_value, with_defaults
 from launcher.errors import LauncherError
 
@@ -126,15 +127,18 @@ def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
 def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the differences between two run configs, one line per key: "train.steps: 30 -> 60".
 
-    `accelerator` is left out: it follows from `slice`.
+    `accelerator` is left out: it follows from `slice`. So is how long the run's object is kept, which changes nothing
+    in the training: a run of an older version, without the key, can be submitted again.
     """
     before, after = dict(_flat(old)), dict(_flat(new))
     lines = []
     for path in [*before, *(path for path in after if path not in before)]:
-        if path[0] == "accelerator" or (path in before and path in after and _same(before[path], after[path])):
+        if path[0] == "accelerator" or path == ("run", "keepFinishedDays"):
             continue
-        was = _as_text(before[path]) if path in before else "(not set)"
-        now = _as_text(after[path]) if path in after else "(not set)"
+        if path in before and path in after and _same(before[path], after[path]):
+            continue
+        was = _as_text(hide(path, before[path])) if path in before else "(not set)"
+        now = _as_text(hide(path, after[path])) if path in after else "(not set)"
         lines.append(f"{dotted(path)}: {was} -> {now}{_consequence(path, after)}")
     return lines
 

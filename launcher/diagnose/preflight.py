@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import paths
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.values.tree import Origin, Values
@@ -89,7 +90,7 @@ def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
         "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
         "spec": {"queueName": objects.label(run, label_keys.KUEUE_QUEUE), "podSets": list(_pod_sets(run))},
     }
-    return Situation(run, cluster, expected_workload=workload)
+    return Situation(RunObject.parse(run), cluster, expected_workload=workload)
 
 
 def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -285,7 +285,20 @@ def _wait_for[T](task: Coroutine[Any, Any, T]) -> T:
     log = logging.getLogger("pyhelm3.command")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
-    return asyncio.run(task)
+    return asyncio.run(_to_its_end(task))
+
+
+async def _to_its_end[T](task: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine. If this is cancelled, wait for its end first.
+
+    A cancelled start of a process kills pyhelm3's shell, but not Helm, which then waits for its values forever.
+    """
+    inner = asyncio.ensure_future(task)
+    try:
+        return await asyncio.shield(inner)
+    except asyncio.CancelledError:
+        await asyncio.gather(inner, return_exceptions=True)
+        raise
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------

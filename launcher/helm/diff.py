@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from launcher.config.secrets import hide
 from launcher.config.values.tree import dotted
 from launcher.k8s import objects
 from launcher.k8s.label_keys import RUN_CONFIG
@@ -119,7 +120,7 @@ def live_object(cluster: Cluster, obj: Manifest) -> Manifest | None:
     """Return the object from the cluster, or None if it does not exist."""
     from launcher.k8s.client import kind_of
 
-    return cluster.get(kind_of(obj), objects.name(obj), objects.namespace(obj) or None)
+    return cluster.get_unchecked(kind_of(obj), objects.name(obj), objects.namespace(obj) or None)
 
 
 def lines(changes: Sequence[ObjectChange]) -> list[str]:
@@ -222,7 +223,7 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any,
         for key in [*old, *(key for key in new if key not in old)]:
             yield from _walk((*path, key), old.get(key, _ABSENT), new.get(key, _ABSENT))
     else:
-        yield _spell_path(path), old, new
+        yield _spell_path(path), hide(path, old), hide(path, new)
 
 
 def _keyed(old: list[Any], new: list[Any]) -> tuple[Manifest, Manifest] | None:

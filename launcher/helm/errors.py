@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from launcher.errors import LauncherError
-from launcher.k8s.rbac import Permission, role_for
+from launcher.k8s.rbac import Permission, indented_role
 
 
 class HelmError(LauncherError):
@@ -164,7 +164,7 @@ def _forbidden(match: re.Match[str], where: str) -> HelmError:
     return HelmError(
         f"You ({match['user']}) may not {verb} {resource}{of} in {place} of {where}.{why}",
         "A platform engineer can apply this, and bind it to you:\n"
-        + "\n".join("  " + line for line in role_for(Permission(verb, resource, group), namespace).splitlines()),
+        + indented_role(Permission(verb, resource, group), namespace),
     )
 
 

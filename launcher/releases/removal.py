@@ -83,7 +83,9 @@ def plan_removal(name: str, target: Target) -> Removal:
     kept = [obj for obj in found if diff.is_kept(obj)]
     removed = [obj for obj in found if not diff.is_kept(obj) and diff.live_object(cluster, obj) is not None]
     in_clusters, unseen = users.in_ray_clusters(cluster, removed)
-    return Removal(release, cluster, helm, removed, kept, users.in_queues(cluster, removed) + in_clusters, unseen)
+    needed_by = users.in_queues(cluster, removed) + in_clusters
+    unseen += sorted(cluster.unreadable)  # they may need it
+    return Removal(release, cluster, helm, removed, kept, needed_by, unseen)
 
 
 def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float = 60) -> list[str]:

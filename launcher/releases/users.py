@@ -59,7 +59,7 @@ def _jobs_in(cluster: Cluster, obj: Manifest) -> list[str]:
     there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)
     if there is None or not objects.is_true(there, "RayClusterProvisioned"):
         return []  # its head has never accepted a job
-    jobs = RayJobs(RayHead(cluster, there)).list()
+    jobs = RayJobs(RayHead(cluster, there, named=True)).list()
     names = [
         str((job.get("metadata") or {}).get(RUN) or job["submission_id"]) for job in jobs if job["status"] not in ENDED
     ]

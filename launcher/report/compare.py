@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.config.secrets import hide
 from launcher.config.values.tree import KeyPath, dotted
 from launcher.report.model import RunData
 
@@ -42,12 +43,15 @@ def differences(runs: Sequence[RunData]) -> list[Difference]:
 
 
 def flat(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield every key that holds a value, with the value. A list is one value. An empty map yields nothing."""
+    """Yield every key that holds a value, with the value. A list is one value. An empty map yields nothing.
+
+    Secrets are hidden: a report is passed on to other people.
+    """
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from flat(value, (*path, key))
         else:
-            yield (*path, key), value
+            yield (*path, key), hide((*path, key), value)
 
 
 def as_text(value: Any) -> str:

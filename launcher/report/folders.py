@@ -6,16 +6,17 @@ trainer wrote to (storage of a cluster) has metrics.jsonl and events.jsonl.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.backends import run_config
 from launcher.backends.base import RunStatus
 from launcher.backends.local import folder as local_folder
 from launcher.backends.local.record import CONFIG, ORIGINS, RECORD
 from launcher.errors import LauncherError
+from launcher.json_object import load_json
 from launcher.report import metrics as report_metrics
 from launcher.report import timeline
 from launcher.report.metrics import time_of
@@ -129,6 +130,8 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
     events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     config = _json(files.get(CONFIG), f"{where.rstrip('/')}/{CONFIG}")
+    if found := run_config.wrong(config):
+        raise LauncherError(f"{where.rstrip('/')}/{CONFIG} is damaged: {found}.")
     missing = [
         "Its folder does not show when it waited for chips: all time since its first start counts as time with chips."
     ]
@@ -224,8 +227,8 @@ def _json(data: bytes | None, where: str) -> dict[str, Any]:
     if data is None:
         return {}
     try:
-        tree = json.loads(data)
-    except ValueError as error:
+        tree = load_json(data)
+    except (ValueError, RecursionError) as error:
         raise LauncherError(f"{where} is damaged: it is not valid JSON.") from error
     if not isinstance(tree, dict):
         raise LauncherError(f"{where} is damaged: it is not a JSON object.")

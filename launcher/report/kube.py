@@ -69,7 +69,7 @@ class _Event:
 
 
 def _kueue_events(seen: ObservedRun, events: Iterable[Mapping[str, object]]) -> list[_Event]:
-    uids = {objects.uid(seen.obj), *([objects.uid(seen.workload)] if seen.workload is not None else [])}
+    uids = {seen.run.uid, *([objects.uid(seen.workload)] if seen.workload is not None else [])}
     found: dict[_Event, None] = {}
     for event in events:
         of = event.get("involvedObject")
@@ -145,9 +145,9 @@ def _add_condition(times: list[float], seen: ObservedRun, kind: str) -> None:
 
 
 def _begin_without_queue(seen: ObservedRun) -> float | None:
-    if seen.suspended:
+    if seen.run.suspended:
         return None
-    return time_of(objects.status(seen.obj).get("startTime")) or time_of(seen.obj["metadata"].get("creationTimestamp"))
+    return time_of(objects.status(seen.run.raw).get("startTime")) or time_of(seen.run.created)
 
 
 def _changes(seen: ObservedRun, reported: Sequence[_Event]) -> list[PhaseChange]:
@@ -162,11 +162,11 @@ def _changes(seen: ObservedRun, reported: Sequence[_Event]) -> list[PhaseChange]
             found.append(PhaseChange(event.at, Phase.RESTARTING))
         elif event.reason == "JobsReady":
             found.append(PhaseChange(event.at, Phase.TRAINING))
-    again = objects.condition(seen.obj, "RestartingJobSet") or {}
+    again = objects.condition(seen.run.raw, "RestartingJobSet") or {}
     at = time_of(again.get("lastTransitionTime"))
     if at is not None and again.get("reason") in ("JobsReady", "DefaultFailurePolicy"):
         found.append(PhaseChange(at, Phase.TRAINING if again["status"] == "False" else Phase.RESTARTING))
-    began = time_of((objects.status(seen.obj).get("rayJobInfo") or {}).get("startTime"))
+    began = time_of((objects.status(seen.run.raw).get("rayJobInfo") or {}).get("startTime"))
     if began is not None:
         found.append(PhaseChange(began, Phase.TRAINING))
     return found

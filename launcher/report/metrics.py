@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from launcher.json_object import json_object
+from launcher.json_object import json_object, load_json
 from launcher.report.model import (
     EVAL_LOSS,
     GRAD_NORM,
@@ -31,6 +30,8 @@ _OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM)
 _JUMP = 1.0
 # The page's script cannot represent integers from here on exactly.
 _MOST = 2**53
+# The year 9900 (s): the times of the page, some time later, still have a date.
+_LATEST = 250_000_000_000
 
 Entry = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ def lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
     """Return the JSON objects of a file of lines, and the number of invalid lines (usually one, cut by a kill)."""
     data = data.strip()
     try:  # all at once: most files are valid, and this is ten times faster
-        entries = json.loads(b"[" + data.replace(b"\n", b",") + b"]")
+        entries = load_json(b"[" + data.replace(b"\n", b",") + b"]")
     except (ValueError, RecursionError):  # invalid JSON, or nested too deeply
         entries = [json_object(line) for line in data.split(b"\n") if line.strip()]
     objects = [entry for entry in entries if isinstance(entry, dict)]
@@ -99,11 +100,12 @@ def _series(key: str, steps: Numbers, rows: Sequence[Entry]) -> Series:
 
 def _times(entries: Sequence[Entry]) -> Numbers:
     """Return the times of the lines that have one."""
-    texts = [entry["time"] for entry in entries if "time" in entry]
+    texts = [text for entry in entries if isinstance(text := entry.get("time"), str)]
     try:  # all at once, in the trainer's format: one by one takes as long as everything else
         stamps = np.array([text[:-1] if text[-1:] == "Z" else "" for text in texts], dtype="datetime64[ms]")
-        if not np.isnat(stamps).any():
-            return stamps.astype(np.int64) / 1000
+        seconds = stamps.astype(np.int64) / 1000  # NaT is the smallest integer
+        if ((seconds >= 0) & (seconds < _LATEST)).all():
+            return seconds
     except (ValueError, TypeError):
         pass
     return np.array([at for text in texts if (at := time_of(text)) is not None], dtype=np.float64)
@@ -120,9 +122,10 @@ def number(value: Any) -> float:
 
 
 def time_of(text: Any) -> float | None:
-    """Return an RFC 3339 time as seconds since 1970, or None for any other value."""
+    """Return an RFC 3339 time from 1970 on as seconds since then, or None for any other value."""
     try:
         at = datetime.fromisoformat(str(text)) if text else None
     except ValueError:
         return None
-    return at.timestamp() if at is not None and at.tzinfo is not None else None
+    seconds = at.timestamp() if at is not None and at.tzinfo is not None else -1.0
+    return seconds if 0 <= seconds < _LATEST else None

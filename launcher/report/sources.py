@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,9 @@ from launcher.trainer_output import (
 
 _TOGETHER = 8
 _NO_ORIGINS = "The origins of its values are known only to the user who submitted it, not to the cluster."
+# The folder of a run comes from its object, which others wrote. fsspec would open any URL: of a file of this machine,
+# of a server in its network, or of several protocols in a chain (gs://x::http://y).
+_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _EVENTS_GONE = "Its Events could not be read, so only its last admission and eviction are known"
 
 
@@ -155,7 +159,7 @@ def _trainers(
     """Return the trainer's data: its source, what is missing, lines of metrics and events, number of invalid lines."""
 
     missing: list[str] = []
-    if is_url(status.folder) and not status.folder.startswith("pvc://"):
+    if _BUCKET.fullmatch(status.folder):
         try:
             files = read_bucket(status.folder, (METRICS_FILE, EVENTS_FILE))
         except LauncherError as error:
@@ -177,7 +181,7 @@ def _trainers(
                 events += events_in_log([line])
         except LauncherError as error:
             missing.append(f"Its log cannot be read, so its steps are not known: {error.message}")
-    if entries and min((entry["step"] for entry in entries if "step" in entry), default=0) > 0:
+    if min((entry["step"] for entry in entries if isinstance(entry.get("step"), int)), default=0) > 0:
         missing.append(
             "Its log does not begin at its first step: the logs of the pods of an earlier start no longer exist."
         )
@@ -194,7 +198,7 @@ def _objects(
             return {}, [], [], [], ["Its object no longer exists: it was deleted meanwhile."]
 
         history = kube.history(seen, events, end)
-        return reader.config_of(seen.obj), history.held, history.changes, history.marks, [*missing, *history.missing]
+        return seen.run.config, history.held, history.changes, history.marks, [*missing, *history.missing]
     config = backend.config_of(status.name)
     begin = time_of(status.started)
     held = [ChipsHeld(begin, end)] if begin is not None else []
@@ -204,13 +208,13 @@ def _objects(
 
 def _seen(cluster: Cluster, status: RunStatus) -> tuple[Any, list[Mapping[str, Any]], list[str]]:
 
-    obj = reader.find(cluster, status.name)
-    if obj is None:
+    run = reader.find(cluster, status.name)
+    if run is None:
         return None, [], []
-    seen = reader.observe(cluster, obj)
+    seen = reader.observe(cluster, run)
     events: list[Mapping[str, Any]] = []
     missing: list[str] = []
-    for each in (seen.obj, seen.workload):
+    for each in (seen.run.raw, seen.workload):
         if each is None:
             continue
         try:

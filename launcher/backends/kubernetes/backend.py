@@ -22,6 +22,7 @@ from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.polling import Wait
 from launcher.backends.kubernetes.positions import positions
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.config.checks.problems import has_errors
@@ -39,6 +40,7 @@ from launcher.k8s.client import (
     Cluster,
     ClusterError,
     Conflict,
+    Invalid,
     NoNamespace,
     NotFound,
 )
@@ -58,7 +60,6 @@ _FREED_SECONDS = 90.0
 _RACES = 20
 # Available since KubeRay 1.6.
 _CRON, _CRON_JOBS = "RayCronJob", "raycronjobs"
-_RELEASE = "meta.helm.sh/release-name"
 
 
 # Returns what a cluster would refuse before the create. launcher.diagnose.preflight, a higher layer, implements it.
@@ -124,13 +125,13 @@ class KubernetesBackend:
             self._absent.add(plan.name)
             text = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
             return Preview(plan.config, text + warnings)
-        resubmit.check_sweep(plan, objects.label(found, label_keys.SWEEP), where=self.cli_args)
+        resubmit.check_sweep(plan, found.sweep, where=self.cli_args)
         verdict = self._decide(found, obj, accept_changes, finish=False)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
         warnings = self._warnings_before(plan, obj)
         self._try(obj, found)
-        return Preview(plan.config, resubmit.would_resume(plan.name, kube_view.attempt_of(found) + 1) + warnings)
+        return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + warnings)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         obj = self._object(plan)
@@ -139,7 +140,7 @@ class KubernetesBackend:
             found = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
             if found is not None:
-                resubmit.check_sweep(plan, objects.label(found, label_keys.SWEEP), where=self.cli_args)
+                resubmit.check_sweep(plan, found.sweep, where=self.cli_args)
                 try:
                     verdict = self._decide(found, obj, accept_changes)
                 except _RunDeleted:
@@ -149,7 +150,7 @@ class KubernetesBackend:
             warnings = self._warnings_before(plan, obj)
             if found is not None:
                 text = self._replace_attempt(found, obj) or text
-                freed = kube_view.attempt_of(found)
+                freed = found.attempt
             try:
                 made = self.cluster.create(obj)
             except AlreadyExists:
@@ -165,7 +166,9 @@ class KubernetesBackend:
                     again = "Submit the run again to continue from its last checkpoint; its attempts restart from 1."
                     error.hint = f"{error.hint} {again}".strip()
                 raise
-            return Submission(kube_view.status(self.cluster, ObservedRun(made)), text + warnings, created=True)
+            return Submission(
+                kube_view.status(self.cluster, ObservedRun(RunObject.parse(made))), text + warnings, created=True
+            )
         raise LauncherError(
             f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
             "Use another name (--name), or try again later.",
@@ -202,49 +205,47 @@ class KubernetesBackend:
             raise failed
         return "".join(f"\nWarning: {problem}" for problem in found)
 
-    def _decide(self, found: Object, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
+    def _decide(self, found: RunObject, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
         """Return a sentence if nothing is left to do, or None if the submit creates the next attempt.
 
         For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
         counts as ended, because it cannot continue.
         """
 
-        name = objects.name(found)
         seen = kube_view.observe(self.cluster, found)
         state = _outcome(seen)
-        if seen.cancelled_at and not state.ended:
-            state = self.cancel(name).state if finish else State.CANCELLED
-        difference = config_difference(kube_view.config_of(found), kube_view.config_of(obj))
-        return resubmit.decide(name, state, difference, accept_changes=accept_changes, where=self.cli_args)
+        if found.cancelled_at and not state.ended:
+            state = self.cancel(found.name).state if finish else State.CANCELLED
+        difference = config_difference(found.config, RunObject.parse(obj).config)
+        return resubmit.decide(found.name, state, difference, accept_changes=accept_changes, where=self.cli_args)
 
-    def _replace_attempt(self, found: Object, obj: dict[str, Any]) -> str:
+    def _replace_attempt(self, found: RunObject, obj: dict[str, Any]) -> str:
         """Remove the attempt that has ended, and number `obj` as the next. Return a sentence about it.
 
         The new object is created in a dry run first, so that the record is kept if the API server refuses it.
         """
-        going = _is_deleting(found)
-        if not going:
+        if not found.deleting:
             self._refuse_release(found, "be replaced")
-        attempt = kube_view.attempt_of(found) + 1
+        attempt = found.attempt + 1
         obj["metadata"].setdefault("annotations", {})[label_keys.ATTEMPT] = str(attempt)
         for part, key in (("labels", label_keys.SWEEP), ("annotations", label_keys.SWEEP_VALUES)):
-            kept = (found["metadata"].get(part) or {}).get(key)
+            kept = (found.raw["metadata"].get(part) or {}).get(key)
             if kept is not None:  # a run of a sweep stays in it, even if submitted alone
                 obj["metadata"].setdefault(part, {}).setdefault(key, kept)
         self._try(obj, found)
         # Read the object again: if it was being cancelled, it has ended by now.
-        now = self.cluster.get(kube_view.kind_of(found), objects.name(found)) or found
-        seen = kube_view.observe(self.cluster, now)
-        stopped = going and not states.classify(seen)[0].ended
+        now = self.cluster.get(found.api_kind, found.name)
+        seen = kube_view.observe(self.cluster, found if now is None else RunObject.parse(now))
+        stopped = found.deleting and not states.classify(seen)[0].ended
         try:
-            if not going:
-                self.cluster.delete(kube_view.kind_of(found), objects.name(found), uid=objects.uid(found))
+            if not found.deleting:
+                self.cluster.delete(found.api_kind, found.name, uid=found.uid)
         except Conflict:
             return ""  # another object has the name by now; the create reports it
         self._wait_until_gone(found)
-        return resubmit.resumed(objects.name(found), _outcome(seen), attempt, checkpoint=None, deleted=stopped)
+        return resubmit.resumed(found.name, _outcome(seen), attempt, checkpoint=None, deleted=stopped)
 
-    def _try(self, obj: dict[str, Any], found: Object) -> None:
+    def _try(self, obj: dict[str, Any], found: RunObject) -> None:
         """Create the object in a dry run. The API server checks the name last, so AlreadyExists means acceptance."""
         try:
             self.cluster.create(obj, dry_run=True)
@@ -252,10 +253,9 @@ class KubernetesBackend:
             pass
         except QuotaExceeded as error:
             # Deleting `found` would release quota a moment later, but another client could take it.
-            name = objects.name(found)
             error.hint = (
-                f"The record of the last attempt counts, too. Delete it (launcher delete {name}{self.cli_args}) and "
-                "submit the run again; it then also continues from its last checkpoint."
+                f"The record of the last attempt counts, too. Delete it (launcher delete {found.name}{self.cli_args}) "
+                "and submit the run again; it then also continues from its last checkpoint."
             )
             raise
 
@@ -293,7 +293,7 @@ class KubernetesBackend:
         return [
             replace(
                 seen,
-                pods=kube_view.own_pods(seen.obj, of.get((objects.namespace(seen.obj), objects.name(seen.obj)), ())),
+                pods=kube_view.own_pods(seen.run, of.get((seen.run.namespace, seen.run.name), ())),
             )
             if seen in starting
             else seen
@@ -302,34 +302,34 @@ class KubernetesBackend:
 
     def _with_stuck(self, seen: ObservedRun) -> RunStatus:
         status = kube_view.status(self.cluster, seen)
-        starts = status.state in (State.STARTING, State.RESTARTING) and not seen.cancelled_at
+        starts = status.state in (State.STARTING, State.RESTARTING) and not seen.run.cancelled_at
         stuck = pod_failures.fatal_reason(seen.pods) if seen.pods and starts else ""
         return replace(status, reason=stuck, stuck=True) if stuck else status
 
     def status(self, name: str) -> RunStatus | None:
-        obj = self._find(name, foreign=True)
-        return None if obj is None or not kube_view.ours(obj) else self._status_of(obj)
+        run = self._find(name, foreign=True)
+        return None if run is None or not run.is_run else self._status_of(run)
 
     def summary(self, name: str) -> RunStatus | None:
         """Return `status` without what needs more requests: the end of the log, and the position in the queue."""
-        obj = self._find(name, foreign=True)
-        if obj is None or not kube_view.ours(obj):
+        run = self._find(name, foreign=True)
+        if run is None or not run.is_run:
             return None
-        seen = ObservedRun(obj)
-        # The Workload shows whether the cancellation is final.
-        return kube_view.status(self.cluster, kube_view.observe(self.cluster, obj) if seen.cancelled_at else seen)
+        # The Workload shows whether a cancellation is final.
+        seen = kube_view.observe(self.cluster, run) if run.cancelled_at else ObservedRun(run)
+        return kube_view.status(self.cluster, seen)
 
     def config_of(self, name: str) -> Mapping[str, Any]:
-        obj = self._find(name)
-        return {} if obj is None else kube_view.config_of(obj)
+        run = self._find(name)
+        return {} if run is None else run.config
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
 
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
         def look() -> ObservedRun | None:
-            obj = self._find(name)
-            return None if obj is None else kube_view.observe(self.cluster, obj)
+            run = self._find(name)
+            return None if run is None else kube_view.observe(self.cluster, run)
 
         if look() is None:
             raise self._unknown(name)
@@ -337,56 +337,47 @@ class KubernetesBackend:
 
     # --- ending ---
 
-    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        """Cancel a run that can never start, and store `reason` in its record."""
-        return self._cancel(name, {label_keys.CANCELLED_FOR: reason})
-
-    def cancel(self, name: str) -> RunStatus:
-        return self._cancel(name, {})
-
-    def _cancel(self, name: str, notes: dict[str, str]) -> RunStatus:
-        obj = self._known(name)
-        seen = kube_view.observe(self.cluster, obj)
-        if states.classify(seen)[0].ended:
-            return self._status_of(obj)
-        if not seen.cancelled_at:
+    def cancel(self, name: str, *, reason: str = "") -> RunStatus:
+        run = self._known(name)
+        if states.classify(kube_view.observe(self.cluster, run))[0].ended:
+            return self._status_of(run)
+        if not run.cancelled_at:
+            notes = {label_keys.CANCELLED_FOR: reason} if reason else {}
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            self._patch(obj, {"metadata": {"annotations": {label_keys.CANCELLED: now, **notes}}})
-        return self._stop_and_wait(obj)
+            self._patch(run, {"metadata": {"annotations": {label_keys.CANCELLED: now, **notes}}})
+        return self._stop_and_wait(run)
 
     def delete(self, name: str) -> None:
-        obj = self._known(name)
-        if not _is_deleting(obj):
-            seen = kube_view.observe(self.cluster, obj)
+        run = self._known(name)
+        if not run.deleting:
+            seen = kube_view.observe(self.cluster, run)
             state, _ = states.classify(seen)
             if not state.ended and not seen.cancelled_and_idle:
                 raise LauncherError(
                     f'The run "{name}" is {state}.', f"Cancel it first: launcher cancel {name}{self.cli_args}"
                 )
-            self._refuse_release(obj, "be deleted")
+            self._refuse_release(run, "be deleted")
             try:
-                self.cluster.delete(kube_view.kind_of(obj), name, uid=objects.uid(obj))
+                self.cluster.delete(run.api_kind, name, uid=run.uid)
             except Conflict as error:
                 raise LauncherError(
                     f'The run "{name}" was submitted again in the meantime; nothing was deleted.'
                 ) from error
-        self._wait_until_gone(obj)
+        self._wait_until_gone(run)
 
-    def _stop_and_wait(self, obj: Object) -> RunStatus:
+    def _stop_and_wait(self, run: RunObject) -> RunStatus:
         """Stop the run, wait until its pods and quota are released, and return its status.
 
         The stop is repeated while waiting, because Kueue may create or recreate the Workload in the meantime.
         """
-        name, uid = objects.name(obj), objects.uid(obj)
-        grace = (kube_view.config_of(obj).get("run") or {}).get("graceSeconds")
+        name = run.name
+        grace = (run.config.get("run") or {}).get("graceSeconds")
         seconds = _FREED_SECONDS + (grace if isinstance(grace, int | float) else 0)
         wait = Wait(seconds, min(0.5, self.poll_seconds), self.report_progress)
         while True:
             seen = kube_view.observe(self.cluster, self._known(name))
-            if objects.uid(seen.obj) != uid:
-                raise _RunDeleted(
-                    f'The run "{name}" was submitted again while it was cancelled; the new attempt is not changed.'
-                )
+            if seen.run.uid != run.uid:
+                raise _replaced(name)
             if states.classify(seen)[0].ended:
                 return self._with_progress(seen)
             self._stop(seen)
@@ -409,8 +400,8 @@ class KubernetesBackend:
         Kueue resumes a suspended run as long as it is admitted, so its Workload has to be made inactive.
         """
         if seen.workload is None:
-            if not seen.suspended:
-                self._patch(seen.obj, {"spec": {"suspend": True}})
+            if not seen.run.suspended:
+                self._patch(seen.run, {"spec": {"suspend": True}})
         elif seen.active:
             with contextlib.suppress(NotFound):  # the run has ended or was deleted in the meantime
                 self.cluster.patch(WORKLOAD, objects.name(seen.workload), {"spec": {"active": False}})
@@ -423,51 +414,56 @@ class KubernetesBackend:
             f"{name}{self.cli_args} when Kueue is running again (see launcher doctor).",
         )
 
-    def _patch(self, obj: Object, patch: dict[str, Any]) -> None:
+    def _patch(self, run: RunObject, patch: dict[str, Any]) -> None:
+        # With its uid, the API server refuses the change of another object that has the name by now.
+        patch["metadata"] = {**patch.get("metadata", {}), "uid": run.uid}
         try:
-            self.cluster.patch(kube_view.kind_of(obj), objects.name(obj), patch)
+            self.cluster.patch(run.api_kind, run.name, patch)
         except NotFound as error:
-            raise self._unknown(objects.name(obj)) from error
+            raise self._unknown(run.name) from error
+        except Invalid as error:
+            if self._known(run.name).uid == run.uid:
+                raise
+            raise _replaced(run.name) from error
 
-    def _wait_until_gone(self, obj: Object) -> None:
-        name, uid = objects.name(obj), objects.uid(obj)
+    def _wait_until_gone(self, run: RunObject) -> None:
         wait = Wait(_GONE_SECONDS, min(0.2, self.poll_seconds), self.report_progress)
         while True:
-            now = self.cluster.get(kube_view.kind_of(obj), name)
-            if now is None or objects.uid(now) != uid:
+            now = self.cluster.get(run.api_kind, run.name)
+            if now is None or objects.uid(now) != run.uid:
                 return
             held = ", ".join(now["metadata"].get("finalizers") or []) or "its pods"
             if wait.over:
                 raise LauncherError(
-                    f'The {obj["kind"]} "{name}" is being deleted, but is held by {held}.',
+                    f'The {run.kind} "{run.name}" is being deleted, but is held by {held}.',
                     "The controller that has to release it may be down (see launcher doctor). Try again later.",
                 )
-            wait.for_(f'Waiting for the {obj["kind"]} "{name}" to be deleted: it is held by {held}…')
+            wait.for_(f'Waiting for the {run.kind} "{run.name}" to be deleted: it is held by {held}…')
 
     # --- the object ---
 
-    def _find(self, name: str, *, foreign: bool = False) -> Object | None:
-        """Return the run's object, or None. Raises LauncherError if the object with that name is not a run."""
-        obj = kube_view.find(self.cluster, name)
-        if obj is not None and not foreign and not kube_view.ours(obj):
+    def _find(self, name: str, *, foreign: bool = False) -> RunObject | None:
+        """Return the run, or None. Raises LauncherError if the object with that name is not a run."""
+        run = kube_view.find(self.cluster, name)
+        if run is not None and not foreign and not run.is_run:
             raise LauncherError(
-                f'The {obj["kind"]} "{name}" already exists in the namespace {self.cluster.namespace}, but Slipway did '
+                f'The {run.kind} "{name}" already exists in the namespace {self.cluster.namespace}, but Slipway did '
                 "not create it.",
                 "Use another name (--name).",
             )
-        return obj
+        return run
 
-    def _known(self, name: str) -> Object:
-        obj = self._find(name)
-        if obj is None:
+    def _known(self, name: str) -> RunObject:
+        run = self._find(name)
+        if run is None:
             raise self._unknown(name)
-        return obj
+        return run
 
     def _unknown(self, name: str) -> LauncherError:
         return _RunDeleted(f'The run "{name}" was not found in the {self.description}.')
 
-    def _status_of(self, obj: Object) -> RunStatus:
-        return self._with_progress(kube_view.observe(self.cluster, obj))
+    def _status_of(self, run: RunObject) -> RunStatus:
+        return self._with_progress(kube_view.observe(self.cluster, run))
 
     def _with_progress(self, seen: ObservedRun) -> RunStatus:
         """Return the status with the steps, losses and restarts from the run's log."""
@@ -478,8 +474,7 @@ class KubernetesBackend:
         if stuck := self._stuck(status, seen):
             return replace(status, reason=stuck, stuck=True)
         lines = kube_logs.tail(self.cluster, seen)
-        config = kube_view.config_of(seen.obj)
-        chips = int((config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
+        chips = int((seen.run.config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
         reported = progress.read(lines, steps=status.steps, devices=chips)
         if len(lines) >= kube_logs.TAIL_LINES:  # the lines lack the beginning of the log
             reported = replace(reported, loss_first=None, eval_loss_first=None)
@@ -496,7 +491,7 @@ class KubernetesBackend:
 
     def _stuck(self, status: RunStatus, seen: ObservedRun) -> str:
         """Return why the run can never start, from its pods or, if they lack the cause, their events; else ""."""
-        if status.state not in (State.STARTING, State.RESTARTING) or not seen.pods or seen.cancelled_at:
+        if status.state not in (State.STARTING, State.RESTARTING) or not seen.pods or seen.run.cancelled_at:
             return ""
         return pod_failures.fatal_reason(seen.pods) or pod_failures.fatal_reason(
             seen.pods, self._warnings(pod_failures.to_be_asked(seen.pods))
@@ -534,12 +529,11 @@ class KubernetesBackend:
             "charts/queues creates one for each of its teams; team.name and team.namespace select one.",
         )
 
-    def _refuse_release(self, obj: Object, what: str) -> None:
-        release = objects.annotation(obj, _RELEASE)
-        if release:
+    def _refuse_release(self, run: RunObject, what: str) -> None:
+        if run.release:
             raise LauncherError(
-                f'The run "{objects.name(obj)}" is the Helm release {release}, and cannot {what} without it.',
-                f"To remove it: helm uninstall {release} -n {self.cluster.namespace}",
+                f'The run "{run.name}" is the Helm release {run.release}, and cannot {what} without it.',
+                f"To remove it: helm uninstall {run.release} -n {self.cluster.namespace}",
             )
 
 
@@ -547,14 +541,14 @@ class _RunDeleted(LauncherError):
     """The object no longer exists, or another object has its name."""
 
 
-def _is_deleting(obj: Object) -> bool:
-    return bool(obj["metadata"].get("deletionTimestamp"))
+def _replaced(name: str) -> LauncherError:
+    return _RunDeleted(f'The run "{name}" was submitted again while it was cancelled; the new attempt is not changed.')
 
 
 def _outcome(seen: ObservedRun) -> State:
     """Return the state of the previous attempt; CANCELLED if it is being deleted, or cancelled and idle."""
     state, _ = states.classify(seen)
-    if not state.ended and (_is_deleting(seen.obj) or seen.cancelled_and_idle):
+    if not state.ended and (seen.run.deleting or seen.cancelled_and_idle):
         return State.CANCELLED
     return state
 

@@ -216,20 +216,19 @@ def _left(seen: ObservedRun, worker: int | None) -> list[str]:
     kept = states.log_tail(seen)
     if kept:
         return kept
-    name, (state, _) = objects.name(seen.obj), states.classify(seen)
+    name, (state, _) = seen.run.name, states.classify(seen)
     if not state.ended:
-        run = f"{name} -n {objects.namespace(seen.obj)}"
+        run = f"{name} -n {seen.run.namespace}"
         waits = state not in (State.RUNNING, State.RESTARTING)
         raise LauncherError(
             f'The run "{name}" is {state} and has written nothing yet.',
             f"To find out why: launcher explain {run}" if waits else f"To wait for its output: launcher logs -f {run}",
         )
-    folder = kube_view.folder_of(kube_view.config_of(seen.obj))
     if kube_view.newest(seen.pods or ()) is not None:
         return []
     raise LauncherError(
         f'The log of the run "{name}" was deleted with its pods.',
-        f"Its metrics and events are in {folder}." if folder else "",
+        f"Its metrics and events are in {seen.run.folder}." if seen.run.folder else "",
     )
 
 
@@ -240,8 +239,7 @@ def _container(pod: Object) -> str:
 
 
 def _number(pod: Object, key: str) -> int:
-    text = objects.label(pod, key) or objects.annotation(pod, key)
-    return int(text) if text.isdigit() else 0
+    return objects.counted(objects.label(pod, key) or objects.annotation(pod, key)) or 0
 
 
 def _comparable(stamp: str) -> str:

@@ -9,6 +9,7 @@ from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Cluster
 from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.objects import Object, name, namespace, status, uid
+from launcher.k8s.shapes import PENDING, fault
 
 # The maximum number of entries to request from a queue. The API's default is a thousand.
 _MOST = "4000"
@@ -38,7 +39,9 @@ def pending(look: Asks, queue: str, namespace: str = "", local_queue: str = "") 
                 continue
             except ClusterError:  # not served, or its server is down: the order can be computed
                 break
-            return list(response.json().get("items") or [])
+            answer = response.json()
+            items = answer.get("items") if isinstance(answer, dict) else None
+            return [item for item in items if not fault(item, PENDING)] if isinstance(items, list) else []
     return None
 
 

@@ -5,27 +5,23 @@ A run is one RayJob or JobSet with the label slipway.dev/run. Objects without th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from launcher.backends.base import RunStatus
 from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes.run_object import KINDS, RunObject
 from launcher.backends.kubernetes.states import ObservedRun
-from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
-from launcher.json_object import json_object
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import JOB_SET, POD, RAY_JOB, WORKLOAD, Cluster, Kind, KindNotServed
+from launcher.k8s.client import POD, WORKLOAD, Cluster, Kind, KindNotServed
 from launcher.k8s.objects import Manifest, Object
 
-KINDS: Mapping[str, Kind] = {RunKind.RAY_JOB: RAY_JOB, RunKind.JOB_SET: JOB_SET}
-_NAMES = {kind.kind: name for name, kind in KINDS.items()}
 
-
-def find(cluster: Cluster, name: str) -> Object | None:
-    """Return the RayJob or JobSet called `name`, or None. It may not be a run; see `ours`.
+def find(cluster: Cluster, name: str) -> RunObject | None:
+    """Return the RayJob or JobSet called `name`, or None. It may not be a run; see RunObject.is_run.
 
     Raises LauncherError if both a RayJob and a JobSet have the name.
     """
@@ -36,37 +32,28 @@ def find(cluster: Cluster, name: str) -> Object | None:
             f"Delete one of them: kubectl delete jobset {name} -n {cluster.namespace}, or kubectl delete rayjob {name} "
             f"-n {cluster.namespace}",
         )
-    return found[0] if found else None
+    return RunObject.parse(found[0]) if found else None
 
 
-def ours(obj: Object) -> bool:
-    """Return whether the object is a run, and not an unrelated RayJob or JobSet."""
-    return objects.label(obj, label_keys.RUN) == objects.name(obj)
-
-
-def kind_of(obj: Object) -> Kind:
-    return KINDS[_NAMES[obj["kind"]]]
-
-
-def observe(cluster: Cluster, obj: Object) -> ObservedRun:
-    """Return the object with its Workload and its pods."""
-    name, uid = objects.name(obj), objects.uid(obj)
+def observe(cluster: Cluster, run: RunObject) -> ObservedRun:
+    """Return the run with its Workload and its pods."""
     workloads, pods = run_parallel(
         [
-            lambda: list_or_none(cluster, WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={uid}") if _queued(obj) else [],
-            lambda: cluster.list(POD, labels=f"{label_keys.RUN}={name}"),
+            lambda: (
+                list_or_none(cluster, WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={run.uid}") if run.queue else []
+            ),
+            lambda: cluster.list(POD, labels=f"{label_keys.RUN}={run.name}"),
         ]
     )
-    return ObservedRun(obj, newest(workloads or ()), own_pods(obj, pods), workloads is not None)
+    return ObservedRun(run, newest(workloads or ()), own_pods(run, pods), workloads is not None)
 
 
-def own_pods[Pod: Object](obj: Object, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+def own_pods[Pod: Object](run: RunObject, pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return the pods of this attempt, out of the pods with the run's label.
 
     Pods of the previous attempt, whose object had the same name, may still be terminating.
     """
-    since = str(obj["metadata"].get("creationTimestamp") or "")
-    return tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= since)
+    return tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= run.created)
 
 
 def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> list[ObservedRun]:
@@ -84,74 +71,39 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
         *runs, workloads = run_parallel([*of_runs, of_workloads])
     by_owner = {objects.label(workload, label_keys.KUEUE_JOB_UID): workload for workload in workloads or ()}
     kueue = workloads is not None
-    return [
-        ObservedRun(obj, by_owner.get(objects.uid(obj)), None, kueue) for found in runs for obj in found if ours(obj)
-    ]
+    parsed = [RunObject.parse(obj) for found in runs for obj in found]
+    return [ObservedRun(run, by_owner.get(run.uid), None, kueue) for run in parsed if run.is_run]
 
 
 def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
     """Return the status from the object, Workload and pods, without the values of the log (steps, losses)."""
     state, reason = states.classify(seen)
-    config = config_of(seen.obj)
+    run, config = seen.run, seen.run.config
     slice_, train = config.get("slice") or {}, config.get("train") or {}
     command = (config.get("run") or {}).get("command")
     steps = None if command else train.get("steps")
     return RunStatus(
-        name=objects.name(seen.obj),
-        namespace=objects.namespace(seen.obj),
-        kind=_NAMES[seen.obj["kind"]],
+        name=run.name,
+        namespace=run.namespace,
+        kind=run.run_kind,
         state=state,
         reason=reason,
         steps=steps if isinstance(steps, int) and steps > 0 else None,
-        submitted=str(seen.obj["metadata"].get("creationTimestamp") or "") or None,
+        submitted=run.created or None,
         started=states.started(seen),
         ended=states.ended(seen) if state.ended else None,
         restarts=states.restarts(seen),
-        attempt=attempt_of(seen.obj),
-        folder=folder_of(config),
-        team=objects.label(seen.obj, label_keys.TEAM),
-        queue=objects.label(seen.obj, label_keys.KUEUE_QUEUE),
+        attempt=run.attempt,
+        folder=run.folder,
+        team=run.team,
+        queue=run.queue,
         priority=_priority(seen),
         accelerator=" ".join(filter(None, [str(slice_.get("accelerator") or ""), str(slice_.get("topology") or "")])),
         slices=slice_.get("count"),
         context=cluster.context,
-        sweep=objects.label(seen.obj, label_keys.SWEEP),
-        sweep_values=read_values(objects.annotation(seen.obj, label_keys.SWEEP_VALUES)),
+        sweep=run.sweep,
+        sweep_values=run.sweep_values,
     )
-
-
-def attempt_of(obj: Object) -> int:
-    text = objects.annotation(obj, label_keys.ATTEMPT)
-    return int(text) if text.isdigit() else 1
-
-
-def config_of(obj: Object) -> dict[str, Any]:
-    """Return the run config stored in the object; {} if it is missing or cannot be read."""
-    spec = obj["spec"]
-    if obj["kind"] == "RayJob":
-        template = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
-    else:
-        jobs = spec.get("replicatedJobs") or [{}]
-        template = ((((jobs[0].get("template") or {}).get("spec")) or {}).get("template")) or {}
-    text = ((template.get("metadata") or {}).get("annotations") or {}).get(label_keys.RUN_CONFIG)
-    return json_object(text or "") or {}
-
-
-def read_values(text: str) -> dict[str, Any]:
-    """Return the values that a sweep set for a run, from the text stored in the run; {} if the text is invalid."""
-    return json_object(text) or {}
-
-
-def folder_of(config: Mapping[str, Any]) -> str:
-    """Return the run's folder: the URL of a bucket or of a claim, else a path in the pods."""
-    storage, name = config.get("storage") or {}, (config.get("run") or {}).get("name") or ""
-    if not storage or not name:
-        return ""
-    if storage.get("kind") == "gcsfuse":
-        return f"gs://{storage.get('bucket')}/{name}"
-    if storage.get("kind") == "pvc":
-        return f"pvc://{storage.get('claim')}/{name}"
-    return f"{str(storage.get('mountPath') or '').rstrip('/')}/{name}"
 
 
 def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Manifest]:
@@ -195,13 +147,8 @@ def _lister(cluster: Cluster, kind: Kind, labels: str, all_namespaces: bool) -> 
     return lambda: list_if_served(cluster, kind, labels=labels, all_namespaces=all_namespaces)
 
 
-def _queued(obj: Object) -> bool:
-    return bool(objects.label(obj, label_keys.KUEUE_QUEUE))
-
-
 def _priority(seen: ObservedRun) -> str:
-    named = objects.label(seen.obj, label_keys.KUEUE_PRIORITY_CLASS)
-    if named or seen.workload is None:
-        return named
+    if seen.run.priority_class or seen.workload is None:
+        return seen.run.priority_class
     reference = seen.workload["spec"].get("priorityClassRef") or {}
     return str(reference.get("name") or "")

@@ -15,6 +15,10 @@ class Snapshot:
         self.cluster = cluster
         self._answers: dict[tuple[Any, ...], Any] = {}
 
+    @property
+    def unreadable(self) -> dict[str, None]:
+        return self.cluster.unreadable
+
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Any:
         return self._once(("get", kind, name, namespace), lambda: self.cluster.get(kind, name, namespace))
 

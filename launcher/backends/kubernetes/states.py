@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from launcher.backends.base import BEING_CANCELLED, State
-from launcher.k8s import label_keys
-from launcher.k8s.objects import Object, annotation, condition, is_false, is_true, label, parse_time, status
+from launcher.backends.kubernetes.run_object import RunObject
+from launcher.k8s.objects import Object, condition, is_false, is_true, parse_time, status
 
 _NO_WORKLOAD = "Kueue has not created its Workload yet."
 # A new head becomes ready up to 15 s after its job has started (the readiness probe of charts/common). A head that
@@ -24,32 +24,24 @@ _LOG = "last available logs"
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """A snapshot of a run's object with its Workload and pods. `pods` is None if they were not read.
+    """A snapshot of a run with its Workload and pods. `pods` is None if they were not read.
 
     `kueue` is whether Kueue is installed in the cluster.
     """
 
-    obj: Object
+    run: RunObject
     workload: Object | None = None
     pods: Sequence[Object] | None = None
     kueue: bool = True
 
     @property
     def ray(self) -> bool:
-        return str(self.obj["kind"]) == "RayJob"
-
-    @property
-    def suspended(self) -> bool:
-        return bool(self.obj["spec"].get("suspend"))
+        return self.run.ray
 
     @property
     def queued(self) -> bool:
         """Whether Kueue decides when the run starts."""
-        return bool(label(self.obj, label_keys.KUEUE_QUEUE))
-
-    @property
-    def cancelled_at(self) -> str:
-        return annotation(self.obj, label_keys.CANCELLED)
+        return bool(self.run.queue)
 
     @property
     def active(self) -> bool:
@@ -66,7 +58,7 @@ class ObservedRun:
     @property
     def cancelled_and_idle(self) -> bool:
         """Whether the run was cancelled and holds nothing, so it can be deleted. Until deletion, Kueue may start it."""
-        return bool(self.cancelled_at) and self.holds_nothing
+        return bool(self.run.cancelled_at) and self.holds_nothing
 
     @property
     def pods_wanted(self) -> int:
@@ -79,7 +71,7 @@ class ObservedRun:
         """Whether the run has no pods and no quota."""
         if self.pods:
             return False
-        if not self.suspended or (self.ray and status(self.obj).get("rayClusterName")):
+        if not self.run.suspended or (self.ray and status(self.run.raw).get("rayClusterName")):
             return False
         return self.workload is None or not is_true(self.workload, "QuotaReserved")
 
@@ -88,9 +80,9 @@ def classify(seen: ObservedRun) -> tuple[State, str]:
     """Return the run's state and the reason for it, or "" if there is none."""
     state, reason = _finished(seen) or _stopped(seen) or _under_way(seen)
     if not state.ended:
-        if seen.obj["metadata"].get("deletionTimestamp"):
+        if seen.run.deleting:
             return state, "It is being deleted."
-        if seen.cancelled_at:
+        if seen.run.cancelled_at:
             return state, BEING_CANCELLED
     return state, reason
 
@@ -100,7 +92,7 @@ def restarts(seen: ObservedRun) -> int:
 
     KubeRay reports only the last head that a RayJob lost, so several lost heads count as one.
     """
-    now = status(seen.obj)
+    now = status(seen.run.raw)
     if not seen.ray:
         return int(now.get("restarts") or 0)
     ended_badly = now.get("jobDeploymentStatus") == "Failed"
@@ -113,7 +105,7 @@ def started(seen: ObservedRun) -> str | None:
     The latter is not available for a JobSet that was restarted; the time at which Kueue admitted it is used instead.
     """
     if seen.ray:
-        info = status(seen.obj).get("rayJobInfo") or {}
+        info = status(seen.run.raw).get("rayJobInfo") or {}
         return info.get("startTime")
     ready, admitted = condition(seen.workload, "PodsReady"), condition(seen.workload, "Admitted")
     if ready is None or not is_true(seen.workload, "Admitted"):
@@ -127,30 +119,30 @@ def started(seen: ObservedRun) -> str | None:
 
 def ended(seen: ObservedRun) -> str | None:
     """Return the time at which the run ended (RFC 3339); None while it is active."""
-    if seen.ray and status(seen.obj).get("endTime"):
-        return str(status(seen.obj)["endTime"])
+    if seen.ray and status(seen.run.raw).get("endTime"):
+        return str(status(seen.run.raw)["endTime"])
     for kind in ("Completed", "Failed"):
-        if not seen.ray and is_true(seen.obj, kind):
-            return str((condition(seen.obj, kind) or {}).get("lastTransitionTime"))
-    return seen.cancelled_at or None
+        if not seen.ray and is_true(seen.run.raw, kind):
+            return str((condition(seen.run.raw, kind) or {}).get("lastTransitionTime"))
+    return seen.run.cancelled_at or None
 
 
 def log_tail(seen: ObservedRun) -> list[str]:
     """Return the end of a failed Ray job's log, which KubeRay keeps in the object without the pods; else []."""
-    message = str(status(seen.obj).get("message") or "")
+    message = str(status(seen.run.raw).get("message") or "")
     return message.rstrip("\n").split("\n")[1:] if seen.ray and _LOG in message.split("\n", 1)[0] else []
 
 
 def _finished(seen: ObservedRun) -> tuple[State, str] | None:
     """Return the final state that the object's own controller reports, or None."""
     if not seen.ray:
-        if is_true(seen.obj, "Completed"):
+        if is_true(seen.run.raw, "Completed"):
             return State.SUCCEEDED, ""
-        failed = condition(seen.obj, "Failed")
+        failed = condition(seen.run.raw, "Failed")
         if failed is not None and failed["status"] == "True":
             return State.FAILED, _job_set_failure(seen, str(failed.get("message") or ""))
         return None
-    now = status(seen.obj)
+    now = status(seen.run.raw)
     deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
     if deployment == "Complete" and job == "SUCCEEDED":
         return State.SUCCEEDED, ""
@@ -163,8 +155,8 @@ def _finished(seen: ObservedRun) -> tuple[State, str] | None:
 
 def _stopped(seen: ObservedRun) -> tuple[State, str] | None:
     """Return the state of a run that its user or Kueue stopped before its end, or None."""
-    if seen.cancelled_at and seen.holds_nothing and seen.stays_suspended:
-        return State.CANCELLED, annotation(seen.obj, label_keys.CANCELLED_FOR) or "Cancelled."
+    if seen.run.cancelled_at and seen.holds_nothing and seen.stays_suspended:
+        return State.CANCELLED, seen.run.cancelled_for or "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
         evicted = condition(seen.workload, "Evicted") or {}
         reason = str(evicted.get("reason") or "")
@@ -180,7 +172,7 @@ def _under_way(seen: ObservedRun) -> tuple[State, str]:
         waiting = _waiting(seen)
         if waiting is not None:
             return waiting
-    elif seen.suspended:
+    elif seen.run.suspended:
         return State.QUEUED, "It is suspended, and no queue will start it."
     return _ray_job(seen) if seen.ray else _job_set(seen)
 
@@ -191,7 +183,7 @@ def _head_replaced(seen: ObservedRun) -> bool:
     KubeRay creates the new head in the same Ray cluster and does not count it. It is detected from two times: the
     head became ready again after all pods had been ready once, and the job started at about that time.
     """
-    now = status(seen.obj)
+    now = status(seen.run.raw)
     cluster = {"status": now.get("rayClusterStatus") or {}}
     head, began = condition(cluster, "HeadPodReady"), (now.get("rayJobInfo") or {}).get("startTime")
     whole = condition(cluster, "RayClusterProvisioned")
@@ -208,13 +200,13 @@ def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
     workload = seen.workload
     if workload is None:
         # A run that is not suspended has been admitted, even if its Workload was not read.
-        return (State.QUEUED, _NO_WORKLOAD) if seen.suspended or not status(seen.obj) else None
+        return (State.QUEUED, _NO_WORKLOAD) if seen.run.suspended or not status(seen.run.raw) else None
     evicted = condition(workload, "Evicted") or {}
     if evicted.get("status") == "True":
         preempted = evicted.get("reason") == "Preempted"
         return (State.PREEMPTED if preempted else State.QUEUED), _eviction(evicted)
     if is_true(workload, "Admitted"):
-        return None if not seen.suspended else (State.ADMITTED, "Its pods are about to be created.")
+        return None if not seen.run.suspended else (State.ADMITTED, "Its pods are about to be created.")
     reserved = condition(workload, "QuotaReserved") or {}
     if reserved.get("status") == "True":
         checks = [str(check.get("name")) for check in status(workload).get("admissionChecks") or []]
@@ -224,7 +216,7 @@ def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
 
 
 def _job_set(seen: ObservedRun) -> tuple[State, str]:
-    again = condition(seen.obj, "RestartingJobSet") or {}
+    again = condition(seen.run.raw, "RestartingJobSet") or {}
     if again.get("status") == "True":
         return State.RESTARTING, _first_failed(str(again.get("message") or ""))
     ready = condition(seen.workload, "PodsReady") or {}
@@ -238,7 +230,7 @@ def _job_set(seen: ObservedRun) -> tuple[State, str]:
 
 
 def _ray_job(seen: ObservedRun) -> tuple[State, str]:
-    now = status(seen.obj)
+    now = status(seen.run.raw)
     deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
     if deployment == "Retrying":
         return State.RESTARTING, "KubeRay restarts it with a new Ray cluster."
@@ -297,7 +289,7 @@ def _eviction(evicted: Object) -> str:
 
 
 def _ray_failure(seen: ObservedRun) -> str:
-    now = status(seen.obj)
+    now = status(seen.run.raw)
     message = str(now.get("message") or "")
     return last_error(log_tail(seen)) or message.split(", last available logs")[0] or str(now.get("reason") or "")
 

@@ -44,6 +44,7 @@ from launcher.backends.local.record import (
     Record,
     is_locked,
     now,
+    private,
     read_lines,
     read_record,
     write_json,
@@ -131,6 +132,8 @@ class LocalBackend:
                 if not checked:
                     self._preflight(plan, config)
                     checked = True
+                    if changed := folder.make_private(self.runs):
+                        self.report_progress(changed)
                 printed = self._create(plan, config) if found is None else self._resume(found, plan, config)
                 if printed:
                     return Submission(self._under_way(plan.name), printed, created=True)
@@ -220,12 +223,11 @@ class LocalBackend:
 
     def _create(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
         """Create the run. Return "" if another process created it first."""
-        self.runs.mkdir(parents=True, exist_ok=True)
         self._tidy()
         draft = self.runs / f"{_DRAFT}{uuid.uuid4().hex[:12]}"
-        draft.mkdir()
+        draft.mkdir(mode=0o700)
         try:
-            lock = os.open(draft / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            lock = os.open(draft / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -283,7 +285,7 @@ class LocalBackend:
         # Remove the marks of a surrounding run, if this command runs inside one.
         env = {key: value for key, value in os.environ.items() if key not in _MARKS}
         try:
-            with (path / LOG).open("ab") as log:
+            with open(path / LOG, "ab", opener=private) as log:
                 # -I: it needs only the standard library, and the user's packages must not interfere.
                 # It forks immediately and the first process exits, so that it has no parent and leaves no zombie.
                 subprocess.run(
@@ -307,6 +309,8 @@ class LocalBackend:
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         statuses = []
         with _sentences("The runs cannot be listed"):
+            if self.runs.is_dir() and (changed := folder.make_private(self.runs)):
+                warn(changed)
             try:
                 names = [entry.name for entry in os.scandir(self.runs) if entry.is_dir()]
             except FileNotFoundError:
@@ -331,9 +335,6 @@ class LocalBackend:
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(read_lines(self.runs / name / METRICS_FILE))
-
-    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        raise AssertionError("unreachable")  # stuck_seconds is None
 
     def _status(self, name: str, sweep: str = "") -> RunStatus | None:
         """Return the run's status, or None if the run does not exist (in that sweep)."""
@@ -377,7 +378,7 @@ class LocalBackend:
 
     # --- ending ---
 
-    def cancel(self, name: str) -> RunStatus:
+    def cancel(self, name: str, *, reason: str = "") -> RunStatus:
         with _sentences(f'The run "{name}" cannot be cancelled'):
             grace = float(os.environ.get("SLIPWAY_GRACE_SECONDS") or supervisor.GRACE_SECONDS)
             deadline = time.monotonic() + grace + _LOCK_SECONDS

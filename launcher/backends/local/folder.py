@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.backends import progress
+from launcher.backends import progress, run_config
 from launcher.backends.base import RunStatus, State
 from launcher.backends.local import supervisor
 from launcher.backends.local.record import (
@@ -31,12 +30,38 @@ from launcher.backends.local.record import (
 )
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
+from launcher.json_object import is_shallow, load_json
+from launcher.k8s.shapes import Map, Shape, fault, moment, number, text
 from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, TrainerState
 
 _INTERRUPTED = "Interrupted: its supervisor was killed, or the machine restarted; submit it again to resume it."
 _STARTING = "starting Ray, then loading and compiling the model"
 # The bytes to read at each end of metrics.jsonl, which may be large: enough for the first losses and the last 20 steps.
 _METRICS_END = 128 << 10
+
+
+def _state(value: Any) -> str:
+    return "" if isinstance(value, str) and value in State else "a state of a run"
+
+
+def _size(value: Any) -> str:
+    return number(value) or ("" if value >= 0 else "a whole number of at least 0")
+
+
+def _shallow(value: Any) -> str:
+    return "" if is_shallow(value) else "a value of fewer levels"
+
+
+_RECORD: Shape = {
+    **{f"{key}!": text for key in ("name", "namespace", "id", "reason", "host", "sweep")},
+    **{f"{key}!": number for key in ("attempt", "restarts", "sweep_number")},
+    **dict.fromkeys(("submitted!", "started", "ended"), moment),
+    **dict.fromkeys(("exit_code", "pid"), number),
+    "state!": _state,
+    "events_from!": _size,
+    "sweep_values!": Map(_shallow),
+    "history!": [Map(_shallow)],
+}
 
 
 class ForeignFolderError(LauncherError):
@@ -74,9 +99,11 @@ class RunFolder:
         """Return the run config. Raises LauncherError if it is damaged."""
         path = self.path / CONFIG
         try:
-            config = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError, FileNotFoundError) as error:
+            config = dict(load_json(path.read_bytes()))
+        except (ValueError, TypeError, RecursionError, FileNotFoundError) as error:
             raise LauncherError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
+        if found := run_config.wrong(config):
+            raise _damaged(path, found)
         return config
 
     def status(self) -> RunStatus:
@@ -126,11 +153,11 @@ def find(runs: Path, name: str) -> RunFolder | None:
         return None
     path = runs / name
     try:
-        seen = read_record(path)
+        seen = _record(path)
         if seen.state in ENDED or (alive := is_locked(path / LOCK)):
             return RunFolder(path, seen, alive=True)
         # The run may have ended between the two reads: the record is final before the lock is released.
-        return RunFolder(path, read_record(path), alive=alive)
+        return RunFolder(path, _record(path), alive=alive)
     except FileNotFoundError:
         with contextlib.suppress(FileNotFoundError):
             if any(path.iterdir()):
@@ -142,11 +169,42 @@ def find(runs: Path, name: str) -> RunFolder | None:
         raise LauncherError(str(error)) from error
 
 
+def make_private(runs: Path) -> str:
+    """Create the folder of runs for this user only; return a sentence if existing permissions were removed, else "".
+
+    The folder above it, ~/.slipway, is treated alike if it contains nothing else. Folders of other users are not
+    changed.
+    """
+    changed = ""
+    for path in (runs.parent, runs):
+        with contextlib.suppress(FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+        found = path.stat()
+        wide = found.st_mode & 0o077
+        if not wide or found.st_uid != os.geteuid() or (path != runs and set(path.iterdir()) - {runs}):
+            continue
+        path.chmod(found.st_mode & 0o700)
+        changed = f"Other users of this machine could read {path}; now only you can."
+    return changed
+
+
+def _record(path: Path) -> Record:
+    record = read_record(path)
+    if found := fault(vars(record), _RECORD):
+        raise _damaged(path / RECORD, found)
+    return record
+
+
+def _damaged(path: Path, found: str) -> LauncherError:
+    return LauncherError(f"{path} is damaged: {found}; move the folder away, or remove it by hand.")
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int | None]:
     """Yield a file descriptor that holds the run's lock, or None if another process holds it or the run is deleted."""
     try:
-        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         yield None
         return

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.json_object import json_object
+from launcher.json_object import json_object, load_json
 from launcher.trainer_output import EVENTS_FILE, TrainerState, events_of, state_after
 
 FORMAT = 1
@@ -74,7 +74,7 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replace the file atomically: readers see the old or the new text. Raises OSError with the file's name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("w", encoding="utf-8") as file:
+        with open(draft, "w", encoding="utf-8", opener=private) as file:
             json.dump(data, file, indent=1)
             file.write("\n")
             file.flush()
@@ -83,6 +83,11 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file for `open(..., opener=private)`. New files are for this user only."""
+    return os.open(path, flags, 0o600)
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -96,9 +101,9 @@ def read_record(folder: Path) -> Record:
     """
     path = folder / RECORD
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = load_json(path.read_bytes())
         version = tree["format"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RecordError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
     if not isinstance(version, int) or version > FORMAT:
         raise RecordError(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from launcher.cli import output
 from launcher.cli.main import cli
 
 
@@ -21,4 +22,4 @@ def command(shell: str) -> None:
     if completion is None:
         raise LookupError(f"click has no completion for {shell}, which is one of the choices above")
     script = completion(cli, {}, "launcher", "_LAUNCHER_COMPLETE").source()
-    click.echo(script)
+    output.emit_exactly(script + "\n")

@@ -54,7 +54,7 @@ def command(target: Target, everywhere: bool, sweep: str, only_clusters: bool, f
 
 def _print_clusters(target: Target, form: str) -> None:
 
-    found = api.clusters(target=target)
+    found = api.clusters(target=target, warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
     if not found:
         output.narrate("No long-lived Ray clusters found. To create one: launcher install ray-cluster -f FILE")
     output.emit([each.as_json() for each in found], form, ray_clusters.listing(found))

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
-import sys
-
 import click
 
 from launcher import api
+from launcher.cli import output
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
 
@@ -21,18 +19,11 @@ from launcher.k8s.target import Target
 def command(name: str, follow: bool, worker: int | None, target: Target, form: str) -> None:
     """Print the output of a run's current attempt.
 
-    With -o json or yaml, each line is printed as a separate item: {"line": text}.
+    With -o json or yaml, each line is printed as a separate item: {"line": text}. On a terminal, control characters
+    except colours are replaced; to a file or a pipe, the lines are printed unchanged.
     """
 
     for line in api.logs(name, follow=follow, worker=worker, target=target):
-        sys.stdout.write(_as_json(line, form) + "\n")
-        if follow:
-            sys.stdout.flush()
-
-
-def _as_json(line: str, form: str) -> str:
-    if form == "text":
-        return line
-
-    # JSON is also valid YAML.
-    return ("- " if form == "yaml" else "") + json.dumps({"line": line}, ensure_ascii=False)
+        if form != "text":
+            line = ("- " if form == "yaml" else "") + output.to_json({"line": line})  # JSON is also valid YAML
+        output.emit_log_line(line, flush=follow)

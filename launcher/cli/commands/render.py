@@ -21,4 +21,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, for
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
     rendering = api.render(plan)
     output.narrate(*filter(None, [rendering.message]))
-    output.emit(rendering.data, "json" if form == "json" else "text", rendering.text)
+    if form == "json":
+        output.emit(rendering.data, form, "")
+    elif rendering.text:
+        output.emit_exactly(rendering.text if rendering.text.endswith("\n") else rendering.text + "\n")

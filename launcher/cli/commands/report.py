@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -40,7 +39,7 @@ def command(
     for sentence in report.left_out:
         output.narrate(f"Left out: {sentence}")
     if out == "-":
-        sys.stdout.write(report.page)
+        output.emit_exactly(report.page)
         return
     path = Path(out or report.file_name)
     files.check(path, force=force)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import contextlib
-
 import click
 
 from launcher import api, formatting
@@ -10,6 +8,7 @@ from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.cli import output, sweep_verbs
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.errors import LauncherError
+from launcher.k8s.errors import UnreadableObject
 from launcher.k8s.target import Target
 
 
@@ -25,8 +24,12 @@ def command(name: str, target: Target, form: str) -> None:
     except LauncherError:
         # A Ray cluster is also shown while its head does not answer, for example while it starts.
         clusters = []
-        with contextlib.suppress(LauncherError):
+        try:
             clusters = api.clusters(name, target=target)
+        except UnreadableObject:
+            raise  # it is the object with that name
+        except LauncherError:
+            pass
         if not clusters:
             raise
 

@@ -72,7 +72,7 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
     if set(user.origins) <= {("run",), ("run", "name")}:
         return [case.problem("empty", (), "there are no values; name a file with -f, such as the preset quickstart.")]
     violations_ = list(_schema_violations(case))
-    problems = [_explain(case, violation) for violation in violations_]
+    problems = [_explain(case, one, suggest=number < _SUGGESTIONS) for number, one in enumerate(violations_)]
     broken = {violation.path for violation in violations_}
     if isinstance(case.tree.get("train"), dict):
         of_train = list(_train_keys(case))
@@ -102,6 +102,10 @@ def schema(chart: str) -> dict[str, Any]:
     return text
 
 
+# The most problems for which a similar word is searched: it takes 20 ms for each.
+_SUGGESTIONS = 20
+
+
 def _schema_violations(case: CheckContext) -> Iterator[Violation]:
     yield from violations(schema("run"), case.tree)
     if "common" not in case.tree:
@@ -110,11 +114,13 @@ def _schema_violations(case: CheckContext) -> Iterator[Violation]:
         yield from violations(schema("common"), case.tree["common"], ("common",))
 
 
-def _explain(case: CheckContext, violation: Violation) -> Problem:
+def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Problem:
     path, says = violation.path, violation.says
     key = dotted(path)
     if violation.rule == "unknown-key":
-        return case.problem("unknown-key", path, f"unknown key {key}{_unseen(path[-1]) or _belongs(path)}")
+        return case.problem(
+            "unknown-key", path, f"unknown key {key}{_unseen(path[-1]) or (_belongs(path) if suggest else '.')}"
+        )
     if violation.rule == "type":
         value = _value_at(case.tree, path)
         if isinstance(value, str) and _schema_at(path).get("type") == "array":
@@ -123,7 +129,7 @@ def _explain(case: CheckContext, violation: Violation) -> Problem:
     if violation.rule == "enum":
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = _value_at(case.tree, path)
-        near = closest(value, members) if isinstance(value, str) else []
+        near = closest(value, members) if isinstance(value, str) and suggest else []
         says = says + (f' Did you mean "{near[0]}"?' if near else "")
     return case.problem(violation.rule, path, f"{key} {says}")
 
@@ -189,6 +195,7 @@ def _belongs(path: tuple[str, ...]) -> str:
 
 def _train_keys(case: CheckContext) -> Iterator[Problem]:
     table = maxtext()["keys"]
+    unknown = 0
     for key, value in case.tree["train"].items():
         path = ("train", key)
         name = dotted(path)
@@ -196,7 +203,9 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
             if value is not None:
                 yield case.problem("owned-key", path, f"{name} is set by Slipway: {OWNED[key]}")
         elif key not in table:
-            yield case.problem("unknown-key", path, f"MaxText has no key {key}{_train_belongs(key)}")
+            unknown += 1
+            belongs = _train_belongs(key) if unknown <= _SUGGESTIONS else "."
+            yield case.problem("unknown-key", path, f"MaxText has no key {key}{belongs}")
         elif value is None:
             pass  # a later layer removed the key; the trainer leaves it to MaxText
         elif not takes(table[key]["types"], value):

@@ -168,7 +168,8 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
     if "matches" in rule:
         return not _regex(rule["matches"]).search(checked)
     if "forbids" in rule:
-        return bool(_regex(rule["forbids"]).search(checked))
+        allowed = "allows" in rule and _regex(rule["allows"]).search(checked)
+        return bool(_regex(rule["forbids"]).search(checked) and not allowed)
     if "longest" in rule:
         return len(checked) > int(rule["longest"])
     return any(low <= checked <= high for low, high in rule["outside"])

@@ -6,9 +6,11 @@ and JAX's splash attention, Tokamax's copy of it, and Pallas' lowering for TPUs 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 LANES = 128
@@ -74,11 +76,19 @@ def works(keys: Mapping[str, Any], length: int, shards: int) -> bool:
     return length > 0 and length % (shards * LANES) == 0 and not faults(keys, length, shards)
 
 
+_TRIES = 10_000
+
+
 def nearest_length(keys: Mapping[str, Any], length: int, shards: int) -> int | None:
-    """Return the valid length nearest to `length`; None if no length up to twice as long is valid."""
+    """Return the valid length nearest to `length`; None if no length up to twice as long is valid.
+
+    At most 10,000 lengths are tried, so that a length of billions does not take long.
+    """
     unit = shards * LANES
-    lengths = sorted(range(unit, 2 * length + unit + 1, unit), key=lambda each: abs(each - length))
-    return next((each for each in lengths if works(keys, each, shards)), None)
+    middle = length // unit * unit
+    below, above = range(middle, 0, -unit), range(middle + unit, 2 * length + unit + 1, unit)
+    lengths = heapq.merge(below, above, key=lambda each: abs(each - length))
+    return next((each for each in islice(lengths, _TRIES) if works(keys, each, shards)), None)
 
 
 def _named(keys: Mapping[str, Any], prefix: str) -> dict[str, str]:

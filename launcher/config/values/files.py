@@ -69,7 +69,7 @@ def chart_defaults(chart: str) -> Values:
 # --- Writing ----------------------------------------------------------------------------------------------------
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+=@%-]*(?:[ :][A-Za-z0-9_./+=@%-]+)*")
-_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 def dumps(tree: Any) -> str:

@@ -23,7 +23,7 @@ from launcher.config.values.tree import Node, Origin, Values, plain
 from launcher.errors import LauncherError
 
 _MAX_DEPTH = 100  # levels of nesting; Helm's limit is 10,000, a values file has about six
-_MAX_NODES = 400_000  # limit on expanded aliases, as in go-yaml: otherwise ten lines of YAML can fill the memory
+_MAX_NODES = 100_000  # limit on expanded aliases: otherwise ten lines of YAML can fill the memory. go-yaml: 400,000
 
 
 def read_text(data: bytes, file: str) -> Values:
@@ -89,7 +89,10 @@ _POINT = re.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
 _INT = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))"
 )
+# A longer decimal number is above uint64. Python refuses to convert one of thousands of digits.
+_MOST_DIGITS = 20
 _ANCHOR = re.compile(r"[0-9A-Za-z_-]+")
+_ABOVE_UNICODE = re.compile(r"\\U(?!000|0010)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
 
@@ -104,7 +107,7 @@ def _number(text: str) -> Any:
         return _float(text) if _POINT.fullmatch(text) else text
     plain = text.replace("_", "")
     match = _INT.fullmatch(plain)
-    if match:
+    if match and len(match["dec"] or "") <= _MOST_DIGITS:
         base = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}[match.lastgroup or "dec"]
         digits = int(match[match.lastgroup or "dec"], base)
         value = -digits if match["sign"] == "-" else digits
@@ -195,6 +198,11 @@ class Reader:
             raise self.fail(line, f"this is not valid YAML: {_problem(error, self.first_line)}.") from error
         except YAMLError as error:
             raise self.fail(self.first_line + 1, f"this is not valid YAML: {error}.") from error
+        except (ValueError, OverflowError) as error:  # chr() in ruamel.yaml, which does not report the line
+            found = _ABOVE_UNICODE.search(text)
+            number = text.count("\n", 0, found.start()) if found else 0
+            message = "an escape \\U has a number above 0010FFFF, the last character of Unicode."
+            raise self.fail(self.first_line + number + 1, message) from error
         if node is None:
             return None
         return self.node(node, 0)

@@ -11,8 +11,6 @@ from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
 from launcher.diagnose.explain.rule_order import explain
 from launcher.diagnose.explain.situation import Situation
 from launcher.errors import LauncherError
-from launcher.k8s.label_keys import CANCELLED
-from launcher.k8s.objects import annotation
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
@@ -41,7 +39,7 @@ def _ask_at_once(situation: Situation) -> None:
     """Read in parallel what nearly every explanation needs: requests to a distant API server are slow."""
 
     wanted = ["workload", "pods"]
-    if situation.suspended and not annotation(situation.run, CANCELLED):
+    if situation.run.suspended and not situation.run.cancelled_at:
         wanted = ["workload", "workloads", "local_queues", "all_local_queues", "cluster_queues", "flavors"]
     run_parallel([partial(getattr, situation, name) for name in wanted])
 

@@ -82,6 +82,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+_MOST_UNREADABLE = 5
+
+
 def explain(situation: Situation) -> Explanation:
     """Return the explanation of the run's state."""
     finding = next(filter(None, (rule(situation) for rule in RULES)), None)
@@ -98,6 +101,10 @@ def explain(situation: Situation) -> Explanation:
         Evidence("RBAC", "", f"you may not read {phrase}, so this explanation does not include them.")
         for phrase in dict.fromkeys(situation.unseen)
         if not (situation.state.ended or situation.state is State.RUNNING)  # hidden objects do not matter then
+    ]
+    shown += [
+        Evidence("API server", "", f"returned an object that this explanation does not include. {sentence}")
+        for sentence in sorted(situation.look.unreadable)[:_MOST_UNREADABLE]
     ]
     return Explanation(
         situation.name,

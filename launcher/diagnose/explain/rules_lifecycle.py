@@ -25,7 +25,7 @@ CONFIG_ERROR = 2
 
 def being_deleted(situation: Situation) -> Finding | None:
     """The run is being deleted."""
-    meta = situation.run["metadata"]
+    meta = situation.run.raw["metadata"]
     if not meta.get("deletionTimestamp"):
         return None
     holding = list(meta.get("finalizers") or [])
@@ -37,7 +37,7 @@ def being_deleted(situation: Situation) -> Finding | None:
     return Finding(
         f"{situation.name} is being deleted (for {since}), and waits for the {finalizers} {who}.",
         (
-            Evidence(situation.kind, situation.name, f"has the {finalizers} {', '.join(holding)}."),
+            Evidence(situation.run.kind, situation.name, f"has the {finalizers} {', '.join(holding)}."),
             *_pods_left(situation),
         ),
         ("If this takes minutes, check that this controller is running: launcher doctor.",),
@@ -58,7 +58,7 @@ def cancelled(situation: Situation) -> Finding | None:
     if situation.state is not State.CANCELLED:
         return None
     again = f"launcher submit with the same name ({situation.name}) resumes from its last checkpoint."
-    when = states.ObservedRun(situation.run, situation.workload).cancelled_at
+    when = situation.run.cancelled_at
     if when:
         return Finding(f"{situation.name} was cancelled {situation.ago(when)} ago.", suggestions=(again,))
     evicted = condition(situation.workload, "Evicted") or {}
@@ -113,7 +113,7 @@ def failed(situation: Situation) -> Finding | None:
     if state is not State.FAILED:
         return None
     ends = list(ended_containers(situation))
-    shown = [Evidence(situation.kind, situation.name, sentence(one_line(_last_words(situation), 200)))]
+    shown = [Evidence(situation.run.kind, situation.name, sentence(one_line(_last_words(situation), 200)))]
     shown += [Evidence("Pod", pod, says) for pod, _, says in ends[:3]]
     shown += [Evidence("log", "", one_line(line)) for line in _log(situation)]
     codes = {code for _, code, _ in ends}
@@ -139,7 +139,7 @@ def being_stopped(situation: Situation) -> Finding | None:
     """A user or an administrator is stopping the run, and it has not ended yet."""
     if situation.workload is None or situation.workload["spec"].get("active") is not False:
         return None
-    left = len([pod for pod in situation.pods if not situation.suspended])
+    left = len([pod for pod in situation.pods if not situation.run.suspended])
     return Finding(
         f"{situation.name} is being stopped: its Workload is inactive, and "
         f"{left or 'some'} of its pods are still ending.",
@@ -149,7 +149,7 @@ def being_stopped(situation: Situation) -> Finding | None:
 
 def half_cancelled(situation: Situation) -> Finding | None:
     """The user cancelled the run, but Kueue was not notified, or created its Workload only afterwards."""
-    when = situation.seen.cancelled_at
+    when = situation.run.cancelled_at
     if not when or situation.state.ended:
         return None
     repeat = f"launcher cancel {situation.command_args} deactivates the Workload"
@@ -165,7 +165,7 @@ def half_cancelled(situation: Situation) -> Finding | None:
     return Finding(
         f"{situation.name} was cancelled {situation.ago(when)} ago and holds nothing, but it can still start: Kueue "
         "has not created its Workload yet, which the cancellation has to deactivate.",
-        (Evidence(situation.kind, situation.name, f"requests the queue {situation.queue} and is suspended."),),
+        (Evidence(situation.run.kind, situation.name, f"requests the queue {situation.queue} and is suspended."),),
         (
             f"launcher delete {situation.command_args} removes the run.",
             f"{repeat} when Kueue is running again; launcher doctor shows whether it is.",
@@ -185,7 +185,7 @@ def running(situation: Situation) -> Finding | None:
     restarts = states.restarts(states.ObservedRun(situation.run))
     if restarts:
         often = "after a failure" if restarts == 1 else f"{restarts} times after failures"
-        shown.append(Evidence(situation.kind, situation.name, f"was restarted {often}."))
+        shown.append(Evidence(situation.run.kind, situation.name, f"was restarted {often}."))
     return Finding(f"{situation.name} is running{span}.", tuple(shown))
 
 
@@ -209,9 +209,9 @@ def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:
 
 def _last_words(situation: Situation) -> str:
     """Return the message of the run's controller on its failure, without the log."""
-    if not situation.ray:
-        return str((condition(situation.run, "Failed") or {}).get("message") or "")
-    now = status(situation.run)
+    if not situation.run.ray:
+        return str((condition(situation.run.raw, "Failed") or {}).get("message") or "")
+    now = status(situation.run.raw)
     return str(now.get("message") or now.get("reason") or "").split(", last available logs")[0]
 
 

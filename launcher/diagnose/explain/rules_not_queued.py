@@ -29,13 +29,13 @@ def again(situation: Situation, *sets: str) -> str:
 
 def no_queue(situation: Situation) -> Finding | None:
     """The run is suspended and has no queue."""
-    if situation.queue or not situation.suspended:
+    if situation.queue or not situation.run.suspended:
         return None
     return Finding(
         f"{situation.name} is suspended and has no queue, so nothing starts it.",
         (
             Evidence(
-                situation.kind,
+                situation.run.kind,
                 situation.name,
                 "spec.suspend is true, and the label kueue.x-k8s.io/queue-name is not set.",
             ),
@@ -57,15 +57,19 @@ def no_kueue(situation: Situation) -> Finding | None:
 
 def unmanaged(situation: Situation) -> Finding | None:
     """Kueue does not manage the run: it suspends each object that it manages on creation."""
-    if situation.suspended or not _no_workload(situation) or "the Workloads" in situation.unseen:
+    if situation.run.suspended or not _no_workload(situation) or "the Workloads" in situation.unseen:
         return None
     return Finding(
         f"{situation.name} requests the queue {situation.queue}, but Kueue has neither suspended it nor created a "
-        f"Workload for it: Kueue does not manage {situation.kind}s in this cluster, or its webhook did not receive "
+        f"Workload for it: Kueue does not manage {situation.run.kind}s in this cluster, or its webhook did not receive "
         "this one.",
-        (Evidence(situation.kind, situation.name, "spec.suspend is not true, and its controller has not started it."),),
         (
-            f"Ask the platform team whether Kueue manages {situation.kind}s (integrations.frameworks in its "
+            Evidence(
+                situation.run.kind, situation.name, "spec.suspend is not true, and its controller has not started it."
+            ),
+        ),
+        (
+            f"Ask the platform team whether Kueue manages {situation.run.kind}s (integrations.frameworks in its "
             "configuration), and whether its webhook is installed: launcher doctor.",
         ),
     )
@@ -75,12 +79,12 @@ def _no_workload(situation: Situation) -> bool:
     """Return whether `status` reports the run as queued, but it has no Workload."""
     if situation.workload is not None:
         return False
-    return situation.suspended or bool(situation.seen.queued and situation.state is State.QUEUED)
+    return situation.run.suspended or bool(situation.seen.queued and situation.state is State.QUEUED)
 
 
 def no_workload(situation: Situation) -> Finding | None:
     """Kueue has not created a Workload for the run yet."""
-    if situation.workload is not None or not situation.suspended or "the Workloads" in situation.unseen:
+    if situation.workload is not None or not situation.run.suspended or "the Workloads" in situation.unseen:
         return None
     if situation.age < PATIENCE:
         return Finding(
@@ -92,11 +96,14 @@ def no_workload(situation: Situation) -> Finding | None:
     )
     return Finding(
         f"{situation.name} is not in a queue yet: Kueue has not created a Workload for it in "
-        f"{situation.ago(situation.run['metadata']['creationTimestamp'])}.",
-        (Evidence(situation.kind, situation.name, f"requests the queue {situation.queue} and is suspended."), *shown),
+        f"{situation.ago(situation.run.created)}.",
+        (
+            Evidence(situation.run.kind, situation.name, f"requests the queue {situation.queue} and is suspended."),
+            *shown,
+        ),
         (
             "Ask the platform team whether Kueue's controller is running: kubectl -n kueue-system get pods.",
-            f"Ask whether Kueue manages {situation.kind}s: integrations.frameworks in its configuration.",
+            f"Ask whether Kueue manages {situation.run.kind}s: integrations.frameworks in its configuration.",
         ),
     )
 
@@ -301,7 +308,7 @@ def _there_are(situation: Situation) -> str:
 def silent_kueue(situation: Situation) -> Finding | None:
     """Kueue admitted the run but has not resumed it."""
     workload = situation.workload
-    if workload is None or not situation.suspended:
+    if workload is None or not situation.run.suspended:
         return None
     admitted = condition(workload, "Admitted") or {}
     if admitted.get("status") == "True":

@@ -122,7 +122,7 @@ def not_mounted(situation: Situation) -> Finding | None:
         event = failed[0]
         match = re.search(r'for volume "([^"]+)"', event.message)
         text = one_line(event.message, 300)
-        bucket = str((situation.config.get("storage") or {}).get("bucket") or "")
+        bucket = str((situation.run.config.get("storage") or {}).get("bucket") or "")
         hints = []
         if re.search(r"PermissionDenied|403|Unauthenticated|does not have storage\.", text):
             hints.append(
@@ -144,8 +144,8 @@ def not_mounted(situation: Situation) -> Finding | None:
 
 def head_unreachable(situation: Situation) -> Finding | None:
     """KubeRay cannot submit the job because Ray's dashboard does not answer."""
-    now = status(situation.run)
-    if not situation.ray or now.get("jobDeploymentStatus") != "Running" or now.get("jobStatus") != "Failure":
+    now = status(situation.run.raw)
+    if not situation.run.ray or now.get("jobDeploymentStatus") != "Running" or now.get("jobStatus") != "Failure":
         return None
     cluster = {"status": now.get("rayClusterStatus") or {}}
     head = condition(cluster, "HeadPodReady") or {}
@@ -177,7 +177,7 @@ def restarting(situation: Situation) -> Finding | None:
         return None
     ends = [Evidence("Pod", pod, says) for pod, _, says in ended_containers(situation)]
     reason = one_line(situation.state_and_reason[1])
-    count = status(situation.run).get("restarts" if not situation.ray else "failed")
+    count = status(situation.run.raw).get("restarts" if not situation.run.ray else "failed")
     nth = f" (restart {count})" if count else ""
     return Finding(
         f"{situation.name} is restarting after a failure{nth}: {sentence(clause(reason or _REPLACED))}",
@@ -198,7 +198,11 @@ def coming_up(situation: Situation) -> Finding | None:
     if not pods:
         return Finding(
             f"{situation.name} is admitted, and its pods are about to be created.",
-            (Evidence(situation.kind, situation.name, sentence(situation.state_and_reason[1] or "has no pods yet")),),
+            (
+                Evidence(
+                    situation.run.kind, situation.name, sentence(situation.state_and_reason[1] or "has no pods yet")
+                ),
+            ),
         )
     if ready >= wanted:
         return Finding(f"{situation.name} has all its {wanted} pods, and its job is about to start.")

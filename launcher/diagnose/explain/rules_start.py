@@ -72,7 +72,7 @@ def webhook_down(situation: Situation) -> Finding | None:
     look = f"kubectl -n {service[2]} get pods,endpointslices (Service {service[1]})" if service else "launcher doctor"
     return Finding(
         f"{situation.name} cannot start: the admission webhook {match[1]} does not answer, so the API server creates "
-        f"no {'pods' if event.kind != situation.kind else 'objects'} for it.",
+        f"no {'pods' if event.kind != situation.run.kind else 'objects'} for it.",
         (_shown(event, situation), Evidence("webhook", match[1], sentence(cause))),
         (
             f"Ask the platform team to start its controller: {look}.",
@@ -139,9 +139,10 @@ def refused(situation: Situation) -> Finding | None:
     )
     if event is None:
         return None
+    rejected = "pods" if event.kind != situation.run.kind else "objects"
+    cause = sentence(one_line(_cause(event.message), 250))
     return Finding(
-        f"{situation.name} cannot start: the API server rejects its "
-        f"{'pods' if event.kind != situation.kind else 'objects'}: {sentence(one_line(_cause(event.message), 250))}",
+        f"{situation.name} cannot start: the API server rejects its {rejected}: {cause}",
         (_shown(event, situation),),
         (_refused_hint(event.message, situation),),
     )
@@ -149,19 +150,21 @@ def refused(situation: Situation) -> Finding | None:
 
 def silent_operator(situation: Situation) -> Finding | None:
     """The run's controller has not written the object's status since the run was created or admitted."""
-    who, where = ("KubeRay's operator", "kuberay-system") if situation.ray else ("JobSet's controller", "jobset-system")
-    now = status(situation.run)
-    touched = now.get("jobDeploymentStatus") if situation.ray else now
-    if touched or situation.suspended or warnings(situation.run_events):
+    who, where = (
+        ("KubeRay's operator", "kuberay-system") if situation.run.ray else ("JobSet's controller", "jobset-system")
+    )
+    now = status(situation.run.raw)
+    touched = now.get("jobDeploymentStatus") if situation.run.ray else now
+    if touched or situation.run.suspended or warnings(situation.run_events):
         return None  # a controller that reports warnings is running
-    since = condition_time(situation.workload, "Admitted") or str(situation.run["metadata"]["creationTimestamp"])
+    since = condition_time(situation.workload, "Admitted") or situation.run.created
     waited = seconds_since(since, situation.now)
     if waited < PATIENCE:
         return None
     return Finding(
         f"{situation.name} has been ready to start for {situation.ago(since)}, but {who} has not processed it and does "
         "not seem to be running.",
-        (Evidence(situation.kind, situation.name, "has no status."),),
+        (Evidence(situation.run.kind, situation.name, "has no status."),),
         (
             f"Ask the platform team to check it: kubectl -n {where} get pods (on GKE the Ray operator is an add-on).",
             "launcher doctor shows which controllers the cluster has.",
@@ -176,7 +179,7 @@ def condition_time(obj: Object | None, kind: str) -> str:
 
 def _refusal(situation: Situation, pattern: str) -> Event | None:
     """Return the newest matching warning of what creates the run's pods, if pods are missing."""
-    if situation.suspended and situation.workload is not None:
+    if situation.run.suspended and situation.workload is not None:
         return None
     if situation.state.ended or (situation.pods and len(situation.pods) >= situation.pods_wanted):
         return None

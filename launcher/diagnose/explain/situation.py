@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from launcher.backends.base import State
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.diagnose.explain.formatting import time_since
 from launcher.k8s import client as door
 from launcher.k8s import label_keys
@@ -18,11 +19,14 @@ from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import FlavorFit, flavor_fits
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.objects import Object, is_true, label, name, namespace, owner_uids, seconds_since, status, uid
+from launcher.k8s.objects import Object, is_true, name, owner_uids, seconds_since, status, uid
 
 
 class ClusterReader(Protocol):
     """The read-only part of launcher.k8s.client.Cluster that is needed here."""
+
+    @property
+    def unreadable(self) -> Mapping[str, None]: ...
 
     def get(self, kind: door.Kind, name: str, namespace: str | None = None) -> Any: ...
 
@@ -54,14 +58,14 @@ class Event:
 
 @dataclass
 class Situation:
-    """A run's object and the related objects.
+    """A run and the related objects.
 
     For a run that has not been submitted, `expected_workload` is the Workload that Kueue would create.
     `cli_args` has the options that a command needs after the run's name to find it, if its namespace is not enough.
     `unseen` lists what RBAC hides, a phrase each. `absent` has the kinds that the cluster does not serve.
     """
 
-    run: Object
+    run: RunObject
     look: ClusterReader
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     unseen: list[str] = field(default_factory=list)
@@ -77,35 +81,23 @@ class Situation:
 
     @property
     def name(self) -> str:
-        return name(self.run)
+        return self.run.name
 
     @property
     def namespace(self) -> str:
-        return namespace(self.run)
+        return self.run.namespace
 
     @property
     def command_args(self) -> str:
         """The run as an argument of a command: "demo -n research"."""
         return f"{self.name}{self.cli_args or f' -n {self.namespace}'}"
 
-    @property
-    def kind(self) -> str:
-        return str(self.run["kind"])
-
-    @property
-    def ray(self) -> bool:
-        return self.kind == "RayJob"
-
-    @property
-    def suspended(self) -> bool:
-        return bool(self.run["spec"].get("suspend"))
-
     @cached_property
     def seen(self) -> states.ObservedRun:
         """The run as `status` observes it."""
-        workload = self.workload if label(self.run, label_keys.KUEUE_QUEUE) else None
+        workload = self.workload if self.run.queue else None
         seen = states.ObservedRun(self.run, workload, None, "Workload" not in self.absent)
-        if self.suspended and seen.active and not seen.cancelled_at:
+        if self.run.suspended and seen.active and not self.run.cancelled_at:
             return seen  # its remaining pods do not affect its state
         return replace(seen, pods=self.pods)
 
@@ -121,34 +113,29 @@ class Situation:
     @cached_property
     def templates(self) -> list[Object]:
         """The run's pod templates, the head's last."""
-        if self.ray:
-            spec = self.run["spec"].get("rayClusterSpec") or {}
+        if self.run.ray:
+            spec = self.run.raw["spec"].get("rayClusterSpec") or {}
             groups = [*(spec.get("workerGroupSpecs") or []), spec.get("headGroupSpec") or {}]
             return [group.get("template") or {} for group in groups]
-        jobs = self.run["spec"].get("replicatedJobs") or []
+        jobs = self.run.raw["spec"].get("replicatedJobs") or []
         return [((job.get("template") or {}).get("spec") or {}).get("template") or {} for job in jobs]
 
     @cached_property
     def age(self) -> float:
         """Seconds since the run's object was created."""
-        return seconds_since(str(self.run["metadata"]["creationTimestamp"]), self.now)
+        return seconds_since(self.run.created, self.now)
 
     def ago(self, since: object) -> str:
         """Return how long ago an RFC 3339 time was, as readable text; "" without a time."""
         return time_since(str(since or ""), self.now)
 
     @cached_property
-    def config(self) -> Mapping[str, Any]:
-        """The run's values, as passed to the trainer; {} for a run that Slipway did not create."""
-        return kube_view.config_of(self.run)
-
-    @cached_property
     def slices(self) -> int:
         """The number of slices that the run requests."""
-        if self.ray:
-            spec = self.run["spec"].get("rayClusterSpec") or {}
+        if self.run.ray:
+            spec = self.run.raw["spec"].get("rayClusterSpec") or {}
             return sum(int(group.get("replicas") or 1) for group in spec.get("workerGroupSpecs") or []) or 1
-        return sum(int(job.get("replicas") or 1) for job in self.run["spec"].get("replicatedJobs") or []) or 1
+        return sum(int(job.get("replicas") or 1) for job in self.run.raw["spec"].get("replicatedJobs") or []) or 1
 
     @cached_property
     def topology(self) -> str:
@@ -166,13 +153,13 @@ class Situation:
         """The run's Workload: the newest, if there are several."""
         if self.expected_workload is not None:
             return self.expected_workload
-        found = self._list(door.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={uid(self.run)}")
+        found = self._list(door.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={self.run.uid}")
         return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")), default=None)
 
     @property
     def queue(self) -> str:
         """The name of the run's LocalQueue; "" if it has none."""
-        return label(self.run, label_keys.KUEUE_QUEUE) or (kueue.local_queue_of(self.workload) if self.workload else "")
+        return self.run.queue or (kueue.local_queue_of(self.workload) if self.workload else "")
 
     @cached_property
     def local_queues(self) -> dict[str, Object]:
@@ -258,8 +245,8 @@ class Situation:
     @cached_property
     def ray_cluster(self) -> Object | None:
         """The current RayCluster of a RayJob, or None."""
-        called = status(self.run).get("rayClusterName")
-        return self._get(door.RAY_CLUSTER, str(called)) if self.ray and called else None
+        called = status(self.run.raw).get("rayClusterName")
+        return self._get(door.RAY_CLUSTER, str(called)) if self.run.ray and called else None
 
     @cached_property
     def pods(self) -> list[Object]:
@@ -269,17 +256,17 @@ class Situation:
     @cached_property
     def jobs(self) -> list[Object]:
         """The Jobs of a JobSet."""
-        return [] if self.ray else self._list(door.JOB, labels=f"{label_keys.JOB_SET_NAME}={self.name}")
+        return [] if self.run.ray else self._list(door.JOB, labels=f"{label_keys.JOB_SET_NAME}={self.name}")
 
     @cached_property
     def pods_wanted(self) -> int:
         """The number of pods of the complete run: as admitted by Kueue, else as specified by its object."""
         if self.workload is not None and kueue.reserved_in(self.workload):
             return states.ObservedRun(self.run, self.workload, self.pods).pods_wanted
-        if self.ray:
-            groups = (self.run["spec"].get("rayClusterSpec") or {}).get("workerGroupSpecs") or []
+        if self.run.ray:
+            groups = (self.run.raw["spec"].get("rayClusterSpec") or {}).get("workerGroupSpecs") or []
             return 1 + sum(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1) for group in groups)
-        jobs = self.run["spec"].get("replicatedJobs") or []
+        jobs = self.run.raw["spec"].get("replicatedJobs") or []
         return sum(int(job.get("replicas", 1)) * int(job["template"]["spec"].get("parallelism", 1)) for job in jobs)
 
     @cached_property
@@ -306,7 +293,7 @@ class Situation:
 
     @cached_property
     def run_events(self) -> list[Event]:
-        return self.events(self.kind, self.name, uid(self.run))
+        return self.events(self.run.kind, self.name, self.run.uid)
 
     def pod_events(self, pod: Object) -> list[Event]:
         return self.events("Pod", name(pod), uid(pod))
@@ -314,7 +301,7 @@ class Situation:
     @cached_property
     def maker_events(self) -> list[Event]:
         """The events of what creates the pods: the RayCluster, or Jobs that lack pods (at most two of them)."""
-        if self.ray:
+        if self.run.ray:
             cluster = self.ray_cluster
             return self.events("RayCluster", name(cluster), uid(cluster)) if cluster else []
         have = [owner for pod in self.pods for owner in owner_uids(pod)]

@@ -1,0 +1,122 @@
+"""The object of a run on a cluster, a RayJob or a JobSet, parsed once from what the API server returns.
+
+Pure. The conditions in its status stay in `raw`; launcher.backends.kubernetes.states reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from launcher.backends import run_config
+from launcher.config.kinds import RunKind
+from launcher.json_object import is_shallow, json_object
+from launcher.k8s import label_keys, objects
+from launcher.k8s.client import JOB_SET, RAY_JOB, Kind
+from launcher.k8s.objects import Object
+
+KINDS: Mapping[RunKind, Kind] = {RunKind.RAY_JOB: RAY_JOB, RunKind.JOB_SET: JOB_SET}
+_RUN_KINDS = {kind.kind: run_kind for run_kind, kind in KINDS.items()}
+_HELM_RELEASE = "meta.helm.sh/release-name"
+
+
+@dataclass(frozen=True)
+class RunObject:
+    """A RayJob or JobSet. `kind` is its Kubernetes kind and `run_kind` the same as `run.kind` names it.
+
+    `created` is an RFC 3339 time. `queue` is its LocalQueue, "" if Kueue does not manage it. `attempt` counts from 1.
+    `cancelled_at` is the time of `launcher cancel`, "" before, and `cancelled_for` why a client cancelled it.
+    `release` is the Helm release that contains it, "" if `launcher submit` created it.
+    """
+
+    raw: Object
+    kind: str
+    run_kind: RunKind
+    name: str
+    namespace: str
+    uid: str
+    created: str
+    deleting: bool
+    suspended: bool
+    queue: str
+    priority_class: str
+    team: str
+    attempt: int
+    sweep: str
+    sweep_values: Mapping[str, Any]
+    cancelled_at: str
+    cancelled_for: str
+    release: str
+
+    @classmethod
+    def parse(cls, obj: Object) -> RunObject:
+        attempt = objects.annotation(obj, label_keys.ATTEMPT)
+        return cls(
+            raw=obj,
+            kind=str(obj["kind"]),
+            run_kind=_RUN_KINDS[obj["kind"]],
+            name=objects.name(obj),
+            namespace=objects.namespace(obj),
+            uid=objects.uid(obj),
+            created=str(obj["metadata"].get("creationTimestamp") or ""),
+            deleting=bool(obj["metadata"].get("deletionTimestamp")),
+            suspended=bool(obj["spec"].get("suspend")),
+            queue=objects.label(obj, label_keys.KUEUE_QUEUE),
+            priority_class=objects.label(obj, label_keys.KUEUE_PRIORITY_CLASS),
+            team=objects.label(obj, label_keys.TEAM),
+            attempt=objects.counted(attempt) or 1,
+            sweep=objects.label(obj, label_keys.SWEEP),
+            sweep_values=read_values(objects.annotation(obj, label_keys.SWEEP_VALUES)),
+            cancelled_at=objects.annotation(obj, label_keys.CANCELLED),
+            cancelled_for=objects.annotation(obj, label_keys.CANCELLED_FOR),
+            release=objects.annotation(obj, _HELM_RELEASE),
+        )
+
+    @property
+    def is_run(self) -> bool:
+        """Whether Slipway created the object; False for an unrelated RayJob or JobSet."""
+        return objects.label(self.raw, label_keys.RUN) == self.name
+
+    @property
+    def ray(self) -> bool:
+        return self.run_kind is RunKind.RAY_JOB
+
+    @property
+    def api_kind(self) -> Kind:
+        return KINDS[self.run_kind]
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The run config stored in the object, which its team can change; {} if it is missing or cannot be read."""
+        spec = self.raw["spec"]
+        if self.ray:
+            template = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
+        else:
+            jobs = spec.get("replicatedJobs") or [{}]
+            template = ((((jobs[0].get("template") or {}).get("spec")) or {}).get("template")) or {}
+        text = ((template.get("metadata") or {}).get("annotations") or {}).get(label_keys.RUN_CONFIG)
+        return run_config.parse(text or "")
+
+    @property
+    def folder(self) -> str:
+        return folder_of(self.config)
+
+
+def read_values(text: str) -> dict[str, Any]:
+    """Return the values that a sweep set for a run, from the text stored in the run; {} if the text is invalid."""
+    values = json_object(text) or {}
+    return values if is_shallow(values) else {}
+
+
+def folder_of(config: Mapping[str, Any]) -> str:
+    """Return the folder of a run config: the URL of a bucket or of a claim, else a path in the pods."""
+    storage, name = config.get("storage") or {}, (config.get("run") or {}).get("name") or ""
+    if not storage or not name:
+        return ""
+    if storage.get("kind") == "gcsfuse":
+        return f"gs://{storage.get('bucket')}/{name}"
+    if storage.get("kind") == "pvc":
+        return f"pvc://{storage.get('claim')}/{name}"
+    return f"{str(storage.get('mountPath') or '').rstrip('/')}/{name}"
