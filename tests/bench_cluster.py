@@ -49,8 +49,7 @@ def rows(
 ) -> Iterator[Row]:
     """Yield the rows of the cluster's part as they are measured. `xpk` returns the environment with xpk."""
     say("Starting a control plane...")
-    with ControlPlane.start() as plane, environment(plane):
-        plane.install_crds()
+    with ControlPlane.start(with_crds=True) as plane, environment(plane):
         for team in TEAMS:
             plane.add_namespace(team)
         if "render" in parts:
@@ -165,7 +164,7 @@ def fill(plane: ControlPlane) -> None:
     not available here.
     """
     from launcher import api
-    from launcher.backends.kubernetes import reader as kube_view
+    from launcher.backends.kubernetes.run_object import RunObject
     from launcher.helm.client import run_objects
 
     plane.add_nodes("v6e", "tpu-v6e-slice", "4x4", hosts=CHIPS // 4, chips=4)
@@ -185,7 +184,7 @@ def fill(plane: ControlPlane) -> None:
     made = plane.create_all(objects)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda pair: _workload(plane, *pair), enumerate(made)))
-    assert all(kube_view.ours(obj) for obj in made)
+    assert all(RunObject.parse(obj).is_run for obj in made)
 
 
 def _queues() -> Iterator[dict[str, Any]]:

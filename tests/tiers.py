@@ -94,6 +94,7 @@ SLOW = frozenset(
         "tests/cli/test_report_bucket.py::test_a_bucket_that_does_not_answer",
         "tests/cli/test_sweep.py::test_a_terminal_shows_a_table_of_the_runs",
         "tests/cli/test_sweep.py::test_killed_supervisors_do_not_delay_the_other_runs",
+        "tests/fuzz/test_fuzz.py::test_random_cases",
         "tests/unit/test_client_releases.py",
         "tests/trainer/test_telemetry.py::test_a_real_prometheus_accepts_every_metric",
     }

@@ -23,7 +23,7 @@ team: {name: research}
 slice: {accelerator: v6e, topology: 4x4}
 image: {repository: registry.example.com/slipway, tag: "1"}
 storage: {kind: gcsfuse, bucket: our-bucket}
-worker: {env: {CLOCK: "1:30", DAY: "2024-01-01", OCTAL: "010", SECRET_WORD: xyzzy}}
+worker: {env: {CLOCK: "1:30", DAY: "2024-01-01", OCTAL: "010", MAGIC_WORD: xyzzy}}
 train: {model_name: llama3-8b, steps: 10, dataset_type: synthetic, learning_rate: 3.0e-5}
 """
 # A null removes a default; a list replaces the earlier list.

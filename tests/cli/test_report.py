@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests import report_runs as runs
-from tests.cli.conftest import TRAINING, Launcher
+from tests.cli.conftest import SHORT, TRAINING, Launcher
 
 RUN = f"""\
 run: {{name: demo, kind: local, maxRestarts: 0, command: [python3, -c, {json.dumps(TRAINING)}, "5", "0"]}}
@@ -92,3 +92,15 @@ def test_without_bokeh(launcher: Launcher, tmp_path: Path) -> None:
         "Error: Bokeh, which draws the charts of a report, is not installed in this Python.",
         'Hint: Install it next to the launcher: pip install "slipway[report]".',
     ]
+
+
+def test_a_secret_of_an_old_run_is_not_shown(launcher: Launcher) -> None:
+    launcher.write("run.yaml", SHORT)
+    assert launcher("submit", "-f", "run.yaml").code == 0
+    path = launcher.home / "runs" / "demo" / "run.json"
+    config = json.loads(path.read_text())
+    config["worker"]["env"] = {"HF_TOKEN": "hf_8e1bPq"}  # as an older version stored it
+    path.write_text(json.dumps(config))
+    for result in (launcher("report", "demo", "--out", "-"), launcher("submit", "-f", "run.yaml")):
+        assert "(hidden)" in result.out + result.err
+        assert "hf_8e1bPq" not in result.out + result.err

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import LONG, SHORT, Launcher, eventually
-from tests.coverage_by_package import MEASURED
 
 
 def test_list_is_newest_first(launcher: Launcher) -> None:
@@ -149,8 +148,7 @@ def test_cancel_frees_every_process(launcher: Launcher) -> None:
     assert (result.code, result.out) == (0, "")
     assert result.err == 'Cancelling the run "demo"…\nThe run "demo" is cancelled.\n'
     assert launcher.processes() == []
-    # If coverage is measured, a process writes its measurements before it ends.
-    eventually(lambda: not Path(f"/proc/{supervisor}").exists(), 15 if MEASURED in os.environ else 2)
+    eventually(lambda: not Path(f"/proc/{supervisor}").exists())
     assert launcher("status", "demo", "-o", "json").json["state"] == "cancelled"
     again = launcher("cancel", "demo")
     assert (again.code, again.err) == (0, 'The run "demo" is cancelled.\n')

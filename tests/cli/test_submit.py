@@ -300,6 +300,8 @@ def test_ctrl_c_detaches(launcher: Launcher) -> None:
 def test_leftovers_of_a_killed_command_are_removed(launcher: Launcher) -> None:
     draft = launcher.home / "runs" / ".new-0123"
     draft.mkdir(parents=True)
+    for folder in (launcher.home, draft.parent):
+        folder.chmod(0o700)
     os.utime(draft, (0, 0))
     assert launcher("list").err == "No runs found. To start a run: launcher submit -f FILE\n"
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))

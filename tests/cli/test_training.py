@@ -6,9 +6,12 @@ the undisturbed run; the disturbed run must have the same numbers, bit for bit.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,6 +50,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     """The launcher with one home for all runs of this module, so that they share their compiled programs."""
     root = tmp_path_factory.mktemp("training")
     (root / "here").mkdir()
+    for private in (root / "home", root / "home" / "runs"):
+        private.mkdir(mode=0o700)
     command = Launcher(root / "home", root / "here", measured=False)
     with compiled_programs.kept(command.home / "runs"):
         yield command
@@ -116,6 +121,68 @@ def kill(launcher: Launcher, name: str, *patterns: str, count: int | None = None
     for pid in found[:count]:
         os.kill(pid, signal.SIGKILL)
     return len(found[:count])
+
+
+# Sends requests to Ray with and without its token, and then reads files as another user, if it can become one.
+ATTACK = """
+import http.client, json, os, sys
+import grpc
+gcs, agent, folder, pid, token = sys.argv[1:]
+found = {}
+call = grpc.insecure_channel(f"127.0.0.1:{gcs}", options=[("grpc.enable_http_proxy", 0)]).unary_unary(
+    "/ray.rpc.InternalKVGcsService/InternalKVKeys"
+)
+tokens = {"thief": {}, "guess": {"authorization": "Bearer " + 64 * "0"}, "owner": {"authorization": f"Bearer {token}"}}
+for user, header in tokens.items():
+    try:
+        call(b"", metadata=list(header.items()), timeout=20)
+        found[f"{user} gcs"] = "ok"
+    except grpc.RpcError as error:
+        found[f"{user} gcs"] = error.code().name
+    request = http.client.HTTPConnection("127.0.0.1", int(agent), timeout=20)
+    body = json.dumps({"entrypoint": "true"}) if user != "owner" else "not JSON, so that no job starts"
+    request.request("POST", "/api/job_agent/jobs/", body, {"content-type": "application/json", **header})
+    found[f"{user} job"] = request.getresponse().status
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for path in (folder, f"/proc/{pid}/environ"):
+    try:
+        found[path] = bool(os.listdir(path) if os.path.isdir(path) else open(path).read())
+    except OSError:
+        found[path] = False
+print(json.dumps(found))
+"""
+
+
+def check_that_its_ray_is_private(launcher: Launcher, name: str) -> None:
+    """Check that another user of this machine can neither use the run's Ray nor read its token, sockets and logs."""
+    server = next(each for each in map(psutil.Process, launcher.processes(name)) if each.name() == "gcs_server")
+    [folder] = [each.partition("=")[2] for each in server.cmdline() if each.startswith("--session-dir=")]
+    ports = {
+        what: next(Path(folder).glob(f"{what}_port_*")).read_text() for what in ("gcs_server", "dashboard_agent_listen")
+    }
+    token = server.environ()["RAY_AUTH_TOKEN"]
+    assert not any(token in " ".join(psutil.Process(pid).cmdline()) for pid in launcher.processes(name))
+    done = subprocess.run(
+        [sys.executable, "-c", ATTACK, *ports.values(), folder, str(server.pid), token],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    if os.geteuid() == 0:  # otherwise the attack has the rights of this user
+        assert not found[folder]
+        assert not found[f"/proc/{server.pid}/environ"]
+    answers = {key: found[key] for key in found if " " in key}
+    assert answers == {
+        "thief gcs": "UNAUTHENTICATED",
+        "guess gcs": "UNAUTHENTICATED",
+        "owner gcs": "ok",
+        "thief job": 401,
+        "guess job": 403,
+        "owner job": 500,  # Ray answers so if the request is not JSON
+    }
 
 
 ALL_OF_RAY = ("gcs_server", "raylet", "ray::")
@@ -190,6 +257,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     logs = trained.start("logs", "-f", "killed")
     waiting = trained.start("wait", "killed", "-o", "json")
     until_step(trained, "killed", 6)
+    check_that_its_ray_is_private(trained, "killed")
     assert kill(trained, "killed", "ray::RayTrainWorker", count=1)
     until_loops(trained, "killed", 2)
     status = trained("status", "killed", "-o", "json").json

@@ -40,8 +40,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     schemas.shared()  # skips the tests early if ../shared is missing
-    with ControlPlane.start() as plane:
-        plane.install_crds()
+    with ControlPlane.start(with_crds=True) as plane:
         yield plane
         assert not plane.processes.ended(), f"These processes ended unexpectedly:\n{plane.processes.last_lines()}"
 

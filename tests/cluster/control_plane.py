@@ -1,7 +1,6 @@
 """A real Kubernetes control plane on this machine: etcd, API server, controller manager, scheduler, and KWOK.
 
-    with ControlPlane.start() as plane:
-        plane.install_crds()
+    with ControlPlane.start(with_crds=True) as plane:
         plane.add_nodes("v6e-a", "tpu-v6e-slice", "4x4", hosts=4, chips=4)
         kubeconfig = plane.kubeconfig_for("alice", ["research"], namespace="research")
 
@@ -62,15 +61,17 @@ class ControlPlane:
         self.api = Api(self.admin)
 
     @classmethod
-    def start(cls, *, attempts: int = 3) -> Self:
+    def start(cls, *, with_crds: bool = False, attempts: int = 3) -> Self:
         """Start a control plane and wait until it is ready. Raises RuntimeError with the ends of its logs.
 
-        Retries if another process took a free port first.
+        with_crds: install upstream's CRDs before the controller manager starts, so that ResourceQuotas count their
+        objects at once; it notices later CRDs only from time to time. Retries if another process took a free port
+        first.
         """
         for attempt in range(attempts):
             plane = cls()
             try:
-                plane._start()
+                plane._start(with_crds=with_crds)
             except RuntimeError as error:
                 plane.stop()
                 if attempt + 1 == attempts or "address already in use" not in str(error):
@@ -286,7 +287,7 @@ class ControlPlane:
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self, *, with_crds: bool) -> None:
         deadline = time.monotonic() + 180
         etcd, peer = (f"http://127.0.0.1:{port}" for port in (self.etcd_port, self.etcd_peer_port))
         self._run("etcd", flags.etcd(self.folder / "etcd", etcd, peer))
@@ -294,6 +295,8 @@ class ControlPlane:
         self._flags = flags.api_server(self.authority, account_keys, etcd, self.port)
         self._run(API_SERVER, self._flags)
         self._wait_ready(deadline)
+        if with_crds:
+            self.install_crds()
         manager = self.kubeconfig_for("system:kube-controller-manager")
         self._run("kube-controller-manager", flags.controller_manager(manager, self.authority, account_keys))
         self._run("kube-scheduler", flags.scheduler(self.kubeconfig_for("system:kube-scheduler")))

@@ -356,3 +356,46 @@ def test_a_webhook_that_refuses_and_one_that_does_not_answer(cli: LauncherCli, c
         "shows which one. Try again when it is running."
     )
     assert cli.runs(control_plane.api) == []
+
+
+def test_objects_of_a_member_that_only_the_api_server_checked(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    """The schemas of RayJob and JobSet accept all of this; tests/fuzz has what they reject."""
+    api = control_plane.api
+    assert cli("submit", "-f", cli.values(name="good"), "--detach").code == 0
+    good = next(obj for obj in cli.runs(api) if obj["metadata"]["name"] == "good")
+
+    def member(name: str, **changes: Any) -> None:
+        obj = json.loads(json.dumps(good).replace('"good"', f'"{name}"'))
+        obj["metadata"] = {key: obj["metadata"][key] for key in ("name", "namespace", "labels")}
+        obj["metadata"]["annotations"] = changes.pop("annotations", {})
+        template = obj["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        template["metadata"]["annotations"]["slipway.dev/run-config"] = changes.pop("config", "{}")
+        api.create({**obj, **changes})
+
+    deep = '{"a": ' + "[" * 900 + "]" * 900 + "}"
+    member("attempt", annotations={"slipway.dev/attempt": "²", "slipway.dev/sweep-values": deep})
+    member("config", config='{"slice": 1, "run": [], "train": {"steps": "x"}, "accelerator": {"chips": "x"}}')
+    labels = {"slipway.dev/run": "bare"}
+    meta = {"name": "bare", "namespace": cli.namespace, "labels": labels}
+    api.create({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta})
+
+    listed = cli("list", "-n", cli.namespace)
+    assert listed.code == 0
+    names = {line.partition(" ")[0] for line in listed.out.splitlines()}
+    assert {"good", "attempt", "config"} <= names
+    sentence = f"The RayJob {cli.namespace}/bare cannot be read: spec is missing."
+    assert listed.err == f"Warning: {sentence} It is left out.\n"
+    assert json.loads(cli("list", "-n", cli.namespace, "-o", "json").out)
+    shown = cli("status", "bare", "-n", cli.namespace)
+    assert (shown.code, shown.err.splitlines()[0]) == (1, f"Error: {sentence}")
+    for name in ("good", "attempt", "config"):
+        for verb in ("status", "explain"):
+            assert cli(verb, name, "-n", cli.namespace).code == 0, (verb, name)
+
+    # Kueue's schema requires no spec: the default flavor of its documentation has none.
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "default-flavor"}}
+    api.create(flavor)
+    try:
+        assert cli("explain", "good", "-n", cli.namespace).code == 0
+    finally:
+        api.delete(path_of(flavor))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from launcher.k8s.client import Cluster
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers
@@ -178,6 +179,33 @@ def test_cancel_does_not_change_a_run_that_has_ended(cli: LauncherCli, control_p
     again = cli("delete", *here, "--yes")
     assert again.code == 1
     assert again.err.startswith(f'Error: The run "demo" was not found in the {cli.target}.')
+
+
+def test_cancel_does_not_change_the_attempt_that_replaced_the_run(
+    cli: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user submits the run again between the request that reads it and the one that cancels it."""
+    run, _ = submitted(cli, control_plane, "job-set")
+    patch = Cluster.patch
+
+    def replace_first(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Cluster, "patch", patch)
+        admin.delete(path_of(run))
+        admin.create(
+            {key: run[key] for key in ("apiVersion", "kind", "spec")}
+            | {"metadata": {key: run["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}}
+        )
+        return patch(*arguments, **named)
+
+    monkeypatch.setattr(Cluster, "patch", replace_first)
+    done = cli("cancel", "demo", "-n", cli.namespace)
+    assert (done.code, done.err.splitlines()[-1]) == (
+        1,
+        'Error: The run "demo" was submitted again while it was cancelled; the new attempt is not changed.',
+    )
+    (now,) = cli.runs(admin)
+    assert now["metadata"]["uid"] != run["metadata"]["uid"]
+    assert "slipway.dev/cancelled" not in now["metadata"]["annotations"]
 
 
 def test_pods_that_do_not_end_are_reported(

@@ -41,10 +41,8 @@ def bare(control_plane: ControlPlane) -> ControlPlane:
 def equipped() -> Iterator[ControlPlane]:
     """A separate cluster with fake controllers."""
     schemas.shared()
-    with ControlPlane.start() as plane:
-        plane.install_crds()
-        with controllers(plane):
-            yield plane
+    with ControlPlane.start(with_crds=True) as plane, controllers(plane):
+        yield plane
 
 
 def suite(kubeconfig: Path | str, *arguments: str, **environment: str) -> subprocess.Popen[str]:

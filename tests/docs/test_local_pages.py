@@ -27,6 +27,8 @@ SHOWN.sort(key=lambda page: (FIRST.index(page.path) if page.path in FIRST else l
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshMachine]:
     """One machine for all pages: a page may use the runs of the tutorial."""
     made = FreshMachine.set_up(tmp_path_factory.mktemp("laptop"))
+    for folder in (made.home, made.home / "runs"):  # as the launcher creates them
+        folder.mkdir(mode=0o700)
     with compiled_programs.kept(made.home / "runs"):
         yield made
     backend = LocalBackend(made.home)

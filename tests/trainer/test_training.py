@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,16 @@ def test_a_run_learns_and_writes_metrics_checkpoints_and_tensorboard(undisturbed
 def test_each_metrics_line_is_printed_with_its_prefix(undisturbed: Run) -> None:
     printed = [line for line in undisturbed.output().splitlines() if "SLIPWAY_METRICS {" in line]
     assert len(printed) == len(undisturbed.metrics())
+
+
+def test_the_line_of_a_step_is_written_before_its_checkpoint_starts(undisturbed: Run) -> None:
+    """A run that is killed between the two would otherwise resume after a step that has no line."""
+    written = {line["step"]: line["time"] for line in undisturbed.metrics() if "loss" in line}
+    checkpoints = sorted((undisturbed.folder / "checkpoints").iterdir())
+    assert checkpoints
+    for checkpoint in checkpoints:
+        started = json.loads((checkpoint / "_CHECKPOINT_METADATA").read_text())["init_timestamp_nsecs"] / 1e9
+        assert datetime.fromisoformat(written[int(checkpoint.name)]).timestamp() < started + 0.001
 
 
 def serves_a_line(run: Run) -> bool:

@@ -46,6 +46,7 @@ class Recorded:
         self.missing: set[str] = set()
         self.visible: dict[str, Any] = {}
         self.requests: list[str] = []
+        self.unreadable: dict[str, None] = {}
 
     def add(self, *objects: Object) -> Recorded:
         self.objects += objects

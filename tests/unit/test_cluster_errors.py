@@ -64,6 +64,17 @@ CASES: list[tuple[errors.ClusterError, type[errors.ClusterError], str]] = [
         "The ResourceQuota runs in the cluster prod is used up: 3 of 3 jobsets.jobset.x-k8s.io are in use.",
     ),
     (
+        refused(
+            403,
+            'jobsets.jobset.x-k8s.io "demo" is forbidden: status unknown for quota: research, resources: '
+            "count/jobsets.jobset.x-k8s.io",
+            "Forbidden",
+        ),
+        errors.AdmissionDenied,
+        "The ResourceQuota research in the cluster prod is new: Kubernetes has not counted "
+        "count/jobsets.jobset.x-k8s.io yet.",
+    ),
+    (
         refused(400, 'admission webhook "vrayjob.kb.io" denied the request: clusterSelector is not allowed'),
         errors.AdmissionDenied,
         "The API server of the cluster prod rejects the request: clusterSelector is not allowed. (from the admission "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,16 @@ def test_units_of_json_lines_hold_each_line_once(
     path.write_text("".join(json.dumps({"body": row}) + "\n" for row in rows))
     size = path.stat().st_size
     units = [data.Unit(str(path), at, min(at + length, size)) for at in range(0, size, length)]
+    assert read_all(units, "body") == rows
+
+
+def test_a_json_line_longer_than_a_read_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_NEWLINE_WINDOW", 8)  # a real window needs lines of 64 KiB
+    path = tmp_path / "a.jsonl"
+    rows = ["short", "long " * 20, "é" * 30, "the last line has no newline"]
+    path.write_text("\n".join(json.dumps({"body": row}) for row in rows))
+    size = path.stat().st_size
+    units = [data.Unit(str(path), at, min(at + 25, size)) for at in range(0, size, 25)]
     assert read_all(units, "body") == rows
 
 
@@ -172,6 +183,67 @@ def test_a_parquet_column_that_is_missing_or_not_text_is_named(tmp_path: Path) -
         data.check_corpus(corpus(path, field="id"))
 
 
+def test_a_parquet_file_without_rows_or_with_damaged_pages_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    with pytest.raises(ConfigError, match=r"a\.parquet has no rows; remove it from data\.files or fill it"):
+        corpus(path)
+    pq.write_table(pa.table({"text": [f"document {index}" for index in range(500)]}), path, compression="zstd")
+    raw = path.read_bytes()
+    path.write_bytes(raw[:40] + bytes(len(raw) // 3) + raw[40 + len(raw) // 3 :])  # the footer is intact
+    with pytest.raises(ConfigError, match=r"Cannot read .*a\.parquet: "):
+        data.check_corpus(corpus(path))
+
+
+def test_a_parquet_row_without_text_is_no_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["one", None, "three"]}), path)
+    assert read_all(list(corpus(path).train)) == ["one", "three"]
+
+
+def test_a_file_that_was_removed_or_is_a_broken_link_is_named(tmp_path: Path) -> None:
+    path = write_invalid(tmp_path, "a.txt", b"text")
+    found = corpus(tmp_path)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"Cannot read .*a\.txt: No such file or directory"):
+        data.check_corpus(found)
+    path.symlink_to(tmp_path / "nowhere.txt")
+    with pytest.raises(ConfigError, match=r"data\.files: cannot read .*a\.txt: No such file or directory"):
+        corpus(tmp_path)
+
+
+def test_a_path_that_the_system_refuses_is_named(tmp_path: Path) -> None:
+    """A mount that is gone has the same result, with another reason."""
+    with pytest.raises(ConfigError, match=r"data\.files: cannot read .*: File name too long"):
+        corpus(tmp_path / ("a" * 300 + ".txt"))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])
+def test_an_error_that_a_restart_may_fix_does_not_end_the_run(tmp_path: Path, name: str) -> None:
+    """A ConfigError would: nothing restarts a run that can never work."""
+    path = tmp_path / name
+    path.symlink_to("/proc/self/mem")  # its first byte cannot be read: EIO, as of a mount that fails
+    with pytest.raises(OSError, match="Input/output error"):
+        corpus(tmp_path)
+    if not name.endswith("parquet"):  # pyarrow finds the file empty
+        with pytest.raises(OSError, match="Input/output error"):
+            list(data.documents(data.Unit(str(path), 1, 9), "text"))
+
+
+def test_a_large_corpus_is_checked_at_the_ends_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_CHECK_WHOLE", 10)
+    good = write_invalid(tmp_path, "a.txt", b"good text\n" * 2000)
+    assert len(corpus(good).train) > 2
+    for at, refused in ((0, True), (10_000, False), (19_990, True)):
+        path = write_invalid(tmp_path, "b.txt", b"good text\n" * 2000)
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(b"\xff\xfe")
+        check = pytest.raises(ConfigError, match=f"not UTF-8 text: byte 0xff at offset {at}")
+        with check if refused else contextlib.nullcontext():
+            data.check_corpus(corpus(good, path))
+
+
 def test_missing_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere does not exist"):
         corpus(tmp_path / "nowhere")
@@ -181,6 +253,16 @@ def test_missing_input_is_named(tmp_path: Path) -> None:
         corpus(tmp_path)
     with pytest.raises(ConfigError, match='the only corpus on every machine is "python"'):
         data.open_corpus({"corpus": "wikipedia"})
+
+
+def test_other_files_can_be_held_out(tmp_path: Path) -> None:
+    train, held_out = (write_invalid(tmp_path, name, name.encode()) for name in ("train.txt", "held-out.txt"))
+    found = data.open_corpus({"files": [str(train)], "heldOut": {"files": [str(held_out)]}})
+    assert (read_all(list(found.train)), read_all(list(found.held_out))) == (["train.txt"], ["held-out.txt"])
+    assert (found.files, found.size) == (2, 21)
+    held_out.write_bytes(b" \n")
+    with pytest.raises(ConfigError, match=r"held-out\.txt: the held-out part of the data contains no text"):
+        data.check_corpus(data.open_corpus({"files": [str(train)], "heldOut": {"files": [str(held_out)]}}))
 
 
 def test_text_that_is_trained_on_and_held_out_is_refused(tmp_path: Path) -> None:

@@ -70,9 +70,19 @@ def test_fields_that_the_server_writes_are_not_differences() -> None:
         ({"spec": {"l": [{"n": 1}]}}, {"spec": {"l": [{"n": 2}]}}, "spec.l[0].n: 1 -> 2"),
         ({"spec": {"l": [{"name": "a"}]}}, {"spec": {"l": []}}, 'spec.l[a]: {"name": "a"} (removed)'),
         (
+            {"spec": {"l": [{"n": 1}]}},
+            {"spec": {"l": [{"n": 1}, {"n": 2}]}},
+            'spec.l: [{"n": 1}] -> [{"n": 1}, {"n": 2}]',
+        ),
+        (
             {"metadata": {"annotations": {"slipway.dev/run-config": '{"train": {"steps": 1}}'}}},
             {"metadata": {"annotations": {"slipway.dev/run-config": '{"train": {"steps": 2}}'}}},
             'metadata.annotations."slipway.dev/run-config".train.steps: 1 -> 2',
+        ),
+        (
+            {"metadata": {"annotations": {"slipway.dev/run-config": "{"}}},
+            {"metadata": {"annotations": {"slipway.dev/run-config": "[]"}}},
+            'metadata.annotations."slipway.dev/run-config": "{" -> "[]"',
         ),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.diagnose.explain.finding import Explanation
 from launcher.diagnose.explain.rule_order import explain
 from launcher.diagnose.explain.situation import Situation
@@ -32,7 +33,9 @@ def pods(cluster: Recorded) -> list[Object]:
 
 
 def explain_run(cluster: Recorded, name: str = RUN, kind: str = "JobSet", *, later: float = 0) -> Explanation:
-    return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
+    return explain(
+        Situation(RunObject.parse(cluster.find(kind, name)), cluster, cluster.now + timedelta(seconds=later))
+    )
 
 
 def placed(cluster: Recorded, waiting: Object | None = None, **container: Any) -> Recorded:

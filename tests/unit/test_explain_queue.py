@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.diagnose.explain.finding import Explanation
 from launcher.diagnose.explain.rule_order import explain
 from launcher.diagnose.explain.situation import Situation
@@ -28,7 +29,9 @@ def waiting() -> Recorded:
 
 
 def explain_run(cluster: Recorded, name: str = "waiting-2", kind: str = "JobSet", *, later: float = 0) -> Explanation:
-    return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
+    return explain(
+        Situation(RunObject.parse(cluster.find(kind, name)), cluster, cluster.now + timedelta(seconds=later))
+    )
 
 
 def set_condition(obj: Object, kind: str, status: str, reason: str, message: str, at: str) -> None:
@@ -577,7 +580,7 @@ def test_a_run_that_has_ended_is_explained_without_hidden_objects() -> None:
     run["metadata"].setdefault("annotations", {})["slipway.dev/cancelled"] = stamp(cluster.now - timedelta(seconds=60))
     cluster.find("Workload", WAITING)["spec"]["active"] = False
     cluster.hidden |= {("workloads", ""), ("pods", "research")}
-    situation = Situation(run, cluster, cluster.now)
+    situation = Situation(RunObject.parse(run), cluster, cluster.now)
     assert situation.others_hidden
     explanation = explain(situation)
     assert (explanation.state, explanation.evidence) == ("cancelled", ())

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.diagnose.explain.finding import Explanation
 from launcher.diagnose.explain.rule_order import explain
 from launcher.diagnose.explain.situation import Situation
@@ -20,7 +21,9 @@ from tests.unit.recorded import Recorded
 
 def explain_run(cluster: Recorded, kind: str, name: str, *, later: float = 0) -> Explanation:
     """Explain a run, `later` seconds after the moment of the cluster."""
-    return explain(Situation(cluster.find(kind, name), cluster, cluster.now + timedelta(seconds=later)))
+    return explain(
+        Situation(RunObject.parse(cluster.find(kind, name)), cluster, cluster.now + timedelta(seconds=later))
+    )
 
 
 MOMENTS = [

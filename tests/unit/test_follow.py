@@ -82,10 +82,7 @@ class ScriptedBackend:
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
         raise AssertionError(ONLY_STATUS)
 
-    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        raise AssertionError(ONLY_STATUS)
-
-    def cancel(self, name: str) -> RunStatus:
+    def cancel(self, name: str, *, reason: str = "") -> RunStatus:
         raise AssertionError(ONLY_STATUS)
 
     def delete(self, name: str) -> None:
@@ -208,7 +205,7 @@ def test_a_stuck_run_is_cancelled_after_the_waiting_time_and_not_before(
     class StuckRun(ScriptedBackend):
         stuck_seconds: float | None = 0.05
 
-        def cancel_stuck(self, name: str, reason: str) -> RunStatus:
+        def cancel(self, name: str, *, reason: str = "") -> RunStatus:
             cancelled.append((name, reason))
             return replace(stuck, state=State.CANCELLED, stuck=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -58,6 +59,59 @@ def test_a_damaged_entry_is_none_and_is_reported(cache: Cache, wanted: Request, 
     assert len(messages) == 1
     assert messages[0].startswith(f"The cached forecast {path} is damaged (")
     assert messages[0].endswith("It is computed again.")
+
+
+def test_an_entry_that_cannot_be_read_is_none_and_is_reported(cache: Cache, wanted: Request) -> None:
+    cache.path(wanted.key).mkdir(parents=True)
+    messages: list[str] = []
+    assert cache.get(wanted, messages.append) is None
+    assert messages == [
+        f"The cached forecast {cache.path(wanted.key)} cannot be read: Is a directory. It is computed again."
+    ]
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
+    cache: Cache, wanted: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder removes the file between the open and the lock of the next process, which then holds nothing."""
+    removed: list[Path] = []
+    really = fcntl.flock
+
+    def flock(file: int, how: int) -> None:
+        if not removed:
+            removed.append(cache.folder / f"{wanted.key}.lock")
+            removed[0].unlink()
+        really(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    with cache.locked(wanted.key, lambda: None):
+        assert removed[0].exists()
+        other = os.open(removed[0], os.O_RDWR)
+        with pytest.raises(BlockingIOError):
+            really(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
+def test_ctrl_c_while_waiting_leaves_the_lock_to_its_holder(cache: Cache, wanted: Request) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with cache.locked(wanted.key, lambda: None):
+        with pytest.raises(KeyboardInterrupt), cache.locked(wanted.key, interrupt):
+            pass
+        assert (cache.folder / f"{wanted.key}.lock").exists()
+
+
+def test_drafts_of_killed_processes_are_removed_after_an_hour(cache: Cache, wanted: Request) -> None:
+    cache.folder.mkdir(parents=True)
+    old, new = cache.folder / ".old.123456", cache.folder / ".new.123456"
+    for path in (old, new):
+        path.write_text("{")
+    os.utime(old, (1000, 1000))
+    cache.put(wanted, programs.read(program()))
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_the_second_waits_for_the_first(cache: Cache, wanted: Request) -> None:

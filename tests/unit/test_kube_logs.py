@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.errors import LauncherError
 from launcher.k8s.errors import NotFound, Unreachable
@@ -45,7 +46,7 @@ def run(*, ended: bool = False, pods: tuple[str, ...] = ("a",)) -> ObservedRun:
         "spec": {},
         "status": {"conditions": conditions},
     }
-    return ObservedRun(obj, None, tuple(pod(name) for name in pods))
+    return ObservedRun(RunObject.parse(obj), None, tuple(pod(name) for name in pods))
 
 
 def pod(name: str, host: int = 0, created: str = "2026-01-01T00:00:00Z") -> Object:
@@ -101,7 +102,7 @@ def test_a_pod_that_replaces_another_is_read_from_its_start() -> None:
     cluster = Streams([at(5, "old")], [at(1, "new")], [at(1, "new")])
     after, last = run(), run(ended=True)
     pods = (pod("a"), pod("b", created="2026-01-01T00:01:00Z"))
-    after, last = ObservedRun(after.obj, None, pods), ObservedRun(last.obj, None, pods)
+    after, last = ObservedRun(after.run, None, pods), ObservedRun(last.run, None, pods)
     assert read(cluster, in_turn(run(), after, after, last)) == ["old", "new"]
     assert [name for name, *_ in cluster.calls] == ["a", "b", "b"]
 
@@ -152,7 +153,7 @@ def test_a_stream_that_outlives_the_run_is_closed() -> None:
 
 def test_nothing_written_by_a_run_that_runs() -> None:
     observed = run()
-    observed = ObservedRun(observed.obj, None, (pod("a"),))
+    observed = ObservedRun(observed.run, None, (pod("a"),))
     with pytest.raises(LauncherError) as caught:
         read(Streams(), in_turn(observed), follow=False)
     assert caught.value.message == 'The run "demo" is running and has written nothing yet.'

@@ -1,4 +1,4 @@
-"""Reading the folder of a local run, and the small functions of its supervisor."""
+"""Reading and changing the folder of a local run, and the small functions of its supervisor."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from launcher import api
 from launcher.backends.base import RunStatus, State
-from launcher.backends.local import processes, supervisor
+from launcher.backends.local import backend, processes, supervisor
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.record import Record, read_events, read_record, write_record
+from launcher.config.plan import LaunchPlan
+from launcher.errors import LauncherError
 
 NOW = "2026-11-01T10:00:00.000Z"
 
@@ -163,6 +166,88 @@ def test_hosts(config: dict[str, object], count: int) -> None:
     assert supervisor.hosts(config) == count
 
 
+def command(*words: str) -> LaunchPlan:
+    """Return the plan of the run `demo` of a command."""
+    sets = ["run.name=demo", "run.kind=local", "storage.kind=local", "slice.accelerator=cpu"]
+    return api.plan([], [*sets, f"run.command={json.dumps(words)}"])
+
+
+def test_commands_that_find_the_lock_held_give_up_with_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_LOCK_SECONDS", 0.1)
+    runs = LocalBackend(folder.parent.parent)
+    write_record(folder, Record("demo", "default", "id", 1, "failed", NOW, ended=NOW))
+    holder = locked(folder)
+    with pytest.raises(LauncherError, match=f"{folder}/lock is held by another process; try again later"):
+        runs.submit(command("true"), accept_changes=True)
+    with pytest.raises(LauncherError, match='The run "demo" is in use by another command; try again'):
+        runs.delete("demo")
+    assert read_record(folder).attempt == 1
+    holder.communicate("")
+    runs.delete("demo")
+    assert not folder.exists()
+
+
+def test_a_run_of_another_host_is_not_cancelled_from_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a shared file system, the process id belongs to another machine."""
+    monkeypatch.setenv("SLIPWAY_GRACE_SECONDS", "0")
+    monkeypatch.setattr(backend, "_LOCK_SECONDS", 0.1)
+    holder = locked(folder)
+    write_record(folder, Record("demo", "default", "id", 1, "running", NOW, pid=holder.pid, host="other"))
+    runs = LocalBackend(folder.parent.parent)
+    with pytest.raises(LauncherError, match='The run "demo" is running on other; cancel it there'):
+        runs.cancel("demo")
+    write_record(folder, Record("demo", "default", "id", 1, "starting", NOW))
+    with pytest.raises(LauncherError, match="was asked to stop, but has not ended; its log may show why"):
+        runs.cancel("demo")
+    assert holder.poll() is None
+    holder.communicate("")
+
+
+def test_an_active_run_and_a_link_are_not_deleted(folder: Path) -> None:
+    runs = LocalBackend(folder.parent.parent)
+    holder = locked(folder)
+    with pytest.raises(LauncherError, match='The run "demo" has not ended') as error:
+        runs.delete("demo")
+    assert error.value.hint == "Cancel it first: launcher cancel demo"
+    holder.communicate("")
+    moved = folder.rename(folder.parent.parent / "moved")
+    folder.symlink_to(moved)
+    with pytest.raises(LauncherError, match=f"{folder} is a symbolic link; remove it and its target by hand"):
+        runs.delete("demo")
+    assert read_record(moved).name == "demo"
+
+
+@pytest.mark.parametrize("verb", ["delete", "cancel"])
+def test_a_run_that_another_command_has_just_deleted(tmp_path: Path, verb: str) -> None:
+    with pytest.raises(LauncherError, match='The run "demo" was not found on this machine'):
+        getattr(LocalBackend(tmp_path), verb)("demo")
+
+
+def test_a_supervisor_that_cannot_start_leaves_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    runs = LocalBackend(tmp_path)
+    with pytest.raises(LauncherError, match='The run "demo" cannot be submitted: No such file or directory'):
+        runs.submit(command("true"), accept_changes=False)
+    status = runs.status("demo")
+    assert status is not None
+    assert (status.state, status.reason) == (
+        State.FAILED,
+        "Its supervisor could not be started: No such file or directory.",
+    )
+
+
+def test_a_command_that_this_machine_lacks_is_a_problem_of_the_check(tmp_path: Path) -> None:
+    runs = LocalBackend(tmp_path)
+    assert runs.problems(command("true")) == []
+    [problem] = runs.problems(command("no-such-program"))
+    assert (problem.rule, problem.message) == (
+        "live.machine",
+        '--set 5: run.command: the program "no-such-program" was not found on this machine.',
+    )
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", ".new-1", "a/b", "../demo", "demo\0"])
 def test_invalid_names_are_not_found(folder: Path, name: str) -> None:
     assert LocalBackend(folder.parent.parent).status(name) is None
@@ -190,3 +275,59 @@ def test_the_supervisor_needs_nothing_but_the_standard_library(folder: Path) -> 
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert read_record(folder).state == "succeeded"
+
+
+def supervise(folder: Path, **run: object) -> subprocess.CompletedProcess[str]:
+    (folder / "run.json").write_text(json.dumps({"run": {"name": "demo", **run}}))
+    arguments = [sys.executable, "-I", supervisor.__file__, str(folder)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_run_has_one_supervisor(folder: Path) -> None:
+    holder = locked(folder)
+    done = supervise(folder, command=["true"])
+    holder.communicate("")
+    assert (done.returncode, done.stderr) == (1, f"{folder} already has a supervisor.\n")
+    assert read_record(folder).state == "starting"
+
+
+def test_a_bug_in_the_supervisor_fails_the_run_with_a_traceback_in_its_log(folder: Path) -> None:
+    done = supervise(folder, command=["true"], maxRestarts="many")
+    assert (done.returncode, done.stderr) == (3, "")
+    record = read_record(folder)
+    assert (record.state, record.ended is None) == ("failed", False)
+    assert record.reason.startswith("A bug in Slipway's supervisor (ValueError: invalid literal for int()")
+    assert "Traceback (most recent call last)" in (folder / "log.txt").read_text()
+
+
+def test_a_killed_program_is_reported_with_its_signal(folder: Path) -> None:
+    assert supervise(folder, command=["sh", "-c", "kill -KILL $$"]).returncode == 0
+    record = read_record(folder)
+    assert (record.state, record.exit_code, record.reason) == ("failed", -9, "The command was killed by SIGKILL.")
+    assert supervise(folder, command=["sh", "-c", "kill -40 $$"]).returncode == 0  # a signal without a name
+    assert read_record(folder).reason == "The command was killed by signal 40."
+
+
+# The first write of the record fails, and so do two writes of the run's end. Retries do not pause.
+FAILING_WRITES = """
+import sys, time
+from launcher.backends.local import record, supervisor
+failures = iter([True, False, False, True, True, False])
+def write(folder, what):
+    if next(failures):
+        raise OSError(5, "Input/output error")
+    record.write_record(folder, what)
+supervisor.write_record = write
+time.sleep = lambda seconds: print(seconds, flush=True)
+sys.exit(supervisor.main(sys.argv[1:]))
+"""
+
+
+def test_writes_that_fail_for_a_moment_do_not_lose_the_end_of_a_run(folder: Path) -> None:
+    """Errors of the disk are simulated: a disk that fails and recovers is not available here."""
+    (folder / "run.json").write_text(json.dumps({"run": {"name": "demo", "command": ["true"]}}))
+    arguments = [sys.executable, "-c", FAILING_WRITES, str(folder)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["0.5", "5.0"])
+    assert read_record(folder).state == "succeeded"
+    assert "[launcher] The record cannot be written: Input/output error." in (folder / "log.txt").read_text()

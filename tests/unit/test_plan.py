@@ -102,3 +102,9 @@ def test_more_steps_on_a_schedule_of_its_own_change_nothing_else() -> None:
     schedule = {"learning_rate_schedule_steps": 100}
     old, new = ({"train": {"steps": steps, **schedule}} for steps in (30, 60))
     assert config_difference(old, new) == ["train.steps: 30 -> 60"]
+
+
+def test_how_long_a_finished_run_is_kept_is_no_difference_of_its_config() -> None:
+    """A run that an older version submitted, without the key, can be submitted again."""
+    new = {"run": {"name": "a", "keepFinishedDays": 30}}
+    assert config_difference({"run": {"name": "a"}}, new) == config_difference(new, {"run": {"name": "a"}}) == []

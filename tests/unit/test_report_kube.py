@@ -6,6 +6,7 @@ import copy
 
 import pytest
 
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.k8s import objects
 from launcher.k8s.client import EVENT
@@ -21,7 +22,7 @@ def observed_run(cluster: Recorded, kind: str, name: str) -> ObservedRun:
     obj = cluster.find(kind, name)
     uid = objects.uid(obj)
     workloads = [one for one in cluster.objects if one["kind"] == "Workload" and uid in objects.owner_uids(one)]
-    return ObservedRun(obj, workloads[0] if workloads else None)
+    return ObservedRun(RunObject.parse(obj), workloads[0] if workloads else None)
 
 
 def history_of(
@@ -34,7 +35,7 @@ def history_of(
 
 
 def phases(observed: ObservedRun, found: History, end: float) -> list[tuple[str, float]]:
-    created = time_of(observed.obj["metadata"]["creationTimestamp"])
+    created = time_of(observed.run.created)
     return [(str(span.phase), span.seconds) for span in spans(created, found.held, found.changes, end)]
 
 
@@ -86,16 +87,16 @@ def test_a_ray_job() -> None:
 
 def test_without_its_workload_the_report_states_it() -> None:
     observed, _, end = history_of("preempted-by-priority", 30, "JobSet", "low-3")
-    found = history(ObservedRun(observed.obj), [], end)
+    found = history(ObservedRun(observed.run), [], end)
     assert found.held == []
     assert "Its Workload no longer exists" in found.missing[0]
 
 
 def test_without_a_queue_it_has_its_chips_at_once() -> None:
     observed, _, end = history_of("rayjob-head-killed", 140, "RayJob", "headless")
-    alone = copy.deepcopy(dict(observed.obj))
+    alone = copy.deepcopy(dict(observed.run.raw))
     del alone["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
-    found = history(ObservedRun(alone), [], end)
+    found = history(ObservedRun(RunObject.parse(alone)), [], end)
     assert len(found.held) == 1
     assert found.missing == []
 

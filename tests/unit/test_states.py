@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.k8s import label_keys, objects
 from tests.cluster import recordings
@@ -151,7 +152,7 @@ def observed_run(run: Object, existing: Any) -> ObservedRun:
             or objects.label(obj, "ray.io/cluster") == cluster
         )
     ]
-    return ObservedRun(run, workloads[0] if workloads else None, tuple(pods))
+    return ObservedRun(RunObject.parse(run), workloads[0] if workloads else None, tuple(pods))
 
 
 def sequence(name: str, run: str) -> list[tuple[str, str]]:
@@ -178,7 +179,7 @@ def test_the_order_of_conditions_does_not_matter(name: str) -> None:
     shuffle = random.Random(0).shuffle
     for _, observed in moments(name):
         before = states.classify(observed), states.restarts(observed), states.started(observed), states.ended(observed)
-        for obj in (observed.obj, observed.workload, *(observed.pods or ())):
+        for obj in (observed.run.raw, observed.workload, *(observed.pods or ())):
             if obj is not None and (conditions := objects.status(obj).get("conditions")):
                 shuffle(conditions)
         after = states.classify(observed), states.restarts(observed), states.started(observed), states.ended(observed)
@@ -218,9 +219,9 @@ def test_a_head_that_did_not_answer_for_a_while_is_not_a_restart() -> None:
         observed for of, observed in moments("rayjob-succeeds") if of == "good" and states.classify(observed) == RUNNING
     ][-1]
     observed = copy.deepcopy(observed)
-    conditions = observed.obj["status"]["rayClusterStatus"]["conditions"]
+    conditions = observed.run.raw["status"]["rayClusterStatus"]["conditions"]
     [head] = [condition for condition in conditions if condition["type"] == "HeadPodReady"]
-    began = datetime.fromisoformat(observed.obj["status"]["rayJobInfo"]["startTime"])
+    began = datetime.fromisoformat(observed.run.raw["status"]["rayJobInfo"]["startTime"])
     for seconds, count in ((10, 1), (45, 0), (600, 0)):  # the seconds until the head was ready again
         head["lastTransitionTime"] = (began + timedelta(seconds=seconds)).isoformat()
         assert states.restarts(observed) == count
@@ -253,7 +254,9 @@ def test_a_suspended_run_without_a_workload_is_cancelled_if_nothing_would_start_
         "labels": {label_keys.KUEUE_QUEUE: queue},
         "annotations": {label_keys.CANCELLED: "2026-01-02T03:04:05Z"},
     }
-    observed = ObservedRun({"kind": "JobSet", "metadata": metadata, "spec": {"suspend": True}}, None, (), kueue)
+    observed = ObservedRun(
+        RunObject.parse({"kind": "JobSet", "metadata": metadata, "spec": {"suspend": True}}), None, (), kueue
+    )
     assert states.classify(observed)[0] == state
     assert observed.cancelled_and_idle
     if state == "queued":

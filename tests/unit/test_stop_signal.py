@@ -77,6 +77,26 @@ def test_a_stop_request_is_received_after_one_failed_attempt(monkeypatch: pytest
     assert received == [signal.SIGTERM]
 
 
+def test_a_second_signal_ends_the_process_unless_it_is_the_same_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_signal, "_SAME_SIGNAL_SECONDS", 0.1)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    notice = stop_signal.StopSignal()
+    try:
+        notice.listen()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):  # Ray's Jobs API signals every process
+            signal.raise_signal(number)
+        assert notice.given
+        time.sleep(0.15)
+        signal.raise_signal(signal.SIGUSR1)  # the request of the head's pod ends no process
+        time.sleep(0.15)
+        with pytest.raises(SystemExit) as end:
+            signal.raise_signal(signal.SIGINT)
+        assert end.value.code == 128 + signal.SIGINT
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Channel:
     """The driver's view of its workers, without Ray: the real one needs a cluster, and this race a moment."""
 

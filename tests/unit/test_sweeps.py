@@ -241,10 +241,7 @@ class FakeCluster:
     def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
         raise NotImplementedError
 
-    def cancel_stuck(self, name: str, reason: str) -> RunStatus:
-        raise NotImplementedError
-
-    def cancel(self, name: str) -> RunStatus:
+    def cancel(self, name: str, *, reason: str = "") -> RunStatus:
         raise NotImplementedError
 
     def delete(self, name: str) -> None:

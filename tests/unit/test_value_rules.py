@@ -19,7 +19,7 @@ from tests.charts.bad_values import BAD, BAD_WITHOUT_CHART, CLUSTER, GOOD, KINDS
 
 TABLE = value_rules.table()
 RULES: list[dict[str, Any]] = TABLE["rules"]
-FIELDS = {"rule", "keys", "kinds", "when", "else", "each", "of", "optional", "message"}
+FIELDS = {"rule", "keys", "kinds", "when", "else", "each", "of", "optional", "message", "allows"}
 TESTS = {"matches", "forbids", "longest", "outside"}
 PLACEHOLDERS = {"key", "parent", "name", "value", "length", "slice"}
 DEFAULTS = chart_defaults("run")
@@ -35,6 +35,7 @@ def test_a_rule_has_known_fields_and_at_most_one_test(rule: dict[str, Any]) -> N
     assert len(rule.keys() & TESTS) <= 1
     assert rule.keys() & TESTS or rule.get("when")
     assert rule.get("of", "name") == "name"
+    assert "forbids" in rule or "allows" not in rule
     for flag in ("else", "each", "optional"):
         assert rule.get(flag, True) is True
     kinds = rule.get("kinds", "objects")
@@ -99,7 +100,7 @@ def test_a_rule_for_groups_reads_only_keys_that_a_group_has(rule: dict[str, Any]
 
 PATTERNS = {
     **TABLE["patterns"],
-    **{rule[test]: rule[test] for rule in RULES for test in ("matches", "forbids") if test in rule},
+    **{rule[test]: rule[test] for rule in RULES for test in ("matches", "forbids", "allows") if test in rule},
 }
 SYNTAX = re.compile(
     r"""
@@ -139,7 +140,7 @@ def test_other_patterns_are_rejected(pattern: str) -> None:
 
 
 def test_every_named_pattern_is_used() -> None:
-    assert TABLE["patterns"].keys() <= {rule.get("matches") for rule in RULES}
+    assert TABLE["patterns"].keys() <= {rule.get(test) for rule in RULES for test in ("matches", "forbids", "allows")}
 
 
 @pytest.mark.parametrize(("text", "matches"), [("Ab_1", True), ("Ab_1\n", False), ("", False)])

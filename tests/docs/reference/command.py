@@ -61,7 +61,7 @@ _IN_WORDS = {
     "logs": 'One object per line: {"line": text}.',
     "install": "One object: release, chart, namespace, context, revision, changes (as in diff), notReady (sentences).",
     "report": "One object: file, left_out (sentences), runs (a list with the values of the page's table).",
-    "dashboard": "One object: name, url.",
+    "dashboard": "One object: name, url (for a browser; with the token), address, token.",
     "image": "One object: repository, tag, digest, accelerator, rayVersion, built; with --dry-run: image, commands.",
     "uninstall": "One object: release, chart, namespace, context, removed, kept, neededBy.",
 }

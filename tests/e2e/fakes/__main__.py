@@ -19,15 +19,13 @@ SETTINGS = {"SLIPWAY_E2E_IMAGE": "example.invalid/trainer:1.0.0"}
 
 
 def main(command: list[str]) -> int:
-    with ControlPlane.start() as plane:
-        plane.install_crds()
-        with controllers(plane):
-            print(plane.admin, flush=True)
-            if not command:
-                signal.sigwait({signal.SIGINT, signal.SIGTERM})
-                return 0
-            environment = {**os.environ, "KUBECONFIG": str(plane.admin), **SETTINGS}
-            return subprocess.run(command, env=environment, check=False).returncode
+    with ControlPlane.start(with_crds=True) as plane, controllers(plane):
+        print(plane.admin, flush=True)
+        if not command:
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            return 0
+        environment = {**os.environ, "KUBECONFIG": str(plane.admin), **SETTINGS}
+        return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
