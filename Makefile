@@ -4,7 +4,7 @@
 # packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-image test-browser e2e e2e-clean lint docs goldens forecast-proof bench pins keys clean
+.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint docs goldens forecast-proof bench pins keys clean
 
 UV_VERSION := 0.13.8
 # Write bytecode here once, so that later starts are fast.
@@ -57,6 +57,9 @@ test-image: setup ## Build the image and train in its containers; needs root, bu
 
 test-browser: setup ## Test the reports in Chromium
 	@$(PYTEST) -m browser
+
+fuzz: setup ## Run the commands on N=… (10000) mutated values, objects and logs; SEED=… repeats a run, FUZZ=… selects
+	@.venv/bin/python -m tests.fuzz $(FUZZ) $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED))
 
 e2e: setup ## Run the end-to-end tests on the cluster of your KUBECONFIG
 	@.venv/bin/python -m tests.e2e $(E2E)
