@@ -4,7 +4,7 @@
 # packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint docs goldens forecast-proof bench pins keys clean
+.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint docs goldens forecast-proof bench site pins keys clean
 
 UV_VERSION := 0.13.8
 # Write bytecode here once, so that later starts are fast.
@@ -89,11 +89,14 @@ forecast-proof: setup ## Forecast published runs and compare with their measurem
 bench: setup ## Measure the ratios of docs/explanation/benchmarks.md in one run
 	@.venv/bin/python -m tests.bench
 
-pins: setup ## Update the versions in docker/*.txt and tests/charts/checkov.txt
+site: setup ## Build the pages as a site with search, into dist/site; OPEN=1 serves it on loopback
+	@.venv/bin/python -m tests.docs.site dist/site $(if $(OPEN),--serve)
+
+pins: setup ## Update the versions in docker/*.txt and of the Python tools in tests/tools/*.txt
 	@docker/pin
-	@out=tests/charts/checkov.txt && sed -n '/^#/p' $$out >$$out.new && \
-	    echo checkov | .venv/bin/uv pip compile --quiet --python-version 3.12 --no-emit-index-url --no-emit-find-links \
-	    --no-header --no-annotate - >>$$out.new && mv $$out.new $$out
+	@for tool in checkov zensical; do out=tests/tools/$$tool.txt && sed -n '/^#/p' $$out >$$out.new && \
+	    sed -n 's/^# from: //p' $$out | tr ' ' '\n' | .venv/bin/uv pip compile --quiet --python-version 3.12 --no-emit-index-url \
+	    --no-emit-find-links --no-header --no-annotate - >>$$out.new && mv $$out.new $$out || exit 1; done
 
 keys: setup ## Generate launcher/config/maxtext/{keys,models}.json from the installed MaxText (some minutes)
 	@.venv/bin/python -m tests.maxtext_tables.keys

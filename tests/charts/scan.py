@@ -8,14 +8,10 @@ failed check is a finding. The findings of kube-score are its critical ones.
 from __future__ import annotations
 
 import copy
-import fcntl
 import fnmatch
-import hashlib
 import json
 import os
-import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,10 +22,9 @@ import yaml
 
 from tests.charts.schemas import PROJECTS, pod_templates
 from tests.tools import tool
-from tests.tools.go_tools import cache_dir
+from tests.tools.python_tools import python_tool
 
 CHECKOUT = Path(__file__).parents[2]
-REQUIREMENTS = Path(__file__).with_name("checkov.txt")
 CRITICAL = 1
 
 
@@ -111,7 +106,7 @@ def _shape(pod: dict[str, Any]) -> Any:
 
 
 def _checkov(folder: Path) -> Iterator[Finding]:
-    command = [str(checkov()), "--directory", str(folder), "--framework", "kubernetes", "--output", "json"]
+    command = [str(python_tool("checkov")), "--directory", str(folder), "--framework", "kubernetes", "--output", "json"]
     options = ["--quiet", "--compact", "--skip-download", "--soft-fail"]
     # checkov must not read the user's settings or call its platform.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("BC_", "PRISMA_", "CKV_"))}
@@ -137,22 +132,3 @@ def _kube_score(file: Path) -> Iterator[Finding]:
             if check["grade"] <= CRITICAL and not check["skipped"]:
                 for comment in check["comments"] or []:
                     yield Finding("kube-score", check["check"]["id"], name, comment["summary"])
-
-
-def checkov() -> Path:
-    """Return the path of checkov. The first call installs it outside the checkout, which takes 15 seconds."""
-    folder = cache_dir() / f"checkov-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be installing it
-        if not (folder / ".done").exists():
-            print(f"Installing checkov once, into {folder} …", file=sys.stderr, flush=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-            uv = Path(sys.prefix) / "bin" / "uv"
-            install = [str(uv), "pip", "install", "--quiet", "--python", str(folder / "bin/python")]
-            done = subprocess.run([*install, "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise RuntimeError(f"Installing checkov failed:\n{done.stderr.strip()}")
-            (folder / ".done").touch()
-    return folder / "bin" / "checkov"

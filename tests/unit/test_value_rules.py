@@ -187,10 +187,10 @@ class Context(CheckContext):
 
 def broken(case: CheckContext) -> list[Problem]:
     """Return the problems that the table finds; none of a rule that reads a key which the schema rejects."""
-    invalid = [violation.path for violation in checks._schema_violations(case)]
+    invalid = checks.InvalidPaths(violation.path for violation in checks._schema_violations(case))
     found: list[Problem] = []
     for reads, rule in value_rules.value_rules():
-        if not any(checks._overlap(path, read) for path in invalid for read in reads):
+        if not any(map(invalid.overlap, reads)):
             found += rule(case)
     return found
 

@@ -73,23 +73,29 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
         return [case.problem("empty", (), "there are no values; name a file with -f, such as the preset quickstart.")]
     violations_ = list(_schema_violations(case))
     problems = [_explain(case, one, suggest=number < _SUGGESTIONS) for number, one in enumerate(violations_)]
-    broken = {violation.path for violation in violations_}
+    invalid = InvalidPaths(violation.path for violation in violations_)
     if isinstance(case.tree.get("train"), dict):
         of_train = list(_train_keys(case))
         case.train_valid = all(problem.rule == "owned-key" for problem in of_train)
         problems += of_train
     case.has_unknown_keys = any(problem.rule == "unknown-key" for problem in problems)
     for reads, rule in RULES if rules is None else rules:
-        if not any(_overlap(path, read) for path in broken for read in reads):
+        if not any(map(invalid.overlap, reads)):
             problems += (_with_example(problem, case) for problem in rule(case))
     return sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key, p.rule))
 
 
-def _overlap(a: tuple[str, ...], b: str) -> bool:
-    """Return whether the two paths are equal or one is a parent of the other."""
-    other = tuple(b.split("."))
-    short = min(len(a), len(other))
-    return a[:short] == other[:short]
+class InvalidPaths:
+    """The paths of invalid values. A file can have thousands of them."""
+
+    def __init__(self, paths: Iterable[tuple[str, ...]]) -> None:
+        self._paths = set(paths)
+        self._parents = {path[:length] for path in self._paths for length in range(len(path) + 1)}
+
+    def overlap(self, key: str) -> bool:
+        """Return whether the value of `key`, one of its parents or a part of it is invalid."""
+        path = tuple(key.split("."))
+        return path in self._parents or any(path[:length] in self._paths for length in range(len(path)))
 
 
 # --- The schema -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 
@@ -102,13 +103,15 @@ def metrics() -> str:
 
 
 def events() -> list[tuple[str, str, str]]:
-    """Return the table of events in the docstring of trainer.metrics."""
-    found: list[tuple[str, str, str]] = []
-    for line in (trainer.metrics.__doc__ or "").splitlines():
-        match = re.fullmatch(r"(?P<event>[a-z_]+) +(?P<keys>[a-z_, ]+): (?P<says>.*)", line)
-        if match:
-            keys = ", ".join(code(key.strip()) for key in match["keys"].split(","))
-            found.append((code(match["event"]), keys, match["says"]))
+    """Return trainer.metrics.EVENTS: each event with its fields, and the comment above it."""
+    source = inspect.getsource(trainer.metrics)
+    found = []
+    for event, keys in trainer.metrics.EVENTS.items():
+        comment = re.search(rf'((?: +# .*\n)+) +"{event}": \(', source)
+        if comment is None:
+            raise ValueError(f"trainer/metrics.py has no comment above the event {event}")
+        about = " ".join(line.strip(" #") for line in comment[1].splitlines())
+        found.append((code(event), ", ".join(code(key) for key in keys), about))
     return found
 
 

@@ -15,7 +15,11 @@ def page(title: str, source: str, *parts: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+    """Return a Markdown table. Raises ValueError if it has no rows: its source has changed its form."""
+    body = list(rows)
+    if not body:
+        raise ValueError(f"the table of {', '.join(head)} has no rows")
+    lines = [head, ["---"] * len(head), *body]
     return "\n".join(f"| {' | '.join(cell(each) for each in line)} |" for line in lines)
 
 
