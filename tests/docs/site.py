@@ -57,7 +57,7 @@ def main() -> None:
 def build(out: Path) -> None:
     """Write the site to the folder `out`, and replace what is there.
 
-    Raises RuntimeError if a page links to something that is not a file of the checkout, or if Zensical reports a warning.
+    Raises RuntimeError if a page links to something that is not a file of the checkout, or if Zensical warns.
     """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
@@ -105,8 +105,8 @@ def _targets(file: Path) -> Iterator[Path]:
 
 
 def navigation() -> list[Any]:
-    """Return `nav` of mkdocs.yml: README.md, then a section for each heading of docs/index.md with the pages that it links
-    to. The pages that only other pages link to are in the last section."""
+    """Return `nav` of mkdocs.yml: README.md, then a section for each heading of docs/index.md with its linked pages.
+    The pages that only other pages link to are in the last section."""
     index = page(DOCS / "index.md")
     sections: dict[str, list[str]] = {"Slipway": [_name(README), _name(index.path)]}
     title = ""
