@@ -218,12 +218,18 @@ def check(config: RunConfig) -> dict[str, Any]:
     for module in ("maxtext", "jax", "grain"):
         if importlib.util.find_spec(module) is None:
             raise ConfigError(
-                f'The Python package {module} is not installed; install the trainer: pip install "slipway[train]".'
+                f"The Python package {module} is not installed; install the trainer: "
+                'pip install "slipway-launcher[train]".'
             )
     if config.wandb is not None and importlib.util.find_spec("wandb") is None:
         raise ConfigError(
             "tracking.wandb.project is set, but the Python package wandb is not installed; install it "
-            '(pip install "slipway[train]" includes it), or leave tracking.wandb.project empty.'
+            '(pip install "slipway-launcher[train]" includes it), or leave tracking.wandb.project empty.'
+        )
+    if config.train.get("managed_mldiagnostics") and importlib.util.find_spec("google_cloud_mldiagnostics") is None:
+        raise ConfigError(
+            "train.managed_mldiagnostics is set, but the Python package google-cloud-mldiagnostics is not installed; "
+            'install it (pip install "slipway-launcher[tpu]" includes it), or set train.managed_mldiagnostics to false.'
         )
     derived = _derived(config)
     if config.corpus is None:
@@ -385,6 +391,6 @@ def _maxtext_folder() -> Path:
     spec = importlib.util.find_spec("maxtext")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
-            'The Python package maxtext is not installed; install the trainer: pip install "slipway[train]".'
+            'The Python package maxtext is not installed; install the trainer: pip install "slipway-launcher[train]".'
         )
     return Path(spec.submodule_search_locations[0])

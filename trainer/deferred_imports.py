@@ -23,6 +23,7 @@ _DEFERRED = (
     "cloud_accelerator_diagnostics",
     "google.cloud.aiplatform",
     "google.cloud.logging",
+    "google_cloud_mldiagnostics",
     "maxtext.checkpoint_conversion.utils.load_dynamic",
     "maxtext.integration.tunix.tunix_adapter",
     "ml_goodput_measurement",
@@ -92,7 +93,7 @@ def _real(module: str, path: tuple[str, ...]) -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"This feature of MaxText needs the Python package {error.name}, which is not installed; "
-            'pip install "slipway[tpu]" installs all packages that MaxText can use.'
+            'pip install "slipway-launcher[tpu]" installs all packages that MaxText can use.'
         ) from error
     for index, name in enumerate(path):
         try:

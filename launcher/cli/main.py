@@ -6,6 +6,7 @@ from importlib import import_module
 
 import click
 
+from launcher import distribution
 from launcher.cli import output
 
 # In the order of a run's lifecycle, which is the order in `launcher --help`.
@@ -62,12 +63,7 @@ class LazyGroup(click.Group):
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        text = version("slipway")
-    except PackageNotFoundError:
-        text = "(a checkout that is not installed)"
+    text = distribution.version() or "(a checkout that is not installed)"
     output.emit(None, "text", f"launcher, Slipway {text}")
     ctx.exit()
 

@@ -9,13 +9,13 @@ import hashlib
 import json
 import platform
 import re
-import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from launcher import distribution
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.paths import trainer_dir
@@ -116,7 +116,7 @@ def installed() -> dict[str, str]:
             f"{what}, which is available only for Linux on x86-64; this is {machine.replace('Darwin', 'macOS')}.",
             "Run launcher forecast on a Linux machine, or in a Linux container: it needs no TPU.",
         )
-    raise LauncherError(f"{what}.", f'Install it: {shlex.join(["pip", "install"])} "slipway[forecast]"')
+    raise LauncherError(f"{what}.", f"Install it: {distribution.install('forecast')}")
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from launcher import distribution
 from launcher.errors import LauncherError
 from launcher.paths import docker_dir, trainer_dir
 
@@ -76,12 +76,11 @@ def read(accelerator: str, base: str | None = None) -> Context:
     docker, trainer = docker_dir(), trainer_dir()
     if not (docker / "Dockerfile").is_file() or not (trainer / "__main__.py").is_file():
         raise LauncherError(f"The files of the image are missing ({docker} and {trainer}).", "Install Slipway again.")
-    try:
-        version = importlib.metadata.version("slipway")
-    except importlib.metadata.PackageNotFoundError:
+    version = distribution.version()
+    if version is None:
         raise LauncherError(
             "This Slipway is not installed, so the image's version is not known.", "In a checkout, run make setup."
-        ) from None
+        )
     names = [DOCKERFILE, f"docker/{accelerator}.txt", "docker/tools.txt"]
     files = {name: (docker / name.removeprefix("docker/")).read_bytes() for name in names}
     sources = sorted(path for path in trainer.rglob("*") if path.is_file() and path.suffix != ".pyc")

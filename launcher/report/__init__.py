@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher import distribution
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
-from launcher.report import output, sources, summary
-from launcher.report.page import page
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,11 @@ def build(
     if find_spec("bokeh") is None:
         raise LauncherError(
             "Bokeh, which draws the charts of a report, is not installed in this Python.",
-            'Install it next to the launcher: pip install "slipway[report]".',
+            f"Install it next to the launcher: {distribution.install('report')}.",
         )
+    # These import the packages of the extra `report`.
+    from launcher.report import output, sources, summary
+    from launcher.report.page import page
 
     runs, bad = sources.read(names, target, say)
     if bad and (not skip or not runs):

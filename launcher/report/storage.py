@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher import distribution
 from launcher.errors import LauncherError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_EXTRA = 'pip install "slipway[report]"'
 _PATIENCE = 15
 """Timeout in seconds for a bucket that does not answer. gcsfs itself retries six times, for a minute."""
 
@@ -46,7 +46,7 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
     except ImportError as error:
         raise LauncherError(
             f"{url} cannot be read: fsspec is not installed in this Python.",
-            f"Install it next to the launcher: {_EXTRA}",
+            f"Install it next to the launcher: {distribution.install('report')}",
         ) from error
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
 
@@ -105,7 +105,7 @@ def _refusal(url: str, error: BaseException) -> LauncherError:
         if library == "gcsfs":
             return LauncherError(
                 f"{url} cannot be read: gcsfs is not installed in this Python.",
-                f"Install it next to the launcher: {_EXTRA}",
+                f"Install it next to the launcher: {distribution.install('report')}",
             )
         how = f"pip install {library}" if library else says
         return LauncherError(f"{url} cannot be read: no library for {scheme}:// is installed in this Python.", how)

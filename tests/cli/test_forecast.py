@@ -136,7 +136,7 @@ def test_the_extra_is_not_installed(launcher: Launcher, cache: Cache, tmp_path: 
     assert (result.code, result.out) == (1, "")
     assert result.err == (
         "Error: The Python package libtpu is not installed, and a forecast needs the TPU compiler.\n"
-        'Hint: Install it: pip install "slipway[forecast]"\n'
+        'Hint: Install it: pip install "slipway-launcher[forecast]"\n'
     )
     assert launcher("check", "-f", "v.yaml", env={"PYTHONPATH": path}).code == 0
 

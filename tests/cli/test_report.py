@@ -90,7 +90,7 @@ def test_without_bokeh(launcher: Launcher, tmp_path: Path) -> None:
     assert done.code == 1
     assert done.err.splitlines() == [
         "Error: Bokeh, which draws the charts of a report, is not installed in this Python.",
-        'Hint: Install it next to the launcher: pip install "slipway[report]".',
+        'Hint: Install it next to the launcher: pip install "slipway-launcher[report]".',
     ]
 
 

@@ -227,7 +227,7 @@ def test_a_missing_package_is_an_extra(tmp_path: Path) -> None:
         "import sys; sys.modules['libtpu'] = None\nfrom trainer.aot.compile import require_packages\nrequire_packages()"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True)
-    assert 'pip install "slipway[forecast]"' in done.stderr
+    assert 'pip install "slipway-launcher[forecast]"' in done.stderr
 
 
 def test_a_model_without_an_architecture_is_rejected(tmp_path: Path) -> None:

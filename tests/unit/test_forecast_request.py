@@ -122,7 +122,7 @@ def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.message == (
         "The Python packages maxtext, libtpu are not installed, and a forecast needs the TPU compiler."
     )
-    assert raised.value.hint == 'Install it: pip install "slipway[forecast]"'
+    assert raised.value.hint == 'Install it: pip install "slipway-launcher[forecast]"'
 
 
 def test_a_machine_that_the_compiler_is_not_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,18 @@ def test_the_pins_are_those_that_the_project_requires() -> None:
     ]
     tested = pins("constraints")
     for requirement in map(Requirement, requirements):
-        if requirement.name != "slipway":
+        if requirement.name != "slipway-launcher":
             assert tested[re.sub(r"[-_.]+", "-", requirement.name).lower()] in requirement.specifier, requirement
+
+
+def test_extras_pin_the_tested_versions() -> None:
+    """An installed launcher trains with the packages of the tests: see docs/decisions/0013-pinned-extras.md."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    tested = pins("constraints")
+    for requirements in (extras[name] for name in extras if name != "dev"):
+        for requirement in map(Requirement, requirements):
+            expected = "" if requirement.name == "slipway-launcher" else f"=={tested[requirement.name]}"
+            assert str(requirement.specifier) == expected, requirement
 
 
 def test_actions_are_pinned_by_commit() -> None:
@@ -94,17 +104,18 @@ def test_an_image_holds_what_training_needs_at_the_pinned_versions(accelerator: 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = extras["train"] + (extras["tpu"] if accelerator == "tpu" else [])
-    names = {re.split(r"[\[=<>]", line)[0] for line in wanted if not line.startswith("slipway")}
+    names = {re.split(r"[\[=<>]", line)[0] for line in wanted if not line.startswith("slipway-launcher")}
     pinned, tested = pins(accelerator), pins("constraints")
     assert names <= pinned.keys()
     other = {name: version for name, version in pinned.items() if tested.get(name) != version}
     assert all(re.match(r"nvidia-.*-cu12|jax-cuda12-", name) for name in other), other
     assert bool(other) == (accelerator == "gpu")
-    # The only NVIDIA package is the Python binding of the driver, which MaxText's monitoring imports on any platform.
-    assert accelerator == "gpu" or {name for name in pinned if "nvidia" in name} == {"nvidia-ml-py"}
+    # MaxText for TPUs requires the Python binding of NVIDIA's driver, for its monitoring of GPUs.
+    nvidia = {name for name in pinned if "nvidia" in name}
+    assert accelerator == "gpu" or nvidia == ({"nvidia-ml-py"} if accelerator == "tpu" else set())
     assert ("libtpu" in pinned) == (accelerator == "tpu")
     # MaxText for TPUs requires pytest.
-    assert not pinned.keys() & {"pytest", "mypy", "pyhelm3", "slipway"} or accelerator == "tpu"
+    assert not pinned.keys() & {"pytest", "mypy", "pyhelm3", "slipway-launcher"} or accelerator == "tpu"
 
 
 def test_one_version_of_uv() -> None:

@@ -66,9 +66,19 @@ def test_a_url_of_an_unknown_kind() -> None:
 @pytest.mark.parametrize(
     ("url", "library", "message", "hint"),
     [
-        ("gs://r/demo", "gcsfs", "gcsfs is not installed in this Python", 'launcher: pip install "slipway[report]"'),
+        (
+            "gs://r/demo",
+            "gcsfs",
+            "gcsfs is not installed in this Python",
+            'launcher: pip install "slipway-launcher[report]"',
+        ),
         ("s3://r/demo", "s3fs", "no library for s3:// is installed in this Python", "pip install s3fs"),
-        ("gs://r/demo", "fsspec", "fsspec is not installed in this Python", 'launcher: pip install "slipway[report]"'),
+        (
+            "gs://r/demo",
+            "fsspec",
+            "fsspec is not installed in this Python",
+            'launcher: pip install "slipway-launcher[report]"',
+        ),
     ],
 )
 def test_a_library_that_is_not_installed(

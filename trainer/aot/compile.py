@@ -100,7 +100,7 @@ def require_packages() -> None:
             raise AotError(
                 "extra",
                 f"The Python package {module} is not installed; install the compiler: "
-                'pip install "slipway[forecast]" (Linux on x86-64, Python 3.12).',
+                'pip install "slipway-launcher[forecast]" (Linux on x86-64, Python 3.12).',
                 package=module,
             )
 

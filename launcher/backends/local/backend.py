@@ -28,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import paths
+from launcher import distribution, paths
 from launcher.backends import resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.local import folder, supervisor
@@ -69,6 +69,10 @@ _MOST_OF_A_SWEEP = 100
 _DRAFT, _DELETED = ".new-", ".deleted-"
 
 
+class TrainerMissing(LauncherError):
+    """The packages for training are not installed in this Python."""
+
+
 class LocalBackend:
     """Runs in processes of this machine; see base.Backend for the contract of each method."""
 
@@ -106,16 +110,16 @@ class LocalBackend:
             config = self.config(plan)
             found = folder.find(self.runs, plan.name)
             if found is None:
-                self._preflight(plan, config)
+                unchecked = self._preview_preflight(plan, config)
                 return Preview(
-                    config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.'
+                    config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.{unchecked}'
                 )
             resubmit.check_sweep(plan, found.record.sweep)
             verdict = self._decide(found, config, accept_changes)
             if isinstance(verdict, str):
                 return Preview(config, f"{verdict} Nothing would be started.")
-            self._preflight(plan, config)
-            return Preview(config, resubmit.would_resume(plan.name, found.record.attempt + 1))
+            unchecked = self._preview_preflight(plan, config)
+            return Preview(config, resubmit.would_resume(plan.name, found.record.attempt + 1) + unchecked)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         with _sentences(f'The run "{plan.name}" cannot be submitted'):
@@ -173,6 +177,14 @@ class LocalBackend:
         difference = config_difference(found.config(), dict(config))
         return resubmit.decide(found.record.name, found.status().state, difference, accept_changes=accept_changes)
 
+    def _preview_preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
+        """Check what `_preflight` checks, except that the trainer may be missing. Returns a sentence about that."""
+        try:
+            self._preflight(plan, config)
+        except TrainerMissing as error:
+            return f" {error.message} The text, the tokenizer and the disk space were not checked. {error.hint}"
+        return ""
+
     def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
         """Raise LauncherError if the run cannot work, before anything is created that would have to be removed."""
         command = supervisor.command_of(config)
@@ -193,10 +205,10 @@ class LocalBackend:
             )
         for module in ("ray", "maxtext"):
             if importlib.util.find_spec(module) is None:
-                raise LauncherError(
+                raise TrainerMissing(
                     f"The Python package {module} is not installed ({sys.executable}), but training on this machine "
                     "requires it.",
-                    'Install it next to the launcher: pip install "slipway[train]"',
+                    f"Install it next to the launcher: {distribution.install('train')}",
                 )
         text = json.dumps(config, sort_keys=True)
         if text in self._checked:  # a sweep is previewed as a whole before its first run is made
