@@ -85,3 +85,7 @@ __all__ = [
     "wait",
     "wait_sweep",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

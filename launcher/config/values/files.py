@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.config.values.assignment import assign
@@ -36,6 +36,10 @@ def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
     A null is kept in the tree: it removes a chart's default later (`with_defaults`). `-` reads standard input. If a
     file does not exist, the preset of that name is used. Raises LauncherError with file and line.
     """
+    if isinstance(files, str):  # api.plan("quickstart")
+        files = [files]
+    if isinstance(sets, str | Mapping):
+        raise LauncherError(f'Assignments are a list, such as ["train.steps=20"], but these are {sets!r}.')
     root = Values.empty().root
     for name in files:
         root = merge_nodes(root, read_file(name).root)
