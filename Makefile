@@ -4,7 +4,7 @@
 # packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint docs goldens forecast-proof bench site pins keys clean
+.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint docs goldens forecast-proof bench site pins keys release clean
 
 UV_VERSION := 0.13.8
 # Write bytecode here once, so that later starts are fast.
@@ -100,6 +100,9 @@ pins: setup ## Update the versions in docker/*.txt and of the Python tools in te
 
 keys: setup ## Generate launcher/config/maxtext/{keys,models}.json from the installed MaxText (some minutes)
 	@.venv/bin/python -m tests.maxtext_tables.keys
+
+release: setup ## Build the files of the release VERSION=1.2.3 in dist/; the first time, write the version everywhere
+	@.venv/bin/python -m tests.release $(VERSION)
 
 clean: ## Remove the environment and the caches of the tools
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -43,7 +43,10 @@ __all__ = [
 
 _MAJOR_OF: dict[str, int] = {}  # cached per executable
 MAJORS = (3, 4)
-_INSTALL = "Install Helm 4 or 3 (https://helm.sh/docs/intro/install), or set SLIPWAY_HELM to its path."
+_INSTALL = (
+    "Install Helm 4 or 3 (macOS: brew install helm; Linux: https://helm.sh/docs/intro/install), or set SLIPWAY_HELM to "
+    "its path."
+)
 
 
 @dataclass(frozen=True)

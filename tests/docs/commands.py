@@ -21,6 +21,7 @@ from tests.docs.pages import CHECKOUT
 FOREIGN = (
     *("kubectl", "gcloud", "helm", "kind", "docker", "podman", "buildah", "git", "cd", "export", "python", "python3"),
     *("pip", "ls", "cat", "curl", "jq", "source", "envsubst", "eval", "ray", "rm", "mkdir", "cp", "sudo", "nvidia-smi"),
+    *("uv", "pipx", "brew", "cosign", "sha256sum"),
 )
 _TOP = tuple(f"{path.name}/" for path in CHECKOUT.iterdir() if path.is_dir() and not path.name.startswith("."))
 # A placeholder, which the reader replaces: <NAME>, $NAME, NAME in capitals, or an ellipsis.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -20,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import local_registry
 from tests.image.base import base_archive
 from tests.image.buildah import Buildah
 from tests.image.conftest import ROOT, Builder, Image, build, lock, name_of
-from tests.tools import tool
 from tests.tools.go_tools import cache_dir
 from tests.unit.test_image import registry as fake_registry
 
@@ -248,23 +246,8 @@ SMALL = "ARG BASE\nFROM scratch\nARG RAY_VERSION\nLABEL dev.slipway.ray=$RAY_VER
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """Starts a registry in memory. Yields its host and port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with (tmp_path / "registry.log").open("w") as log:
-        process = subprocess.Popen([tool("registry"), f"-port={port}"], stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + 20
-            while True:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
-                assert time.monotonic() < deadline, (tmp_path / "registry.log").read_text()
-                time.sleep(0.05)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
+    with local_registry.registry(tmp_path) as host:
+        yield host
 
 
 def test_an_image_is_pushed_once_and_pulled_by_its_digest(installed: Installed, registry: str) -> None:

@@ -66,10 +66,16 @@ TOOLS = {
     "prometheus": GoTool("github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
     "vale": GoTool("github.com/vale-cli/vale/v3/cmd/vale", cgo=True),  # its parsers of code are written in C
     "registry": GoTool("github.com/google/go-containerregistry/cmd/registry"),
+    # The clients of every cloud make these two large: each build takes several minutes.
+    "cosign": GoTool("github.com/sigstore/cosign/v3/cmd/cosign"),
+    "syft": GoTool("github.com/anchore/syft/cmd/syft"),
 }
 
 # Tools that only tests of slow tiers use (tests/tiers.py).
 SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "registry", "vale")
+
+# Tools that only `make release` uses.
+RELEASE = ("cosign", "syft")
 
 
 def cache_dir() -> Path:
