@@ -114,7 +114,7 @@ def test_slices_become_chips_and_limits_too(helm: Path, tmp_path: Path) -> None:
                 {
                     "name": "v6e-4x4",
                     "resources": [
-                        {"name": "google.com/tpu", "nominalQuota": 64, "borrowingLimit": 32, "lendingLimit": 0}
+                        {"name": "google.com/tpu", "nominalQuota": "64", "borrowingLimit": "32", "lendingLimit": "0"}
                     ],
                 }
             ],
@@ -135,7 +135,7 @@ def test_large_quotas_are_whole_numbers(helm: Path, tmp_path: Path) -> None:
     over = tree("clusterQueues: {research: {quota: {v6e-4x4: {slices: 1000000}}}}")
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(merged(BASE, over)))
-    assert "nominalQuota: 16000000\n" in template(helm, CHART, [file])
+    assert "nominalQuota: 16M\n" in template(helm, CHART, [file])
 
 
 def test_chips_with_their_hosts_are_one_group(helm4: Path, tmp_path: Path) -> None:
@@ -146,12 +146,12 @@ def test_chips_with_their_hosts_are_one_group(helm4: Path, tmp_path: Path) -> No
     assert [group["coveredResources"] for group in spec["resourceGroups"]] == [["google.com/tpu", "cpu", "memory"]]
     assert quotas(spec) == {
         "cpu": {
-            "google.com/tpu": {"nominalQuota": 0},
+            "google.com/tpu": {"nominalQuota": "0"},
             "cpu": {"nominalQuota": "40"},
             "memory": {"nominalQuota": "80Gi"},
         },
         "v6e-4x4": {
-            "google.com/tpu": {"nominalQuota": 64},
+            "google.com/tpu": {"nominalQuota": "64"},
             "cpu": {"nominalQuota": "2880"},
             "memory": {"nominalQuota": "11200Gi"},
         },
@@ -168,7 +168,7 @@ def test_tpus_and_gpus_have_a_group_each(helm4: Path, tmp_path: Path) -> None:
     spec = one(render(helm4, merged(BASE, over), tmp_path), "ClusterQueue", "research")["spec"]
     covered = [group["coveredResources"] for group in spec["resourceGroups"]]
     assert covered == [["google.com/tpu"], ["nvidia.com/gpu"], ["cpu", "memory"]]
-    assert quotas(spec)["h100"] == {"nvidia.com/gpu": {"nominalQuota": 48, "borrowingLimit": 16}}
+    assert quotas(spec)["h100"] == {"nvidia.com/gpu": {"nominalQuota": "48", "borrowingLimit": "16"}}
 
 
 def test_flavors_are_tried_in_order_then_by_name(helm4: Path, tmp_path: Path) -> None:
@@ -371,22 +371,22 @@ def test_three_teams_lend_to_each_other(helm: Path) -> None:
     }
     assert tpu == {
         "research": {
-            "v6e-4x4": {"nominalQuota": 80, "borrowingLimit": 80, "lendingLimit": 48},
-            "v6e-4x4-spot": {"nominalQuota": 0},
+            "v6e-4x4": {"nominalQuota": "80", "borrowingLimit": "80", "lendingLimit": "48"},
+            "v6e-4x4-spot": {"nominalQuota": "0"},
             "cpu": None,
         },
         "product": {
-            "v6e-4x4": {"nominalQuota": 48, "borrowingLimit": 32, "lendingLimit": 32},
-            "v6e-4x4-spot": {"nominalQuota": 0},
+            "v6e-4x4": {"nominalQuota": "48", "borrowingLimit": "32", "lendingLimit": "32"},
+            "v6e-4x4-spot": {"nominalQuota": "0"},
             "cpu": None,
         },
         "interns": {
-            "v6e-4x4": {"nominalQuota": 32, "borrowingLimit": 0},
-            "v6e-4x4-spot": {"nominalQuota": 0, "borrowingLimit": 32},
+            "v6e-4x4": {"nominalQuota": "32", "borrowingLimit": "0"},
+            "v6e-4x4-spot": {"nominalQuota": "0", "borrowingLimit": "32"},
             "cpu": None,
         },
     }
-    assert quotas(one(objects, "Cohort", "tpu")["spec"]) == {"v6e-4x4-spot": {"google.com/tpu": {"nominalQuota": 64}}}
+    assert quotas(one(objects, "Cohort", "tpu")["spec"]) == {"v6e-4x4-spot": {"google.com/tpu": {"nominalQuota": "64"}}}
     weights = {name: spec["fairSharing"]["weight"] for name, spec in queues.items()}
     assert weights == {"research": "2", "product": "1", "interns": "500m"}
     assert {name: spec["queueingStrategy"] for name, spec in queues.items()} == {
@@ -408,7 +408,7 @@ def test_cohorts_nest(helm4: Path, tmp_path: Path) -> None:
     spec = one(objects, "Cohort", "all")["spec"]
     assert (spec["parentName"], spec["fairSharing"]) == ("company", {"weight": "2"})
     # A cohort may lend what its queues lend to it.
-    assert quotas(spec) == {"v6e-4x4": {"google.com/tpu": {"nominalQuota": 16, "lendingLimit": 48}}}
+    assert quotas(spec) == {"v6e-4x4": {"google.com/tpu": {"nominalQuota": "16", "lendingLimit": "48"}}}
     assert one(objects, "Cohort", "company")["spec"] == {}
 
 
@@ -480,10 +480,10 @@ def test_limits_of_a_team_are_those_of_all_teams_and_its_own(helm: Path, tmp_pat
     values["teams"]["research"]["resourceQuota"]["services.loadbalancers"] = None
     objects = render(helm, values, tmp_path)
     of_all = {
-        "count/rayjobs.ray.io": "5000",
-        "count/jobsets.jobset.x-k8s.io": "5000",
-        "count/rayclusters.ray.io": "1000",
-        "pods": "10000",
+        "count/rayjobs.ray.io": "5k",
+        "count/jobsets.jobset.x-k8s.io": "5k",
+        "count/rayclusters.ray.io": "1k",
+        "pods": "10k",
         "services.nodeports": "0",
         "count/secrets": "7",
     }

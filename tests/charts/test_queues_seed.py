@@ -77,6 +77,12 @@ COMMON_ROWS = [
     ),
     Row("metadata.labels", ABSENT, ANYTHING, "says which chart made it, and for whom"),
 ]
+QUOTA = Row(
+    "ClusterQueue.spec.resourceGroups[0].flavors[vlp-24].resources[google.com/tpu].nominalQuota",
+    24,
+    "24",
+    "Kueue stores a quantity as a text",
+)
 
 
 def by_kind(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -100,13 +106,14 @@ def test_the_seed_is_parsed() -> None:
 
 def test_the_preset_renders_the_seeds_three_objects(helm: Path) -> None:
     rendered = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e.yaml"])))
-    rows = under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], COMMON_ROWS)
+    rows = [QUOTA, *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], COMMON_ROWS)]
     assert faults(manifests()[0], rendered, rows) == []
 
 
 def test_the_preset_with_preemption_renders_the_seeds_second_variant(helm: Path) -> None:
     rendered = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e-preemption.yaml"])))
     rows = [
+        QUOTA,
         *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], COMMON_ROWS),
         COMMON_ROWS[1]._replace(path="PriorityClass.metadata.labels"),
         Row("PriorityClass.description", priority_class()["description"], ANYTHING, "in our own words"),
@@ -130,4 +137,4 @@ def test_preemption_can_be_set_by_options(helm4: Path) -> None:
 def test_a_quota_is_slices_times_chips(helm4: Path, tmp_path: Path, slices: int) -> None:
     values = tree((PRESETS / "multislice-v5e.yaml").read_text().replace("slices: 3", f"slices: {slices}"))
     queue = one(render(helm4, values, tmp_path), "ClusterQueue", "cluster-queue")
-    assert queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == 8 * slices
+    assert queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == str(8 * slices)

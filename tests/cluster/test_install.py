@@ -170,7 +170,7 @@ def test_install_again_upgrade_and_uninstall(cli: ReleaseCli) -> None:
 
     fewer = cli("diff", "queues", "-f", file, "--set", f"clusterQueues.{cli.name}.quota.{cli.name}-tpu.slices=3")
     assert f"- LocalQueue {cli.name}-b/{cli.name}-b" in fewer.out.splitlines()
-    assert "nominalQuota: 32 -> 48" in fewer.out
+    assert 'nominalQuota: "32" -> "48"' in fewer.out
 
     refused = cli("uninstall", "queues")
     assert (refused.code, cli.revisions()[-1]) == (2, "deployed")

@@ -127,7 +127,7 @@ spec:
       emptyDir:
         medium: Memory
         {{- with .memory }}
-        sizeLimit: {{ . | quote }}
+        sizeLimit: {{ include "common.quantity" . | quote }}
         {{- end }}
     {{- if $config }}
     - name: run-config

@@ -62,10 +62,10 @@ capabilities:
 {{- define "common.pod.resources" -}}
   {{- $requests := dict -}}
   {{- $limits := dict -}}
-  {{- with .cpu }}{{ $_ := set $requests "cpu" . }}{{ end -}}
-  {{- with .memory }}{{ $_ := set $requests "memory" . }}{{ $_ := set $limits "memory" . }}{{ end -}}
+  {{- with .cpu }}{{ $_ := set $requests "cpu" (include "common.quantity" .) }}{{ end -}}
+  {{- with .memory }}{{ $memory := include "common.quantity" . }}{{ $_ := set $requests "memory" $memory }}{{ $_ := set $limits "memory" $memory }}{{ end -}}
   {{- if not .head -}}
-    {{- $chips := .slice.resolved.chipsPerHost | int64 | toString -}}
+    {{- $chips := include "common.quantity" .slice.resolved.chipsPerHost -}}
     {{- with include "common.resource" .slice.resolved }}{{ $_ := set $requests . $chips }}{{ $_ := set $limits . $chips }}{{ end -}}
   {{- end -}}
   {{- $resources := dict -}}

@@ -56,7 +56,7 @@ those that are null. All users share the namespace default, so the defaults do n
   {{- $limits := dict -}}
   {{- range $source := list (ternary dict .root.Values.resourceQuota (eq .team.namespace "default")) .team.resourceQuota -}}
     {{- range $resource, $amount := $source -}}
-      {{- if kindIs "invalid" $amount }}{{ $_ := unset $limits $resource }}{{ else }}{{ $_ := set $limits $resource $amount }}{{ end -}}
+      {{- if kindIs "invalid" $amount }}{{ $_ := unset $limits $resource }}{{ else }}{{ $_ := set $limits $resource (include "common.quantity" $amount) }}{{ end -}}
     {{- end -}}
   {{- end -}}
   {{- $limits | toJson -}}
@@ -71,12 +71,6 @@ those that are null. All users share the namespace default, so the defaults do n
   {{- $names := list -}}
   {{- range $keys | sortAlpha }}{{ $names = append $names (last (splitList " " .)) }}{{ end -}}
   {{- $names | toJson -}}
-{{- end -}}
-
-{{- /* queues.weight: a fair sharing weight as a quantity: 2 is 2, 0.5 is 500m. */ -}}
-{{- define "queues.weight" -}}
-  {{- $milli := round (mulf . 1000) 0 | int64 -}}
-  {{- if mod $milli 1000 }}{{ printf "%dm" $milli }}{{ else }}{{ div $milli 1000 }}{{ end -}}
 {{- end -}}
 
 {{- /* queues.labels: the labels of an object. Takes `root`, `name` and, for the objects of a team, `team`. */ -}}

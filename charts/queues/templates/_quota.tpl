@@ -51,7 +51,7 @@ has quota for every resource of the group. The result is one of:
 
 {{- /* queues.resourceQuota: JSON of one flavor's quota of one resource. A limit that is not set is unlimited. */ -}}
 {{- define "queues.resourceQuota" -}}
-  {{- $made := dict "name" .resource "nominalQuota" 0 -}}
+  {{- $made := dict "name" .resource "nominalQuota" "0" -}}
   {{- $keys := dict "nominalQuota" "slices" "borrowingLimit" "borrowing" "lendingLimit" "lending" -}}
   {{- if and (not .flavor.resource) (has .resource (list "cpu" "memory")) -}}
     {{- $keys = dict "nominalQuota" .resource "borrowingLimit" (printf "%sBorrowing" .resource) "lendingLimit" (printf "%sLending" .resource) -}}
@@ -60,13 +60,13 @@ has quota for every resource of the group. The result is one of:
     {{- if hasKey $.quota $key -}}
       {{- $given := get $.quota $key -}}
       {{- if not $.flavor.resource -}}
-        {{- $_ := set $made $field $given -}}
+        {{- $_ := set $made $field (include "common.quantity" $given) -}}
       {{- else if eq $.resource $.flavor.resource -}}
-        {{- $_ := set $made $field (mul (int64 $given) (int64 $.flavor.resolved.chips)) -}}
+        {{- $_ := set $made $field (mul (int64 $given) (int64 $.flavor.resolved.chips) | include "common.quantity") -}}
       {{- else if has $.resource (list "cpu" "memory") -}}
         {{- $per := ternary $.flavor.hostCpu $.flavor.hostMemory (eq $.resource "cpu") -}}
         {{- $hosts := mul (int64 $given) (int64 $.flavor.resolved.hosts) -}}
-        {{- $_ := set $made $field (printf "%d%s" (mul $hosts (regexFind "^[0-9]+" $per | int64)) (regexFind "[A-Za-z]*$" $per)) -}}
+        {{- $_ := set $made $field (printf "%d%s" (mul $hosts (regexFind "[1-9][0-9]*" $per | int64)) (regexFind "[A-Za-z]*$" $per) | include "common.quantity") -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}

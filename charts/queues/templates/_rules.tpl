@@ -55,7 +55,7 @@ the manifests are then empty. All files of a chart have the same root context, i
 {{- /* An amount of cpu or memory as a number, to compare amounts: in thousandths of a core or of a byte. */ -}}
 {{- define "queues.number" -}}
   {{- $factors := dict "m" 1 "" 1000 "k" 1000000 "M" 1000000000 "G" 1000000000000 "T" 1000000000000000 "Ki" 1024000 "Mi" 1048576000 "Gi" 1073741824000 "Ti" 1099511627776000 -}}
-  {{- mul (regexFind "^[0-9]+" . | int64) (get $factors (regexFind "[A-Za-z]*$" .)) -}}
+  {{- mul (regexFind "[1-9][0-9]*" . | int64) (get $factors (regexFind "[A-Za-z]*$" .)) -}}
 {{- end -}}
 
 {{- define "queues.rules.topologies" -}}
