@@ -4,7 +4,7 @@
 # packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint docs goldens forecast-proof bench site pins keys release clean
+.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint charts docs goldens forecast-proof bench site pins keys release clean
 
 UV_VERSION := 0.13.8
 # Write bytecode here once, so that later starts are fast.
@@ -75,11 +75,14 @@ lint: setup ## Check style, types, layers and text, and the charts as chart-test
 	@.venv/bin/python -m tests.charts.lint
 	@.venv/bin/python -m tests.prose
 
-docs: setup ## Generate the charts' README.md files and docs/reference
+charts: setup ## Copy the library chart, and what else the charts share, into the charts that contain it
+	@.venv/bin/python -m tests.charts.copies
+
+docs: charts ## Generate the charts' README.md files and docs/reference
 	@.venv/bin/python -m tests.charts.docs
 	@.venv/bin/python -m tests.docs
 
-goldens: setup ## Update the reviewed output: the renders of the presets, the help of the command
+goldens: charts ## Update the reviewed output: the renders of the presets, the help of the command
 	@.venv/bin/python -m tests.charts.goldens
 	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/cli/test_help.py
 

@@ -23,7 +23,8 @@ def write(charts: Path) -> None:
     """Write README.md of every chart in the folder `charts` that has a README.md.gotmpl. Raises RuntimeError."""
     for chart in parents(charts):
         if (chart / "README.md.gotmpl").exists():
-            command = [str(tool("helm-docs")), f"--chart-search-root={chart}", "--sort-values-order=file"]
+            command = [str(tool("helm-docs")), f"--chart-search-root={chart}", f"--chart-to-generate={chart}"]
+            command += ["--sort-values-order=file"]
             command += [f"--template-files={charts / '_readme.gotmpl'}", "--template-files=README.md.gotmpl"]
             done = subprocess.run([*command, "--log-level=warning"], capture_output=True, text=True, check=False)
             if done.returncode != 0 or done.stderr:

@@ -6,8 +6,8 @@ For every chart it checks:
 - `helm lint --strict` and `helm template` with every ci/*-values.yaml, with both Helms;
 - that the version is higher than at the base commit if a file of the chart has changed.
 
-A file that a chart includes by a link is a file of that chart, so a change to the library changes every chart. Prints
-one line for each chart. Faults are sentences on stderr, and the exit code is then 1.
+It also checks that the copies in the charts are up to date (copies.py). Prints one line for each chart. Faults are
+sentences on stderr, and the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from tests.charts import copies
 from tests.charts.helm import KUBE_VERSION, HelmError, template
 from tests.tools import tool
 
@@ -38,12 +39,15 @@ class Report:
 
 
 def main() -> int:
+    outdated = copies.faults(CHECKOUT / "charts")
+    for fault in outdated:
+        print(fault, file=sys.stderr)
     reports = check(CHECKOUT)
     for report in reports:
         print(report.line)
         for fault in report.faults:
             print(f"  {fault}", file=sys.stderr)
-    return 1 if any(report.faults for report in reports) else 0
+    return 1 if outdated or any(report.faults for report in reports) else 0
 
 
 def check(root: Path, *, helms: tuple[str, ...] = ("helm", "helm3")) -> list[Report]:
@@ -162,11 +166,10 @@ def _version(root: Path, chart: Path, about: dict[str, Any], base: _Base) -> tup
 
 
 def _changed(root: Path, chart: Path, base: str) -> list[str]:
-    """Return the files of the chart, linked files included, that have changed since `base`."""
-    linked = {entry.resolve() for entry in chart.rglob("*") if entry.is_symlink()}
-    paths = [str(path.relative_to(root.resolve())) for path in sorted({chart.resolve(), *linked})]
-    tracked = _git(root, "diff", "--name-only", base, "--", *paths) or ""
-    untracked = _git(root, "ls-files", "--others", "--exclude-standard", "--", *paths) or ""
+    """Return the files of the chart that have changed since `base`."""
+    path = str(chart.relative_to(root))
+    tracked = _git(root, "diff", "--name-only", base, "--", path) or ""
+    untracked = _git(root, "ls-files", "--others", "--exclude-standard", "--", path) or ""
     return sorted({*tracked.splitlines(), *untracked.splitlines()})
 
 

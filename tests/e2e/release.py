@@ -64,7 +64,7 @@ def charts(root: Path, earlier: Earlier, folder: Path) -> Path:
         ["git", "archive", "--format=tar", earlier.commit, "charts"], cwd=root, capture_output=True, check=True
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="tar")  # "data" rejects the symbolic links from the charts to charts/common
+        archive.extractall(folder, filter="tar")  # "data" rejects the symbolic links in the charts of old releases
     return folder / "charts"
 
 
