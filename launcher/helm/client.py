@@ -53,7 +53,7 @@ _INSTALL = (
 class Release:
     """A revision of a release.
 
-    `chart` has the form "queues-0.1.0". `status` is Helm's status: deployed, failed, pending-install,
+    `chart` has the form "slipway-queues-0.5.0", or "queues-0.4.0" for the first charts, whose names had no prefix. `status` is Helm's status: deployed, failed, pending-install,
     pending-upgrade, pending-rollback, superseded or uninstalling. `updated` is an RFC 3339 time.
     """
 
@@ -66,7 +66,8 @@ class Release:
 
     @property
     def chart_name(self) -> str:
-        return self.chart.rpartition("-")[0]
+        """The name of the chart without the version and the prefix, such as "queues"."""
+        return re.sub(r"-\d+\.\d+\.\d+.*$", "", self.chart).removeprefix("slipway-")
 
     @property
     def pending(self) -> bool:
@@ -403,6 +404,6 @@ def _sweep_chart(folder: Path) -> Path:
         elif file.suffix == ".yaml":
             shutil.copy(file, templates / f"_{file.name}")
             # Helm names a template by chart and path.
-            text += f'---\n{{{{ include "run/templates/_{file.name}" $run }}}}\n'
+            text += f'---\n{{{{ include (printf "%s/templates/_{file.name}" $.Chart.Name) $run }}}}\n'
     (templates / "runs.yaml").write_text(text + "{{- end }}\n", encoding="utf-8")
     return folder

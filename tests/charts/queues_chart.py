@@ -73,7 +73,7 @@ def sentences_of(error: HelmError) -> list[str]:
     sentences = []
     for line in str(error).splitlines():
         sentence = line.removeprefix("- ").strip()
-        around = ("level=INFO", "Error: ", "queues:", "Use --debug")
+        around = ("level=INFO", "Error: ", "slipway-queues:", "Use --debug")
         if sentence and not sentence.startswith(around):
             sentences.append(sentence)
     return sorted(sentences)

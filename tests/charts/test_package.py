@@ -21,13 +21,13 @@ def test_a_package_renders_as_its_folder(chart: str, helm: Path, tmp_path: Path)
     (package,) = tmp_path.glob("*.tgz")
     with tarfile.open(package) as archive:
         names = archive.getnames()
-        inside = {name: archive.extractfile(name) for name in names}
-        texts = {name: file.read() for name, file in inside.items() if file is not None}
+        files = {name: archive.extractfile(name) for name in names}
+        texts = {name: file.read() for name, file in files.items() if file is not None}
     assert len(names) == len(set(names))
-    library = CHARTS / "common"
+    library, inside = CHARTS / "common", f"slipway-{chart}/charts/slipway-common"
     for file in [library / "values.yaml", library / "values.schema.json", *(library / "templates").iterdir()]:
-        assert texts[f"{chart}/charts/common/{file.relative_to(library)}"] == file.read_bytes()
-    assert [name for name in names if name.endswith("common/Chart.yaml")] == [f"{chart}/charts/common/Chart.yaml"]
+        assert texts[f"{inside}/{file.relative_to(library)}"] == file.read_bytes()
+    assert [name for name in names if name.endswith("common/Chart.yaml")] == [f"{inside}/Chart.yaml"]
     values_files = sorted((CHARTS / chart / "ci").glob("*-values.yaml"))
     assert values_files, f"charts/{chart} has no ci/*-values.yaml"
     for file in values_files:

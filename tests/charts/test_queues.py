@@ -817,6 +817,6 @@ def test_notes_name_namespaces_without_pod_security(helm4: Path, tmp_path: Path,
 
 def test_a_packaged_chart_renders_the_same(helm: Path, tmp_path: Path) -> None:
     subprocess.run([str(helm), "package", str(CHART), "-d", str(tmp_path)], capture_output=True, check=True)
-    (package,) = tmp_path.glob("queues-*.tgz")
+    (package,) = tmp_path.glob("slipway-queues-*.tgz")
     file = PRESETS / "three-teams.yaml"
     assert template(helm, package, [file]) == template(helm, CHART, [file])

@@ -6,6 +6,8 @@ import base64
 import gzip
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from launcher.__main__ import run
+from launcher.paths import charts_dir
 from tests.charts.helm import dump_chart
 from tests.charts.queues_cluster import cluster as fake_api_server
 from tests.cli.conftest import Result
@@ -371,6 +375,44 @@ def test_queues_with_runs_are_not_uninstalled(cli4: ReleaseCli) -> None:
     cli4.api.merge(one, {"spec": {"active": True}})
     assert cli4("uninstall", "queues", "-y", "--force").code == 0
     assert cli4.revisions() == []
+
+
+def old_queues_chart(folder: Path) -> Path:
+    """Return a copy of charts/queues with the names that the charts had up to 0.4.0."""
+    chart = folder / "old"
+    shutil.copytree(charts_dir() / "queues", chart)
+    for file in (chart / "Chart.yaml", chart / "charts" / "common" / "Chart.yaml"):
+        text = re.sub(r"slipway-(queues|common)\n( +alias: common\n)?", r"\1\n", file.read_text())
+        file.write_text(text.replace(f"version: {version_of_queues()}\n", "version: 0.4.0\n"))
+    return chart
+
+
+def version_of_queues() -> str:
+    return str(yaml.safe_load((charts_dir() / "queues" / "Chart.yaml").read_text())["version"])
+
+
+def test_a_release_with_the_charts_old_name_is_upgraded(cli: ReleaseCli, tmp_path: Path) -> None:
+    file, helm = cli.write(VALUES), os.environ["SLIPWAY_HELM"]
+    command = [helm, "install", "queues", str(old_queues_chart(tmp_path)), "-n", cli.name, "-f", file]
+    subprocess.run(command, check=True, capture_output=True)
+    before = cli.api.get(cli.queue)
+    assert before["metadata"]["labels"]["helm.sh/chart"] == "queues-0.4.0"
+
+    change = f'metadata.labels.helm.sh/chart: "queues-0.4.0" -> "slipway-queues-{version_of_queues()}"'
+    assert change in cli("diff", "queues", "-f", file).out
+    upgraded = cli.install("-f", file)
+    assert upgraded.code == 0, upgraded.err
+    after = cli.api.get(cli.queue)
+    assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
+    assert after["metadata"]["labels"]["helm.sh/chart"] == f"slipway-queues-{version_of_queues()}"
+    assert cli.revisions() == ["superseded", "deployed"]
+    assert "unchanged." in cli.install("-f", file).err
+
+    subprocess.run([helm, "rollback", "queues", "1", "-n", cli.name], check=True, capture_output=True)
+    unknown = cli("uninstall", "queue", "-y")
+    assert "Slipway's releases there: queues." in unknown.err
+    gone = cli("uninstall", "queues", "-y", "-o", "json")
+    assert (gone.code, gone.json["chart"], gone.json["left"]) == (0, "queues", [])
 
 
 def test_a_release_of_another_chart(cli4: ReleaseCli, helm4: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_upgrade_of_the_queues_does_not_change_runs(session: Session, team: T
     listed = json.loads(cli.run_helm("list", "-n", session.ident, "-o", "json").out)
     chart = next(one["chart"] for one in listed if one["name"] == team.name)
     current = yaml.safe_load((_root() / "charts/queues/Chart.yaml").read_text())["version"]
-    assert chart == f"queues-{current}"
+    assert chart == f"slipway-queues-{current}"
 
     time.sleep(REACTION_SECONDS)  # no status shows that a controller has decided to do nothing
     assert _state(session, team) == before

@@ -221,3 +221,17 @@ def test_an_object_in_a_namespace_that_neither_exists_nor_is_created() -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
     changes = diff.compare(cast(Cluster, cluster), [namespace, made("shared")])
     assert [change.action for change in changes] == [diff.CREATE, diff.CREATE]
+
+
+@pytest.mark.parametrize(
+    ("chart", "name"),
+    [
+        ("slipway-queues-0.5.0", "queues"),
+        ("queues-0.4.0", "queues"),  # before 0.5.0, the names had no prefix
+        ("slipway-ray-cluster-0.5.0-rc.1+build.2", "ray-cluster"),
+        ("slipway-run-1.0.0", "run"),
+        ("their-queues-1.0.0", "their-queues"),
+    ],
+)
+def test_the_name_of_a_chart_has_no_prefix_and_no_version(chart: str, name: str) -> None:
+    assert replace(DEPLOYED, chart=chart).chart_name == name
