@@ -151,10 +151,3 @@ def test_the_trainer_of_the_wheel_checks_a_run(installed: Path, tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     assert "slipway-launcher" not in done.stderr
-
-
-def test_charts_are_complete_in_the_wheel(installed: Path) -> None:
-    tracked = subprocess.run(
-        ["git", "ls-files", "charts", "values", "docker"], cwd=CHECKOUT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert [name for name in tracked if not (site(installed) / "launcher" / "_data" / name).is_file()] == []
