@@ -83,9 +83,9 @@ def test_the_sdist_and_the_wheel_hold_charts_presets_and_the_image(built: Path, 
         members = {name.partition("/")[2] for name in archive.getnames()}
     assert wanted - members == set()
     assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"} <= members
-    for chart in (data / "charts").iterdir():
-        if "dependencies:" in (chart / "Chart.yaml").read_text():
-            assert (chart / "charts/common/values.yaml").is_file(), f"{chart.name} has no library"
+    for chart in (data / "charts").glob("*/Chart.yaml"):
+        if "dependencies:" in chart.read_text():
+            assert (chart.parent / "charts/common/values.yaml").is_file(), f"{chart} has no library"
 
 
 def test_the_metadata(installed: Path) -> None:

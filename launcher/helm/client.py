@@ -53,8 +53,9 @@ _INSTALL = (
 class Release:
     """A revision of a release.
 
-    `chart` has the form "slipway-queues-0.5.0", or "queues-0.4.0" for the first charts, whose names had no prefix. `status` is Helm's status: deployed, failed, pending-install,
-    pending-upgrade, pending-rollback, superseded or uninstalling. `updated` is an RFC 3339 time.
+    `chart` has the form "slipway-queues-0.5.0", or "queues-0.4.0" for the first charts, whose names had no prefix.
+    `status` is Helm's status: deployed, failed, pending-install, pending-upgrade, pending-rollback, superseded or
+    uninstalling. `updated` is an RFC 3339 time.
     """
 
     name: str
