@@ -10,7 +10,6 @@ AMOUNTS: list[tuple[str | float, str]] = [
     ("0.0", "0"),
     ("0Gi", "0"),
     (4, "4"),
-    ("08", "8"),
     ("1000m", "1"),
     ("1500m", "1500m"),
     ("1.0", "1"),
@@ -38,8 +37,8 @@ AMOUNTS: list[tuple[str | float, str]] = [
 ]
 """Amounts as users write them, and as the API server stores them."""
 
-EXPONENTS: list[tuple[str | float, str]] = [("1e3", "1k"), ("15E2", "1500"), ("1e-2", "10m"), (1e-08, "1m")]
-"""Amounts with an exponent, which the API server keeps, with the same amounts without one."""
+KEPT: list[tuple[str | float, str]] = [("08", "8"), ("1e3", "1k"), ("15E2", "1500"), ("1e-2", "10m"), (1e-08, "1m")]
+"""Amounts with an exponent or leading zeros, which the API server keeps, and the same amounts without them."""
 
 _MAPS = {"requests", "limits", "hard"}
 _FIELDS = {"nominalQuota", "borrowingLimit", "lendingLimit", "sizeLimit", "weight"}

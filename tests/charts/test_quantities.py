@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.charts import docs
 from tests.charts.helm import dump_chart, dumped, template
-from tests.charts.quantities import AMOUNTS, EXPONENTS
+from tests.charts.quantities import AMOUNTS, KEPT
 
 LIBRARY = docs.CHECKOUT / "charts" / "common" / "templates" / "_quantity.tpl"
 TEMPLATE = """\
@@ -28,13 +28,13 @@ def rendered(helm: Path, amounts: list[str | float], folder: Path) -> list[str]:
 
 
 def test_amounts_become_canonical(helm: Path, tmp_path: Path) -> None:
-    amounts = [*AMOUNTS, *EXPONENTS]
+    amounts = [*AMOUNTS, *KEPT]
     found = rendered(helm, [given for given, _ in amounts], tmp_path)
     assert dict(zip((given for given, _ in amounts), found, strict=True)) == dict(amounts)
 
 
 def test_a_canonical_amount_is_not_changed(helm: Path, tmp_path: Path) -> None:
-    canonical: list[str | float] = [text for _, text in [*AMOUNTS, *EXPONENTS]]
+    canonical: list[str | float] = [text for _, text in [*AMOUNTS, *KEPT]]
     assert rendered(helm, canonical, tmp_path) == canonical
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.charts import docs, schemas
 from tests.charts.helm import template
-from tests.charts.quantities import AMOUNTS, EXPONENTS, quantities
+from tests.charts.quantities import AMOUNTS, KEPT, quantities
 from tests.cluster.api import Api
 
 CHARTS = docs.CHECKOUT / "charts"
@@ -27,7 +27,7 @@ def stored(api: Api, namespace: str, amounts: Iterable[Any]) -> list[str]:
 
 def test_the_table_of_amounts_is_that_of_the_api_server(api: Api, namespace: str) -> None:
     assert stored(api, namespace, [given for given, _ in AMOUNTS]) == [canonical for _, canonical in AMOUNTS]
-    canonical = [canonical for _, canonical in [*AMOUNTS, *EXPONENTS]]
+    canonical = [canonical for _, canonical in [*AMOUNTS, *KEPT]]
     assert stored(api, namespace, canonical) == canonical
 
 
