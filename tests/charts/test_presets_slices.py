@@ -149,7 +149,8 @@ def read_by_the_charts(helm: Path, folder: Path, cases: Sequence[Case]) -> list[
     (folder / "templates").mkdir()
     shutil.copytree(charts_dir() / "common", folder / "charts" / "common")
     (folder / "Chart.yaml").write_text(
-        'apiVersion: v2\nname: slices\nversion: 0.1.0\ndependencies: [{name: common, version: ">=0.1.0"}]\n'
+        "apiVersion: v2\nname: slices\nversion: 0.1.0\n"
+        'dependencies: [{name: slipway-common, alias: common, version: ">=0.1.0"}]\n'
     )
     (folder / "values.yaml").write_text("")
     (folder / "templates" / "slices.yaml").write_text(

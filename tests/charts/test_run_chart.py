@@ -111,6 +111,8 @@ def test_the_table_is_valid_and_closed() -> None:
 def test_helm_and_the_launcher_compute_the_same_effective_values(helm: Path, tmp_path: Path) -> None:
     chart = dump_chart(tmp_path / "dump", (CHARTS / "run" / "values.yaml").read_text())
     shutil.copytree(CHARTS / "common", chart / "charts" / "common")
+    with (chart / "Chart.yaml").open("a") as about:
+        about.write('dependencies: [{name: slipway-common, alias: common, version: ">=0.1.0"}]\n')
     user = tmp_path / "v.yaml"
     user.write_text("run: {name: x}\nworker: {env: {A: b}}\ncommon: {accelerators: {v4: null, v6e: {hbmGiB: 1}}}\n")
     by_helm = dumped(template(helm, chart, [user]))

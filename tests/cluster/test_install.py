@@ -398,7 +398,7 @@ def test_a_release_with_the_charts_old_name_is_upgraded(cli: ReleaseCli, tmp_pat
     before = cli.api.get(cli.queue)
     assert before["metadata"]["labels"]["helm.sh/chart"] == "queues-0.4.0"
 
-    change = f'metadata.labels.helm.sh/chart: "queues-0.4.0" -> "slipway-queues-{version_of_queues()}"'
+    change = f'"helm.sh/chart": "queues-0.4.0" -> "slipway-queues-{version_of_queues()}"'
     assert change in cli("diff", "queues", "-f", file).out
     upgraded = cli.install("-f", file)
     assert upgraded.code == 0, upgraded.err
