@@ -19,8 +19,11 @@ class HelmError(Exception):
     """Helm failed; the text is what it printed."""
 
 
-def template(helm: Path, chart: Path, files: Sequence[Path | str] = (), *options: str) -> str:
-    """Return the manifests that `helm template` prints. Raises HelmError."""
+def template(helm: Path, chart: Path | str, files: Sequence[Path | str] = (), *options: str) -> str:
+    """Return the manifests that `helm template` prints. Raises HelmError.
+
+    `chart` is a folder, a package or an oci:// URL.
+    """
     command = [str(helm), "template", "x", str(chart), "--kube-version", KUBE_VERSION]
     for file in files:
         command += ["-f", str(file)]

@@ -19,6 +19,7 @@ PLURALS = {
 CLUSTER_SCOPED = {
     *("Namespace", "Node", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "CustomResourceDefinition"),
     *("ClusterQueue", "ResourceFlavor", "Cohort", "Topology", "AdmissionCheck", "WorkloadPriorityClass"),
+    "ProvisioningRequestConfig",
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "PersistentVolume", "StorageClass"),
 }

@@ -72,7 +72,7 @@ TOOLS = {
 }
 
 # Tools that only tests of slow tiers use (tests/tiers.py).
-SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "registry", "vale")
+SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "vale")
 
 # Tools that only `make release` uses.
 RELEASE = ("cosign", "syft")
