@@ -55,6 +55,7 @@ def main() -> None:
 
     def measured() -> Iterator[Row]:
         if "render" in parts:
+            yield start_row()
             yield help_row(environment("xpk", [XPK]))
             yield template_row()
         yield from bench_cluster.rows(lambda: environment("xpk", [XPK]), alternate, timed, say, parts)
@@ -90,6 +91,14 @@ def help_row(xpk: Path) -> Row:
     commands = ([str(CHECKOUT / ".venv/bin/launcher"), "--help"], [str(xpk / "bin/xpk"), "--help"])
     ours, other = alternate(lambda: timed(commands[0]), lambda: timed(commands[1]), rounds=7)
     return "launcher --help / xpk --help", ours[1:], other[1:], 0.10
+
+
+def start_row() -> Row:
+    """Measure what the packages of `make setup` do at each start of Python: a .pth file can import modules."""
+    python = str(CHECKOUT / ".venv/bin/python")
+    commands = ([python, "-c", "pass"], [python, "-S", "-c", "pass"])
+    ours, other = alternate(lambda: cpu_time(commands[0]), lambda: cpu_time(commands[1]), rounds=15)
+    return "start of Python / without any package (CPU time)", ours[1:], other[1:], 2.5
 
 
 def template_row() -> Row:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from launcher import api, distribution
 from launcher.errors import LauncherError
+from tests.coverage_by_package import unmeasured
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +33,15 @@ def test_a_hint_uses_the_tool_that_made_the_environment(
     if marker:
         (tmp_path / marker).touch()
     assert distribution.install("train") == f'{command} "slipway-launcher[train]"'
+
+
+def test_no_package_imports_modules_at_each_start_of_python() -> None:
+    """A .pth file can do that: pynvml 13 imported 50 modules (docs/decisions/0013-pinned-extras.md)."""
+    code = "import sys; print(*{'inspect', 'tempfile', 'importlib.abc', 'typing'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=unmeasured(os.environ), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "\n"
 
 
 def test_the_api_lists_only_public_names() -> None:
