@@ -133,7 +133,7 @@ class RunConfig:
     @cached_property
     def corpus(self) -> Corpus | None:
         """The text that `data` names, or None if MaxText's own dataset keys apply."""
-        return open_corpus(self.data) if is_given(self.data) else None
+        return open_corpus(self.data, self.hosts) if is_given(self.data) else None
 
     @cached_property
     def digest(self) -> str:
@@ -234,12 +234,6 @@ def check(config: RunConfig) -> dict[str, Any]:
     derived = _derived(config)
     if config.corpus is None:
         return {}
-    for part, units in (("train", config.corpus.train), ("held-out", config.corpus.held_out)):
-        if units and len(units) < config.hosts:
-            raise ConfigError(
-                f"data: the {part} part has {len(units)} pieces for {config.hosts} hosts; "
-                "add text" + (" or a larger data.heldOut.fraction." if part == "held-out" else ".")
-            )
     tokenizer = str(derived["tokenizer_path"])
     if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
         raise ConfigError(

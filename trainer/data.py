@@ -76,18 +76,18 @@ def is_given(data: Mapping[str, Any]) -> bool:
     return bool(data.get("files") or data.get("corpus"))
 
 
-def open_corpus(data: Mapping[str, Any]) -> Corpus:
-    """List the units of the text that `data` (the values key) names.
+def open_corpus(data: Mapping[str, Any], hosts: int = 1) -> Corpus:
+    """List the units of the text that `data` (the values key) names: at least one per host in each part.
 
-    Reads names, sizes and Parquet footers, but no text. Raises ConfigError with the file's name if
-    a file or folder is missing, unreadable, of an unknown kind, or empty. An error for which a restart may help
-    (trainer.errors.PASSING) is raised as it is, because nothing restarts a run after a ConfigError.
+    Reads names, sizes and Parquet footers, but no text unless it is short. Raises ConfigError with the file's name if
+    a file or folder is missing, unreadable, of an unknown kind, or empty, and with the sizes if the text is too short
+    for the hosts. An error for which a restart may help (trainer.errors.PASSING) is raised as it is, because nothing
+    restarts a run after a ConfigError.
     """
     field = str(data.get("field") or "text")
     held_out = data.get("heldOut") or {}
     corpus = data.get("corpus")
     files = _standard_library(str(corpus)) if corpus else _expand(data["files"], key="data.files")
-    units = _cut(files)
     if held_out.get("files"):
         eval_files = _expand(held_out["files"], key="data.heldOut.files")
         shared = sorted(set(files) & set(eval_files))
@@ -96,10 +96,11 @@ def open_corpus(data: Mapping[str, Any]) -> Corpus:
                 f"{shared[0]} is in both data.files and data.heldOut.files; remove it from one of them: held-out text "
                 "must not be trained on."
             )
-        train, evaluation = units, _cut(eval_files)
+        train = _one_per_host(files, hosts, field, "data.files")
+        evaluation = _one_per_host(eval_files, hosts, field, "data.heldOut.files")
     else:
         eval_files = []
-        train, evaluation = _split(units, float(held_out.get("fraction", 0.0)))
+        train, evaluation = _split(files, float(held_out.get("fraction", 0.0)), hosts, field)
     every = [*files, *eval_files]
     sizes = [Path(path).stat().st_size for path in every]
     digest = hashlib.sha256()
@@ -283,34 +284,82 @@ def _raise_passing(error: Exception) -> None:
         raise error
 
 
-def _cut(files: Sequence[str]) -> list[Unit]:
+def _cut(files: Sequence[str], least: int = 0) -> list[Unit]:
+    """Cut files into units of the usual size, or into smaller ones so that there are at least `least`, if possible."""
     text = [path for path in files if not path.endswith(".parquet")]
     sizes = {path: Path(path).stat().st_size for path in text}
     total = sum(sizes.values())
     floor = min(_USUAL_UNIT, max(_MIN_UNIT, total // 64))
     length = min(_MAX_UNIT, max(floor, total // 65536))
+    if least:
+        length = max(_MIN_UNIT, min(length, total // least))
     units: list[Unit] = []
     for path in files:
         if path.endswith(".parquet"):
-            units.extend(_parquet_units(path, len(files)))
+            units.extend(_parquet_units(path, len(files), max(64, least)))
         else:
             units.extend(Unit(path, at, min(at + length, sizes[path])) for at in range(0, sizes[path], length))
     return units
 
 
-def _split(units: Sequence[Unit], fraction: float) -> tuple[list[Unit], list[Unit]]:
-    """Hold out every n-th unit, at least one, so that the held-out part is spread over the whole corpus."""
-    if fraction <= 0:
-        return list(units), []
-    if len(units) < 2:
+def _cut_finely(files: Sequence[str], least: int, field: str) -> list[Unit]:
+    """Cut files into at least `least` units if possible, and leave out those without text.
+
+    A unit inside a long line has no text of its own: a host that has no other unit would search for text forever.
+    """
+    return [unit for unit in _cut(files, least) if any(text.strip() for text in documents(unit, field))]
+
+
+def _one_per_host(files: Sequence[str], hosts: int, field: str, key: str) -> list[Unit]:
+    units = _cut(files)
+    if len(units) >= hosts:
+        return units
+    units = _cut_finely(files, hosts, field)
+    if len(units) < hosts:
         raise ConfigError(
-            f"{units[0].path if units else 'data'} is too small to hold out a part of it for evaluation; "
-            "add text, or set data.heldOut.fraction: 0."
+            f"{key}: the text in {_size(files)} has {_pieces(len(units))} of at least {_MIN_UNIT:,} bytes, but each of "
+            f"the {hosts} hosts needs one; add text, or lower slice.hosts."
         )
+    return units
+
+
+def _split(files: Sequence[str], fraction: float, hosts: int, field: str) -> tuple[list[Unit], list[Unit]]:
+    """Hold out every n-th unit, at least one per host, so that the held-out part is spread over the whole corpus.
+
+    A corpus that has too few units for that is cut into smaller ones. The units of any other corpus must stay the same
+    in all versions: a run that resumes has its position in the list of units.
+    """
+    if fraction <= 0:
+        return _one_per_host(files, hosts, field, "data.files"), []
+    units = _cut(files)
     stride = max(2, min(round(1 / fraction), len(units)))
-    held_out = [unit for index, unit in enumerate(units) if index % stride == stride - 1]
-    train = [unit for index, unit in enumerate(units) if index % stride != stride - 1]
-    return train, held_out
+    held_out, train = units[stride - 1 :: stride], [u for at, u in enumerate(units) if at % stride != stride - 1]
+    if min(len(held_out), len(train)) >= hosts:
+        return train, held_out
+    wanted = max(2, round(1 / fraction))
+    units = _cut_finely(files, hosts * wanted, field)
+    if len(units) < 2 * hosts:
+        needs = (
+            f"{hosts} hosts need {2 * hosts}, one to train on and one held out for each" if hosts > 1 else "needs two"
+        )
+        fewer = ", lower slice.hosts" if hosts > 1 else ""
+        raise ConfigError(
+            f"data.files: the text in {_size(files)} is too short to hold out a part of it for evaluation: it has "
+            f"{_pieces(len(units))} of at least {_MIN_UNIT:,} bytes, and {needs}; add text{fewer}, or set "
+            "data.heldOut.fraction: 0."
+        )
+    stride = min(wanted, len(units) // hosts)
+    return [u for at, u in enumerate(units) if at % stride != stride - 1], units[stride - 1 :: stride]
+
+
+def _pieces(count: int) -> str:
+    return f"{count} piece{'s' if count != 1 else ''}"
+
+
+def _size(files: Sequence[str]) -> str:
+    """Return the files and their size in words: "notes.txt (1,234 bytes)"."""
+    total = sum(Path(path).stat().st_size for path in files)
+    return f"{files[0] if len(files) == 1 else f'{len(files):,} files'} ({total:,} bytes)"
 
 
 def _read_range(file: BinaryIO, unit: Unit, *, lines_only: bool) -> tuple[bytes, int]:
@@ -372,7 +421,7 @@ def _field_of(line: str, at: int, path: str, field: str) -> str:
     return str(row[field])
 
 
-def _parquet_units(path: str, files: int) -> list[Unit]:
+def _parquet_units(path: str, files: int, least: int) -> list[Unit]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -386,8 +435,7 @@ def _parquet_units(path: str, files: int) -> list[Unit]:
         raise ConfigError(f"{path} has no rows; remove it from data.files or fill it.")
     # A row group is decoded as a whole. It is cut into runs of rows only if a small corpus would
     # otherwise have too few units to split.
-
-    pieces = max(1, 64 // max(1, files * len(groups)))
+    pieces = max(1, least // max(1, files * len(groups)))
     units: list[Unit] = []
     for index, rows in enumerate(groups):
         length = max(1, -(-rows // pieces))

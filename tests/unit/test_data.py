@@ -271,7 +271,64 @@ def test_text_that_is_trained_on_and_held_out_is_refused(tmp_path: Path) -> None
         data.open_corpus({"files": [str(path)], "heldOut": {"files": [str(path)]}})
 
 
-def test_a_file_too_small_to_hold_out_a_part_is_an_error(tmp_path: Path) -> None:
-    path = write_invalid(tmp_path, "a.txt", b"text")
-    with pytest.raises(ConfigError, match=r"too small to hold out"):
+def write_lines(folder: Path, size: int, files: int = 1) -> list[Path]:
+    paths = [folder / f"{index:02}.txt" for index in range(files)]
+    for path in paths:
+        path.write_text("a line of text that is neither long nor short\n" * (size // files // 46))
+    return paths
+
+
+@pytest.mark.parametrize(("size", "files"), [(30_000, 1), (1_400_000, 1), (1_400_000, 30), (58_000_000, 1)])
+def test_every_host_has_text_to_train_on_and_held_out_text(tmp_path: Path, size: int, files: int) -> None:
+    write_lines(tmp_path, size, files)
+    found = data.open_corpus({"files": [str(tmp_path)], "heldOut": {"fraction": 0.02}}, hosts=2)
+    assert len(found.held_out) >= 2
+    assert not set(found.train) & set(found.held_out)
+    assert sum(unit.stop - unit.start for unit in [*found.train, *found.held_out]) == found.size
+    share = sum(unit.stop - unit.start for unit in found.held_out) / found.size
+    assert share < (0.03 if size > 1_000_000 else 0.08)
+    assert all(read_all([unit]) for unit in [*found.train, *found.held_out])
+
+
+def test_text_with_enough_pieces_is_cut_as_before(tmp_path: Path) -> None:
+    """A run that resumes has its position in the list of pieces, which must therefore never change."""
+    (path,) = write_lines(tmp_path, 1_400_000)
+    found = data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}}, hosts=1)
+    length = path.stat().st_size // 64
+    assert found.held_out == [data.Unit(str(path), 49 * length, 50 * length)]
+    assert len(found.train) == 64
+    found = data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.05}}, hosts=2)
+    assert [unit.start // length for unit in found.held_out] == [19, 39, 59]
+
+
+def test_every_host_has_text_even_if_the_lines_are_longer_than_the_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{index} " + "long " * 600}) + "\n" for index in range(12)))
+    found = data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}}, hosts=4)
+    assert len(found.held_out) == 4
+    assert all(read_all([unit]) for unit in [*found.train, *found.held_out])
+    assert len(read_all([*found.train, *found.held_out])) == 12
+
+
+def test_rows_of_parquet_are_cut_for_many_hosts(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"document {index}" for index in range(500)]}), path)
+    found = data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}}, hosts=8)
+    assert len(found.held_out) == 8
+    assert len(read_all([*found.train, *found.held_out])) == 500
+
+
+def test_text_that_is_too_short_names_its_size_and_what_to_do(tmp_path: Path) -> None:
+    path = write_invalid(tmp_path, "a.txt", b"text\n")
+    with pytest.raises(ConfigError) as error:
         data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}})
+    assert str(error.value) == (
+        f"data.files: the text in {path} (5 bytes) is too short to hold out a part of it for evaluation: it has 1 "
+        "piece of at least 1,024 bytes, and needs two; add text, or set data.heldOut.fraction: 0."
+    )
+    files = write_lines(tmp_path, 2000, 2)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"2 files \(.* bytes\) .* it has 2 pieces .*, and 4 hosts need 8, one to"):
+        data.open_corpus({"files": [str(tmp_path)], "heldOut": {"fraction": 0.02}}, hosts=4)
+    with pytest.raises(ConfigError, match=r"data\.files: .* but each of the 4 hosts needs one; add text, or lower"):
+        data.open_corpus({"files": list(map(str, files)), "heldOut": {"fraction": 0}}, hosts=4)
