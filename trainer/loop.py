@@ -88,6 +88,8 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
     import jax
     from maxtext.trainers.pre_train import train as maxtext_train
 
+    if config.is_local and config.accelerator["kind"] == "gpu":
+        _require_gpus(jax)
     _quieten(first=jax.process_index() == 0)
     if config.accelerator["kind"] == "cpu":
         # A small model compiles in many pieces, each shorter than the cache's default minimum of one second.
@@ -126,6 +128,21 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
             f"A host received a stop signal: training stopped after {hooks.steps_done} steps.", hooks.steps_done
         )
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
+
+
+def _require_gpus(jax: Any) -> None:
+    """Raise ConfigError if JAX cannot use this machine's GPUs."""
+    try:
+        jax.devices("cuda")
+    except RuntimeError as error:
+        raise ConfigError(
+            f"slice.accelerator: JAX finds no GPU on this machine ({_first_line(error)}); check the driver with "
+            "nvidia-smi, or set slice.accelerator: cpu."
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 _NOISE = (

@@ -147,6 +147,7 @@ def run(config: RunConfig) -> loop.Outcome:
             num_cpus=config.hosts + 1,
             include_dashboard=False,
             logging_level="WARNING",
+            num_gpus=config.chips if config.accelerator["kind"] == "gpu" else 0,
             _node_ip_address=_LOOPBACK,
             _temp_dir=str(folder / "r"),
         )

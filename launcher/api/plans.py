@@ -50,9 +50,11 @@ def check(
 ) -> Sequence[Problem]:
     """Return the errors and warnings of all rules that need no chips, and the misfit that an earlier forecast found.
 
-    With `live`, also return the problems that only the cluster can detect, if there are no other errors.
+    If there are no other errors, also return what only a submit would find: for a local run, problems with the text,
+    the tokenizer and this machine; with `live`, for a run in a cluster, the problems that only the cluster can detect.
     """
     from launcher.config.checks.problems import has_errors
+    from launcher.config.kinds import RunKind
     from launcher.config.plan import check_launch
     from launcher.config.values.files import chart_defaults, load
     from launcher.forecast import known_forecast
@@ -64,7 +66,7 @@ def check(
     misfit = known_forecast.problem(wanted)
     if misfit is not None:
         found = [*found, misfit]
-    if not live or has_errors(found):
+    if not (live or wanted.kind is RunKind.LOCAL) or has_errors(found):
         return found
     return [*found, *backend_for(wanted, target).problems(wanted)]
 

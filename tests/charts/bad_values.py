@@ -751,7 +751,7 @@ BAD_WITHOUT_CHART = [
     InvalidValues(
         "slice.accelerator",
         "slice: {accelerator: v6e, provisioning: reservation}",
-        "slice.accelerator must be cpu, not v6e.",
+        "slice.accelerator must be cpu or a GPU of the table, not v6e.",
         (LOCAL,),
     ),
     InvalidValues(

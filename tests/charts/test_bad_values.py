@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config import plan
-from launcher.config.checks import resource_rules, schema
 from launcher.config.checks import rules as checks
+from launcher.config.checks import schema
 from launcher.config.values import files as values
 from launcher.config.values.tree import Values
 from launcher.paths import charts_dir
@@ -40,6 +40,7 @@ from tests.charts.bad_values import (
 )
 from tests.charts.helm import KUBE_VERSION
 from tests.charts.schemas import objects, validate
+from tests.large_machine import use_machine
 from tests.tools import tool
 
 DEFAULTS = values.chart_defaults("run")
@@ -195,8 +196,7 @@ def test_the_launcher_rejects_it_in_the_same_words(table: HelmRenderer, bad: Inv
 def test_the_launcher_rejects_runs_that_no_chart_renders(
     bad: InvalidValues, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The free space of this disk must not make the test fail.
-    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 1 << 50)
+    use_machine(monkeypatch)
     ((key, sentence),) = problems_of(user(bad.values, kind))
     assert key == bad.key
     assert bad.says in sentence
@@ -204,7 +204,7 @@ def test_the_launcher_rejects_runs_that_no_chart_renders(
 
 @pytest.mark.parametrize("name", GOOD_VALUES)
 def test_both_accept_values_at_the_limits(table: HelmRenderer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 1 << 50)
+    use_machine(monkeypatch)
     text, kinds = GOOD_VALUES[name]
     assert kinds[-1] not in ALL or table.done["helm3", kinds[-1], text, "t"][0]
     for kind in kinds:

@@ -97,8 +97,8 @@ MISTAKES = [
      " remove the quotes."),
     ("train: {checkpoint_period: 0}\n", "mine.yaml:1: train.checkpoint_period is 0; it must be at least 1."),
     ("slice: {hosts: -1}\n", "mine.yaml:1: slice.hosts is -1; it must be at least 0."),
-    ("slice: {accelerator: v6e}\n", "mine.yaml:1: a local run uses this machine's CPU: slice.accelerator must be cpu,"
-     " not v6e."),
+    ("slice: {accelerator: v6e}\n", "mine.yaml:1: a local run uses this machine's CPU or"
+     " GPUs: slice.accelerator must be cpu or a GPU of the table, not v6e."),
     ("storage: {kind: }\n", "mine.yaml:1: storage.kind has no value (null); set a value, or remove the key."),
     ("data: {heldOut: {fraction: 2}}\n", "mine.yaml:1: data.heldOut.fraction is 2; it must be at least 0 and at most"
      " 0.5."),

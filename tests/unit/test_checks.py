@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from launcher.config.checks import resource_rules
 from launcher.config.checks import rules as checks
 from launcher.config.checks.rules import Problem
 from launcher.config.checks.schema import leaves
@@ -20,6 +19,7 @@ from launcher.config.plan import check_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
 from launcher.paths import presets_dir
+from tests.large_machine import use_machine
 
 DEFAULTS = chart_defaults("run")
 GOOD: dict[str, Any] = {
@@ -154,12 +154,11 @@ def test_a_run_needs_a_name_and_the_option_gives_one() -> None:
 
 
 def test_a_local_run_requires_local_storage_and_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        resource_rules, "free_bytes", lambda folder: 1 << 50
-    )  # the test must not depend on the free space of this disk
+    use_machine(monkeypatch)
     found = [str(problem) for problem in problems("run: {kind: local}\n")]
     assert found == [
-        "good.yaml:7: a local run uses this machine's CPU: slice.accelerator must be cpu, not v6e.",
+        "good.yaml:7: a local run uses this machine's CPU or GPUs: slice.accelerator must be cpu or a GPU of the "
+        "table, not v6e.",
         "good.yaml:12: a local run keeps its files on this machine: storage.kind must be local, not gcsfuse.",
     ]
 
@@ -167,7 +166,7 @@ def test_a_local_run_requires_local_storage_and_the_cpu(monkeypatch: pytest.Monk
 def test_files_and_corpus_exclude_each_other() -> None:
     found = problems("train: {dataset_type: null}\ndata:\n  files: [a.txt]\n  corpus: python\n")
     assert [str(problem) for problem in found] == [
-        "v.yaml:4: data.files and data.corpus are both set; remove one of them."
+        'v.yaml:4: data.files and data.corpus are both set; remove one of them (to use the files, set data.corpus: "").'
     ]
 
 

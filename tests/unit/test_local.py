@@ -15,6 +15,7 @@ from launcher.backends.base import RunStatus, State
 from launcher.backends.local import backend, processes, supervisor
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.record import Record, read_events, read_record, write_record
+from launcher.config.checks import this_machine
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 
@@ -243,8 +244,8 @@ def test_a_command_that_this_machine_lacks_is_a_problem_of_the_check(tmp_path: P
     assert runs.problems(command("true")) == []
     [problem] = runs.problems(command("no-such-program"))
     assert (problem.rule, problem.message) == (
-        "live.machine",
-        '--set 5: run.command: the program "no-such-program" was not found on this machine.',
+        "machine",
+        'run.command: the program "no-such-program" was not found on this machine.',
     )
 
 
@@ -267,6 +268,7 @@ def test_descendants_and_marks() -> None:
     assert processes.marked("unit-test") == []
     process.communicate()
 
+    assert (problem.file, problem.line, problem.key) == ("--set", 5, "run.command")
 
 def test_the_supervisor_needs_nothing_but_the_standard_library(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps({"run": {"name": "demo", "command": ["true"]}}))
@@ -331,3 +333,44 @@ def test_writes_that_fail_for_a_moment_do_not_lose_the_end_of_a_run(folder: Path
     assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["0.5", "5.0"])
     assert read_record(folder).state == "succeeded"
     assert "[launcher] The record cannot be written: Input/output error." in (folder / "log.txt").read_text()
+
+
+def gpu_plan(chips: int = 1) -> LaunchPlan:
+    machine = {1: "a2-ultragpu-1g", 8: "a2-ultragpu-8g"}[chips]
+    sets = ["run.name=gpu", f"slice.machineType={machine}", "slice.accelerator=a100-80gb", "slice.hosts=1"]
+    return api.plan(["quickstart"], sets)
+
+
+def test_a_local_run_on_a_gpu_needs_one_and_the_plugin_of_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machines of the tests have no GPU, so the probes are replaced: no test trains on a GPU."""
+    runs = LocalBackend(tmp_path)
+    monkeypatch.setattr(this_machine, "gpus", lambda: 0)
+    monkeypatch.setattr(this_machine, "jax_supports_gpus", lambda: False)
+    [problem] = runs.problems(gpu_plan())
+    assert (problem.severity, problem.key) == ("error", "slice.accelerator")
+    assert problem.message == (
+        "slice.accelerator: this machine has no NVIDIA GPU (no /dev/nvidia0); set slice.accelerator: cpu to train on "
+        "the CPU, or run.kind: ray-job or job-set to train in a cluster."
+    )
+    monkeypatch.setattr(this_machine, "gpus", lambda: 1)
+    [problem] = runs.problems(gpu_plan(chips=8))
+    assert "a a2-ultragpu-8g has 8 GPUs, but this machine has 1; set slice.machineType to" in problem.message
+    [problem] = runs.problems(gpu_plan())
+    assert (problem.severity, "JAX's support for NVIDIA GPUs is not installed" in problem.message) == ("warning", True)
+    with pytest.raises(LauncherError, match="JAX's support for NVIDIA GPUs") as error:
+        runs.preview(gpu_plan(), accept_changes=False)
+    assert "pip install" in error.value.hint
+    monkeypatch.setattr(this_machine, "jax_supports_gpus", lambda: True)
+    assert runs.problems(gpu_plan()) == []
+
+
+def test_a_check_reads_the_text_of_a_local_run(tmp_path: Path) -> None:
+    sets = ["run.name=x", "data.corpus=", f"data.files=[{tmp_path}/*.txt]"]
+    [problem] = api.check(["quickstart"], sets)
+    assert (problem.rule, problem.severity, problem.file, problem.line) == ("machine", "error", "--set", 3)
+    assert (
+        problem.message
+        == f'data.files: no file matches "{tmp_path}/*.txt"; check the pattern and the working directory.'
+    )
+    (tmp_path / "a.txt").write_text("a line of text\n" * 2000)
+    assert list(api.check(["quickstart"], sets)) == []

@@ -15,6 +15,7 @@ from launcher.config.checks.problems import Problem
 from launcher.config.plan import check_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
+from tests.large_machine import use_machine
 
 DEFAULTS = chart_defaults("run")
 GOOD: dict[str, Any] = {
@@ -252,24 +253,54 @@ def test_repeated_or_unknown_text_is_not_reported(tmp_path: Path) -> None:
 
 
 def test_checkpoints_that_do_not_fit_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The test must not depend on the free space of this machine's disk.
-    monkeypatch.setattr(resource_rules, "runs_folder", lambda: Path("/runs"))
-    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 100_000_000_000)
+    use_machine(monkeypatch, free=100_000_000_000)
     small = {**LOCAL, "train": {**LOCAL["train"], "model_name": "llama3.1-8b", "base_emb_dim": None}}
     (found,) = problems("", small)
     assert found.severity == "warning"
     assert found.message == (
-        "there may be no space for 2 checkpoints of 96.4 GB: 100.0 GB are free in /runs; free some space, set"
+        "there may be no space for 2 checkpoints of 96.4 GB: 100.0 GB are free in ~/.slipway/runs; free some space, set"
         " train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
     )
     assert problems("train: {max_num_checkpoints_to_keep: 1}\n", small) == []
     assert problems("train: {enable_checkpointing: false}\n", small) == []
-    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: 20_000_000_000)
+    use_machine(monkeypatch, free=20_000_000_000)
     (found,) = problems("", small)
     assert found.severity == "error"
-    assert "no space for a checkpoint of 96.4 GB (8,030,261,248 parameters): 20.0 GB are free in /runs" in str(found)
-    monkeypatch.setattr(resource_rules, "free_bytes", lambda folder: None)
+    assert (
+        "no space for a checkpoint of 96.4 GB (8,030,261,248 parameters): 20.0 GB are free in ~/.slipway/runs"
+        in str(found)
+    )
+    use_machine(monkeypatch, free=None)
     assert problems("", small) == []
+
+
+def test_a_folder_of_runs_that_stores_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPWAY_HOME", "/proc/nope")
+    assert [str(problem) for problem in problems("", LOCAL)] == [
+        "runs cannot be stored in /proc/nope/runs: its file system stores no files; set SLIPWAY_HOME to another one."
+    ]
+
+
+def test_a_model_that_the_memory_of_this_machine_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = {**LOCAL, "train": {"model_name": "default", "per_device_batch_size": 1}}
+    use_machine(monkeypatch, memory=8_000_000_000)
+    (found,) = problems("train: {steps: 9}\nslice: {hosts: 2}\n", large)
+    assert found.message == (
+        "train.model_name: the 1,104,218,112 parameters of the model and their optimizer state take"
+        " 13.3 GB, but this machine has 8.0 GB of memory; train a smaller model, such as that of the preset quickstart"
+        ' ("-f quickstart -f FILE"), or use a cluster.'
+    )
+    assert (found.rule, found.severity) == ("memory", "error")
+    use_machine(monkeypatch, memory=16_000_000_000)
+    (found,) = problems("slice: {hosts: 2}\n", large)
+    assert found.severity == "warning"
+    assert "13.3 GB, the gradients 4.4 GB, and 2 workers about 1 GB each, but this machine has 16.0 GB" in found.message
+    (found,) = problems("slice: {hosts: 2}\ntrain: {ici_data_parallelism: 2, ici_fsdp_parallelism: 1}\n", large)
+    assert (found.severity, "26.5 GB in 2 copies" in found.message) == ("error", True)
+    use_machine(monkeypatch, memory=32_000_000_000)
+    assert problems("slice: {hosts: 2}\n", large) == []
+    use_machine(monkeypatch, memory=None)
+    assert problems("slice: {hosts: 2}\n", large) == []
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from launcher.config.checks import rules as checks
 from launcher.config.plan import plan_launch
 from launcher.config.values.files import Values, chart_defaults, load
 from trainer import config as trainer_config
+from trainer import loop
 from trainer.errors import ConfigError
 from trainer.loop import environment
 from trainer.ray_driver import describe, preemption_message, scaling_config
@@ -258,3 +259,18 @@ def test_the_message_of_a_stopped_host_states_the_steps(
 ) -> None:
     message = preemption_message(run_config(tmp_path, defaults, *LOCAL, *sets), 3)
     assert message == f"A host received a stop signal: all hosts stopped after 3 steps, {outcome}"
+
+
+def test_a_gpu_that_jax_does_not_find_is_a_config_error() -> None:
+    """A machine without a GPU: the fake stands for JAX, whose import takes seconds, with JAX's own message."""
+
+    class JaxWithoutGpu:
+        def devices(self, backend: str) -> None:
+            raise RuntimeError(
+                f"Unknown backend: '{backend}' requested, but no platforms that are instances of it exist."
+            )
+
+    with pytest.raises(
+        ConfigError, match=r"slice\.accelerator: JAX finds no GPU on this machine \(.*exist\); check the"
+    ):
+        loop._require_gpus(JaxWithoutGpu())

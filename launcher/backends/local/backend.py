@@ -50,7 +50,8 @@ from launcher.backends.local.record import (
     write_json,
     write_record,
 )
-from launcher.config.checks.problems import ERROR, Problem
+from launcher.config.checks import this_machine
+from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
@@ -101,8 +102,12 @@ class LocalBackend:
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
         try:
             self._preflight(plan, self.config(plan))
-        except LauncherError as error:
-            return [Problem("live.machine", ERROR, error.message, None, None, "")]
+        except TrainerMissing as error:
+            # The values may be right: `check` also runs where nothing is trained.
+            unchecked = f"{error.message} Therefore the text and the tokenizer were not checked. {error.hint}"
+            return [Problem("machine", WARNING, unchecked, None, None, "")]
+        except _Rejected as error:
+            return [error.problem]
         return []
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
@@ -190,18 +195,14 @@ class LocalBackend:
         command = supervisor.command_of(config)
         if command:
             if shutil.which(command[0]) is None:
-                raise LauncherError(
-                    _located(plan, f'run.command: the program "{command[0]}" was not found on this machine.')
-                )
+                raise _Rejected(plan, f'run.command: the program "{command[0]}" was not found on this machine.')
             return
         most = _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
         if supervisor.hosts(config) > most:
-            raise LauncherError(
-                _located(
-                    plan,
-                    f"slice.hosts: {supervisor.hosts(config)} workers are too many for this machine's"
-                    f" {os.cpu_count()} processors; the maximum of a local run is {most}.",
-                )
+            raise _Rejected(
+                plan,
+                f"slice.hosts: {supervisor.hosts(config)} workers are too many for this machine's"
+                f" {os.cpu_count()} processors; the maximum of a local run is {most}.",
             )
         for module in ("ray", "maxtext"):
             if importlib.util.find_spec(module) is None:
@@ -210,6 +211,8 @@ class LocalBackend:
                     "requires it.",
                     f"Install it next to the launcher: {distribution.install('train')}",
                 )
+        if config["accelerator"]["kind"] == "gpu":
+            _require_gpus(plan, config["accelerator"])
         text = json.dumps(config, sort_keys=True)
         if text in self._checked:  # a sweep is previewed as a whole before its first run is made
             return
@@ -231,7 +234,7 @@ class LocalBackend:
         printed = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
         if not printed:
             raise RuntimeError(f"the trainer's check ended with exit code {done.returncode}:\n{done.stderr}")
-        raise LauncherError(_located(plan, printed[-1]))
+        raise _Rejected(plan, printed[-1])
 
     def _create(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
         """Create the run. Return "" if another process created it first."""
@@ -482,6 +485,25 @@ def _sweep_of(plan: LaunchPlan) -> dict[str, Any]:
     }
 
 
+def _require_gpus(plan: LaunchPlan, accelerator: Mapping[str, Any]) -> None:
+    """Raise LauncherError if this machine does not have the GPUs of the run, or JAX cannot use them."""
+    have, need = this_machine.gpus(), int(accelerator["chipsPerHost"])
+    cpu = "set slice.accelerator: cpu to train on the CPU, or run.kind: ray-job or job-set to train in a cluster"
+    if not have:
+        raise _Rejected(plan, f"slice.accelerator: this machine has no NVIDIA GPU (no /dev/nvidia0); {cpu}.")
+    if have < need:
+        raise _Rejected(
+            plan,
+            f"slice.accelerator: a {accelerator['machineType']} has {need} GPUs, but this machine has {have}; set "
+            "slice.machineType to a machine type of the accelerator table with as many GPUs.",
+        )
+    if not this_machine.jax_supports_gpus():
+        raise TrainerMissing(
+            f"JAX's support for NVIDIA GPUs is not installed ({sys.executable}).",
+            f"Install it: {distribution.install('train,gpu')}; or {cpu}.",
+        )
+
+
 def _attempt(found: RunFolder) -> dict[str, Any]:
     """Return the history entry of an attempt that has ended."""
     record = found.record
@@ -494,13 +516,17 @@ def _attempt(found: RunFolder) -> dict[str, Any]:
     }
 
 
-def _located(plan: LaunchPlan, sentence: str) -> str:
-    """Return the sentence, prefixed with the file and line of the first key in it that the user set."""
-    for match in re.finditer(r"\b[a-z]+(?:\.\w+)+", sentence):
-        origin = plan.values.origins.get(tuple(match[0].split(".")))
-        if origin is not None and not Path(origin.file).is_relative_to(paths.charts_dir()):
-            return f"{origin}: {sentence}"
-    return sentence
+class _Rejected(LauncherError):
+    """The run cannot work on this machine. `problem` has the file and line of the sentence's first key that is set."""
+
+    def __init__(self, plan: LaunchPlan, sentence: str) -> None:
+        self.problem = Problem("machine", ERROR, sentence, None, None, "")
+        for match in re.finditer(r"\b[a-z]+(?:\.\w+)+", sentence):
+            origin = plan.values.origins.get(tuple(match[0].split(".")))
+            if origin is not None and not Path(origin.file).is_relative_to(paths.charts_dir()):
+                self.problem = replace(self.problem, file=origin.file, line=origin.line, key=match[0])
+                break
+        super().__init__(str(self.problem))
 
 
 @contextlib.contextmanager

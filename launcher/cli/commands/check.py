@@ -19,7 +19,8 @@ def command(
 ) -> int:
     """Check the values against all rules that need no chips.
 
-    Works offline, except for --live. The exit code is 1 if a rule is violated, and 0 if there are only warnings.
+    For a run on this machine, also check its text and its tokenizer, as a submit does. Works offline, except for
+    --live. The exit code is 1 if a rule is violated, and 0 if there are only warnings.
     """
 
     problems = api.check(files, sets, name=name, live=live, target=target)

@@ -57,11 +57,11 @@ class CheckContext:
 
     @property
     def ignores_slice(self) -> bool:
-        """Whether a local run requests an accelerator other than this machine. One rule reports that, and no rule
-        checks its slice."""
+        """Whether a local run requests TPUs, which are not in this machine. One rule reports that, and no rule checks
+        its slice."""
         run, accelerator = self.tree.get("run"), self.tree["slice"]["accelerator"]
         kind = run.get("kind") if isinstance(run, dict) else ""
-        return kind == RunKind.LOCAL and accelerator != "cpu" and accelerator in table_of(self.tree)
+        return kind == RunKind.LOCAL and (table_of(self.tree).get(accelerator) or {}).get("kind") == "tpu"
 
     def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
         origin = self.user.origin(path)

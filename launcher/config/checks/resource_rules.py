@@ -1,19 +1,18 @@
-"""Rules that check for enough text and disk space. They apply to local runs only: a cluster's volumes are remote."""
+"""Rules that check for enough text, disk space and memory. They apply to local runs only: a cluster is remote."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.config.checks import this_machine
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
-from launcher.config.checks.train_context import devices_of, train_of
+from launcher.config.checks.train_context import devices_of, mesh_of, path_of, train_of
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
 from launcher.config.maxtext.mesh import batch
-from launcher.paths import home
 
 _TEXT = (".txt", ".md", ".jsonl")
 # The maximum number of files to inspect, so that checking stays fast. With more files, the rule reports nothing.
@@ -26,6 +25,9 @@ _PIECE, _LINE = 1 << 10, 9
 _EXTRA = 3
 # The smallest size of compressed random float32 weights, as a fraction (0.85 for normal ones with zlib, bytes sorted).
 _COMPRESSED = 0.8
+# Bytes that each worker's process needs in addition to its share of the model: Python, JAX, MaxText and Ray.
+_WORKER = 1_000_000_000
+_SMALLER = 'train a smaller model, such as that of the preset quickstart ("-f quickstart -f FILE"), or use a cluster'
 
 
 # --- Text ---------------------------------------------------------------------------------------------------------
@@ -104,16 +106,27 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
     if not train or case.kind is not RunKind.LOCAL or not models.settings(train)["enable_checkpointing"]:
         return
+    folder = this_machine.runs_folder()
+    if (found := this_machine.disk(folder)) is None:
+        return
+    total, free = found
+    if not total:
+        # Not the fault of a key of the values.
+        message = (
+            f"runs cannot be stored in {folder}: its file system stores no files; set SLIPWAY_HOME to another one."
+        )
+        yield case.problem("checkpoints", (), message)
+        return
     one, least = models.checkpoint_bytes(train), models.weight_bytes(train)
-    if one is None or least is None or (free := free_bytes(runs_folder())) is None:
+    if one is None or least is None:
         return
     count = kept_checkpoints(dict(train))
     path = ("train", "model_name") if ("train", "model_name") in case.user.origins else ("storage", "kind")
-    room = f"{_as_size(free)} are free in {runs_folder()}"
+    room = f"{_as_size(free)} are free in {folder}"
     if _COMPRESSED * least > free:
         message = (
             f"there is no space for a checkpoint of {_as_size(one)} ({models.parameters(train):,} parameters): {room}; "
-            "free some space, or set train.enable_checkpointing: false."
+            "free some space, set SLIPWAY_HOME to a folder on another disk, or set train.enable_checkpointing: false."
         )
         yield from case.across("checkpoints", path, message, "train.model_name", "train.enable_checkpointing")
     elif one * count > free:
@@ -125,18 +138,37 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
         yield from case.across("checkpoints", path, message, *others, severity=WARNING)
 
 
-def runs_folder() -> Path:
-    """Return the folder in which launcher.backends.local keeps its runs."""
-    return home() / "runs"
+# --- Memory -------------------------------------------------------------------------------------------------------
 
 
-def free_bytes(folder: Path) -> int | None:
-    """Return the free bytes on the disk of `folder`, which need not exist yet."""
-    there = next((path for path in (folder, *folder.parents) if path.exists()), None)
-    try:
-        return None if there is None else shutil.disk_usage(there).free
-    except OSError:
-        return None
+def _memory(case: CheckContext) -> Iterator[Problem]:
+    """Report a model that this machine's memory certainly cannot hold, and warn of one that it probably cannot.
+
+    The parameters and the state of the optimizer are kept from step to step; a step adds the gradients. Activations are
+    not counted. Each worker has a part of them all, except along the mesh's axis `data`, where each has a copy.
+    """
+    train = train_of(case)
+    if not train or case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None or devices.kind != "cpu":
+        return
+    state, weights, have = models.checkpoint_bytes(train), models.weight_bytes(train), this_machine.memory()
+    if state is None or weights is None or have is None or (found := mesh_of(train, devices)) is None:
+        return
+    copies = found.over(["data"])
+    path = path_of(case, ["model_name", *models.DIMENSIONS.values()])
+    what = f"the {models.parameters(train):,} parameters of the model and their optimizer state"
+    each = f" in {copies} copies (train.ici_data_parallelism)" if copies > 1 else ""
+    machine = f"this machine has {_as_size(have)} of memory"
+    others = ("train.model_name", "slice.hosts")
+    if copies * state > have:
+        message = f"train.{path[1]}: {what} take {_as_size(copies * state)}{each}, but {machine}; {_SMALLER}."
+        yield from case.across("memory", path, message, *others)
+    elif copies * (state + weights) + devices.total * _WORKER > have:
+        message = (
+            f"train.{path[1]}: {what} take {_as_size(copies * state)}{each}, the gradients "
+            f"{_as_size(copies * weights)}, and {devices.total} worker{'s' if devices.total != 1 else ''} about 1 GB "
+            f"each, but {machine}; {_SMALLER}."
+        )
+        yield from case.across("memory", path, message, *others, severity=WARNING)
 
 
 def _as_size(size: float) -> str:
@@ -148,5 +180,5 @@ def _as_size(size: float) -> str:
 
 _READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
-RESOURCE_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _text), (_READS, _disk))
+RESOURCE_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _text), (_READS, _disk), (_READS, _memory))
 """Each rule with the keys that it reads."""

@@ -23,6 +23,7 @@ from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Proble
 from launcher.config.checks.resource_rules import RESOURCE_RULES
 from launcher.config.checks.schema import Violation, leaves, spell_value, violations
 from launcher.config.checks.value_rules import value_rules
+from launcher.config.kinds import RunKind
 from launcher.config.maxtext.keys import (
     KINDS,
     OWNED,
@@ -297,10 +298,19 @@ def _slice(case: CheckContext) -> Iterator[Problem]:
 
 
 def _local(case: CheckContext) -> Iterator[Problem]:
+    part = case.tree["slice"]
+    accelerator = part["accelerator"]
     if case.ignores_slice:
-        accelerator = case.tree["slice"]["accelerator"]
-        message = f"a local run uses this machine's CPU: slice.accelerator must be cpu, not {accelerator}."
+        message = (
+            "a local run uses this machine's CPU or GPUs: slice.accelerator must be cpu or a GPU of the table, not "
+            f"{accelerator}."
+        )
         yield from case.across("local", ("slice", "accelerator"), message)
+    elif case.kind is RunKind.LOCAL and (table_of(case.tree).get(accelerator) or {}).get("kind") == "gpu":
+        for key in ("hosts", "count"):
+            if (part[key] or 1) > 1:
+                message = f"slice.{key}: a local run on GPUs has one host, this machine; set slice.{key}: 1."
+                yield from case.across("local", ("slice", key), message, "run.kind", "slice.accelerator")
 
 
 type Rules = Sequence[tuple[tuple[str, ...], Rule]]
@@ -309,7 +319,7 @@ RULES: Rules = (
     (("run.name", "run.kind"), _name),
     (("data", "run.command", "train"), _data),
     (("slice", "common"), _slice),
-    (("run.kind", "slice.accelerator", "common"), _local),
+    (("run.kind", "slice", "common"), _local),
     *value_rules(),
     *CLUSTER_RULES,
     *MODEL_RULES,

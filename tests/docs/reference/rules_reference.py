@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.checks import resource_rules, value_rules
+from launcher.config.checks import value_rules
 from launcher.config.checks.rules import check
 from launcher.config.checks.schema import KEYWORDS
 from launcher.config.plan import effective
@@ -21,6 +21,7 @@ from launcher.diagnose.explain import rule_order as situations
 from tests.charts.bad_values import BAD, GOOD
 from tests.docs.pages import CHECKOUT
 from tests.docs.reference.parts import code, page, table
+from tests.large_machine import use_machine
 
 _CHECKS = """\
 `launcher check`, `render`, `diff` and `submit` check values by the same rules. They report all problems together, with
@@ -76,6 +77,7 @@ _MORE = (
     _LOCAL + "\ntrain: {num_epoch: 1}\ndata: {corpus: '', files: [tests/charts/yaml/words.txt]}",
     _LOCAL + "\ntrain: {model_name: llama3.1-8b, per_device_batch_size: 1}",
     _LOCAL + "\ntrain: {model_name: llama3.1-70b, per_device_batch_size: 1}",
+    _LOCAL + "\ntrain: {model_name: gemma3-4b, per_device_batch_size: 1, enable_checkpointing: false}",
 )
 _PER_RULE = 4
 
@@ -85,8 +87,7 @@ def rules() -> dict[str, list[tuple[str, str]]]:
     with pytest.MonkeyPatch.context() as patch:
         # The page is the same on every machine.
         patch.chdir(CHECKOUT)
-        patch.setattr(resource_rules, "runs_folder", lambda: Path("~/.slipway/runs"))
-        patch.setattr(resource_rules, "free_bytes", lambda folder: 150_000_000_000)
+        use_machine(patch, free=150_000_000_000, memory=64_000_000_000)
         return _rules()
 
 
