@@ -453,7 +453,7 @@ class _Hooks:
                     # JAX counts an Ironwood chip as two devices; the table's peak is per chip.
                     per_chip = jax.device_count() / hooks.config.chips
                     line["mfu"] = round(per_chip * tflops / seconds / hooks.config.peak_tflops, 6)
-                for name, key in (("grad_norm", "learning/grad_norm"), ("param_norm", "learning/param_norm")):
+                for name, key in (("grad_norm", "learning/raw_grad_norm"), ("param_norm", "learning/param_norm")):
                     if key in scalars:
                         line[name] = float(scalars[key])
                 return line

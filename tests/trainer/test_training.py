@@ -33,6 +33,7 @@ def test_a_run_learns_and_writes_metrics_checkpoints_and_tensorboard(undisturbed
         assert line["tflops_per_second_per_device"] > 0
         assert "mfu" not in line  # a CPU has no peak in the table
     assert {path.name for path in (undisturbed.folder / "checkpoints").iterdir()} == {"0", "4", "8", "12", "16"}
+    assert max(line["grad_norm"] for line in train) > 1.01  # MaxText clips the gradients to a norm of 1 after this
     assert list((undisturbed.folder / "tensorboard").rglob("events.out.tfevents.*"))
     assert [event["devices"] for event in undisturbed.events()] == [2]
     assert undisturbed.process.returncode == 0

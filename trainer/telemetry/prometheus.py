@@ -40,7 +40,7 @@ _FROM_LINE = {
     ),
     "mfu": ("slipway_mfu_ratio", "Model FLOP/s of the last finished step, divided by the chips' peak.", 1.0),
     "learning_rate": ("slipway_learning_rate", "Learning rate of the last finished step.", 1.0),
-    "grad_norm": ("slipway_gradient_norm", "Norm of the gradient in the last finished step.", 1.0),
+    "grad_norm": ("slipway_gradient_norm", "Norm of the gradient in the last finished step, before clipping.", 1.0),
     "eval_loss": ("slipway_eval_loss", "Loss of the last evaluation of the held-out text.", 1.0),
 }
 """By the key in a line of metrics.jsonl: the metric's name and help, and its unit in the key's."""

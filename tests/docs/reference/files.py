@@ -43,7 +43,7 @@ METRICS = (
     ("tflops_per_second_per_device", "floating-point operations of the model, in TFLOP/s and per chip"),
     ("mfu", "the same as a share of the chip's peak; only if the peak is known"),
     ("learning_rate", "learning rate of the step"),
-    ("grad_norm", "norm of the gradients"),
+    ("grad_norm", "norm of the gradients, before they are clipped"),
     ("param_norm", "norm of the parameters"),
     ("time", "the time when the line was written, RFC 3339 in UTC"),
 )
