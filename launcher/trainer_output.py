@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -17,10 +18,23 @@ METRICS_FILE, EVENTS_FILE = "metrics.jsonl", "events.jsonl"
 METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 """The text before a line of each file in the log. Ray may put its own prefix before it."""
 
+PHASES: Mapping[str, tuple[str, str]] = {
+    "ray": ("Ray", "starting Ray"),
+    "imports": ("imports", "importing JAX and MaxText"),
+    "data": ("data", "loading the text and the model"),
+    "compile": ("compile", "compiling the model"),
+    "training": ("training", ""),
+    "evaluation": ("evaluation", "evaluating the held-out text"),
+    "checkpoint": ("checkpoint", "writing a checkpoint"),
+}
+"""The phases of a run as the trainer names them: each in one word, and what the run does in it."""
+_OF_A_START = ("ray", "imports", "data", "compile")
+
 
 class EventKind(StrEnum):
     """A kind of event, by its name in events.jsonl. trainer/metrics.py explains each."""
 
+    PHASE = "phase"
     LOOP_STARTED = "loop_started"
     COMMAND_STARTED = "command_started"
     WORKER_FAILED = "worker_failed"
@@ -54,6 +68,7 @@ class Event:
     devices: int | None = None
     hosts: int | None = None
     restarts_left: int | None = None
+    phase: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,7 @@ class TrainerState:
     `loops` is the number of times that the training, or the command, started, `restarts` the number of restarts after a
     failure. A preempted host is not a failure: `preemptions` counts those. `failing` is True after a failure or a
     preemption until the next start, and `failure` is its message. `error` is the sentence that the trainer ended with.
+    `phase` is the current phase and `since` its time; `start` has the seconds of the earlier phases of the last start.
     """
 
     loops: int = 0
@@ -73,6 +89,19 @@ class TrainerState:
     error: str = ""
     steps: int | None = None
     devices: int | None = None
+    phase: str = ""
+    since: str = ""
+    start: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def doing(self) -> str:
+        """What the run does, such as "compiling the model (Ray 8 s, imports 21 s)"; "" while it trains."""
+        if self.phase not in PHASES:
+            return ""
+        words = PHASES[self.phase][1]
+        if self.phase not in _OF_A_START or not self.start:
+            return words
+        return f"{words} ({', '.join(f'{PHASES[phase][0]} {seconds:.0f} s' for phase, seconds in self.start)})"
 
     def after(self, event: Event) -> TrainerState:
         """Return the state after one more event."""
@@ -88,11 +117,32 @@ class TrainerState:
                 steps=event.steps or self.steps,
                 devices=event.devices or self.devices,
             )
+        if event.kind is EventKind.PHASE:
+            return self._in_phase(event)
         if event.kind is EventKind.PREEMPTED:
-            return replace(self, preemptions=self.preemptions + 1, failing=True, failure=event.message)
+            # Without Ray, each host reports it.
+            more = 0 if self.failing else 1
+            return replace(self, preemptions=self.preemptions + more, failing=True, failure=event.message)
         if event.kind is EventKind.ERROR:
             return replace(self, error=event.message)
         return replace(self, failing=True, failure=event.message)
+
+    def _in_phase(self, event: Event) -> TrainerState:
+        order = [*_OF_A_START, "training"]
+        now, then = (order.index(phase) if phase in order else len(order) for phase in (self.phase, event.phase))
+        start = self.start
+        if then < len(_OF_A_START) and then <= now:  # the first phase, or another start
+            start = ()
+        elif now < len(_OF_A_START):
+            start = (*start, (self.phase, _seconds_between(self.since, event.time)))
+        return replace(self, phase=event.phase, since=event.time, start=start)
+
+
+def _seconds_between(start: str, end: str) -> float:
+    try:
+        return max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def state_after(events: Iterable[Event]) -> TrainerState:
@@ -118,6 +168,7 @@ def event_of(entry: Mapping[str, Any]) -> Event | None:
         devices=count(entry.get("devices")),
         hosts=count(entry.get("hosts")),
         restarts_left=count(entry.get("restarts_left"), least=0),
+        phase=str(entry.get("phase") or ""),
     )
 
 

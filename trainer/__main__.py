@@ -60,7 +60,7 @@ def main() -> int:
         if not supervised and not isinstance(error, OSError):
             raise
         traceback.print_exc()
-        from trainer.ray_driver import describe
+        from trainer.failures import describe
 
         _report(config, describe(error))
         code = 1
@@ -80,7 +80,7 @@ def _run_command(config: RunConfig, *, ray: bool) -> int:
         raise
     except Exception as error:
         traceback.print_exc()
-        from trainer.ray_driver import describe
+        from trainer.failures import describe
 
         _report(config, describe(error))
         return 1
@@ -110,11 +110,11 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
     except (ConfigError, RestartsExhausted):
         raise
     except loop.PreemptedError as error:
-        _report(config, str(error))
+        _report(config, str(error), "preempted", step=error.steps)
         return _STOPPED
     except Exception as error:
         traceback.print_exc()
-        from trainer.ray_driver import describe
+        from trainer.failures import describe
 
         _report(config, describe(storage_errors.named(error, config) or error))
         return 1
@@ -150,14 +150,15 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
     replace_file(path, {**summary, "config": config.digest, "time": now()})
 
 
-def _report(config: RunConfig | None, sentence: str) -> None:
+def _report(config: RunConfig | None, sentence: str, event: str = "error", **fields: object) -> None:
+    """Report the sentence that this process ends with: as an event, to a local run's supervisor, and in the log."""
     sentence = " ".join(sentence.split())  # one line, which readers find by its prefix
     if config is not None and config.folder.is_dir():
         # If the disk is full, the sentence goes to stderr only.
         with contextlib.suppress(OSError):
-            write_event(config.folder, "error", message=sentence)
+            write_event(config.folder, event, message=sentence, **fields)
     elif config is not None:
-        print_event(event_line("error", message=sentence))
+        print_event(event_line(event, message=sentence, **fields))
     if given := os.environ.get("SLIPWAY_EXIT_MESSAGE_FD"):
         # For a local run's supervisor, in case its disk is full.
         with contextlib.suppress(OSError, ValueError):

@@ -22,6 +22,7 @@ from trainer import data, deferred_imports, storage_errors
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
+from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
 
@@ -56,16 +57,23 @@ def completed(config: RunConfig) -> bool:
     Raises ConfigError if there are later checkpoints: MaxText would fail at each restart.
     """
     steps = config.train.get("steps")
-    folder = config.folder / "checkpoints"
-    if not steps or config.train.get("enable_checkpointing") is False or not folder.is_dir():
+    if not steps:
         return False
-    done = max((int(path.name) + 1 for path in folder.iterdir() if path.name.isdigit()), default=0)
+    done = saved_steps(config)
     if done > int(steps):
         raise ConfigError(
             f"train.steps is {steps}, but {config.name} has trained {done} steps already; "
             "set more steps, or submit under a new name."
         )
     return done == int(steps)
+
+
+def saved_steps(config: RunConfig) -> int:
+    """Return the number of steps that the last whole checkpoint contains; 0 if there is none."""
+    folder = config.folder / "checkpoints"
+    if config.train.get("enable_checkpointing") is False or not folder.is_dir():
+        return 0
+    return max((int(path.name) + 1 for path in folder.iterdir() if path.name.isdigit()), default=0)
 
 
 def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
@@ -78,6 +86,8 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
     if completed(config):  # a restart after the last step: MaxText would report an error
         return Outcome(int(config.train["steps"]))
     storage_errors.remember(config)
+    log = RunLog(config, first=_is_first(config))
+    log.enter("imports")
     deferred_imports.defer_unused_imports()
     from absl import flags
 
@@ -96,8 +106,9 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         if jax.process_index() > 0:
             _write_own_cache_entries()
+    log.enter("data")
     maxtext_config, recorder = _initialize(maxtext_train, maxtext_argv(config))
-    hooks = _Hooks(config, Telemetry(config, host=jax.process_index(), devices=jax.local_devices()))
+    hooks = _Hooks(config, Telemetry(config, host=jax.process_index(), devices=jax.local_devices()), log)
     with hooks.telemetry, hooks.installed(maxtext_train):
         from maxtext.common import goodput
 
@@ -143,6 +154,15 @@ def _require_gpus(jax: Any) -> None:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _is_first(config: RunConfig) -> bool:
+    """Return whether this is the process of the first host. Does not start JAX's backends, which MaxText configures."""
+    if config.hosts == 1:
+        return True
+    from jax._src import distributed  # imported already, because jax.distributed is set up
+
+    return bool(distributed.global_state.process_id == 0)
 
 
 _NOISE = (
@@ -207,9 +227,10 @@ def _sentence(error: BaseException) -> str:
 class _Hooks:
     """The replacements in MaxText during training, and the state that they record."""
 
-    def __init__(self, config: RunConfig, telemetry: Telemetry) -> None:
+    def __init__(self, config: RunConfig, telemetry: Telemetry, log: RunLog) -> None:
         self.config = config
         self.telemetry = telemetry
+        self.log = log
         self.steps_done = 0
         self.loss = 0.0
         self.stepped = False
@@ -229,6 +250,7 @@ class _Hooks:
         from jax._src import distributed
         from maxtext.common import checkpointing, data_loader, metric_logger
         from maxtext.input_pipeline import grain_data_processing
+        from maxtext.utils import train_utils
 
         with contextlib.ExitStack() as stack:
             replace = _replacer(stack)
@@ -237,6 +259,7 @@ class _Hooks:
             self._save = replace(checkpointing, "save_checkpoint", self._save_after_metrics)
             self._maybe_save = replace(checkpointing, "maybe_save_checkpoint", self._defer_save)
             self._iteration = replace(maxtext_train, "training_loop_iteration", self._iterate)
+            self._set_up = replace(train_utils, "setup_train_loop", self._set_up_before_compiling)
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
             if jax.process_count() == 1:
@@ -265,6 +288,11 @@ class _Hooks:
             # MaxText's default is one pass. A run with more steps than its text provides repeats the text.
             epochs=None if held_out else self.config.train.get("num_epoch"),
         )
+
+    def _set_up_before_compiling(self, *args: Any, **options: Any) -> Any:
+        result = self._set_up(*args, **options)
+        self.log.enter("compile")
+        return result
 
     def _iterate(self, device_state: dict[str, Any], variables: dict[str, Any], constants: dict[str, Any]) -> Any:
         step, last = variables["step"], constants["steps"] - 1
@@ -312,6 +340,7 @@ class _Hooks:
         rules = constants["logical_axis_rules_for_eval"]
         rng = (jax.random.fold_in(device_state["init_rng"], max(after_step, 0)),) if config.enable_diloco else ()
         logger.settle()
+        self.log.enter("evaluation")
         iterator = variables["eval_data_iterator"]
         iterator.reset()
         logger.reset_eval_metrics()
@@ -347,6 +376,7 @@ class _Hooks:
 
     def _save_after_metrics(self, manager: Any, step: int, *args: Any, **kwargs: Any) -> Any:
         self._logger.settle()
+        self.log.enter("checkpoint")
         started = time.perf_counter()
         if self._stop_reached(manager, step):
             # Orbax skips a checkpoint while it still writes the previous one; this one has no second chance.
@@ -355,7 +385,11 @@ class _Hooks:
             kwargs["force"] = True
         saved = self._save(manager, step, *args, **kwargs)
         if saved:
-            self.telemetry.checkpoint_saved(time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self.telemetry.checkpoint_saved(seconds)
+            self.log.checkpoint(step, seconds)
+        if self.steps_done < self.log.steps:  # else it is written in the background until the end of the run
+            self.log.enter("training")
         return saved
 
     def _logger_class(self, metric_logger: Any) -> type[Any]:
@@ -374,6 +408,7 @@ class _Hooks:
                 import jax
 
                 hooks.steps_done = start_step
+                hooks.log.steps, hooks.log.devices = config.steps, jax.device_count()
                 if jax.process_index() == 0:
                     folder = hooks.config.folder
                     self._file = MetricsFile(folder, start_step=start_step)
@@ -383,12 +418,14 @@ class _Hooks:
                         _purge(self.writer, start_step)
 
             def loop_starts(self) -> None:
+                hooks.log.enter("training")
                 self._last = time.perf_counter()
 
             def mark_eval_loop_start(self) -> None:
                 # The step before an evaluation is written after it, so record now when the step finished.
                 hooks._last_loss.block_until_ready()
                 self._finished = time.perf_counter()
+                hooks.log.enter("evaluation")
                 super().mark_eval_loop_start()
 
             def settle(self) -> None:
@@ -417,6 +454,7 @@ class _Hooks:
                 finally:
                     # The time of an evaluation does not count toward any training step.
                     self._last = time.perf_counter()
+                    hooks.log.enter("training")
 
             def write_metrics(self, metrics: Any, step: int, metric_type: str = "train") -> None:
                 line: dict[str, Any] | None = None
@@ -428,6 +466,7 @@ class _Hooks:
                 if self._file is not None and line is not None:
                     self._file.write(line)
                     hooks.telemetry.line(line)
+                    (hooks.log.evaluation if "eval_loss" in line else hooks.log.step)(line)
                 super().write_metrics(metrics, step, metric_type)
 
             def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:

@@ -21,25 +21,44 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PREFIX = "SLIPWAY_METRICS "
 EVENT_PREFIX = "SLIPWAY_EVENT "
-EVENTS: Mapping[str, tuple[str, ...]] = {
-    # The training loop starts at `step` of `steps`; again after each restart.
-    "loop_started": ("step", "steps", "devices"),
-    # run.command starts on its hosts; again after each restart.
-    "command_started": ("hosts",),
-    # A worker, or a host of run.command, failed. If restarts are left, all start again.
-    "worker_failed": ("message",),
-    # The driver of a job failed and starts again (trainer/supervisor.py).
-    "driver_failed": ("message", "restarts_left"),
-    # A host received a stop signal; all stopped after `step` steps, and start again.
-    "preempted": ("message", "step"),
-    # The sentence that this process ends with; the run's reason, if nothing restarts it.
-    "error": ("message",),
+PHASES = ("ray", "imports", "data", "compile", "training", "evaluation", "checkpoint")
+"""The phases of a run, in the order in which they first occur. launcher/trainer_output.py has their words."""
+
+
+class EventType(NamedTuple):
+    """The keys of a kind of event in addition to event and time, and what the event means."""
+
+    fields: tuple[str, ...]
+    means: str
+
+
+EVENTS: Mapping[str, EventType] = {
+    "phase": EventType(
+        ("phase",),
+        f"The run enters this phase: {', '.join(PHASES)}. In a cluster, this event is only in the log.",
+    ),
+    "loop_started": EventType(
+        ("step", "steps", "devices"), "The training loop starts at `step` of `steps`; again after each restart."
+    ),
+    "command_started": EventType(("hosts",), "run.command starts on its hosts; again after each restart."),
+    "worker_failed": EventType(
+        ("message",), "A worker, or a host of run.command, failed. If restarts are left, all start again."
+    ),
+    "driver_failed": EventType(
+        ("message", "restarts_left"), "The driver of a job in a Ray cluster failed and starts again."
+    ),
+    "preempted": EventType(
+        ("message", "step"), "A host received a stop signal; all hosts stopped after `step` steps, and may start again."
+    ),
+    "error": EventType(
+        ("message",), "The sentence that this process ends with; the reason of the run, if nothing restarts it."
+    ),
 }
-"""Each event with its fields. launcher/trainer_output.py reads them."""
+"""Each kind of event. launcher/trainer_output.py reads them."""
 _PAUSES = (0.2, 1.0, 3.0)
 
 
@@ -68,7 +87,7 @@ class MetricsFile:
         text = json.dumps({key: _plain(value) for key, value in line.items()})
         self._file.write(text + "\n")
         self._file.flush()
-        _print(PREFIX + text)
+        print_line(PREFIX + text)
 
     def settle(self) -> None:
         """Persist all written lines to storage, as required before a checkpoint.
@@ -100,17 +119,18 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 def event_line(event: str, **fields: Any) -> str:
     """Return {"event": …, "time": …, …}. Raises ValueError if `fields` are not those of the event."""
-    if fields.keys() != set(EVENTS[event]):
-        raise ValueError(f"The fields of the event {event} are {EVENTS[event]}, not {tuple(fields)}.")
+    if fields.keys() != set(EVENTS[event].fields):
+        raise ValueError(f"The fields of the event {event} are {EVENTS[event].fields}, not {tuple(fields)}.")
     return json.dumps({"event": event, "time": now(), **fields})
 
 
 def print_event(line: str) -> None:
     """Print a line from event_line on stdout after EVENT_PREFIX."""
-    _print(EVENT_PREFIX + line)
+    print_line(EVENT_PREFIX + line)
 
 
-def _print(line: str) -> None:
+def print_line(line: str) -> None:
+    """Print a line on stdout, the log of the run."""
     # A log that cannot be written (a full disk) must not end the training.
     with contextlib.suppress(OSError):
         print(line, flush=True)  # noqa: T201 - the launcher follows a run on a cluster through stdout

@@ -20,10 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer import loop
+from trainer import loop, worker_exits
 from trainer.config import RunConfig
-from trainer.errors import ConfigError, RestartsExhausted, StorageError
+from trainer.errors import ConfigError, RestartsExhausted
+from trainer.failures import describe, what_failed, what_follows
 from trainer.metrics import write_event
+from trainer.run_log import announce
 from trainer.stop_signal import StopSignal
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ _LOG_DRAIN_SECONDS = 1.5
 # A worker reports its first step up to a quarter of a second later (trainer/stop_signal.py), and Ray's control plane
 # may be busy. A run that is stopped at its first step would otherwise end without a checkpoint.
 _SECONDS_TO_REPORT_A_STEP = 2.0
-_FAILURES_LISTED = 8
 # A socket's path has at most 107 characters; Ray adds at most 80, such as
 # "/ray-12345678/r/session_2026-11-23_01-16-51_078267_4194304/sockets/plasma_store".
 _LONGEST_PARENT = 107 - 80
@@ -129,6 +130,7 @@ def run(config: RunConfig) -> loop.Outcome:
     Raises ConfigError, PreemptedError if this process received a stop signal, and Ray's own errors.
     """
     local = prepare_environment()
+    announce(config, "ray")
     import ray
 
     # Ray logs at every start that tokens are enabled.
@@ -145,9 +147,9 @@ def run(config: RunConfig) -> loop.Outcome:
         ray.init(
             # One for the controller and one per host: as many processes are started in advance.
             num_cpus=config.hosts + 1,
+            num_gpus=config.chips if config.accelerator["kind"] == "gpu" else 0,
             include_dashboard=False,
             logging_level="WARNING",
-            num_gpus=config.chips if config.accelerator["kind"] == "gpu" else 0,
             _node_ip_address=_LOOPBACK,
             _temp_dir=str(folder / "r"),
         )
@@ -194,7 +196,7 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
             # Ray Train stores its own state here; checkpoints are MaxText's.
             storage_path=str(config.folder / ".ray"),
             # A draining node is counted separately (trainer/prestop.py notifies Ray).
-            callbacks=[_failure_notes(config.folder, verdict.key)],
+            callbacks=[_failure_notes(config, verdict.key, restarts)],
             failure_config=FailureConfig(max_failures=restarts, max_preemption_failures=-1),
             worker_runtime_env={} if local else {"env_vars": _worker_environment(config)},
         ),
@@ -226,7 +228,7 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
         raise ConfigError(verdict.refusal)
     if failure:
         if getattr(failure[0], "worker_failures", None):
-            raise RestartsExhausted(describe(failure[0])) from failure[0]
+            raise RestartsExhausted(describe(failure[0], verdict.failure)) from failure[0]
         raise failure[0]
     if verdict.outcome is not None:
         return verdict.outcome, verdict.failures
@@ -300,9 +302,14 @@ class _Watch:
             self._verdict.step()
 
 
-def _failure_notes(folder: Path, key: str) -> Any:
-    """Make Ray Train's controller record each failed worker, because a killed worker cannot do it itself."""
+def _failure_notes(config: RunConfig, key: str, restarts: int) -> Any:
+    """Make Ray Train's controller record each failed worker, because a killed worker cannot do it itself.
+
+    `restarts` is the number of restarts that were left when this run of Ray Train began.
+    """
     from ray.train import UserCallback
+
+    path, tree = config.path, dict(config.tree)  # the config itself may hold a long list of text
 
     class Notes(UserCallback):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -310,21 +317,17 @@ def _failure_notes(folder: Path, key: str) -> Any:
             self.failures = 0
 
         def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            config = RunConfig(path, tree)
+            message = what_failed(worker_exceptions)
             # A draining node is reported repeatedly, until the other workers have ended too.
             if not any(getattr(error, "preempted", False) for error in worker_exceptions.values()):
                 self.failures += 1
-                _ControlChannel("", key=key).count(self.failures)
-            for rank, error in sorted(worker_exceptions.items()):
-                cause = getattr(error, "cause", None) or error
-                if isinstance(cause, StorageError):
-                    message = str(cause)
-                else:
-                    message = f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
-                if f"{self.failures} {message}" in self.reported:
-                    continue
-                self.reported.add(f"{self.failures} {message}")
+                _ControlChannel("", key=key).count(self.failures, message)
+                message += f"; {what_follows(config, restarts, self.failures)}"
+            if message not in self.reported:
+                self.reported.add(message)
                 with contextlib.suppress(OSError):  # a full disk may be the failure
-                    write_event(folder, "worker_failed", message=message)
+                    write_event(config.folder, "worker_failed", message=message)
 
     return Notes()
 
@@ -348,6 +351,7 @@ class _ControlChannel:
         self.stopped_after: int | None = None
         self.stepping = False
         self.failures = 0
+        self.failure = ""
 
     # --- for workers and the controller ---
 
@@ -363,8 +367,8 @@ class _ControlChannel:
     def step(self) -> None:
         self._put("stepping", "1")
 
-    def count(self, failures: int) -> None:
-        self._put("failures", str(failures))
+    def count(self, failures: int, message: str) -> None:
+        self._put("failures", f"{failures} {message}")
 
     def asked_to_stop(self) -> bool:
         return self._get("stop") is not None
@@ -383,7 +387,8 @@ class _ControlChannel:
             self.outcome = loop.Outcome(int(steps), bool(int(target)))
         self.stopped_after = int(stopped) if stopped is not None else None
         self.stepping = self._get("stepping") is not None
-        self.failures = int(self._get("failures") or 0)
+        failures, _, self.failure = (self._get("failures") or "0").partition(" ")
+        self.failures = int(failures)
 
     def _get(self, what: str) -> str | None:
         from ray.experimental.internal_kv import _internal_kv_get
@@ -411,6 +416,13 @@ def _trainer_class(*, local: bool) -> Any:
         def before_init_train_context(self, workers: list[Any]) -> dict[str, list[Any]]:
             return {"dataset_shard_provider": [None] * len(workers)}
 
+    class WatchedWorkers(WorkerGroupCallback):  # type: ignore[misc]
+        """Makes the controller, which is on the same machine, detect how a worker's process ended."""
+
+        def after_worker_group_start(self, worker_group: Any) -> None:
+            for rank, worker in enumerate(worker_group.get_workers()):
+                worker_exits.watch(rank, worker.metadata.pid)
+
     class LocalJaxTrainer(JaxTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:
             # The cleaner outlives a driver to release its resources, and polls Ray's dashboard every second.
@@ -422,7 +434,7 @@ def _trainer_class(*, local: bool) -> Any:
                 "WorkerMetricsCallback",
             }
             callbacks = [each for each in super()._create_default_callbacks() if type(each).__name__ not in unwanted]
-            return [*callbacks, NoDatasets()]
+            return [*callbacks, NoDatasets(), WatchedWorkers()]
 
     return LocalJaxTrainer
 
@@ -469,27 +481,3 @@ def _import_path() -> str:
     """Return the import path: Ray starts workers with the driver's PYTHONPATH, without its working directory."""
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     return os.pathsep.join(dict.fromkeys([str(Path(__file__).parent.parent), *given]))
-
-
-def describe(error: BaseException) -> str:
-    """Return one sentence for the error that ended the training: which workers failed, and how."""
-    if isinstance(error, StorageError):
-        return str(error)
-    failures: dict[int, BaseException] = getattr(error, "worker_failures", None) or {}
-    if not failures:
-        return f"{type(error).__name__}: {_first_line(error)}"
-    # Ray wraps a worker's error; for a killed worker there is only Ray's message.
-    causes = {rank: getattr(failure, "cause", None) or failure for rank, failure in failures.items()}
-    if storage := next((cause for cause in causes.values() if isinstance(cause, StorageError)), None):
-        return str(storage)  # the cause of the other workers' failures too
-    listed = "; ".join(
-        f"worker {rank}: {type(cause).__name__}: {_first_line(cause)}"
-        for rank, cause in sorted(causes.items())[:_FAILURES_LISTED]
-    )
-    if len(causes) > _FAILURES_LISTED:
-        listed += f"; and {len(causes) - _FAILURES_LISTED} more"
-    return f"Workers failed and no restart was left ({listed})."
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]

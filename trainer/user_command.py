@@ -24,8 +24,9 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.errors import PASSING, ConfigError, RestartsExhausted
+from trainer.failures import describe
 from trainer.metrics import event_line, print_event
-from trainer.ray_driver import describe, prepare_environment, private_folder
+from trainer.ray_driver import prepare_environment, private_folder
 
 _PR_SET_PDEATHSIG = 1
 # Ray sets these in its actors, for its own tasks.

@@ -29,7 +29,7 @@ class Progress:
     read. `loops` is the number of times that the training, or the command, started; `restarts` the number of times
     that it restarted. A preempted host is not a failure: `preemptions` counts those, and `restarts` does not.
     `failing` is True after a failure until the next start; `failure` is a line about the last failure. `reason` is
-    the sentence that the trainer ended with, or "".
+    the sentence that the trainer ended with, or "". `doing` is what the run does apart from training, or "".
     """
 
     step: int | None = None
@@ -47,6 +47,7 @@ class Progress:
     failing: bool = False
     failure: str = ""
     reason: str = ""
+    doing: str = ""
 
 
 def read(lines: Iterable[str], *, steps: int | None, devices: int) -> Progress:
@@ -150,6 +151,7 @@ class Reader:
             failing=state.failing,
             failure=state.failure,
             reason=state.error,
+            doing=state.doing,
             steps=state.steps or self._progress.steps,
         )
 

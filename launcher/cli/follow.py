@@ -193,7 +193,8 @@ class _Lines:
 
     def show(self, status: RunStatus) -> None:
         state = (status.state, _busy(status))
-        if state != self._said and not status.state.ended:
+        known = self._said is not None and state in (self._said, (self._said[0], ""))
+        if not known and not status.state.ended:
             reported = bool(state[1]) and self._last.endswith(state[1])  # "Restart 1: …" already contains the reason
             self.print_line(f"{status.name}: " + (f"{status.state}" if reported else _state(status)))
             self._said = state
@@ -283,12 +284,15 @@ class _Bar:
 def fit(status: RunStatus, width: int) -> tuple[str, int]:
     """Return the text of the bar's line in `width` columns, and the columns left for the bar (0: none, no total).
 
-    The least important parts are omitted first: name, speed, time left, loss.
+    The least important parts are omitted first: name, speed, time left, loss. While the run does not train, the line
+    shows what it does (an evaluation, a checkpoint) instead of speed and time left.
     """
     step = f"{status.step}/{status.steps}" if status.steps else f"step {status.step}"
     loss = f"loss {status.loss:.3f}" if status.loss is not None else ""
     left = f"{formatting.clock(status.seconds_left)} left" if status.seconds_left is not None else ""
     speed = f"{formatting.count(status.tokens_per_second)} tokens/s" if status.tokens_per_second is not None else ""
+    if status.reason:
+        speed, left = "", status.reason
     for parts in ((step, loss, speed, left, status.name), (step, loss, speed, left), (step, loss, left), (step, loss)):
         text = "  ".join(filter(None, parts))
         if len(text) + 2 + _NARROWEST_BAR <= width:

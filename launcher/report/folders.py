@@ -89,7 +89,7 @@ def of_local(status: RunStatus) -> RunData:
         submitted=submitted,
         ended=_time(status.ended),
         steps_wanted=status.steps,
-        restarts=_restarts(events, status.restarts),
+        restarts=status.restarts,
         attempt=status.attempt,
         chips=timeline.devices_of(events) or _chips(config),
         accelerator=_accelerator(config),
@@ -154,7 +154,7 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
         now=now,
         ended=end,
         steps_wanted=wanted,
-        restarts=_restarts(events, 0),
+        restarts=state_after(events).restarts,
         chips=timeline.devices_of(events) or _chips(config),
         accelerator=_accelerator(config),
         metrics=metrics,
@@ -194,11 +194,6 @@ def _state(metrics: Metrics, events: Sequence[Event], wanted: int | None) -> tup
     if events and events[-1].kind is EventKind.ERROR:
         return "failed", events[-1].message
     return "unknown", "Its folder does not show whether it is still running."
-
-
-def _restarts(events: Sequence[Event], known: int) -> int:
-    """Return the number of restarts of training, over all attempts."""
-    return max(known, state_after(events).loops - 1)
 
 
 def _steps(config: Mapping[str, Any]) -> int | None:

@@ -30,7 +30,6 @@ from launcher.trainer_output import (
     events_in_log,
     events_of,
     metrics_in_log,
-    state_after,
 )
 
 _TOGETHER = 8
@@ -135,7 +134,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         submitted=submitted,
         ended=time_of(status.ended),
         steps_wanted=status.steps,
-        restarts=max(status.restarts, state_after(events).loops - 1),
+        restarts=status.restarts,
         attempt=status.attempt,
         chips=timeline.devices_of(events) or folders.chips_of(config),
         accelerator=folders.accelerator_of(config),

@@ -18,7 +18,7 @@ _WORDS = {
     EventKind.COMMAND_STARTED: "command begins",
     EventKind.WORKER_FAILED: "worker failed",
     EventKind.DRIVER_FAILED: "driver failed",
-    EventKind.PREEMPTED: "preempted",
+    EventKind.PREEMPTED: "stopped",
     EventKind.ERROR: "error",
 }
 
@@ -122,7 +122,7 @@ def marks_of(events: Iterable[Event]) -> list[Mark]:
     found = []
     for event in events:
         at = time_of(event.time)
-        if at is None:
+        if at is None or event.kind not in _WORDS:
             continue
         text = event.message
         if event.kind is EventKind.LOOP_STARTED:

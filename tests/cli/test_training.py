@@ -195,13 +195,18 @@ def finished(launcher: Launcher, name: str) -> list[tuple[Any, ...]]:
 def test_a_training_from_submit_to_its_end(trained: Launcher, plain: Plain) -> None:
     folder = f"{trained.home}/runs/plain"
     messages = plain.result.err.splitlines()
-    assert messages[:3] == [
-        'The run "plain" was started on this machine.',
-        "plain: starting: starting Ray, then loading and compiling the model",
-        "plain: running",
-    ]
+    assert messages[0] == 'The run "plain" was started on this machine.'
+    running = next(number for number, line in enumerate(messages) if line.startswith("plain: running"))
+    starting = messages[1:running]
+    assert starting[0] == "plain: starting: starting Ray, then loading and compiling the model"
+    for words in (
+        "starting Ray",
+        r"importing JAX and MaxText \(Ray [0-9]+ s\)",
+        r"compiling the model \(Ray [0-9]+ s, imports [0-9]+ s, data [0-9]+ s\)",
+    ):
+        assert any(re.fullmatch(f"plain: starting: {words}", line) for line in starting), starting
     shape = rf"plain: step [0-9]+/{STEPS}, loss [0-9.]+, [0-9.,]+ tokens/s(, ([0-9]+ min )?[0-9]+ s left)?"
-    assert all(re.fullmatch(shape, line) for line in messages[3:])
+    assert all(re.fullmatch(shape, line) for line in messages[running + 1 :])
     assert messages[-1].startswith(f"plain: step {STEPS}/{STEPS}, ") and "left" not in messages[-1]
 
     first, last = plain.numbers[1][1], plain.numbers[-2][1]
@@ -262,6 +267,12 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     until_loops(trained, "killed", 2)
     status = trained("status", "killed", "-o", "json").json
     assert status["restarts"] == 1, (status, trained("logs", "killed").out[-8000:])
+    [failed] = [
+        event for event in lines(trained.home / "runs/killed/events.jsonl") if event["event"] == "worker_failed"
+    ]
+    assert re.fullmatch(
+        r"worker 0 was killed.*; resuming from step [0-9]+, [0-9]+ steps? repeated, restart 1 of 2", failed["message"]
+    )
     assert kill(trained, "killed", *ALL_OF_RAY) >= 4
     since = time.monotonic()
     until(trained, "killed", lambda: trained.record("killed").restarts == 2)
@@ -272,6 +283,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     status = Result(waiting.returncode, out, err).json
     assert (waiting.returncode, err) == (1, "")
     assert (status["state"], status["restarts"], status["attempt"]) == ("failed", 2, 1)
+    assert status["reason"].startswith("Workers failed and no restart was left (worker 0 was killed")
     out, err = logs.communicate(timeout=20)
     assert (logs.returncode, err) == (0, "")
     assert out == trained("logs", "killed").out

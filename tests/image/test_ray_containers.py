@@ -211,7 +211,7 @@ def test_a_deleted_cluster_leaves_a_checkpoint(team: Team) -> None:
         print(f"all pods of a training cluster had ended after {took:.1f} s")
         assert "did not finish draining" not in job.diagnostics()
         assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.diagnostics()
-        (ended,) = team.events("taken", "error")
+        (ended,) = team.events("taken", "preempted")
         message = r"The run received a stop signal: training stopped after (\d+) steps\."
         stopped = re.fullmatch(message, ended["message"])
         assert stopped, job.diagnostics()

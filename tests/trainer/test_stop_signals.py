@@ -82,7 +82,7 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
     assert "(RayTrainWorker pid=" in job.pod_log()
     # A node that joins prints all logs in the folder that nodes of one machine share, including those of earlier jobs.
     logged = [event for event in events(job.pod_log()) if event["time"] >= began]
-    assert {event["event"] for event in logged} <= {"loop_started", "preempted", "error"}
+    assert {event["event"] for event in logged} <= {"phase", "loop_started", "preempted", "error"}
     assert {event["steps"] for event in logged if event["event"] == "loop_started"} == {LONG["steps"]}
 
     job = Job(cluster, rendered, config, "stopped-3")

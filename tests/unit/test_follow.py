@@ -166,6 +166,12 @@ def test_what_matters_least_is_left_out_first(width: int, expected: tuple[str, i
     assert follow.fit(AT_3, width) == expected
 
 
+def test_the_bar_names_an_evaluation_instead_of_the_speed() -> None:
+    evaluating = replace(AT_3, reason="evaluating the held-out text")
+    assert follow.fit(evaluating, 99) == ("3/40  loss 9.500  evaluating the held-out text  llama", 40)
+    assert follow.fit(evaluating, 30) == ("3/40  loss 9.500", 12)
+
+
 def test_a_run_without_a_known_end_has_no_bar() -> None:
     assert follow.fit(replace(AT_3, steps=None, seconds_left=None), 60)[1] == 0
 

@@ -76,6 +76,27 @@ def test_the_states_of_a_training(folder: Path) -> None:
     assert status.ended is not None and status.ended > NOW
 
 
+def test_a_start_and_an_evaluation_show_their_phase(folder: Path) -> None:
+    supervisor = locked(folder)
+    phases = [("ray", 0), ("imports", 8), ("data", 29), ("compile", 31), None, ("evaluation", 50), ("training", 52)]
+    observed = []
+    for each in phases:
+        event = {"event": "loop_started", "step": 0, "steps": 60, "devices": 2}
+        if each:
+            event = {"event": "phase", "phase": each[0], "time": f"2026-11-01T10:00:{each[1]:02}.000Z"}
+        lines(folder / "events.jsonl", event)
+        status = read_status(folder)
+        observed.append((str(status.state), status.reason))
+    supervisor.communicate("")
+    assert observed[2:] == [
+        ("starting", "loading the text and the model (Ray 8 s, imports 21 s)"),
+        ("starting", "compiling the model (Ray 8 s, imports 21 s, data 2 s)"),
+        ("running", "compiling the model (Ray 8 s, imports 21 s, data 2 s)"),
+        ("running", "evaluating the held-out text"),
+        ("running", ""),
+    ]
+
+
 def test_events_before_the_attempt_do_not_count(folder: Path) -> None:
     lines(folder / "events.jsonl", {"event": "loop_started"}, {"event": "loop_started"})
     size = (folder / "events.jsonl").stat().st_size
@@ -247,6 +268,7 @@ def test_a_command_that_this_machine_lacks_is_a_problem_of_the_check(tmp_path: P
         "machine",
         'run.command: the program "no-such-program" was not found on this machine.',
     )
+    assert (problem.file, problem.line, problem.key) == ("--set", 5, "run.command")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".new-1", "a/b", "../demo", "demo\0"])
@@ -268,7 +290,6 @@ def test_descendants_and_marks() -> None:
     assert processes.marked("unit-test") == []
     process.communicate()
 
-    assert (problem.file, problem.line, problem.key) == ("--set", 5, "run.command")
 
 def test_the_supervisor_needs_nothing_but_the_standard_library(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps({"run": {"name": "demo", "command": ["true"]}}))
@@ -305,7 +326,11 @@ def test_a_bug_in_the_supervisor_fails_the_run_with_a_traceback_in_its_log(folde
 def test_a_killed_program_is_reported_with_its_signal(folder: Path) -> None:
     assert supervise(folder, command=["sh", "-c", "kill -KILL $$"]).returncode == 0
     record = read_record(folder)
-    assert (record.state, record.exit_code, record.reason) == ("failed", -9, "The command was killed by SIGKILL.")
+    assert (record.state, record.exit_code, record.reason) == (
+        "failed",
+        -9,
+        "The command was killed by signal 9 (SIGKILL).",
+    )
     assert supervise(folder, command=["sh", "-c", "kill -40 $$"]).returncode == 0  # a signal without a name
     assert read_record(folder).reason == "The command was killed by signal 40."
 

@@ -201,7 +201,7 @@ def test_a_local_run_with_attempts_before(tmp_path: Path) -> None:
         tmp_path / "demo", metrics=lines, events=events, record=record, config=runs.config("demo", steps=20)
     )
     run = folders.of_folder(path)
-    assert (run.state, run.attempt, run.restarts, run.submitted) == ("succeeded", 2, 1, BEGIN)
+    assert (run.state, run.attempt, run.restarts, run.submitted) == ("succeeded", 2, 0, BEGIN)
     assert [span.phase for span in run.spans] == [Q, S, T, R, X, Q, S, T] or [span.phase for span in run.spans] == [
         Q, S, T, X, Q, S, T,
     ]  # fmt: skip

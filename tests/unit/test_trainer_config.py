@@ -14,8 +14,9 @@ from launcher.config.values.files import Values, chart_defaults, load
 from trainer import config as trainer_config
 from trainer import loop
 from trainer.errors import ConfigError
+from trainer.failures import describe
 from trainer.loop import environment
-from trainer.ray_driver import describe, preemption_message, scaling_config
+from trainer.ray_driver import preemption_message, scaling_config
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +238,7 @@ class TrainingFailed(Exception):
 def test_a_failure_of_many_workers_is_one_sentence_that_fits_a_status(workers: int, suffix: str) -> None:
     """KubeRay stores the last 20,000 characters of a job's output in its status."""
     message = describe(TrainingFailed({rank: OSError(f"{'x' * 500}\nand more") for rank in reversed(range(workers))}))
-    assert message.startswith("Workers failed and no restart was left (worker 0: OSError: x")
+    assert message.startswith("Workers failed and no restart was left (worker 0 failed: OSError: x")
     assert message.endswith(f"{'x' * 500}{suffix}).")
     assert len(message) < 10_000
     assert "\n" not in message

@@ -14,12 +14,17 @@ from launcher.trainer_output import EVENTS_FILE, Event, EventKind, event_of, eve
 from trainer import metrics
 
 VALUES: dict[str, Any] = {"message": "m", "step": 3, "steps": 8, "devices": 4, "hosts": 2, "restarts_left": 0}
+VALUES["phase"] = "compile"
 
 
 def test_both_know_the_same_events_and_fields() -> None:
     assert set(metrics.EVENTS) == set(EventKind)
     fields = {field.name for field in dataclasses.fields(Event)} - {"kind", "time"}
-    assert {name for names in metrics.EVENTS.values() for name in names} == fields
+    assert {name for kind in metrics.EVENTS.values() for name in kind.fields} == fields
+
+
+def test_both_know_the_same_phases() -> None:
+    assert tuple(trainer_output.PHASES) == metrics.PHASES
 
 
 def test_both_know_the_same_markers() -> None:
@@ -30,7 +35,7 @@ def test_both_know_the_same_markers() -> None:
 def test_an_event_is_read_as_it_was_written(
     kind: EventKind, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fields = {name: VALUES[name] for name in metrics.EVENTS[kind]}
+    fields = {name: VALUES[name] for name in metrics.EVENTS[kind].fields}
     metrics.write_event(tmp_path, kind, **fields)
     (written,) = events_of(map(json.loads, (tmp_path / EVENTS_FILE).read_text().splitlines()))
     assert written.kind is kind and written.time
@@ -62,3 +67,26 @@ def test_a_preemption_is_not_a_restart() -> None:
     state = state_after([start, failed, start, preempted, start])
     assert (state.loops, state.restarts, state.preemptions, state.failing) == (3, 1, 1, False)
     assert (state.steps, state.devices) == (8, 4)
+
+
+def phase(name: str, second: int) -> Event:
+    return Event(EventKind.PHASE, time=f"2026-11-01T10:00:{second:02}.000Z", phase=name)
+
+
+def test_a_start_shows_its_phase_and_the_times_of_those_before() -> None:
+    events = [phase("ray", 0)]
+    assert state_after(events).doing == "starting Ray"
+    events += [phase("imports", 8), phase("data", 29), phase("compile", 30)]
+    assert state_after(events).doing == "compiling the model (Ray 8 s, imports 21 s, data 1 s)"
+    events += [Event(EventKind.LOOP_STARTED), phase("training", 40)]
+    assert state_after(events).doing == ""
+    assert state_after([*events, phase("evaluation", 41)]).doing == "evaluating the held-out text"
+    assert state_after([*events, phase("checkpoint", 41)]).doing == "writing a checkpoint"
+    assert state_after([*events, phase("imports", 50), phase("data", 55)]).doing == (
+        "loading the text and the model (imports 5 s)"
+    )
+
+
+def test_a_phase_of_a_later_version_is_nothing() -> None:
+    assert state_after([phase("fusion", 1)]).doing == ""
+    assert state_after([Event(EventKind.PHASE, phase="compile"), phase("data", 3)]).doing != ""

@@ -486,7 +486,7 @@ class KubernetesBackend:
         if status.state is State.RUNNING and reported.failing:
             return replace(status, state=State.RESTARTING, reason=reported.failure)
         if status.state is State.RUNNING and status.steps and status.step is None and not status.reason:
-            return replace(status, reason="Loading and compiling the model; no step is done yet.")
+            return replace(status, reason=reported.doing or "Loading and compiling the model; no step is done yet.")
         return status
 
     def _stuck(self, status: RunStatus, seen: ObservedRun) -> str:

@@ -141,9 +141,9 @@ class RunFolder:
             if events.failing:
                 return State.RESTARTING, events.failure
             if events.loops:
-                return State.RUNNING, ""
+                return State.RUNNING, events.doing
             if state is State.STARTING:
-                return state, _STARTING
+                return state, events.doing or _STARTING
         return state, self.record.reason
 
 

@@ -172,7 +172,9 @@ class Supervisor:
             final = code in (126, 127) or (code == 2 and not self.command)
             if final or restarts >= self.max_restarts:
                 return self._end("failed", code, reason)
-            self._log(f"{what} Restart {restarts + 1} of {self.max_restarts}.")
+            turn = f"Restart {restarts + 1} of {self.max_restarts}."
+            self._log(f"{what} {turn}")
+            reason = f"{reason} {turn}"
             self._note(state="restarting", restarts=restarts + 1, events_from=self._events_size(), reason=reason)
             again = time.monotonic() + min(_BACKOFF_SECONDS * 2**failures, _LONGEST_BACKOFF)
             while not self.cancels and time.monotonic() < again:
@@ -359,10 +361,9 @@ def _prctl() -> Callable[[int, int], int] | None:
 def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    return f"was killed by signal {-code}"
 
 
 def main(arguments: Sequence[str]) -> int:

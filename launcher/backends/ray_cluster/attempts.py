@@ -103,7 +103,7 @@ def classify(job: Job, known: Progress) -> tuple[State, str]:
             return State.FAILED, known.reason or _failure(str(job.get("message") or ""))
     if known.failing:
         return State.RESTARTING, known.failure
-    return (State.RUNNING, "") if known.loops else (State.STARTING, _STARTING)
+    return (State.RUNNING, known.doing) if known.loops else (State.STARTING, known.doing or _STARTING)
 
 
 def _failure(message: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from launcher.backends.base import State
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.reader import run_parallel
 from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
@@ -46,13 +47,14 @@ def _ask_at_once(situation: Situation) -> None:
 
 def _by_status(status: RunStatus, cli_args: str) -> Explanation:
     """Explain a run that waits neither for a queue nor for machines, by its state alone."""
-    why = f": {status.reason}" if status.reason else "."
+    why = f": {status.reason}" if status.reason not in ("", "Cancelled.") else "."
+    ended = {State.SUCCEEDED: "has succeeded", State.FAILED: "failed", State.CANCELLED: "was cancelled"}
     suggestions = (f"launcher logs {status.name}{cli_args} shows its output.",) if status.state == "failed" else ()
     evidence = (Evidence("folder", "", status.folder),) if status.folder else ()
     return Explanation(
         status.name,
         str(status.state),
-        f"{status.name} is {status.state}{why}" if status.state != "failed" else f"{status.name} failed{why}",
+        f"{status.name} {ended.get(status.state, f'is {status.state}')}{why}",
         evidence=evidence,
         suggestions=suggestions,
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 
 import trainer.metrics
 from launcher.config.plan import plan_launch
@@ -103,16 +101,10 @@ def metrics() -> str:
 
 
 def events() -> list[tuple[str, str, str]]:
-    """Return trainer.metrics.EVENTS: each event with its fields, and the comment above it."""
-    source = inspect.getsource(trainer.metrics)
-    found = []
-    for event, keys in trainer.metrics.EVENTS.items():
-        comment = re.search(rf'((?: +# .*\n)+) +"{event}": \(', source)
-        if comment is None:
-            raise ValueError(f"trainer/metrics.py has no comment above the event {event}")
-        about = " ".join(line.strip(" #") for line in comment[1].splitlines())
-        found.append((code(event), ", ".join(code(key) for key in keys), about))
-    return found
+    """Return the table of events: name, further keys, meaning."""
+    return [
+        (code(name), ", ".join(map(code, event.fields)), event.means) for name, event in trainer.metrics.EVENTS.items()
+    ]
 
 
 class _Device:

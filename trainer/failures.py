@@ -1,0 +1,77 @@
+"""Sentences about failed workers: which failed and how, and what follows."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+
+from trainer import loop, worker_exits
+from trainer.config import RunConfig
+from trainer.errors import StorageError
+from trainer.metrics import read
+
+_LISTED = 8
+
+
+def what_failed(failures: Mapping[int, BaseException]) -> str:
+    """Return a clause about failed workers: "worker 0 was killed by signal 9 (SIGKILL)"."""
+    # Ray wraps a worker's error.
+    causes = {rank: getattr(failure, "cause", None) or failure for rank, failure in sorted(failures.items())}
+    if storage := next((cause for cause in causes.values() if isinstance(cause, StorageError)), None):
+        return str(storage).removesuffix(".")  # the cause of the other workers' failures too
+    if killed := {rank: status for rank, status in worker_exits.ended().items() if not _is_consequence(status)}:
+        # The other workers failed because they lost the connection to these.
+        clauses = [f"worker {rank} {worker_exits.in_words(status)}" for rank, status in sorted(killed.items())]
+    else:
+        clauses = [f"worker {rank} {_how_it_failed(rank, cause)}" for rank, cause in causes.items()]
+    more = len(clauses) - _LISTED
+    return "; ".join(clauses[:_LISTED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _is_consequence(status: int) -> bool:
+    """Return whether a process may have ended itself because another worker was gone: JAX aborts it then."""
+    return not os.WIFSIGNALED(status) or os.WTERMSIG(status) == signal.SIGABRT
+
+
+def _how_it_failed(rank: int, cause: BaseException) -> str:
+    if type(cause).__name__ == "WorkerHealthCheckFailedError":  # Ray's, for a worker that does not answer
+        return worker_exits.in_words(worker_exits.ended().get(rank))
+    return f"failed: {type(cause).__name__}: {_first_line(cause)}"
+
+
+def what_follows(config: RunConfig, restarts: int, failures: int) -> str:
+    """Return a clause about what follows a failure: "resuming from step 8, 4 steps repeated, restart 1 of 4".
+
+    `restarts` were left before the last `failures`.
+    """
+    if failures > restarts:
+        return "no restart is left"
+    most = int(config.tree["run"].get("maxRestarts") or 0)
+    turn = f"restart {most - restarts + failures} of {most}"
+    try:
+        saved = loop.saved_steps(config)
+        # The line of an evaluation has the number of steps before it.
+        done = max((line["step"] + ("loss" in line) for line in read(config.folder / "metrics.jsonl")), default=0)
+    except OSError:  # the storage may be the failure
+        return turn
+    lost = max(0, done - saved)
+    again = f"{lost} step{'s' if lost != 1 else ''} repeated"
+    return f"{f'resuming from step {saved}' if saved else 'starting again from step 0'}, {again}, {turn}"
+
+
+def describe(error: BaseException, failed: str = "") -> str:
+    """Return one sentence for the error that ended the training. `failed` is a clause on which workers failed."""
+    if isinstance(error, StorageError):
+        return str(error)
+    failures: dict[int, BaseException] = getattr(error, "worker_failures", None) or {}
+    if not failures:
+        return f"{type(error).__name__}: {_first_line(error)}"
+    causes = [getattr(failure, "cause", None) or failure for failure in failures.values()]
+    if storage := next((cause for cause in causes if isinstance(cause, StorageError)), None):
+        return str(storage)  # the cause of the other workers' failures too
+    return f"Workers failed and no restart was left ({failed or what_failed(failures)})."
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
