@@ -15,6 +15,8 @@ from typing import Any
 from launcher.json_object import json_object
 
 METRICS_FILE, EVENTS_FILE = "metrics.jsonl", "events.jsonl"
+EARLIER_CONFIGS_FILE = "earlier-configs.jsonl"
+"""The configs of a run that `--continue` replaced, each with the time `until` which it applied."""
 METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 """The text before a line of each file in the log. Ray may put its own prefix before it."""
 

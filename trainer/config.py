@@ -22,6 +22,10 @@ from typing import Any
 
 from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
+from trainer.metrics import now
+
+EARLIER_FILE = "earlier-configs.jsonl"
+"""The configs that the run had before, one per line, each with the time until which it applied."""
 
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
 # Defaults that Slipway sets for MaxText if the user does not. MaxText's own defaults suit benchmarks on synthetic
@@ -192,13 +196,17 @@ def _parsed(text: str, path: Path) -> RunConfig:
 def keep(config: RunConfig) -> None:
     """Write the run config to run.json in the run's folder, which records the run after its object is deleted.
 
-    A run on the launcher's machine already has the file. A run that continues with another config gets the new one.
+    A run on the launcher's machine already has the file. A run that continues with another config gets the new one; the
+    earlier one is kept in EARLIER_FILE.
     """
     path = config.folder / "run.json"
     kept = None
     with contextlib.suppress(FileNotFoundError, ValueError):
         kept = json.loads(path.read_text(encoding="utf-8"))
     if kept != config.tree:
+        if kept is not None:
+            with (config.folder / EARLIER_FILE).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"until": now(), "config": kept}) + "\n")
         replace_file(path, config.tree)
 
 

@@ -28,18 +28,40 @@ class Difference:
 
 
 def differences(runs: Sequence[RunData]) -> list[Difference]:
-    """Return the keys whose values differ between the runs with a known config."""
-    trees = [dict(flat(run.config)) for run in runs if run.config]
-    keys = dict.fromkeys(path for tree in trees for path in tree)
+    """Return the keys whose values differ between the runs with a known config, or changed during one of them."""
+    histories = [_histories(run) for run in runs if run.config]
+    keys = dict.fromkeys(path for each in histories for path in each)
     found = []
     for path in keys:
         if path in _LEFT_OUT or path[0] == "accelerator":
             continue
-        values = [as_text(tree[path]) if path in tree else NOT_SET for tree in trees]
-        if len(set(values)) > 1:
+        values = [_in_words(each.get(path, [(NOT_SET, None)])) for each in histories]
+        if len(set(values)) > 1 or any(len(each.get(path, [])) > 1 for each in histories):
             found.append(Difference(dotted(path), values))
     # The train keys first, then the rest in the order of the files.
     return sorted(found, key=lambda one: not one.key.startswith("train."))
+
+
+History = list[tuple[str, int | None]]
+"""The values of a key in their order, each with the step at which the next one replaced it, if that is known."""
+
+
+def _histories(run: RunData) -> dict[KeyPath, History]:
+    configs = [*((dict(flat(one.config)), one.step) for one in run.earlier), (dict(flat(run.config)), None)]
+    found: dict[KeyPath, History] = {path: [] for tree, _ in reversed(configs) for path in tree}
+    for path, history in found.items():
+        for tree, until in configs:
+            value = as_text(tree[path]) if path in tree else NOT_SET
+            if history and history[-1][0] == value:
+                history.pop()
+            history.append((value, until))
+    return found
+
+
+def _in_words(history: History) -> str:
+    """Return "0.001", or for a value that changed, "0.003 until step 10, then 0.001"."""
+    *earlier, (last, _) = history
+    return "".join(f"{value}{'' if step is None else f' until step {step}'}, then " for value, step in earlier) + last
 
 
 def flat(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

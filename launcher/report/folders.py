@@ -20,12 +20,20 @@ from launcher.json_object import load_json
 from launcher.report import metrics as report_metrics
 from launcher.report import timeline
 from launcher.report.metrics import time_of
-from launcher.report.model import EVAL_LOSS, Metrics, Phase, RunData
+from launcher.report.model import EVAL_LOSS, EarlierConfig, Metrics, Phase, RunData
 from launcher.report.storage import read_bucket, read_folder
 from launcher.report.timeline import ChipsHeld
-from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, Event, EventKind, events_of, state_after
+from launcher.trainer_output import (
+    EARLIER_CONFIGS_FILE,
+    EVENTS_FILE,
+    METRICS_FILE,
+    Event,
+    EventKind,
+    events_of,
+    state_after,
+)
 
-FILES = (RECORD, CONFIG, METRICS_FILE, EVENTS_FILE, ORIGINS)
+FILES = (RECORD, CONFIG, METRICS_FILE, EVENTS_FILE, EARLIER_CONFIGS_FILE, ORIGINS)
 _NO_EVENTS = "There is no events.jsonl: its start and its restarts are derived from its steps."
 _NO_ORIGINS = "The origins of its values were not recorded: it was submitted with an older version of Slipway."
 _NO_METRICS = "It has no metrics.jsonl: no step is done yet."
@@ -98,6 +106,7 @@ def of_local(status: RunStatus) -> RunData:
         spans=timeline.spans(submitted, held, changes, end, resubmitted=resubmitted),
         marks=timeline.marks_of(events),
         config=config,
+        earlier=earlier_of(files, events),
         origins=_origins(files.get(ORIGINS), str(found.path)),
         missing=missing,
     )
@@ -162,9 +171,15 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
         spans=timeline.spans(None, held, training(events, metrics, begin), end or now),
         marks=timeline.marks_of(events),
         config=config,
+        earlier=earlier_of(files, events),
         origins=_origins(files.get(ORIGINS), where),
         missing=missing,
     )
+
+
+def earlier_of(files: Mapping[str, bytes], events: Sequence[Event]) -> list[EarlierConfig]:
+    """Return the configs that the run had before, from its folder."""
+    return timeline.earlier_configs(report_metrics.lines(files.get(EARLIER_CONFIGS_FILE, b""))[0], events)
 
 
 def training(events: Sequence[Event], metrics: Metrics, begin: float | None) -> list[timeline.PhaseChange]:

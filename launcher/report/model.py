@@ -130,6 +130,14 @@ class Goodput:
 
 
 @dataclass(frozen=True)
+class EarlierConfig:
+    """A config with which the run trained before another one replaced it, at `step` (None if it is not known)."""
+
+    config: Mapping[str, Any]
+    step: int | None
+
+
+@dataclass(frozen=True)
 class RunData:
     """One run of a report. `label` is its name, made unique in the report.
 
@@ -156,6 +164,7 @@ class RunData:
     spans: Sequence[Span] = ()
     marks: Sequence[Mark] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    earlier: Sequence[EarlierConfig] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
     missing: Sequence[str] = ()
 

@@ -32,6 +32,7 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
     drawn = charts.charts(runs)
     data = [summary.values(run) for run in runs]
     bokeh, js = (charts.script() if drawn else ""), _file("page.js")
+    found = compare.differences(runs)
     compared = [(number, run) for number, run in enumerate(runs) if run.config]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     config_table = environment.from_string(_file("config.html"))
@@ -45,7 +46,7 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
         rows=summary.rows(data),
         colours=charts.COLOURS,
         dash=charts.dash_of,
-        differences=compare.differences(runs) if len(compared) > 1 else None,
+        differences=found if len(compared) > 1 or found else None,
         compared=compared,
         unknown_configs=[run.label for run in runs if not run.config],
         charts=drawn,

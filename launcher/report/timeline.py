@@ -6,11 +6,13 @@ trainer's events report what it did meanwhile. Neither source refers to the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from launcher.backends import run_config
 from launcher.report.metrics import time_of
-from launcher.report.model import Mark, Phase, Span
+from launcher.report.model import EarlierConfig, Mark, Phase, Span
 from launcher.trainer_output import Event, EventKind, state_after
 
 _WORDS = {
@@ -134,6 +136,20 @@ def marks_of(events: Iterable[Event]) -> list[Mark]:
 def begins_of(events: Iterable[Event]) -> list[int]:
     """Return the steps at which training started: the first, and those after each restart."""
     return [event.step for event in events if event.kind is EventKind.LOOP_STARTED and event.step is not None]
+
+
+def earlier_configs(entries: Iterable[Mapping[str, Any]], events: Sequence[Event]) -> list[EarlierConfig]:
+    """Return the configs of earlier-configs.jsonl with which the run trained, each with the step that it trained to."""
+    starts = [(time_of(event.time) or 0.0, event.step) for event in events if event.kind.is_start]
+    found, since = [], 0.0
+    for entry in entries:
+        until, config = time_of(entry.get("until")), entry.get("config")
+        if until is None or not isinstance(config, Mapping) or run_config.wrong(config):
+            continue  # a damaged line must not prevent the report
+        if any(since <= at < until for at, _ in starts):
+            found.append(EarlierConfig(config, next((step for at, step in starts if at >= until), None)))
+        since = until
+    return found
 
 
 def devices_of(events: Iterable[Event]) -> int | None:

@@ -23,6 +23,8 @@ import pytest
 
 from launcher.backends.local.record import ENDED, read_events
 from launcher.config.values import files as values
+from launcher.report.compare import differences
+from launcher.report.folders import of_folder
 from tests import compiled_programs
 from tests.cli.conftest import Launcher, Result, end_all, eventually
 from tests.trainer.runs import STEPS, TRAIN, TrainingHarness, lines, numbers
@@ -343,6 +345,13 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert f"steps        {done + 5} of {done + 5}" in last.out
     status = trained("status", "killed", "-o", "json").json
     assert (status["state"], status["attempt"], status["restarts"]) == ("succeeded", 4, 0)
+    # The report counts the restarts alike, shows the value that changed, and does not call the cancel a failure.
+    run = of_folder(trained.home / "runs" / "killed")
+    assert run.restarts == 0
+    assert [one.values for one in differences([run]) if one.key == "train.steps"] == [
+        [f"{LONG} until step {done}, then {done + 5}"]
+    ]
+    assert not [mark for mark in run.marks if mark.bad and "stop signal" in mark.says]
     now = finished(trained, "killed")
     assert [line for line in now if line[0] < STEPS] == [line for line in plain.numbers if line[0] < STEPS]
     assert [line[0] for line in now if line[1] is not None] == list(range(done + 5))

@@ -257,6 +257,21 @@ def test_differences_are_of_what_was_set(tmp_path: Path) -> None:
     ]
 
 
+def test_a_value_that_changed_midway_is_a_difference(tmp_path: Path) -> None:
+    """`submit --continue` keeps the config that it replaces, with the time at which it did."""
+    earlier = [
+        {"until": runs.stamp(BEGIN + 60), "config": runs.config("a", learning_rate=rate)} for rate in (3e-3, 2e-3)
+    ]
+    events = [runs.loop(BEGIN), {**runs.loop(BEGIN + 90), "step": 10}]
+    path = runs.write(
+        tmp_path / "a", metrics=runs.steps(14), events=events, config=runs.config("a", learning_rate=1e-3, seed=7)
+    )
+    (path / "earlier-configs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*earlier, {"until": 3}]))
+    (found,) = [one for one in differences([folders.of_folder(path)]) if one.key == "train.learning_rate"]
+    assert found.values == ["0.003 until step 10, then 0.001"]  # nothing trained with 0.002
+    assert "0.003 until step 10" in build([str(path)]).page
+
+
 def test_the_page_loads_nothing_and_runs_nothing_else(tmp_path: Path) -> None:
     path = runs.write(tmp_path / "a", metrics=runs.steps(30), config=runs.config("a"))
     page = build([str(path)]).page

@@ -55,7 +55,7 @@ from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
-from launcher.trainer_output import EVENTS_FILE, METRICS_FILE
+from launcher.trainer_output import EARLIER_CONFIGS_FILE, EVENTS_FILE, METRICS_FILE
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -280,6 +280,7 @@ class LocalBackend:
                 sweep_values=record.sweep_values,
                 history=[*record.history, _attempt(found)],
             )
+            _keep_earlier(found, config)
             write_json(found.path / CONFIG, config)
             write_json(found.path / ORIGINS, origins(plan, config))
             write_record(found.path, resumed)
@@ -502,6 +503,13 @@ def _require_gpus(plan: LaunchPlan, accelerator: Mapping[str, Any]) -> None:
             f"JAX's support for NVIDIA GPUs is not installed ({sys.executable}).",
             f"Install it: {distribution.install('train,gpu')}; or {cpu}.",
         )
+
+
+def _keep_earlier(found: RunFolder, config: Mapping[str, Any]) -> None:
+    """Keep the config that `config` replaces, so that a report shows what changed midway."""
+    if (earlier := found.config()) != config:
+        with open(found.path / EARLIER_CONFIGS_FILE, "a", encoding="utf-8", opener=private) as file:
+            file.write(json.dumps({"until": now(), "config": earlier}) + "\n")
 
 
 def _attempt(found: RunFolder) -> dict[str, Any]:
