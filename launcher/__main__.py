@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from launcher.cli import output
-from launcher.errors import Detached, ExitCode, LauncherError
+from launcher.errors import ExitCode, Interrupted, LauncherError
 
 # Errors of the user's machine, in any part of the code.
 _USER_ERRNOS = (
@@ -22,6 +22,10 @@ _BUG = "This is a bug in Slipway; please report it with the lines above."
 
 def main() -> None:
     """Run the console script."""
+    # Python has None for a stream that the caller has closed (`launcher list >&-`).
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until the end; no import
     # Garbage collection of objects from start-up takes a tenth of the time of a fast command.
     gc.set_threshold(50_000)
     sys.exit(run(sys.argv[1:]))
@@ -48,9 +52,9 @@ def _invoke(arguments: Sequence[str]) -> int:
 
     try:
         code = cli.main(args=list(arguments), prog_name="launcher", standalone_mode=False)
-    except Detached as detached:
-        _print_error(detached.message)
-        return detached.exit_code
+    except Interrupted as interrupted:
+        _print_error(interrupted.message)
+        return interrupted.exit_code
     except LauncherError as error:
         # Multiple errors are one line each; lines that continue the one above are indented.
         for line in error.message.splitlines():

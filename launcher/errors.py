@@ -37,7 +37,11 @@ class UsageError(LauncherError):
     exit_code = ExitCode.USAGE
 
 
-class Detached(LauncherError):
-    """Ctrl-C while following a run: the run continues. The message lists the commands to follow it again."""
+class Interrupted(LauncherError):
+    """Ctrl-C, with a message about what was, or was not, done. The command prints only the message."""
 
     exit_code = ExitCode.INTERRUPTED
+
+
+class Detached(Interrupted):
+    """Ctrl-C while following a run: the run continues. The message lists the commands to follow it again."""

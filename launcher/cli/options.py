@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from launcher.errors import LauncherError, UsageError
+from launcher.cli import output
+from launcher.errors import Interrupted, LauncherError, UsageError
 
 _Command = Callable[..., Any]
 
@@ -110,6 +111,23 @@ def need_terminal(does: str = "delete") -> None:
     """Check that a question can be answered. Raises UsageError if there is no terminal."""
     if not sys.stdin.isatty():
         raise UsageError(f"Confirmation needs a terminal; to {does} without confirmation, use --yes.")
+
+
+def confirm(question: str, nothing_done: str = "Nothing was deleted.") -> bool:
+    """Ask the question on stderr. If the answer is no, print `nothing_done` and return False.
+
+    Raises Interrupted on Ctrl-C, with the same sentence.
+    """
+    try:
+        answer = click.confirm(question, err=True)
+    except click.Abort as abort:
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise Interrupted(f"\n{nothing_done}") from None
+        answer = False
+        output.narrate("")
+    if not answer:
+        output.narrate(nothing_done)
+    return answer
 
 
 def run_argument(command: _Command) -> _Command:

@@ -11,7 +11,10 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from launcher.cli import colour
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,14 +34,15 @@ def neutral(text: str) -> str:
 
 def narrate(*lines: str) -> None:
     """Print lines for the user on stderr; never data."""
-    for line in lines:
-        sys.stderr.write(neutral(line) + "\n")
+    for line in map(neutral, lines):
+        sys.stderr.write((colour.messages(line) if colour.wanted(sys.stderr) else line) + "\n")
     sys.stderr.flush()
 
 
-def emit(data: Any, form: str, text: str) -> None:
+def emit(data: Any, form: str, text: str, *, paint: Callable[[str], str] = colour.messages) -> None:
     """Print the result of a verb: `data` as JSON or YAML, or `text` (nothing if it is empty).
 
+    On a terminal with colours, `paint` adds them to `text`; see launcher.cli.colour.
     JSON and YAML have control characters as escapes, so that programs read the exact text.
     """
     if form == "json":
@@ -49,6 +53,8 @@ def emit(data: Any, form: str, text: str) -> None:
         text = dumps(plain(data))
     if text:
         text = neutral(text)
+        if form == "text" and colour.wanted(sys.stdout):
+            text = paint(text)
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
 

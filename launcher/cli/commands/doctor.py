@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 
 from launcher import api
-from launcher.cli import output
+from launcher.cli import colour, output
 from launcher.cli.options import format_option, target_options
 from launcher.diagnose import doctor
 from launcher.k8s.target import Target
@@ -20,6 +20,6 @@ def command(target: Target, form: str) -> int:
     """
 
     found = api.doctor(target)
-    output.emit([finding.as_json() for finding in found], form, doctor.as_text(found))
+    output.emit([finding.as_json() for finding in found], form, doctor.as_text(found), paint=colour.levels)
     output.narrate(doctor.summary(found))
     return int(doctor.has_problems(found))

@@ -6,7 +6,7 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import Seconds, format_option, target_options, values_options
+from launcher.cli.options import Seconds, confirm, format_option, target_options, values_options
 from launcher.helm import diff
 from launcher.k8s.target import Target
 
@@ -52,8 +52,8 @@ def command(
         output.narrate(*filter(None, [plan.recovery]), "Nothing was changed.")
         output.emit(plan.as_json(), form, "")
         return 0
-    if plan.changed and not yes and sys.stdin.isatty() and not click.confirm("Apply these changes?", err=True):
-        output.narrate("Nothing was changed.")
+    asks = plan.changed and not yes and sys.stdin.isatty()
+    if asks and not confirm("Apply these changes?", "Nothing was changed."):
         return 1
     missing = api.install(plan, output.narrate, seconds=timeout)
     output.narrate(*missing)

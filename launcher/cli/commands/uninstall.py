@@ -4,7 +4,7 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import format_option, need_terminal, target_options
+from launcher.cli.options import confirm, format_option, need_terminal, target_options
 from launcher.k8s.objects import title
 from launcher.k8s.target import Target
 
@@ -38,8 +38,7 @@ def command(release: str, target: Target, dry_run: bool, force: bool, yes: bool,
         return 0
     if not yes and not (removal.needed_by and not force):
         need_terminal("remove")
-        if not click.confirm("Remove this release?", err=True):
-            output.narrate("Nothing was changed.")
+        if not confirm("Remove this release?", "Nothing was changed."):
             return 1
     left = api.uninstall(removal, output.narrate, force=force)
     output.narrate(*left, f"The release {release} is removed.")
