@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.api._backend import backend_for
 from launcher.api.forecasts import refuse_misfits
 from launcher.backends.base import found_or_deleted
+from launcher.backends.log_excerpt import Excerpt
 from launcher.backends.lookup import find
 from launcher.config.kinds import RunKind
 from launcher.errors import ExitCode, LauncherError
@@ -55,14 +56,22 @@ def status(name: str, *, target: Target = DEFAULT_TARGET) -> RunStatus:
 
 
 def logs(
-    name: str, *, follow: bool = False, worker: int | None = None, target: Target = DEFAULT_TARGET
+    name: str,
+    *,
+    follow: bool = False,
+    worker: int | None = None,
+    tail: int | None = None,
+    since: float | None = None,
+    target: Target = DEFAULT_TARGET,
 ) -> Iterator[str]:
     """Yield the run's output by line, without newlines; with `follow`, until the run ends.
 
-    `worker` selects the output of one host, counted from 0. Raises LauncherError if there is no such host, or if the
-    log was deleted with its pods.
+    `worker` selects the output of one host, counted from 0. Of the existing lines, `tail` selects the last, and
+    `since` those of the last seconds. Raises LauncherError if there is no such host, or if the log was deleted with its
+    pods.
     """
-    return find(name, target)[0].logs(name, follow=follow, worker=worker)
+    excerpt = Excerpt(tail, None if since is None else time.time() - since)
+    return find(name, target)[0].logs(name, follow=follow, worker=worker, excerpt=excerpt)
 
 
 def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> RunStatus:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 
@@ -221,8 +222,11 @@ class Backend(Protocol):
         """Return the entries that the trainer wrote to metrics.jsonl, in order, including those of repeated steps."""
         ...
 
-    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
-        """Yield the run's output by line, without trailing newlines; with `follow`, until the run ends."""
+    def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
+        """Yield the run's output by line, without trailing newlines; with `follow`, until the run ends.
+
+        `excerpt` selects among the lines that exist at the start.
+        """
         ...
 
     def cancel(self, name: str, *, reason: str = "") -> RunStatus:

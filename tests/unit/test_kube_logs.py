@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
+from launcher.backends.log_excerpt import Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s.errors import NotFound, Unreachable
 
@@ -149,6 +151,27 @@ def test_a_stream_that_outlives_the_run_is_closed() -> None:
     lines = read(Head(), lambda: run(ended=ended.is_set()))
     closed.set()
     assert lines == ["one", "two"]
+
+
+def test_the_last_lines_and_what_follows_them() -> None:
+    cluster = Streams([at(2, "two"), at(3, "three")], [at(3, "three"), at(4, "four")], [at(4, "four"), at(5, "five")])
+    lines = read(cluster, in_turn(run(), run(), run(ended=True)), excerpt=Excerpt(tail=2))
+    assert lines == ["two", "three", "four", "five"]
+    assert cluster.calls == [
+        ("a", None, False),
+        ("a", "2026-01-01T00:00:03Z", True),
+        ("a", "2026-01-01T00:00:04Z", False),
+    ]
+    assert read(Streams([at(2, "two")]), in_turn(run(ended=True)), excerpt=Excerpt(tail=1)) == ["two"]
+
+
+def test_the_lines_since_a_time() -> None:
+    since = datetime.fromisoformat("2026-01-01T00:00:02.5Z").timestamp()
+    cluster = Streams([at(2, "two"), at(2, "later", ".7"), at(3, "three")])
+    assert read(cluster, in_turn(run(ended=True)), excerpt=Excerpt(since=since)) == ["later", "three"]
+    assert cluster.calls == [("a", "2026-01-01T00:00:02Z", False)]
+    # A running run that is silent for a while has written something before.
+    assert read(Streams(), in_turn(run()), follow=False, excerpt=Excerpt(since=since)) == []
 
 
 def test_nothing_written_by_a_run_that_runs() -> None:

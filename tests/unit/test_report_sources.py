@@ -15,6 +15,7 @@ import fsspec  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from launcher.backends.base import Backend, RunStatus, State
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s.errors import Unreachable
 from launcher.report import sources
@@ -136,7 +137,7 @@ class LoggingBackend(FakeCluster):
         super().__init__([RUN])
         self.lines = lines
 
-    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+    def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
         for line in self.lines:
             if isinstance(line, LauncherError):
                 raise line

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.backends.sweeps import sweep as sweeps
 from launcher.backends.sweeps.plan import LIMIT, SweepPlan, plan_sweep
 from launcher.backends.sweeps.sweep import Sweep
@@ -238,7 +239,7 @@ class FakeCluster:
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         raise NotImplementedError
 
-    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+    def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
         raise NotImplementedError
 
     def cancel(self, name: str, *, reason: str = "") -> RunStatus:

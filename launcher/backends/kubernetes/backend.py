@@ -25,6 +25,7 @@ from launcher.backends.kubernetes.positions import positions
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.backends.kubernetes.states import ObservedRun
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.config.checks.problems import has_errors
 from launcher.config.kinds import RunKind
 from launcher.config.plan import CheckFailed, config_difference
@@ -326,14 +327,16 @@ class KubernetesBackend:
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
 
-    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+    def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
         def look() -> ObservedRun | None:
             run = self._find(name)
             return None if run is None else kube_view.observe(self.cluster, run)
 
         if look() is None:
             raise self._unknown(name)
-        return kube_logs.lines(self.cluster, look, follow=follow, worker=worker, pause=self.poll_seconds)
+        return kube_logs.lines(
+            self.cluster, look, follow=follow, worker=worker, excerpt=excerpt, pause=self.poll_seconds
+        )
 
     # --- ending ---
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 
 from launcher.backends.base import State
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.states import ObservedRun
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
@@ -33,7 +36,7 @@ def tail(cluster: Cluster, seen: ObservedRun) -> list[str]:
     pod = printing_pod(seen)
     if pod is not None:
         try:
-            return list(cluster.logs(objects.name(pod), container=_container(pod), tail=TAIL_LINES))
+            return list(cluster.logs(objects.name(pod), container=container(pod), tail=TAIL_LINES))
         except (Invalid, NotFound):  # not started yet, or deleted
             pass
         except Unreachable as error:
@@ -44,13 +47,19 @@ def tail(cluster: Cluster, seen: ObservedRun) -> list[str]:
 
 
 def lines(
-    cluster: Cluster, look: Callable[[], ObservedRun | None], *, follow: bool, worker: int | None, pause: float
+    cluster: Cluster,
+    look: Callable[[], ObservedRun | None],
+    *,
+    follow: bool,
+    worker: int | None,
+    pause: float,
+    excerpt: Excerpt = WHOLE,
 ) -> Iterator[str]:
     """Yield the run's output by line, with `follow` until the run ends. `look` returns the current run.
 
     A lost stream is resumed where it broke. The log of a replacement pod is read from its start.
     """
-    source = _Source(cluster, worker)
+    source = _Source(cluster, worker, excerpt)
     printed = False
     while True:
         try:
@@ -69,8 +78,9 @@ def lines(
                 raise
             time.sleep(pause)
             continue
-        if last and not printed:
-            yield from _left(seen, worker)
+        if last and not printed and (excerpt.since is None or printing_pod(seen, worker) is None):
+            left = _left(seen, worker)
+            yield from left if excerpt.tail is None else left[-excerpt.tail :]
         if last:
             return
         if again is not None and not _ended(again):
@@ -100,9 +110,11 @@ class _Over:
 class _Source:
     """The source of the lines, with the position of the last line read."""
 
-    def __init__(self, cluster: Cluster, worker: int | None) -> None:
+    def __init__(self, cluster: Cluster, worker: int | None, excerpt: Excerpt) -> None:
         self.cluster, self.worker = cluster, worker
         self._pod = ""
+        self._tail = excerpt.tail
+        self._start = "" if excerpt.since is None else _stamp(excerpt.since)
         # The timestamp of the last line, in comparable form, and the number of lines read with this timestamp.
         self._last, self._count = "", 0
 
@@ -112,12 +124,24 @@ class _Source:
         if pod is None:
             return
         if objects.uid(pod) != self._pod:
-            self._pod, self._last, self._count = objects.uid(pod), "", 0
+            self._pod, self._last, self._count = objects.uid(pod), self._start, 0
         only = _ray_worker_mark(seen, self.worker)
+        if self._tail is not None:
+            # Lines of other workers are among the last lines, so the API server cannot select those of one worker.
+            selected = self._new(pod, only, None, tail=self._tail if only is None else None)
+            self._tail, tail = None, deque(selected, maxlen=self._tail)
+            yield from tail
+            if over is None:
+                return
+        yield from self._new(pod, only, over)
+
+    def _new(self, pod: Object, only: str | None, over: _Over | None, *, tail: int | None = None) -> Iterator[str]:
+        """Yield the new lines of the pod that contain `only`."""
         stream = self.cluster.logs(
             objects.name(pod),
-            container=_container(pod),
+            container=container(pod),
             follow=over is not None,
+            tail=tail,
             since=f"{self._last.partition('.')[0]}Z" if self._last else None,
             timestamps=True,
         )
@@ -186,10 +210,21 @@ def printing_pod(seen: ObservedRun, worker: int | None = None) -> Object | None:
     pods = seen.pods or ()
     if seen.ray:
         return kube_view.newest(pod for pod in pods if objects.label(pod, label_keys.RAY_NODE_TYPE) == "head")
-    hosts = _by_host(pods)
-    if worker is not None and hosts and worker >= len(hosts):
-        raise LauncherError(f"Worker {worker} was not found: the run has {len(hosts)}, counted from 0.")
-    return hosts[worker or 0] if hosts else None
+    found = _by_host(pods)
+    if worker is not None and found and worker >= len(found):
+        raise LauncherError(f"Worker {worker} was not found: the run has {len(found)}, counted from 0.")
+    return found[worker or 0] if found else None
+
+
+def hosts(seen: ObservedRun) -> list[Object]:
+    """Return the pods of the run's hosts, ordered by slice and host, without Ray's head."""
+    return ray_workers(seen.pods or ()) if seen.ray else _by_host(seen.pods or ())
+
+
+def ray_workers(pods: Sequence[Object]) -> list[Object]:
+    """Return the pods of the workers of a Ray cluster, ordered by slice and host."""
+    found = [pod for pod in pods if objects.label(pod, label_keys.RAY_NODE_TYPE) == "worker"]
+    return sorted(found, key=lambda pod: (_number(pod, _RAY_SLICE), _number(pod, _RAY_HOST)))
 
 
 def _by_host(pods: Sequence[Object]) -> list[Object]:
@@ -204,8 +239,7 @@ def _ray_worker_mark(seen: ObservedRun, worker: int | None) -> str | None:
     """Return the mark in the lines of one Ray worker: Ray adds the host's address before the worker's output."""
     if worker is None or not seen.ray:
         return None
-    pods = [pod for pod in seen.pods or () if objects.label(pod, label_keys.RAY_NODE_TYPE) == "worker"]
-    pods.sort(key=lambda pod: (_number(pod, _RAY_SLICE), _number(pod, _RAY_HOST)))
+    pods = ray_workers(seen.pods or ())
     if worker >= len(pods):
         raise LauncherError(f"Worker {worker} was not found: the run has {len(pods)}, counted from 0.")
     return f"ip={objects.status(pods[worker]).get('podIP')})"
@@ -232,14 +266,19 @@ def _left(seen: ObservedRun, worker: int | None) -> list[str]:
     )
 
 
-def _container(pod: Object) -> str:
+def container(pod: Object) -> str:
     """Return the name of the trainer's container. Other containers belong to the storage and to Ray."""
-    names = [str(container["name"]) for container in pod["spec"]["containers"]]
+    names = [str(each["name"]) for each in pod["spec"]["containers"]]
     return next((name for name in ("trainer", "ray-head", "ray-worker") if name in names), names[0])
 
 
 def _number(pod: Object, key: str) -> int:
     return objects.counted(objects.label(pod, key) or objects.annotation(pod, key)) or 0
+
+
+def _stamp(seconds: float) -> str:
+    """Return seconds since 1970 as _comparable does."""
+    return _comparable(f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S.%f}")
 
 
 def _comparable(stamp: str) -> str:

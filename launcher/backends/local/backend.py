@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import distribution, paths
-from launcher.backends import resubmit
+from launcher.backends import log_excerpt, resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.local import folder, supervisor
 from launcher.backends.local.folder import RunFolder
+from launcher.backends.local.log_file import LogFile
 from launcher.backends.local.origins import origins
 from launcher.backends.local.processes import kill_all, marked
 from launcher.backends.local.record import (
@@ -50,6 +51,7 @@ from launcher.backends.local.record import (
     write_json,
     write_record,
 )
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.config.checks import this_machine
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
@@ -367,30 +369,25 @@ class LocalBackend:
             raise LauncherError(f'The run "{name}" was not found on this machine.')
         return status
 
-    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+    def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
         if worker is not None:
             raise UsageError("A local run has one log for all its workers; leave out --worker.")
         first = self._known(name)
-        path = Path(first.folder, LOG)
-        rest = b""
-        with contextlib.ExitStack() as stack:
-            file = None
+        log_excerpt.check_times(excerpt, self.config_of(name))
+        with LogFile(Path(first.folder, LOG)) as log:
             while True:
                 # Get the status before reading, so that all output before the end is read.
                 status = self.status(name)
                 over = not follow or status is None or status.state.ended or status.attempt != first.attempt
                 with _sentences(f'The log of "{name}" cannot be read'):
-                    if file is None:
-                        with contextlib.suppress(FileNotFoundError):
-                            file = stack.enter_context(path.open("rb"))
-                    while file is not None and (chunk := file.read(1 << 16)):
-                        *lines, rest = (rest + chunk).split(b"\n")
-                        yield from (line.decode("utf-8", "replace") for line in lines)
+                    if excerpt.is_whole:
+                        yield from log.new_lines(last=over)
+                    else:
+                        yield from () if log.older_than(excerpt.since) else excerpt.of(log.new_lines(last=over))
+                        excerpt = WHOLE
                 if over:
-                    break
+                    return
                 time.sleep(self.poll_seconds)
-        if rest:
-            yield rest.decode("utf-8", "replace")
 
     # --- ending ---
 

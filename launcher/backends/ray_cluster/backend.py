@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from launcher.backends import progress, resubmit
+from launcher.backends import log_excerpt, progress, resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.kubernetes.run_object import folder_of, read_values
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.ray_cluster import logs as job_logs
@@ -195,10 +197,19 @@ class RayClusterBackend:
             )
         return None
 
-    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+    def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
         found = self._known(name)
-        lines = job_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
-        return lines if worker is None else job_logs.of_worker(lines, worker)
+        log_excerpt.check_times(excerpt, found.config())
+
+        def lines(*, follow: bool) -> Iterator[str]:
+            each = job_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
+            return each if worker is None else job_logs.of_worker(each, worker)
+
+        if excerpt.is_whole:
+            return lines(follow=follow)
+        existing = list(lines(follow=False))
+        later = islice(lines(follow=True), len(existing), None) if follow else ()
+        return chain(excerpt.of(existing), later)
 
     def clusters(self, name: str | None = None) -> Sequence[RayClusterStatus]:
         """Return the namespace's long-lived Ray clusters (or the one with that name), each with its pods and runs."""

@@ -2,28 +2,56 @@ from __future__ import annotations
 
 import click
 
-from launcher import api
+from launcher import api, formatting
 from launcher.cli import output
-from launcher.cli.options import format_option, run_argument, run_target_options
+from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
+from launcher.errors import LauncherError
 from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Print new lines until the run ends.")
+@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Print only the last N lines.")
+@click.option(
+    "--since", type=Seconds(), metavar="TIME", help="Print only the lines of the last 90, 90s, 10m, 1.5h or 2d."
+)
 @click.option(
     "--worker", type=click.IntRange(min=0), metavar="N", help="Print only the output of this worker, counted from 0."
 )
 @run_target_options
 @format_option
-def command(name: str, follow: bool, worker: int | None, target: Target, form: str) -> None:
+def command(
+    name: str,
+    follow: bool,
+    tail: int | None,
+    since: float | None,
+    worker: int | None,
+    target: Target,
+    form: str,
+) -> None:
     """Print the output of a run's current attempt.
+
+    With --follow, --tail and --since select among the lines that exist at the start. For a local run, and for a run in
+    a long-lived Ray cluster, --since uses the times in the trainer's lines.
 
     With -o json or yaml, each line is printed as a separate item: {"line": text}. On a terminal, control characters
     except colours are replaced; to a file or a pipe, the lines are printed unchanged.
     """
 
-    for line in api.logs(name, follow=follow, worker=worker, target=target):
-        if form != "text":
-            line = ("- " if form == "yaml" else "") + output.to_json({"line": line})  # JSON is also valid YAML
-        output.emit_log_line(line, flush=follow)
+    empty = True
+    try:
+        for line in api.logs(name, follow=follow, worker=worker, tail=tail, since=since, target=target):
+            empty = False
+            if form != "text":
+                line = ("- " if form == "yaml" else "") + output.to_json({"line": line})  # JSON is also valid YAML
+            output.emit_log_line(line, flush=follow)
+    except LauncherError as error:
+        if target.namespace is not None and target.namespace.isdigit():
+            # Of the command tail, -n is the number of lines.
+            error.hint = f"-n is the namespace. To print the last {target.namespace} lines: --tail {target.namespace}"
+        raise
+    if empty and since is not None:
+        output.narrate(f'The run "{name}" has written nothing in the last {formatting.duration(since)}.')
+    elif empty:
+        output.narrate(f'The run "{name}" has written nothing' + ("." if follow else " yet."))
