@@ -44,6 +44,18 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
+def local_time(time: str | None) -> str:
+    """Format an RFC 3339 time in the local time zone: "2026-11-22 12:16:03 CET"; "" for None."""
+    if not time:
+        return ""
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    except (ValueError, OverflowError):  # in the first or the last year that Python knows
+        return time
+
+
 def age(since: str | None) -> str:
     """Format the time since an RFC 3339 time in its largest unit: "5 min"."""
     if not since:

@@ -10,10 +10,11 @@
     api.submit_sweep(sweep)
     print(api.wait_sweep("rates").best.name)
 
-`files` are values files or names of presets; `sets` are assignments, as `--set` accepts them. `plan` checks them and
-returns a LaunchPlan. The status of a run is a launcher.backends.base.RunStatus, and its state a
-launcher.backends.base.State. `target` is a launcher.k8s.target.Target(context, namespace, local): where to look. The
-default is this machine, and then the current context of the kubeconfig.
+`files` are values files or names of presets, as a list or one as a string; `sets` are assignments, as `--set` accepts
+them, or a mapping: {"train.steps": 20}. `plan` checks them and returns a LaunchPlan. The status of a run is a
+launcher.backends.base.RunStatus, and its state a launcher.backends.base.State. `target` is a
+launcher.k8s.target.Target(context, namespace, local): where to look. The default is this machine, and then the current
+context of the kubeconfig.
 
 Every function raises launcher.errors.LauncherError if the caller can correct the cause: `message` is the sentence that
 the command prints, `hint` is what to do next, and `exit_code` is the exit code of the command. The errors of a cluster
@@ -40,9 +41,11 @@ from launcher.api.sweeps import (
     wait_sweep,
 )
 from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
+from launcher.backends.selection import RunFilter, select
 
 __all__ = [
     "NoSuchRun",
+    "RunFilter",
     "WaitTimeout",
     "backend_for",
     "backends",
@@ -76,6 +79,7 @@ __all__ = [
     "render",
     "report",
     "resolve",
+    "select",
     "status",
     "submit",
     "submit_sweep",

@@ -210,6 +210,13 @@ def list_runs(
     With `sweep`, return only the runs of that sweep. Raises LauncherError if only a cluster is queried and it does not
     answer.
     """
+    return [run for _, run in list_with_backends(warn, target=target, sweep=sweep)]
+
+
+def list_with_backends(
+    warn: Callable[[str], None], *, target: Target, sweep: str = ""
+) -> list[tuple[Backend, RunStatus]]:
+    """Return the runs of `list_runs`, each with its backend."""
     reported: set[str] = set()
 
     def once(sentence: str) -> None:
@@ -230,8 +237,8 @@ def list_runs(
     nowhere_else = not any(backend.description for backend, _ in answered)
     for refused in refusals:
         once(f"{refused.message} Only this machine was searched." if nowhere_else else refused.message)
-    runs = [run for _, found in answered for run in found]
-    return sorted(runs, key=lambda status: status.submitted or "", reverse=True)
+    runs = [(backend, run) for backend, found in answered for run in found]
+    return sorted(runs, key=lambda each: each[1].submitted or "", reverse=True)
 
 
 def _sweeps_called(

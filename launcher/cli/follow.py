@@ -6,15 +6,17 @@ This module does not depend on the kind of run: all data comes from Backend.stat
 from __future__ import annotations
 
 import contextlib
+import shlex
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from launcher import formatting
 from launcher.backends.base import RunStatus, State, found_or_deleted
-from launcher.cli import output
+from launcher.cli import colour, output
 from launcher.errors import Detached, ExitCode
 from launcher.k8s.errors import Unreachable
 from launcher.k8s.target import DEFAULT_TARGET, Target
@@ -36,8 +38,30 @@ class Live(Protocol):
     def live(self) -> contextlib.AbstractContextManager[Any]: ...
 
 
-def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET) -> RunStatus:
+class RunView(Protocol):
+    """A display of a run: `show` takes its current status, and `print_line` prints a line above it."""
+
+    def show(self, status: RunStatus) -> None: ...
+
+    def print_line(self, line: str) -> None: ...
+
+
+class LiveRunView(RunView, Live, Protocol):
+    """A display of a run on a terminal."""
+
+
+def follow(
+    backend: Backend,
+    status: RunStatus,
+    target: Target = DEFAULT_TARGET,
+    *,
+    live: Callable[[Console], LiveRunView] | None = None,
+    cancel_stuck: bool = True,
+) -> RunStatus:
     """Show the run's progress on stderr until it ends, and return its last status.
+
+    `live` is the display on a terminal (None: a progress bar). A run that is stuck for too long is cancelled, unless
+    `cancel_stuck` is False.
 
     Raises Detached on Ctrl-C: the run continues, and the message lists the commands to follow it again.
     """
@@ -45,9 +69,10 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
     silent = False
     stuck = StuckTimer(backend)
     try:
-        with showing(_Lines, _Bar) as view:
+        with _view(live or _Bar) as view:
             while True:
-                if not silent and stuck.is_over(status):  # do not end a run because of an outdated status
+                # Do not end a run because of an outdated status.
+                if cancel_stuck and not silent and stuck.is_over(status):
                     view.print_line(
                         f'{status.reason} Waiting does not fix this, so the run "{name}" is cancelled and its chips '
                         "are released."
@@ -75,6 +100,14 @@ def follow(backend: Backend, status: RunStatus, target: Target = DEFAULT_TARGET)
         raise Detached(f'The run "{name}" continues.\n{come_back(status, target)}') from None
 
 
+def to_the_end(backend: Backend, status: RunStatus, target: Target, form: str, *, values: str = "-f FILE") -> ExitCode:
+    """Follow the run, print its result, and return the command's exit code. `values` is as in `summary`."""
+    if not status.state.ended:
+        status = follow(backend, status, target)
+    output.emit(status.as_json(), form, summary(status, target, values=values), paint=colour.status)
+    return exit_code(status)
+
+
 class StuckTimer:
     """A timer of how long each followed run has been stuck."""
 
@@ -100,6 +133,7 @@ def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
     """Return the commands for a run that continues in the background."""
     run = run_argument(status, target)
     rows = [
+        (f"launcher attach {run}", "show its progress again"),
         (f"launcher logs -f {run}", "follow its output"),
         (f"launcher wait {run}", "wait until it ends"),
         (f"launcher cancel {run}", "stop it"),
@@ -123,8 +157,18 @@ def exit_code(status: RunStatus) -> ExitCode:
     return ExitCode.DONE if status.state is State.SUCCEEDED else ExitCode.FAILURE
 
 
-def summary(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
-    """Return the result of a run as lines of text for stdout."""
+def values_arguments(files: Sequence[str], sets: Sequence[str]) -> str:
+    """Return the options that give these values to a later submit; "-f FILE" if a file was read from stdin."""
+    if "-" in files or not (files or sets):
+        return "-f FILE"
+    return shlex.join([*(part for file in files for part in ("-f", file)), *(f"--set={text}" for text in sets)])
+
+
+def summary(status: RunStatus, target: Target = DEFAULT_TARGET, *, values: str = "-f FILE") -> str:
+    """Return the result of a run as lines of text for stdout.
+
+    `values` are the options that give the run's values to submit, as far as they are known.
+    """
     rows = [(f"{status.state}", f"{status.name}{_took(status)}")]
     if status.state in (State.FAILED, State.CANCELLED) and status.reason not in ("", "Cancelled."):
         rows.append(("reason", status.reason))
@@ -145,20 +189,21 @@ def summary(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
     rows += [
         ("" if number else "next", line)
-        for number, line in enumerate(formatting.table(_next(status, target)).splitlines())
+        for number, line in enumerate(formatting.table(_next(status, target, values)).splitlines())
     ]
     return formatting.table(rows)
 
 
-def _next(status: RunStatus, target: Target) -> list[tuple[str, str]]:
+def _next(status: RunStatus, target: Target, values: str) -> list[tuple[str, str]]:
     """Return commands to use after the end, and what they do. FILE is the values file of the run."""
-    logs = f"launcher logs {run_argument(status, target)}"
-    submit = f"launcher submit -f FILE --name {status.name}"
+    run = run_argument(status, target)
+    logs, report = f"launcher logs {run}", f"launcher report {run}"
+    submit = f"launcher submit {values} --name {status.name}"
     if status.state is State.SUCCEEDED:
         if status.step is None:
             return [(logs, "show its output")]
         more = f"{submit} --set train.steps={2 * (status.steps or status.step)} --continue"
-        return [(logs, "show its output"), (more, "continue training")]
+        return [(logs, "show its output"), (report, "write a report with charts"), (more, "continue training")]
     if status.state is State.CANCELLED:
         return [(submit, "resume it")]
     if status.step is None:
@@ -303,9 +348,16 @@ def fit(status: RunStatus, width: int) -> tuple[str, int]:
     return text, min(room, 40) if status.steps and room >= _NARROWEST_BAR else 0
 
 
+def _view(live: Callable[[Console], LiveRunView]) -> contextlib.AbstractContextManager[RunView]:
+    return showing(_Lines, live)
+
+
 @contextlib.contextmanager
 def showing[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) -> Iterator[V | L]:
-    """Yield the display for an ongoing task: `live` on a terminal that can draw, `lines` elsewhere."""
+    """Yield the display for an ongoing task: `live` on a terminal that can draw, `lines` elsewhere.
+
+    While `live` is shown, SIGTERM and SIGHUP act as Ctrl-C: otherwise the terminal would be left without its cursor.
+    """
     if not sys.stderr.isatty():
         yield lines()
         return
@@ -314,5 +366,14 @@ def showing[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) ->
         yield lines()
         return
     shown = live(console)
-    with shown.live:
-        yield shown
+    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with shown.live:
+            yield shown
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -28,8 +28,10 @@ _NAMED = 4
 _MEASURES = {"eval_loss": "held-out loss", "loss": "loss"}
 
 
-def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> Sweep:
+def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET, *, cancel_stuck: bool = True) -> Sweep:
     """Show the sweep's progress on stderr until all its runs have ended, and return its last state.
+
+    A run that is stuck for too long is cancelled, unless `cancel_stuck` is False.
 
     Raises Detached on Ctrl-C: the runs continue, and the message lists the commands to follow them again.
     """
@@ -49,7 +51,7 @@ def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET) -> S
                     view.print_line("The API server answers again.")
                 sweep, silent = now, False
                 view.show(sweep)
-                for run in filter(stuck.is_over, sweep.runs):
+                for run in filter(stuck.is_over, sweep.runs if cancel_stuck else ()):
                     view.print_line(
                         f"{run.name}: {run.reason} Waiting does not fix this, so the run is cancelled and its chips "
                         "are released."
@@ -64,6 +66,7 @@ def come_back(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
     """Return the commands for a sweep that continues in the background."""
     name = run_argument(sweep.runs[0], target, sweep=sweep.name)
     rows = [
+        (f"launcher attach {name}", "show their progress again"),
         (f"launcher status {name}", "show its runs"),
         (f"launcher wait {name}", "wait until all have ended"),
         (f"launcher cancel {name}", "stop them"),

@@ -138,6 +138,32 @@ def run_names_argument(command: _Command) -> _Command:
     return click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_run_names)(command)
 
 
+def run_selection(command: _Command) -> _Command:
+    """Add `NAME...`, `--state` and `--older-than`. The command receives `names`, and `only`, a RunFilter."""
+
+    @functools.wraps(command)
+    def given(*args: Any, states: frozenset[Any], older_than: float | None, **options: Any) -> Any:
+        from launcher.backends.selection import RunFilter
+
+        return command(*args, only=RunFilter(states, older_than), **options)
+
+    given = click.option(
+        "--older-than",
+        type=Seconds(),
+        metavar="TIME",
+        help="Only runs that ended (or, while active, were submitted) at least this long ago: 90s, 5m, 1.5h, 7d.",
+    )(given)
+    given = click.option(
+        "--state",
+        "states",
+        type=States(),
+        default="",
+        metavar="STATE,...",
+        help="Only runs in one of these states, such as failed,cancelled.",
+    )(given)
+    return click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=_run_names)(given)
+
+
 def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     from threading import Thread
 
@@ -165,6 +191,21 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     asked.start()
     asked.join(_COMPLETION_SECONDS)
     return [name for name in dict.fromkeys(tuple(names)) if name.startswith(incomplete)]
+
+
+class States(click.ParamType[frozenset[Any]]):
+    """States of runs, separated by commas."""
+
+    name = "states"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[Any]:
+        from launcher.backends.base import State
+
+        words = [word.strip() for word in str(value).split(",") if word.strip()]
+        for word in words:
+            if word not in list(State):
+                self.fail(f'"{word}" is not a valid state; the states are {", ".join(State)}.', param, ctx)
+        return frozenset(State(word) for word in words)
 
 
 class Seconds(click.ParamType[float]):

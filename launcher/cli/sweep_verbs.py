@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from launcher import formatting
 from launcher.backends.sweeps import sweep as sweeps
+from launcher.cli import colour, output
 from launcher.cli import follow_sweep as sweep_follow
-from launcher.cli import output
 from launcher.errors import Detached
 
 if TYPE_CHECKING:
@@ -60,21 +60,30 @@ def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: boo
             output.narrate(sweep_follow.come_back(sweep, target))
         output.emit(sweep.as_json(), form, "")
         return 0
+    return follow(sweep, backend, target, form)
+
+
+def follow(sweep: Sweep, backend: Backend, target: Target, form: str) -> int:
+    """Follow the sweep until all its runs have ended, print the result, and return the command's exit code."""
     sweep = sweep_follow.follow(backend, sweep, target)
-    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
+    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep), paint=colour.tables)
     return sweep_follow.exit_code(sweep)
 
 
-def status(sweep: Sweep, backend: Backend, form: str) -> None:
-    sweep = sweeps.with_progress(sweep, backend)
-    output.emit(sweep.as_json(), form, f"{sweep_follow.table(sweep)}\n{sweep_follow.line(sweep)}")
+def status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form: str) -> None:
+    if watch:
+        sweep = sweep_follow.follow(backend, sweep, target, cancel_stuck=False)
+    else:
+        sweep = sweeps.with_progress(sweep, backend)
+    text = f"{sweep_follow.table(sweep)}\n{sweep_follow.line(sweep)}"
+    output.emit(sweep.as_json(), form, text, paint=colour.tables)
 
 
 def wait(sweep: Sweep, target: Target, *, timeout: float | None, form: str) -> int:
     from launcher import api
 
     sweep = api.wait_sweep(sweep.name, timeout=timeout, target=target)
-    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep))
+    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep), paint=colour.tables)
     return sweep_follow.exit_code(sweep)
 
 
@@ -89,19 +98,14 @@ def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
 
 
 def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
-    import click
-
-    from launcher.cli.options import need_terminal
+    from launcher.cli import options
 
     sweeps.check_ended(sweep, backend)
     where = f" ({backend.description})" if backend.description else " and their folders"
     if confirm:
-        need_terminal()
-    if confirm and not click.confirm(
-        f'Delete the {len(sweep.runs)} runs of the sweep "{sweep.name}"{where}?', err=True
-    ):
-        output.narrate("Nothing was deleted.")
-        return 1
+        options.need_terminal()
+        if not options.confirm(f'Delete the {len(sweep.runs)} runs of the sweep "{sweep.name}"{where}?'):
+            return 1
     sweeps.delete(sweep, backend)
     output.narrate(f'The {len(sweep.runs)} runs of the sweep "{sweep.name}" are deleted.')
     return 0

@@ -46,7 +46,9 @@ def test_status(launcher: Launcher) -> None:
     ]
     assert status["submitted"] <= status["started"] <= status["ended"]
     lines = dict(line.split(maxsplit=1) for line in launcher("status", "demo").out.splitlines())
+    assert list(lines) == ["name", "state", "kind", "submitted", "started", "ended", "attempt", "folder"]
     assert lines["state"] == "succeeded"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+", lines["ended"])
     assert lines["folder"] == f"{launcher.home}/runs/demo"
     assert "state: succeeded" in launcher("status", "demo", "-o", "yaml").out.splitlines()
 
@@ -86,6 +88,35 @@ def test_logs_for_scripts(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", "echo one: 1; echo two")))
     assert launcher("logs", "demo", "-o", "json").out == '{"line": "one: 1"}\n{"line": "two"}\n'
     assert launcher("logs", "demo", "-o", "yaml").out == '- {"line": "one: 1"}\n- {"line": "two"}\n'
+
+
+def test_the_end_of_a_log(launcher: Launcher) -> None:
+    script = "seq 9; until test -e go; do sleep 0.05; done; printf ten"
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", script)), "--detach")
+    eventually(lambda: launcher("logs", "demo", "--tail", "1").out == "9\n")
+    assert launcher("logs", "demo", "--tail", "3").out == "7\n8\n9\n"
+    assert launcher("logs", "demo", "--tail", "30").out == launcher("logs", "demo").out
+    logs = launcher.start("logs", "-f", "demo", "--tail", "2")
+    assert logs.stdout
+    assert [logs.stdout.readline(), logs.stdout.readline()] == ["8\n", "9\n"]
+    launcher.write("go", "")
+    out, err = logs.communicate(timeout=20)
+    assert (logs.returncode, out, err) == (0, "ten\n", "")
+    assert launcher("logs", "demo", "--tail", "2").out == "9\nten\n"
+    refused = launcher("logs", "demo", "--since", "10m")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        "Error: The output of run.command has no times, so --since cannot select lines; use --tail.\n"
+    )
+    as_namespace = launcher("logs", "demo", "-n", "5")
+    assert (as_namespace.code, as_namespace.out) == (1, "")
+    assert as_namespace.err.splitlines()[-1] == "Hint: -n is the namespace. To print the last 5 lines: --tail 5"
+
+
+def test_logs_of_a_run_without_output(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", "true")))
+    result = launcher("logs", "demo")
+    assert (result.code, result.out, result.err) == (0, "", 'The run "demo" has written nothing yet.\n')
 
 
 def test_logs_of_a_worker(launcher: Launcher) -> None:

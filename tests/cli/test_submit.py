@@ -47,8 +47,8 @@ def test_the_exit_code_is_the_runs(launcher: Launcher) -> None:
     assert result.out.splitlines()[0].startswith("failed  demo after ")
     assert result.out.splitlines()[1:] == [
         "reason  The command ended with exit code 7.",
-        "next    launcher logs demo                   show its output",
-        "        launcher submit -f FILE --name demo  start it again; add --continue if the values have changed",
+        "next    launcher logs demo                       show its output",
+        "        launcher submit -f run.yaml --name demo  start it again; add --continue if the values have changed",
     ]
     assert launcher("logs", "demo").out == "no\n[launcher] The command ended with exit code 7.\n"
 
@@ -95,6 +95,7 @@ def test_a_detached_run_continues(launcher: Launcher) -> None:
     assert (result.code, result.out) == (0, "")
     assert result.err.splitlines() == [
         'The run "demo" was started on this machine.',
+        "  launcher attach demo   show its progress again",
         "  launcher logs -f demo  follow its output",
         "  launcher wait demo     wait until it ends",
         "  launcher cancel demo   stop it",
@@ -290,6 +291,7 @@ def test_ctrl_c_detaches(launcher: Launcher) -> None:
     assert (process.returncode, out) == (130, "")
     assert err.splitlines() == [
         'The run "demo" continues.',
+        "  launcher attach demo   show its progress again",
         "  launcher logs -f demo  follow its output",
         "  launcher wait demo     wait until it ends",
         "  launcher cancel demo   stop it",

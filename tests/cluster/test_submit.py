@@ -28,6 +28,7 @@ def next_commands(cli: LauncherCli, name: str = "demo") -> str:
     width = len(f"launcher explain {run}")
     rows = [
         ("explain", "explain why it waits"),
+        ("attach", "show its progress again"),
         ("logs -f", "follow its output"),
         ("wait", "wait until it ends"),
         ("cancel", "stop it"),

@@ -10,6 +10,7 @@ import pytest
 
 from launcher import formatting
 from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.cli import follow, output
 from launcher.config.checks.problems import Problem
 from launcher.errors import Detached, LauncherError
@@ -79,7 +80,7 @@ class ScriptedBackend:
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         raise AssertionError(ONLY_STATUS)
 
-    def logs(self, name: str, *, follow: bool, worker: int | None) -> Iterator[str]:
+    def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
         raise AssertionError(ONLY_STATUS)
 
     def cancel(self, name: str, *, reason: str = "") -> RunStatus:
@@ -127,6 +128,7 @@ def test_the_summary_of_a_success() -> None:
         "speed      1,234 tokens/s",
         "metrics    /runs/llama/metrics.jsonl",
         "next       launcher logs llama                                                   show its output",
+        "           launcher report llama                                                 write a report with charts",
         "           launcher submit -f FILE --name llama --set train.steps=80 --continue  continue training",
     ]
     assert follow.exit_code(DONE) == 0

@@ -206,8 +206,18 @@ def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iter
 
 
 def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = lambda _: None) -> Sweep:
-    """Cancel the runs that have not ended. Waiting runs come first, so that none of them starts in the meantime."""
-    going = [run for run in reversed(sweep.runs) if not run.state.ended]
+    """Cancel the runs of the sweep that have not ended, as `cancel_runs` does."""
+    return Sweep(sweep.name, tuple(cancel_runs(sweep.runs, backend, each)))
+
+
+def cancel_runs(
+    runs: Sequence[RunStatus], backend: Backend, each: Callable[[RunStatus], None] = lambda _: None
+) -> list[RunStatus]:
+    """Cancel the runs that have not ended, and return all runs with their new statuses.
+
+    Waiting runs come first, so that none of them starts in the meantime.
+    """
+    going = [run for run in reversed(runs) if not run.state.ended]
     waiting = [run for run in going if run.state in (State.QUEUED, State.PREEMPTED)]
     ended: dict[str, RunStatus] = {}
 
@@ -217,13 +227,18 @@ def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = l
 
     for batch in (waiting, [run for run in going if run not in waiting]):
         _all(backend, batch, one, _same_refusals)
-    return Sweep(sweep.name, tuple(ended.get(run.name, run) for run in sweep.runs))
+    return [ended.get(run.name, run) for run in runs]
 
 
 def delete(sweep: Sweep, backend: Backend) -> None:
     """Remove all runs of a sweep that has ended. Raises LauncherError, and removes nothing, if a run is active."""
     check_ended(sweep, backend)
-    _all(backend, sweep.runs, lambda run: backend.delete(run.name), _same_refusals)
+    delete_runs(sweep.runs, backend)
+
+
+def delete_runs(runs: Sequence[RunStatus], backend: Backend) -> None:
+    """Remove runs that have ended. Raises one LauncherError about all runs that could not be removed."""
+    _all(backend, runs, lambda run: backend.delete(run.name), _same_refusals)
 
 
 def check_ended(sweep: Sweep, backend: Backend) -> None:

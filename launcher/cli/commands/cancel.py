@@ -3,24 +3,28 @@ from __future__ import annotations
 import click
 
 from launcher import api
+from launcher.backends import selection
 from launcher.backends.base import RunStatus
 from launcher.cli import output, sweep_verbs
-from launcher.cli.options import format_option, run_argument, run_target_options
+from launcher.cli.options import format_option, run_names_argument, run_target_options
 from launcher.k8s.target import Target
 
 
 @click.command()
-@run_argument
+@run_names_argument
 @run_target_options
 @format_option
-def command(name: str, target: Target, form: str) -> None:
-    """Stop a run or a sweep, and release its resources.
+def command(names: tuple[str, ...], target: Target, form: str) -> None:
+    """Stop runs or sweeps, and release their resources.
 
-    The record and the checkpoints of a run are kept, so submitting it again resumes it. A run that has ended is not
-    changed.
+    A NAME is a run, a sweep, or a pattern of runs, such as "demo-*". The record and the checkpoints of a run are kept,
+    so submitting it again resumes it. A run that has ended is not changed.
     """
 
-    backend, before = api.resolve(name, target)
+    if len(names) > 1 or selection.is_pattern(names[0]):
+        _cancel_all(names, target, form)
+        return
+    backend, before = api.resolve(names[0], target)
     backend.report_progress = output.narrate
     if not isinstance(before, RunStatus):
         sweep_verbs.cancel(before, backend, form)
@@ -34,3 +38,18 @@ def command(name: str, target: Target, form: str) -> None:
         f'The run "{name}" ' + ("is cancelled." if status.state == "cancelled" else f"has already {status.state}.")
     )
     output.emit(status.as_json(), form, "")
+
+
+def _cancel_all(names: tuple[str, ...], target: Target, form: str) -> None:
+    selected = api.select(names, target, warn=lambda line: output.narrate(f"Warning: {line}"))
+    active = [(backend, status) for backend, status in selected if not status.state.ended]
+    for backend, _ in active:
+        backend.report_progress = output.narrate
+    now: list[RunStatus] = []
+    if active:
+        output.narrate(f"Cancelling {', '.join(status.name for _, status in active)}…")
+        now = selection.cancel(active)
+        output.narrate(f"Cancelled {len(now)} runs." if len(now) != 1 else f'The run "{now[0].name}" is cancelled.')
+    else:
+        output.narrate("All these runs have already ended.")
+    output.emit([status.as_json() for status in now], form, "")

@@ -1,42 +1,101 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from launcher import api
-from launcher.backends.base import BEING_CANCELLED, RunStatus
-from launcher.cli import follow, output, sweep_verbs
-from launcher.cli.options import need_terminal, run_argument, run_target_options
-from launcher.errors import LauncherError
+from launcher.backends import selection
+from launcher.backends.base import BEING_CANCELLED, Backend, RunStatus
+from launcher.backends.selection import RunFilter, Selected
+from launcher.cli import colour, follow, options, output, run_table, sweep_verbs
+from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
 
 
 @click.command()
-@run_argument
+@options.run_selection
+@click.option("--dry-run", is_flag=True, help="Print the runs that would be deleted, without deleting them.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@run_target_options
-def command(name: str, yes: bool, target: Target) -> int:
-    """Delete a run that has ended, or all runs of a sweep.
+@options.run_target_options
+def command(names: tuple[str, ...], only: RunFilter, dry_run: bool, yes: bool, target: Target) -> int:
+    """Delete runs that have ended, or all runs of a sweep.
+
+    A NAME is a run, a sweep, or a pattern of runs, such as "demo-*". Without a NAME, --state or --older-than select
+    among all runs.
 
     A local run is deleted with its folder: record, log, metrics and checkpoints. For a run on a cluster, only its
     record is deleted; checkpoints and metrics stay in its storage.
     """
 
-    backend, status = api.resolve(name, target)
+    if not names and not only:
+        raise UsageError("Name the runs to delete, or select them with --state or --older-than.")
+    if len(names) > 1 or only or dry_run or selection.is_pattern(names[0]):
+        selected = api.select(names, target, only=only, warn=lambda line: output.narrate(f"Warning: {line}"))
+        return _delete_selected(selected, set(names), target, dry_run=dry_run, yes=yes)
+    backend, status = api.resolve(names[0], target)
     backend.report_progress = output.narrate
     if not isinstance(status, RunStatus):
         return sweep_verbs.delete(status, backend, confirm=not yes)
+    return _delete_one(backend, status, target, yes=yes)
+
+
+def _delete_one(backend: Backend, status: RunStatus, target: Target, *, yes: bool) -> int:
     name = status.name
-    if not status.state.ended and status.reason != BEING_CANCELLED:  # the backend checks a run that is being cancelled
-        run = follow.run_argument(status, target)
-        raise LauncherError(f'The run "{name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
+    if not _can_be_deleted(status):
+        raise _active(status, target)
     if not yes:
-        need_terminal()
+        options.need_terminal()
         all_of = f"({backend.description})" if backend.description else f"and all of {status.folder}"
-        if not click.confirm(f'Delete the run "{name}" {all_of}?', err=True):
-            output.narrate("Nothing was deleted.")
+        if not options.confirm(f'Delete the run "{name}" {all_of}?'):
             return 1
     if yes and backend.description:
         output.narrate(f'Deleting the run "{name}" ({backend.description})…')
     backend.delete(name)
     output.narrate(f'The run "{name}" is deleted.')
     return 0
+
+
+def _delete_selected(selected: Selected, names: set[str], target: Target, *, dry_run: bool, yes: bool) -> int:
+    """Delete the selected runs that have ended. Raises LauncherError, and deletes nothing, if a named run is active."""
+    for _, status in selected:
+        if {status.name, status.sweep} & names and not _can_be_deleted(status):
+            raise _active(status, target)
+    ended = [(backend, status) for backend, status in selected if _can_be_deleted(status)]
+    runs = [status for _, status in ended]
+    if left := [status.name for _, status in selected if not _can_be_deleted(status)]:
+        output.narrate(f"Left out, because they have not ended: {', '.join(left)}.")
+    if not runs:
+        output.narrate("There are no such runs to delete.")
+        return 0
+    if dry_run:
+        output.narrate(f"Would delete {_count(runs)}{_places(ended)}:")
+        output.emit([], "text", run_table.table(runs), paint=colour.tables)
+        return 0
+    if not yes:
+        options.need_terminal()
+        output.narrate(run_table.table(runs))
+        if not options.confirm(f"Delete {_count(runs)}{_places(ended)}?"):
+            return 1
+    selection.delete(ended)
+    output.narrate(f"Deleted {_count(runs)}.")
+    return 0
+
+
+def _can_be_deleted(status: RunStatus) -> bool:
+    return status.state.ended or status.reason == BEING_CANCELLED  # the backend checks a run that is being cancelled
+
+
+def _active(status: RunStatus, target: Target) -> LauncherError:
+    run = follow.run_argument(status, target)
+    return LauncherError(f'The run "{status.name}" is {status.state}.', f"Cancel it first: launcher cancel {run}")
+
+
+def _count(runs: Sequence[RunStatus]) -> str:
+    return f"{len(runs)} runs" if len(runs) != 1 else f'the run "{runs[0].name}"'
+
+
+def _places(selected: Selected) -> str:
+    """Return where the runs are, and what is deleted with them."""
+    places = dict.fromkeys(backend.description or "this machine, with their folders" for backend, _ in selected)
+    return f" ({' and '.join(places)})"

@@ -2,22 +2,27 @@ from __future__ import annotations
 
 import click
 
-from launcher import api, formatting
+from launcher import api
 from launcher.backends.base import RunStatus
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.cli import output, sweep_verbs
+from launcher.cli import colour, follow, output, status_text, sweep_verbs
 from launcher.cli.options import format_option, run_argument, run_target_options
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, UsageError
 from launcher.k8s.errors import UnreadableObject
 from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
+@click.option("--watch", is_flag=True, help="Show the status of a run or a sweep again and again, until it ends.")
 @run_target_options
 @format_option
-def command(name: str, target: Target, form: str) -> None:
-    """Show the status of a run, a sweep or a long-lived Ray cluster."""
+def command(name: str, watch: bool, target: Target, form: str) -> None:
+    """Show the status of a run, a sweep or a long-lived Ray cluster.
+
+    With --watch, a terminal shows a table that changes; without a terminal, a line is printed on each change. The
+    status at the end goes to stdout.
+    """
 
     try:
         backend, found = api.resolve(name, target)
@@ -32,12 +37,13 @@ def command(name: str, target: Target, form: str) -> None:
             pass
         if not clusters:
             raise
-
-        output.emit(clusters[0].as_json(), form, ray_clusters.details(clusters[0]))
+        if watch:
+            raise UsageError(f"{name} is a long-lived Ray cluster; --watch shows a run or a sweep.") from None
+        output.emit(clusters[0].as_json(), form, ray_clusters.details(clusters[0]), paint=colour.status)
         return
     if not isinstance(found, RunStatus):
-        sweep_verbs.status(found, backend, form)
+        sweep_verbs.status(found, backend, target, watch=watch, form=form)
         return
-    data = found.as_json()
-    rows = [(key, str(value)) for key, value in data.items() if value not in (None, "", {})]
-    output.emit(data, form, formatting.table(rows))
+    if watch and not found.state.ended:
+        found = follow.follow(backend, found, target, live=status_text.StatusTable, cancel_stuck=False)
+    output.emit(found.as_json(), form, status_text.text(found), paint=colour.status)

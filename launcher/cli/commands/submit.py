@@ -39,7 +39,8 @@ def command(
     """Check the values, start the run, and follow it until it ends.
 
     run.kind selects where the run goes: to this machine, or to a cluster, in the namespace of the team. The exit code
-    is 0 if the run succeeds, and 1 if it fails or is cancelled. Ctrl-C stops following, but not the run.
+    is 0 if the run succeeds, and 1 if it fails or is cancelled. Ctrl-C stops following, but not the run; launcher
+    attach follows it again.
 
     Before a run is created in a cluster, its queue, its quota and the objects that its pods name are checked: a run
     that can never start there is rejected. So is a run that does not fit in the memory of its chips according to an
@@ -81,6 +82,4 @@ def command(
             output.narrate(follow.come_back(status, target))
         output.emit(status.as_json(), form, "")
         return 0
-    status = follow.follow(backend, status, target)
-    output.emit(status.as_json(), form, follow.summary(status, target))
-    return follow.exit_code(status)
+    return follow.to_the_end(backend, status, target, form, values=follow.values_arguments(files, sets))

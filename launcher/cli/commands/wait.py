@@ -4,7 +4,7 @@ import click
 
 from launcher import api
 from launcher.backends.base import RunStatus
-from launcher.cli import follow, output, sweep_verbs
+from launcher.cli import colour, follow, output, sweep_verbs
 from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
 
@@ -26,5 +26,5 @@ def command(name: str, timeout: float | None, target: Target, form: str) -> int:
     if not isinstance(found, RunStatus):
         return sweep_verbs.wait(found, target, timeout=timeout, form=form)
     status = api.wait(found.name, timeout=timeout, target=target)
-    output.emit(status.as_json(), form, follow.summary(status, target))
+    output.emit(status.as_json(), form, follow.summary(status, target), paint=colour.status)
     return follow.exit_code(status)

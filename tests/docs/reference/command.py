@@ -37,6 +37,7 @@ _PRINTS: dict[str, tuple[str, type]] = {
     "submit": ("one object, or a list of them for a sweep", RunStatus),
     "list": ("with --clusters a list of [RayClusterStatus](#rayclusterstatus), otherwise a list of objects", RunStatus),
     "status": ("one object, or a list of them for a sweep", RunStatus),
+    "attach": ("one object, or a list of them for a sweep", RunStatus),
     "wait": ("one object, or a list of them for a sweep", RunStatus),
     "cancel": ("one object, or a list of them for a sweep", RunStatus),
     "check": ("a list of objects", Problem),

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import click
+
+from launcher import api
+from launcher.backends.base import RunStatus
+from launcher.cli import follow, output, sweep_verbs
+from launcher.cli.options import format_option, run_argument, run_target_options
+from launcher.k8s.target import Target
+
+
+@click.command()
+@run_argument
+@run_target_options
+@format_option
+def command(name: str, target: Target, form: str) -> int:
+    """Follow a run or a sweep again, until it ends.
+
+    Shows what submit shows after it has started the run: a progress bar with the loss, and a summary at the end. The
+    exit code is 0 if the run succeeds, and 1 if it fails or is cancelled. Ctrl-C stops following, but not the run. For
+    a run that has ended, only the summary is printed.
+    """
+
+    backend, found = api.resolve(name, target)
+    backend.report_progress = output.narrate
+    if not isinstance(found, RunStatus):
+        return sweep_verbs.follow(found, backend, target, form)
+    return follow.to_the_end(backend, found, target, form)

@@ -1,0 +1,40 @@
+"""The table of runs that list prints, and that delete shows before it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher import formatting
+from launcher.backends.base import RunStatus
+from launcher.cli.follow_sweep import as_text
+
+
+def table(runs: Sequence[RunStatus]) -> str:
+    """Return the table of the runs, with the columns that have a value in at least one run."""
+    many = len({run.namespace for run in runs if run.in_cluster}) > 1
+    cells = {
+        "NAME": [run.name for run in runs],
+        "NAMESPACE": [run.namespace if many else "" for run in runs],
+        "TEAM": [run.team for run in runs],
+        "KIND": [run.kind for run in runs],
+        "SLICES": [_slices(run) for run in runs],
+        "STATE": [run.state.value for run in runs],
+        "AGE": [formatting.age(run.submitted) for run in runs],
+        "PRIORITY": [run.priority for run in runs],
+        "QUEUE": [f"{run.queue} #{run.position}" if run.position else run.queue for run in runs],
+        "STEP": [_step(run) for run in runs],
+        "SWEPT": [", ".join(f"{key} {as_text(value)}" for key, value in run.sweep_values.items()) for run in runs],
+        "LOSS": ["" if run.loss is None else f"{run.loss:.3f}" for run in runs],
+    }
+    columns = {title: column for title, column in cells.items() if any(column)}
+    return formatting.table([tuple(columns), *zip(*columns.values(), strict=True)])
+
+
+def _slices(run: RunStatus) -> str:
+    return f"{run.slices} x {run.accelerator}" if run.slices and run.accelerator else ""
+
+
+def _step(run: RunStatus) -> str:
+    if run.step is None:
+        return ""
+    return f"{run.step}/{run.steps}" if run.steps else str(run.step)
