@@ -29,7 +29,7 @@ from launcher.api.images import build_image, image_commands, plan_image
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, report
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import diff_run, install, plan_release, plan_removal, uninstall
-from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, status, submit, wait
+from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -80,6 +80,7 @@ __all__ = [
     "report",
     "resolve",
     "select",
+    "shell",
     "status",
     "submit",
     "submit_sweep",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
@@ -20,6 +20,7 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from launcher.backends.base import Preview, RunStatus, Submission
     from launcher.config.plan import LaunchPlan
+    from launcher.k8s.exec import Session
 
 
 class WaitTimeout(LauncherError):
@@ -72,6 +73,17 @@ def logs(
     """
     excerpt = Excerpt(tail, None if since is None else time.time() - since)
     return find(name, target)[0].logs(name, follow=follow, worker=worker, excerpt=excerpt)
+
+
+def shell(name: str, *, worker: int = 0, command: Sequence[str] = (), target: Target = DEFAULT_TARGET) -> Session:
+    """Start a command in the pod of a host of the run, and return the session; without `command`, a shell.
+
+    A shell has a terminal and reads what `send` sends; a command has neither. Raises LauncherError for a run of this
+    machine, if the host has no running pod, or if RBAC denies it.
+    """
+    from launcher.backends.kubernetes.shell import start
+
+    return start(*find(name, target), worker, command, terminal=not command)
 
 
 def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> RunStatus:

@@ -29,6 +29,7 @@ VERBS = {
     "explain": "Explain why a run waits or failed, and how to fix it.",
     "report": "Write a report that compares runs, as one HTML page.",
     "dashboard": "Serve Ray's dashboard on a local port, until Ctrl-C.",
+    "shell": "Open a shell in the pod of a host of a run, or run a command there.",
     "doctor": "Check whether this machine and the cluster can start runs.",
     "image": "Build the image that all pods run.",
     "completion": "Print the completion script for a shell.",

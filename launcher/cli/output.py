@@ -79,6 +79,13 @@ def emit_log_line(line: str, *, flush: bool) -> None:
         sys.stdout.flush()
 
 
+def emit_session(data: bytes, *, error: bool) -> None:
+    """Print output of a command that the user runs in a pod, unchanged: it controls the terminal, as with ssh."""
+    stream = sys.stderr if error else sys.stdout
+    stream.buffer.write(data)
+    stream.buffer.flush()
+
+
 def to_json(data: Any, indent: int | None = None) -> str:
     """Format data as JSON, with control characters as escapes."""
     text = json.dumps(data, indent=indent, ensure_ascii=False)

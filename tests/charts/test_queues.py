@@ -640,6 +640,13 @@ def test_create_clusters(helm4: Path, tmp_path: Path) -> None:
     assert may["rayclusters"] == may["rayjobs"]
 
 
+def test_a_shell_is_a_right_of_its_own(helm4: Path, tmp_path: Path) -> None:
+    over = tree("teams: {research: {members: {ml: Group}}, product: {members: {ml: Group}, shell: true}}")
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    assert "pods/exec" not in allowed(one(objects, "Role", "research-member"))
+    assert allowed(one(objects, "Role", "product-member"))["pods/exec"] == {"get", "create"}
+
+
 def test_helm_needs_the_secrets_of_the_namespace(helm4: Path, tmp_path: Path) -> None:
     over = tree("teams: {research: {members: {ml: Group}, clusters: [notebooks], helm: true}}")
     objects = render(helm4, merged(BASE, over), tmp_path)

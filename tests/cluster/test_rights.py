@@ -100,6 +100,10 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
                     plane.write_log(OURS, pod["metadata"]["name"], container["name"], ["hello"])
             assert succeed("status", *name, "-o", "json").json["state"] in ("starting", "running")
             assert succeed("logs", *name).out == "hello\n"
+            refused = cli("shell", *name, "--", "true")  # a right that teams.NAME.shell grants
+            assert (refused.code, refused.out) == (1, "")
+            assert re.search(r"Error: You \(alice\) may not (get|create) pods/exec in the namespace", refused.err)
+            assert "Hint: teams.NAME.shell: true of charts/queues grants it" in refused.err
             assert kind in [run["name"] for run in succeed("list", "-o", "json").json]
             assert succeed("explain", *name).out
             assert succeed("cancel", *name, "-o", "json").json["state"] == "cancelled"

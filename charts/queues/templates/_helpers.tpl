@@ -36,7 +36,7 @@
 {{- /* queues.teams: JSON of the teams, with the defaults of namespace, queue and service account. */ -}}
 {{- define "queues.teams" -}}
   {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "autoscaling" false "queues" (list) "serviceAccounts" (list)) -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "shell" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "autoscaling" false "queues" (list) "serviceAccounts" (list)) -}}
   {{- $teams := include "queues.entries" (dict "entries" .Values.teams "defaults" $defaults) | fromJson -}}
   {{- range $name, $team := $teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}

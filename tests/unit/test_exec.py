@@ -1,0 +1,167 @@
+"""Commands in pods, over a real websocket. This server replaces the API server and the kubelet behind it.
+
+tests/cluster/test_rights.py has the refusal of a real API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import WSMsgType, web
+
+from launcher.backends.base import RunStatus, State
+from launcher.backends.kubernetes import shell
+from launcher.cli import session
+from launcher.errors import LauncherError
+from launcher.k8s import exec as pod_exec
+from launcher.k8s.client import Cluster, connect
+from launcher.k8s.errors import ClusterError, Forbidden, Unreachable
+
+DENIED = {
+    "kind": "Status",
+    "status": "Failure",
+    "reason": "Forbidden",
+    "code": 403,
+    "message": 'pods "demo-0" is forbidden: User "alice" cannot create resource "pods/exec" in API group "" in the '
+    'namespace "research"',
+}
+
+
+def status_of(code: int) -> bytes:
+    if code == 0:
+        return b'\x03{"status": "Success"}'
+    cause = {"reason": "ExitCode", "message": str(code)}
+    return b"\x03" + json.dumps({"status": "Failure", "details": {"causes": [cause]}}).encode()
+
+
+async def answer(request: web.Request) -> web.StreamResponse:
+    """Act as the pod that the path names."""
+    pod = request.match_info["pod"]
+    if pod == "denied":
+        return web.json_response(DENIED, status=403)
+    socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
+    await socket.prepare(request)
+    if pod == "lost":
+        await socket.send_bytes(b"\x01half")
+    elif pod == "no-program":
+        await socket.send_bytes(b'\x03{"status": "Failure", "message": "no such program"}')
+    elif request.query.get("tty"):
+        async for message in socket:
+            if message.type is not WSMsgType.BINARY:
+                break
+            if message.data == b"\x00exit 7":
+                await socket.send_bytes(status_of(7))
+                break
+            await socket.send_bytes(b"\x01" + message.data)
+    else:
+        asked = {"command": request.query.getall("command"), "container": request.query["container"]}
+        await socket.send_bytes(b"\x01" + json.dumps({**asked, "login": request.headers["authorization"]}).encode())
+        await socket.send_bytes(b"\x02a warning\n")
+        await socket.send_bytes(status_of(0))
+    await socket.close()
+    return socket
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    loop = asyncio.new_event_loop()
+    application = web.Application()
+    application.router.add_get("/api/v1/namespaces/research/pods/{pod}/exec", answer)
+    runner = web.AppRunner(application)
+    loop.run_until_complete(runner.setup())
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    loop.run_until_complete(site.start())
+    [(_, port)] = runner.addresses
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    kubeconfig = {
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "alice", "namespace": "research"}}],
+        "clusters": [{"name": "lab", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "alice", "user": {"token": "secret"}}],
+        "current-context": "lab",
+    }
+    file = tmp_path_factory.mktemp("kube") / "config"
+    file.write_text(json.dumps(kubeconfig))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(file))
+        yield connect()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.run_until_complete(runner.cleanup())
+    loop.close()
+
+
+def output_of(patch: pytest.MonkeyPatch) -> tuple[io.BytesIO, io.BytesIO]:
+    out, err = io.BytesIO(), io.BytesIO()
+    patch.setattr("sys.stdout", io.TextIOWrapper(out, write_through=True))
+    patch.setattr("sys.stderr", io.TextIOWrapper(err, write_through=True))
+    return out, err
+
+
+def test_the_output_and_the_exit_code_of_a_command(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = pod_exec.start(cluster, "demo-0", "trainer", ["echo", "a b&c"], terminal=False)
+    out, err = output_of(monkeypatch)
+    code = session.run(started, interactive=False)
+    monkeypatch.undo()
+    assert code == 0
+    asked = {"command": ["echo", "a b&c"], "container": "trainer", "login": "Bearer secret"}
+    assert (json.loads(out.getvalue()), err.getvalue()) == (asked, b"a warning\n")
+
+
+def test_a_shell_reads_and_has_a_size(cluster: Cluster) -> None:
+    started = pod_exec.start(cluster, "demo-0", "trainer", ["sh"], terminal=True)
+    started.resize(80, 24)
+    assert list(started.messages()) == [(1, b'\x04{"Width": 80, "Height": 24}')]
+    started.send(b"ls")
+    assert list(started.messages()) == [(1, b"\x00ls")]
+    started.send(b"exit 7")
+    assert list(started.messages()) == []
+    assert started.exit_code == 7
+    started.close()
+
+
+def test_a_command_that_does_not_start_and_a_lost_connection(cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=r"The command cannot be run in the pod: no such program."):
+        list(pod_exec.start(cluster, "no-program", "trainer", ["x"], terminal=False).messages())
+    lost = pod_exec.start(cluster, "lost", "trainer", ["x"], terminal=False)
+    assert list(lost.messages()) == [(1, b"half")]
+    with pytest.raises(Unreachable, match=r"The connection to the pod in .* was closed"):
+        list(lost.messages())
+
+
+def test_without_the_right(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Forbidden, match=r"You .alice. may not create pods/exec in the namespace research"):
+        pod_exec.start(cluster, "denied", "trainer", ["sh"], terminal=False)
+    pod = {
+        "metadata": {"name": "denied"},
+        "spec": {"containers": [{"name": "trainer"}]},
+        "status": {"phase": "Running"},
+    }
+    monkeypatch.setattr(shell, "_hosts", lambda *_: [pod])
+    backend: Any = SimpleNamespace(cluster=cluster, cli_args=" -n research")
+    status = RunStatus("demo", "research", "job-set", State.RUNNING)
+    with pytest.raises(LauncherError) as caught:
+        shell.start(backend, status, 0, terminal=True)
+    assert caught.value.hint.startswith("teams.NAME.shell: true of charts/queues grants it to the members of a team.")
+    assert "resources: [pods/exec]" in caught.value.hint
+    with pytest.raises(LauncherError, match="Worker 1 was not found: the run has 1, counted from 0"):
+        shell.start(backend, status, 1, terminal=True)
+    pod["status"] = {"phase": "Pending"}
+    with pytest.raises(LauncherError, match="The pod denied of worker 0 is Pending"):
+        shell.start(backend, status, 0, terminal=True)
+    monkeypatch.setattr(shell, "_hosts", lambda *_: [])
+    with pytest.raises(LauncherError, match='The run "demo" is running and has no pods of hosts now'):
+        shell.start(backend, status, 0, terminal=True)
+
+
+def test_a_run_on_this_machine_has_no_pods() -> None:
+    backend: Any = SimpleNamespace(cluster=None)
+    with pytest.raises(LauncherError, match='The run "demo" is on this machine, so it has no pods'):
+        shell.start(backend, RunStatus("demo", "default", "local", State.RUNNING), 0, terminal=True)
