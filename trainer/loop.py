@@ -22,6 +22,7 @@ from trainer import data, deferred_imports, storage_errors
 from trainer.config import RunConfig, maxtext_argv
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
+from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
@@ -239,6 +240,7 @@ class _Hooks:
         self.stop: Callable[[], bool] = stop_all_hosts
         self._logger: Any = None
         self._last_loss: Any = None
+        self._profiler: Profiler | None = None
         # A checkpoint that MaxText requested before it handed over the step's metrics.
         self._pending: tuple[Any, ...] | None = None
         self._in_iteration = False
@@ -268,6 +270,8 @@ class _Hooks:
                 if distributed.global_state.client is None:  # else JAX handles SIGTERM
                     stack.enter_context(alone.listening())
                 replace(checkpointing, "reached_preemption", alone.reached)
+            if jax.process_index() == 0:
+                self._profiler = stack.enter_context(Profiler(self.config.folder))
             self._stop_reached = checkpointing.reached_preemption
             self._wait = checkpointing.wait_until_finished
             yield
@@ -303,6 +307,8 @@ class _Hooks:
         evaluates = variables["eval_data_iterator"] is not None
         if step == 0 and evaluates:
             self._evaluate(device_state, variables, constants, after_step=-1)
+        if self._profiler is not None:
+            self._profiler.before_step(step, self._last_loss)
         self._in_iteration = True
         try:
             metrics = self._iteration(device_state, variables, constants)

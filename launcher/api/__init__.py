@@ -26,7 +26,7 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits for it, and 
 from launcher.api._backend import backend_for
 from launcher.api.forecasts import forecast, refuse_misfits
 from launcher.api.images import build_image, image_commands, plan_image
-from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, report
+from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, profile, report, tensorboard
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import diff_run, install, plan_release, plan_removal, uninstall
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
@@ -75,6 +75,7 @@ __all__ = [
     "plan_sweep",
     "preview",
     "preview_sweep",
+    "profile",
     "refuse_misfits",
     "render",
     "report",
@@ -85,6 +86,7 @@ __all__ = [
     "submit",
     "submit_sweep",
     "sweep",
+    "tensorboard",
     "uninstall",
     "values",
     "wait",

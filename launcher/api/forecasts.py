@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from launcher.api._values import Files, Sets, load
 from launcher.api.plans import CHART
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def forecast(
-    files: Sequence[str],
-    sets: Sequence[str] = (),
+    files: Files,
+    sets: Sets = (),
     *,
     tokens: float | None = None,
     search_seconds: float | None = None,
@@ -37,7 +37,7 @@ def forecast(
     """
     from launcher.config.checks.rules import FORECAST_RULES
     from launcher.config.plan import plan_launch
-    from launcher.config.values.files import chart_defaults, load
+    from launcher.config.values.files import chart_defaults
     from launcher.forecast.child import Limits
     from launcher.forecast.compile_progress import Silent
     from launcher.forecast.compiled import Compiler

@@ -6,11 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from launcher.backends.lookup import find, find_run, no_run
+from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from launcher.backends.profile import Profile
     from launcher.backends.ray_cluster.clusters import RayClusterStatus
     from launcher.backends.ray_cluster.dashboard import DashboardServer
     from launcher.diagnose.doctor import Finding
@@ -47,9 +49,8 @@ def clusters(
     return found
 
 
-def dashboard(
-    name: str, *, port: int = 0, target: Target = DEFAULT_TARGET
-) -> contextlib.AbstractContextManager[tuple[str, DashboardServer]]:
+@contextlib.contextmanager
+def dashboard(name: str, *, port: int = 0, target: Target = DEFAULT_TARGET) -> Iterator[tuple[str, DashboardServer]]:
     """Serve Ray's dashboard of a long-lived Ray cluster, or of a run with one, on a local port (0: a free port).
 
         with api.dashboard("notebooks") as (url, server):
@@ -60,7 +61,17 @@ def dashboard(
     """
     from launcher.backends.ray_cluster.dashboard import opened
 
-    return opened(target.cluster(), name, port)
+    with contextlib.ExitStack() as stack:
+        try:
+            served = stack.enter_context(opened(target.cluster(), name, port))
+        except LauncherError:
+            if target.includes_local and find_run(name, Target(local=True)) is not None:
+                raise LauncherError(
+                    f'The run "{name}" is on this machine; only a Ray cluster in Kubernetes has a dashboard.',
+                    f"To show its state: launcher status {name}. To show its progress: launcher attach {name}",
+                ) from None
+            raise
+        yield served
 
 
 def metrics(name: str, *, target: Target = DEFAULT_TARGET) -> list[dict[str, Any]]:
@@ -92,6 +103,32 @@ def report(
     from launcher.report import build
 
     return build(names, target=target, skip=skip, say=say)
+
+
+def tensorboard(name: str, *, port: int = 0, target: Target = DEFAULT_TARGET) -> contextlib.AbstractContextManager[str]:
+    """Serve TensorBoard for a run of this machine on a local port (0: a free port) while the context lasts.
+
+        with api.tensorboard("first") as url:
+            input(url)
+
+    Raises LauncherError if TensorBoard is not installed, or the run has no files for it on this machine.
+    """
+    from launcher.report.tensorboard import serving
+
+    return serving(find(name, target)[1], port)
+
+
+def profile(
+    name: str, *, steps: int = 5, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
+) -> Profile:
+    """Record the next steps of a run of this machine with JAX's profiler, and return the profile.
+
+    Waits until the steps are done. `say` is called with a sentence if the run has not started to train. Raises
+    LauncherError if the run cannot be profiled, or ends before.
+    """
+    from launcher.backends.profile import capture
+
+    return capture(*find(name, target), steps, say)
 
 
 def doctor(target: Target = DEFAULT_TARGET) -> list[Finding]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
+from launcher.api._values import Files, Sets, load
+from launcher.config.kinds import RunKind
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -19,30 +21,30 @@ if TYPE_CHECKING:
 CHART = "run"
 
 
-def values(files: Sequence[str], sets: Sequence[str] = (), *, defaults: bool = False) -> Values:
+def values(files: Files, sets: Sets = (), *, defaults: bool = False) -> Values:
     """Return the values files and `sets` merged as Helm does, not validated; with `defaults`, over the chart's."""
-    from launcher.config.values.files import chart_defaults, load
+    from launcher.config.values.files import chart_defaults
     from launcher.config.values.tree import with_defaults
 
     user = load(files, sets)
     return with_defaults(user, chart_defaults(CHART)) if defaults else user
 
 
-def plan(files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
+def plan(files: Files, sets: Sets = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
     """Return the plan that a submit of these values starts from.
 
     Raises launcher.config.plan.CheckFailed if a rule is violated. With `force`, the plan can be submitted even if it
     can never start in the cluster, or does not fit.
     """
     from launcher.config.plan import plan_launch
-    from launcher.config.values.files import chart_defaults, load
+    from launcher.config.values.files import chart_defaults
 
     return replace(plan_launch(load(files, sets), chart_defaults(CHART), name=name), force=force)
 
 
 def check(
-    files: Sequence[str],
-    sets: Sequence[str] = (),
+    files: Files,
+    sets: Sets = (),
     *,
     name: str | None = None,
     live: bool = False,
@@ -54,9 +56,8 @@ def check(
     the tokenizer and this machine; with `live`, for a run in a cluster, the problems that only the cluster can detect.
     """
     from launcher.config.checks.problems import has_errors
-    from launcher.config.kinds import RunKind
     from launcher.config.plan import check_launch
-    from launcher.config.values.files import chart_defaults, load
+    from launcher.config.values.files import chart_defaults
     from launcher.forecast import known_forecast
 
     found = check_launch(load(files, sets), chart_defaults(CHART), name=name)

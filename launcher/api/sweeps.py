@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from launcher.api._backend import backend_for
+from launcher.api._values import Files, Sets, load
 from launcher.api.forecasts import refuse_misfits
 from launcher.api.plans import CHART
 from launcher.api.runs import WaitTimeout, preview
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def plan_sweep(
-    files: Sequence[str],
-    sets: Sequence[str],
+    files: Files,
+    sets: Sets,
     sweeps: Sequence[str],
     *,
     name: str | None = None,
@@ -36,7 +37,7 @@ def plan_sweep(
     named NAME-1, NAME-2, … Raises launcher.config.plan.CheckFailed with the problems of all runs.
     """
     from launcher.backends.sweeps import plan as sweep_plan
-    from launcher.config.values.files import chart_defaults, load
+    from launcher.config.values.files import chart_defaults
 
     plan = sweep_plan.plan_sweep(load(files, sets), chart_defaults(CHART), sweeps, name=name)
     return replace(plan, plans=tuple(replace(each, force=force) for each in plan.plans))
@@ -76,14 +77,26 @@ def sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
     return sweeps.with_progress(found, backend)
 
 
-def wait_sweep(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> Sweep:
-    """Wait until all runs of the sweep have ended, and return it. Raises WaitTimeout after `timeout` seconds."""
+def wait_sweep(
+    name: str,
+    *,
+    timeout: float | None = None,
+    target: Target = DEFAULT_TARGET,
+    progress: Callable[[Sweep], None] = lambda _: None,
+) -> Sweep:
+    """Wait until all runs of the sweep have ended, and return it. Raises WaitTimeout after `timeout` seconds.
+
+    `progress` is called with the sweep each time that it is read, every few seconds: with `print(sweep.counts)`, a
+    notebook shows how many runs have ended.
+    """
     from launcher.backends.sweeps import sweep as sweeps
 
     backend, now = find_sweep(name, target)
     deadline = None if timeout is None else time.monotonic() + timeout
     for seen in sweeps.watch(now, backend, deadline):
-        now = now if isinstance(seen, Unreachable) else seen
+        if not isinstance(seen, Unreachable):
+            now = seen
+            progress(now)
     if not now.ended:
         states = ", ".join(f"{count} {state}" for state, count in now.counts.items())
         raise WaitTimeout(f'Timed out after {timeout:g} s: the sweep "{name}" has {states}. Its runs continue.')

@@ -28,6 +28,8 @@ VERBS = {
     "delete": "Delete runs that have ended, or all runs of a sweep.",
     "explain": "Explain why a run waits or failed, and how to fix it.",
     "report": "Write a report that compares runs, as one HTML page.",
+    "tensorboard": "Serve TensorBoard for a run on this machine, until Ctrl-C.",
+    "profile": "Record a profile of the next steps of a run on this machine.",
     "dashboard": "Serve Ray's dashboard on a local port, until Ctrl-C.",
     "shell": "Open a shell in the pod of a host of a run, or run a command there.",
     "doctor": "Check whether this machine and the cluster can start runs.",

@@ -19,10 +19,25 @@ _HEAD = 4096
 
 
 def default_name(names: Sequence[str], runs: Sequence[RunData]) -> str:
-    """Return NAME.report.html, or NAME-and-2-more.report.html for several names, in the current folder."""
-    name = names[0].rstrip("/").rpartition("/")[2] if len(names) == 1 else runs[0].name
-    name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".") or "run"
-    return f"{name[:100]}-and-{len(names) - 1}-more{_SUFFIX}" if len(names) > 1 else f"{name[:100]}{_SUFFIX}"
+    """Return the name of a file in the current folder: A.report.html, A-and-B.report.html, A-and-2-others.report.html.
+
+    A name that is given twice counts once.
+    """
+    names = list(dict.fromkeys(names))
+    if len(names) == 1:
+        parts = [names[0].rstrip("/").rpartition("/")[2]]
+    elif len(names) == 2 and len(runs) == 2:
+        parts = [run.name for run in runs]
+    else:
+        parts = [runs[0].name, f"{len(names) - 1}-others"]
+    return "-and-".join(_safe(part) for part in parts) + _SUFFIX
+
+
+def _safe(name: str) -> str:
+    """Return the name as a part of a file name."""
+    return ("".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".") or "run")[
+        :100
+    ]
 
 
 def check(path: Path, *, force: bool) -> None:

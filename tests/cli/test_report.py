@@ -49,7 +49,7 @@ def test_folders_side_by_side_and_a_missing_one(launcher: Launcher) -> None:
     assert skipped.code == 0
     assert skipped.err.startswith("Left out: ./c: There is no folder")
     assert skipped.out.startswith("<!doctype html>")
-    assert launcher("report", "./a", "./b").out == "a-and-1-more.report.html\n"
+    assert launcher("report", "./a", "./b").out == "a-and-b.report.html\n"
 
 
 def test_missing_runs_and_folders(launcher: Launcher) -> None:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +188,21 @@ def check_that_its_ray_is_private(launcher: Launcher, name: str) -> None:
     }
 
 
+def check_a_profile(launcher: Launcher, name: str) -> None:
+    """Record two steps of the run, which continues."""
+    result = launcher("profile", name, "--steps", "2", "-o", "json")
+    assert result.code == 0, result.err + launcher("logs", name, "--tail", "30").out
+    profile = result.json
+    assert profile["steps"] == 2
+    folder = Path(profile["folder"])
+    assert folder.parent == launcher.home / "runs" / name / "tensorboard" / "plugins" / "profile"
+    [recorded] = folder.glob("*.xplane.pb")
+    assert b"train_step" in recorded.read_bytes()
+    assert not (launcher.home / "runs" / name / "profile-request.json").exists()
+    first = profile["first_step"] + 1
+    assert f"Recorded 2 steps (steps {first} to {first + 1})." in result.err
+
+
 ALL_OF_RAY = ("gcs_server", "raylet", "ray::")
 
 
@@ -224,7 +240,8 @@ def test_a_training_from_submit_to_its_end(trained: Launcher, plain: Plain) -> N
     assert summary[5:7] == [f"checkpoints  {folder}/checkpoints", f"metrics      {folder}/metrics.jsonl"]
     assert [re.sub(" +", " ", line) for line in summary[7:]] == [
         "next launcher logs plain show its output",
-        f" launcher submit -f FILE --name plain --set train.steps={2 * STEPS} --continue continue training",
+        " launcher report plain write a report with charts",
+        f" launcher submit -f plain.yaml --name plain --set train.steps={2 * STEPS} --continue continue training",
     ]
     assert plain.checkpoints == ["0", "12", "16", "4", "8"]
     assert [line[0] for line in plain.numbers if line[1] is not None] == list(range(STEPS))
@@ -257,6 +274,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     detached = trained(*submit("killed", steps=LONG), "--detach")
     assert (detached.code, detached.out) == (0, "")
     assert detached.err.splitlines()[1:] == [
+        "  launcher attach killed   show its progress again",
         "  launcher logs -f killed  follow its output",
         "  launcher wait killed     wait until it ends",
         "  launcher cancel killed   stop it",
@@ -265,6 +283,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     waiting = trained.start("wait", "killed", "-o", "json")
     until_step(trained, "killed", 6)
     check_that_its_ray_is_private(trained, "killed")
+    check_a_profile(trained, "killed")
     assert kill(trained, "killed", "ray::RayTrainWorker", count=1)
     until_loops(trained, "killed", 2)
     status = trained("status", "killed", "-o", "json").json
@@ -368,6 +387,25 @@ def test_a_training_that_has_succeeded_is_not_started_again(trained: Launcher, p
     assert more.code == 1
     assert more.err.splitlines()[0] == 'Error: The run "plain" already exists (succeeded), with a different config:'
     assert trained.record("plain").attempt == 1
+
+
+def test_tensorboard_shows_a_run(trained: Launcher, plain: Plain) -> None:
+    serving = trained.start("tensorboard", "plain")
+    assert serving.stdout
+    url = serving.stdout.readline().strip()
+    assert url.startswith("http://127.0.0.1:"), serving.communicate(timeout=20)
+    tags = json.loads(urllib.request.urlopen(f"{url}data/plugin/scalars/tags", timeout=60).read())
+    assert any("learning/loss" in found for found in tags.values())
+    serving.send_signal(signal.SIGINT)
+    _, err = serving.communicate(timeout=60)
+    assert serving.returncode == 0
+    assert err.splitlines()[-1] == "TensorBoard for plain is closed. The run is not changed."
+
+
+def test_a_run_that_has_ended_cannot_be_profiled(trained: Launcher, plain: Plain) -> None:
+    result = trained("profile", "plain")
+    assert result.code == 1
+    assert 'Error: The run "plain" has succeeded; only a run that trains can be profiled.' in result.err.splitlines()
 
 
 def test_a_config_that_only_maxtext_rejects_is_one_sentence_and_is_not_restarted(

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import distribution, paths
 from launcher.backends import log_excerpt, resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
-from launcher.backends.local import folder, supervisor
+from launcher.backends.local import folder, supervisor, weights_and_biases
 from launcher.backends.local.folder import RunFolder
 from launcher.backends.local.log_file import LogFile
 from launcher.backends.local.origins import origins
@@ -199,6 +199,8 @@ class LocalBackend:
             if shutil.which(command[0]) is None:
                 raise _Rejected(plan, f'run.command: the program "{command[0]}" was not found on this machine.')
             return
+        if sentence := weights_and_biases.problem(config):
+            raise _Rejected(plan, sentence)
         most = _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
         if supervisor.hosts(config) > most:
             raise _Rejected(

@@ -31,8 +31,8 @@ def command(name: str, port: int | None, target: Target, form: str) -> int:
     dashboard requires rights to all Services and Secrets of the namespace.
     """
 
-    cluster = target.cluster()
     with api.dashboard(name, port=port or 0, target=target) as (url, server):
+        cluster = target.cluster()
         output.narrate(
             f"Serving Ray's dashboard of {name} ({cluster.description}). Press Ctrl-C to stop.",
             "Do not share the address: it contains a token. For Ray's own commands:",

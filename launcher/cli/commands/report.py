@@ -45,5 +45,17 @@ def command(
     files.check(path, force=force)
     files.write(path, report.page)
     if show:
-        click.launch(str(path.absolute()))
+        _open(path)
     output.emit({"file": str(path), "left_out": list(report.left_out), "runs": list(report.runs)}, form, str(path))
+
+
+def _open(path: Path) -> None:
+    """Open the page in a browser, or print that there is none."""
+    import webbrowser
+
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        output.narrate(f"No browser was found on this machine. Open {path.absolute()} in a browser of yours.")
+        return
+    browser.open(path.absolute().as_uri())

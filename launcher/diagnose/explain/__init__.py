@@ -45,16 +45,18 @@ def _ask_at_once(situation: Situation) -> None:
     run_parallel([partial(getattr, situation, name) for name in wanted])
 
 
+_ENDS = {State.SUCCEEDED: "has succeeded", State.FAILED: "failed", State.CANCELLED: "was cancelled"}
+
+
 def _by_status(status: RunStatus, cli_args: str) -> Explanation:
     """Explain a run that waits neither for a queue nor for machines, by its state alone."""
     why = f": {status.reason}" if status.reason not in ("", "Cancelled.") else "."
-    ended = {State.SUCCEEDED: "has succeeded", State.FAILED: "failed", State.CANCELLED: "was cancelled"}
     suggestions = (f"launcher logs {status.name}{cli_args} shows its output.",) if status.state == "failed" else ()
     evidence = (Evidence("folder", "", status.folder),) if status.folder else ()
     return Explanation(
         status.name,
         str(status.state),
-        f"{status.name} {ended.get(status.state, f'is {status.state}')}{why}",
+        f"{status.name} {_ENDS.get(status.state, f'is {status.state}')}{why}",
         evidence=evidence,
         suggestions=suggestions,
     )

@@ -1,0 +1,30 @@
+"""The arguments `files` and `sets` of the API, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from launcher.config.values.tree import Values
+
+type Files = str | Sequence[str]
+"""Values files or names of presets; one of them needs no list."""
+type Sets = str | Sequence[str] | Mapping[str, Any]
+"""Assignments, as --set accepts them, or a mapping of keys to values: {"train.steps": 20}."""
+
+
+def load(files: Files, sets: Sets) -> Values:
+    """Return the values files and `sets` merged as Helm does, not validated."""
+    from launcher.config.values import assignment
+    from launcher.config.values import files as values_files
+    from launcher.config.values.tree import SET, Origin, Values
+
+    files = [files] if isinstance(files, str) else files
+    if not isinstance(sets, Mapping):
+        return values_files.load(files, [sets] if isinstance(sets, str) else sets)
+    root = values_files.load(files).root
+    for number, (key, value) in enumerate(sets.items(), start=1):
+        axis = assignment.read_sweep(f"{key}=null", Origin(SET, number))
+        root = assignment.put(root, axis, value)
+    return Values(root)

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import click
+
+from launcher import api
+from launcher.cli import output
+from launcher.cli.options import format_option, run_argument, run_target_options
+from launcher.k8s.target import Target
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--steps", type=click.IntRange(1, 1000), default=5, metavar="N", help="The number of steps to record (default: 5)."
+)
+@run_target_options
+@format_option
+def command(name: str, steps: int, target: Target, form: str) -> None:
+    """Record a profile of the next steps of a run on this machine.
+
+    The run continues. JAX's profiler writes an XPlane profile of the first host's process into the run's folder, for
+    TensorBoard. Recorded steps are slower than others.
+    """
+
+    output.narrate(f'Recording the next steps of the run "{name}": {steps}. Press Ctrl-C to stop waiting.')
+    profile = api.profile(name, steps=steps, target=target, say=output.narrate)
+    output.emit(profile.as_json(), form, profile.folder)
+    last = profile.first_step + profile.steps
+    output.narrate(
+        f"Recorded {profile.steps} steps (steps {profile.first_step + 1} to {last}). To view them, open the tab "
+        f"Profile of: launcher tensorboard {name}"
+    )
