@@ -22,16 +22,20 @@ def test_a_run_that_has_ended(launcher: Launcher) -> None:
 
 
 def test_a_run_is_followed_as_after_its_submit(launcher: Launcher) -> None:
-    program = launcher.write("training.py", TRAINING)
+    waiting = 'import os, time\nwhile not os.path.exists("go"):\n    time.sleep(0.02)\n'
+    program = launcher.write("training.py", waiting + TRAINING)
     text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '4', '0.2']")
-    file = launcher.write("run.yaml", text)
-    launcher("submit", "-f", file, "--detach")
-    launcher("submit", "-f", file, "--name", "other", "--detach")
-    result, watched = launcher("attach", "demo"), launcher("status", "other", "--watch")
-    assert (result.code, watched.code) == (0, 0)
-    assert result.err.splitlines()[-1] == "demo: step 4/4, loss 9.700, 2,000 tokens/s"
-    assert "loss       10.000 -> 9.700" in result.out.splitlines()
-    status = dict(re.split("  +", line) for line in watched.out.splitlines())
+    launcher("submit", "-f", launcher.write("run.yaml", text), "--detach")
+    eventually(lambda: launcher("status", "demo", "-o", "json").json["state"] == "running", 60)
+    attached, watching = launcher.start("attach", "demo"), launcher.start("status", "demo", "--watch")
+    for process in (attached, watching):
+        assert process.stderr and process.stderr.readline() == "demo: running\n"
+    launcher.write("go", "")
+    (out, err), (watched, lines) = (process.communicate(timeout=120) for process in (attached, watching))
+    assert (attached.returncode, watching.returncode) == (0, 0)
+    assert err.splitlines()[-1] == lines.splitlines()[-1] == "demo: step 4/4, loss 9.700, 2,000 tokens/s"
+    assert "loss       10.000 -> 9.700" in out.splitlines()
+    status = dict(re.split("  +", line) for line in watched.splitlines())
     assert (status["state"], status["step"], status["loss"]) == ("succeeded", "4 of 4", "10.000 -> 9.700")
     assert (status["held-out"], status["speed"]) == ("10.800 -> 7.100", "2,000 tokens/s")
 

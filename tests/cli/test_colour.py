@@ -14,7 +14,7 @@ GREEN, RED, YELLOW, OFF = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 def test_colours_on_a_terminal_only(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT)
     launcher("submit", "-f", file)
-    launcher("submit", "-f", file, "--name", "bad", "--set", "run.command=[false]")
+    launcher("submit", "-f", file, "--name", "bad", "--set", 'run.command=["false"]')
     _, output = on_terminal(launcher, "list")
     lines = [line.rstrip() for line in output.splitlines()]
     assert re.sub(r"\d+ s$", "N s", lines[1]) == f"bad   local  {RED}failed{OFF}     N s"
@@ -23,7 +23,7 @@ def test_colours_on_a_terminal_only(launcher: Launcher) -> None:
     assert on_terminal(launcher, "status", "x")[1].startswith(f"{RED}Error{OFF}: The run")
     assert "\x1b" not in launcher("list").out + launcher("status", "demo").out + launcher("status", "x").err
     for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        assert "\x1b" not in on_terminal(launcher, "status", "demo", **env)[1]
+        assert "\x1b" not in on_terminal(launcher, "status", "demo", env=env)[1]
 
 
 def test_only_the_words_of_a_column_are_coloured() -> None:

@@ -168,6 +168,34 @@ def test_wait_with_an_invalid_duration(launcher: Launcher, text: str) -> None:
     )
 
 
+def test_verbs_of_a_cluster_for_a_local_run(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    dashboard = launcher("dashboard", "demo")
+    assert (dashboard.code, dashboard.out) == (1, "")
+    assert dashboard.err.splitlines()[0] == (
+        'Error: The run "demo" is on this machine; only a Ray cluster in Kubernetes has a dashboard.'
+    )
+    shell = launcher("shell", "demo", "--", "true")
+    assert (shell.code, shell.out) == (1, "")
+    assert shell.err == (
+        f'Error: The run "demo" is on this machine, so it has no pods. Its folder is {launcher.home}/runs/demo.\n'
+    )
+    assert launcher("shell", "demo").code == 2  # no terminal
+    board = launcher("tensorboard", "demo")
+    assert (board.code, board.out) == (1, "")
+    assert "has written nothing for TensorBoard" in board.err
+    profile = launcher("profile", "demo")
+    assert (profile.code, profile.out) == (1, "")
+
+
+def test_explain_of_runs_that_have_ended(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT))
+    assert launcher("explain", "demo").out.splitlines()[0] == "demo has succeeded."
+    launcher("submit", "-f", launcher.write("long.yaml", LONG), "--name", "b", "--detach")
+    launcher("cancel", "b")
+    assert launcher("explain", "b").out.splitlines()[0] == "b was cancelled."
+
+
 def test_cancel_frees_every_process(launcher: Launcher) -> None:
     # For each host: a process in the group, one in a new session, one without a parent, and one that ignores SIGTERM.
     script = "trap '' TERM; sleep 601 & setsid sleep 602 & setsid -f sleep 603; wait"

@@ -22,6 +22,8 @@ from tests.cli.conftest import LONG, SHORT, Launcher, eventually
 def runs(launcher: Launcher) -> Launcher:
     """A home with the records of five runs that have ended."""
     now = datetime.now(UTC)
+    for private in (launcher.home, launcher.home / "runs"):
+        private.mkdir(mode=0o700)
     for name, state, days in (
         ("demo-1", "succeeded", 1),
         ("demo-2", "failed", 8),
@@ -30,7 +32,7 @@ def runs(launcher: Launcher) -> Launcher:
         ("rates-1", "succeeded", 8),
     ):
         folder = launcher.home / "runs" / name
-        folder.mkdir(parents=True)
+        folder.mkdir()
         ended = (now - timedelta(days=days)).isoformat()
         sweep = {"sweep": "rates", "sweep_number": 1} if name == "rates-1" else {}
         write_record(folder, Record(name, "default", name, 1, state, ended, ended, ended, **sweep))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -23,7 +23,7 @@ def on_terminal(
     columns: int = 80,
     ctrl_c_at: str = "",
     act_at: tuple[str, Callable[[int], None]] | None = None,
-    **env: str,
+    env: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
     """Return the exit code and the terminal's output. Type Ctrl-C once the output contains `ctrl_c_at`.
 
@@ -32,7 +32,7 @@ def on_terminal(
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.chdir(launcher.folder)
-        variables = {**launcher.env, "TERM": "xterm-256color", **env}
+        variables = {**launcher.env, "TERM": "xterm-256color", **(env or {})}
         variables.pop("COLUMNS")
         time.sleep(0.05)  # until the parent has set the size
         os.execve(sys.executable, [sys.executable, "-m", "launcher", *arguments], variables)

@@ -19,7 +19,7 @@ FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspec
 # The verbs whose function in Python has another name.
 NAMES = {"list": "list_runs", "diff": "diff_run", "image": "build_image"}
 # Verbs that exist only on the command line.
-NOT_IN_PYTHON = {"completion"}
+NOT_IN_PYTHON = {"attach", "completion"}
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
@@ -35,6 +35,19 @@ def test_every_function_is_documented_and_typed(name: str) -> None:
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in NOT_IN_PYTHON])
 def test_every_verb_is_a_function(verb: str) -> None:
     assert NAMES.get(verb, verb) in FUNCTIONS
+
+
+def test_one_file_and_a_mapping_are_values() -> None:
+    listed = api.plan(["quickstart"], ["train.steps=20"])
+    assert api.plan("quickstart", {"train.steps": 20}).config == listed.config
+    assert api.plan("quickstart", "train.steps=20").config == listed.config
+    values = api.values("quickstart", {"data.files": ["a, b.txt"], "worker.env": {"X": "1"}, "data.corpus": None})
+    assert values.tree["data"]["files"] == ["a, b.txt"]
+    assert values.tree["worker"] == {"env": {"X": "1"}}
+    assert values.tree["data"]["corpus"] is None
+    assert str(values.origin(("worker", "env"))) == "--set 2"
+    with pytest.raises(LauncherError, match=r"train\.stepz"):
+        api.plan("quickstart", {"train.stepz": 20})
 
 
 def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

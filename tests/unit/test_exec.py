@@ -98,21 +98,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     loop.close()
 
 
-def output_of(patch: pytest.MonkeyPatch) -> tuple[io.BytesIO, io.BytesIO]:
-    out, err = io.BytesIO(), io.BytesIO()
-    patch.setattr("sys.stdout", io.TextIOWrapper(out, write_through=True))
-    patch.setattr("sys.stderr", io.TextIOWrapper(err, write_through=True))
-    return out, err
-
-
 def test_the_output_and_the_exit_code_of_a_command(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     started = pod_exec.start(cluster, "demo-0", "trainer", ["echo", "a b&c"], terminal=False)
-    out, err = output_of(monkeypatch)
-    code = session.run(started, interactive=False)
-    monkeypatch.undo()
+    out, err = io.BytesIO(), io.BytesIO()
+    with monkeypatch.context() as patch, io.TextIOWrapper(out) as stdout, io.TextIOWrapper(err) as stderr:
+        patch.setattr("sys.stdout", stdout)
+        patch.setattr("sys.stderr", stderr)
+        code = session.run(started, interactive=False)
+        printed, warned = out.getvalue(), err.getvalue()
     assert code == 0
     asked = {"command": ["echo", "a b&c"], "container": "trainer", "login": "Bearer secret"}
-    assert (json.loads(out.getvalue()), err.getvalue()) == (asked, b"a warning\n")
+    assert (json.loads(printed), warned) == (asked, b"a warning\n")
 
 
 def test_a_shell_reads_and_has_a_size(cluster: Cluster) -> None:
