@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from launcher import distribution
 from launcher.backends.base import RunStatus
 from launcher.errors import LauncherError
 
@@ -26,7 +27,7 @@ def serving(status: RunStatus, port: int = 0) -> Iterator[str]:
     if find_spec("tensorboard") is None:
         raise LauncherError(
             "TensorBoard is not installed in this Python.",
-            'Install it next to the launcher: pip install "slipway[train]"',
+            f"Install it next to the launcher: {distribution.install('train')}",
         )
     if not Path(logdir).is_dir():
         raise LauncherError(
