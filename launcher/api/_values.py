@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 type Files = str | Sequence[str]
 """Values files or names of presets; one of them needs no list."""
-type Sets = str | Sequence[str] | Mapping[str, Any]
+type Sets = Sequence[str] | Mapping[str, Any]
 """Assignments, as --set accepts them, or a mapping of keys to values: {"train.steps": 20}."""
 
 
@@ -20,9 +20,8 @@ def load(files: Files, sets: Sets) -> Values:
     from launcher.config.values import files as values_files
     from launcher.config.values.tree import SET, Origin, Values
 
-    files = [files] if isinstance(files, str) else files
     if not isinstance(sets, Mapping):
-        return values_files.load(files, [sets] if isinstance(sets, str) else sets)
+        return values_files.load(files, sets)
     root = values_files.load(files).root
     for number, (key, value) in enumerate(sets.items(), start=1):
         axis = assignment.read_sweep(f"{key}=null", Origin(SET, number))

@@ -40,7 +40,6 @@ def test_every_verb_is_a_function(verb: str) -> None:
 def test_one_file_and_a_mapping_are_values() -> None:
     listed = api.plan(["quickstart"], ["train.steps=20"])
     assert api.plan("quickstart", {"train.steps": 20}).config == listed.config
-    assert api.plan("quickstart", "train.steps=20").config == listed.config
     values = api.values("quickstart", {"data.files": ["a, b.txt"], "worker.env": {"X": "1"}, "data.corpus": None})
     assert values.tree["data"]["files"] == ["a, b.txt"]
     assert values.tree["worker"] == {"env": {"X": "1"}}

@@ -51,4 +51,4 @@ def test_the_api_lists_only_public_names() -> None:
 def test_one_file_needs_no_list() -> None:
     assert api.values("quickstart").tree == api.values(["quickstart"]).tree
     with pytest.raises(LauncherError, match=r'Assignments are a list, such as \["train.steps=20"\], but these are'):
-        api.plan(["quickstart"], {"train.steps": 20})  # type: ignore[arg-type]
+        api.plan(["quickstart"], "train.steps=20")

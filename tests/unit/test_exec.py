@@ -10,6 +10,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,11 +125,12 @@ def test_a_shell_reads_and_has_a_size(cluster: Cluster) -> None:
 
 
 def test_a_command_that_does_not_start_and_a_lost_connection(cluster: Cluster) -> None:
-    with pytest.raises(ClusterError, match=r"The command cannot be run in the pod: no such program."):
-        list(pod_exec.start(cluster, "no-program", "trainer", ["x"], terminal=False).messages())
+    unknown = pod_exec.start(cluster, "no-program", "trainer", ["x"], terminal=False)
+    with closing(unknown), pytest.raises(ClusterError, match=r"The command cannot be run in the pod: no such program."):
+        list(unknown.messages())
     lost = pod_exec.start(cluster, "lost", "trainer", ["x"], terminal=False)
     assert list(lost.messages()) == [(1, b"half")]
-    with pytest.raises(Unreachable, match=r"The connection to the pod in .* was closed"):
+    with closing(lost), pytest.raises(Unreachable, match=r"The connection to the pod in .* was closed"):
         list(lost.messages())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from launcher.config.values.assignment import assign
@@ -38,7 +38,7 @@ def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
     """
     if isinstance(files, str):  # api.plan("quickstart")
         files = [files]
-    if isinstance(sets, str | Mapping):
+    if isinstance(sets, str):
         raise LauncherError(f'Assignments are a list, such as ["train.steps=20"], but these are {sets!r}.')
     root = Values.empty().root
     for name in files:
