@@ -145,17 +145,12 @@ def test_mistakes_in_what_values_refer_to(launcher: Launcher, text: str, sentenc
     ("arguments", "sentence"),
     [
         (["submit", "-f", "empty.yaml"], "there are no values; name a file with -f, such as the preset quickstart."),
-        (
-            ["submit", "-f", ""],
-            '-f "" is not a valid file name; give a values file, or the name of a preset such as quickstart.',
-        ),
         (["submit", "-f", "quickstart", "--name", ""], "--name: the run has no name; set it with --name NAME"),
         (
             ["submit", "-f", "quickstart", "--set", "steps=3"],
-            "--set 1: unknown key steps; did you mean train.steps?",
+            "--set steps: unknown key steps; did you mean train.steps?",
         ),
-        (["submit", "-f", "quickstart", "--set", "train.steps"], '--set "train.steps": the key "steps" has no value.'),
-        (["submit", "-f", "quickstart", "--set", "train.steps="], '--set 1: train.steps is text ("")'),
+        (["submit", "-f", "quickstart", "--set", "train.steps="], '--set train.steps: train.steps is text ("")'),
         (["submit", "-f", "utf-16.yaml"], "utf-16.yaml:1: the file is not UTF-8 text; save it as UTF-8."),
         (["submit", "-f", "cp1252.yaml"], "cp1252.yaml:2: the file is not UTF-8 text; save it as UTF-8."),
         (["submit", "-f", "windows.yaml"], "windows.yaml:2: unknown key run.nmae; did you mean run.name?"),
@@ -171,6 +166,17 @@ def test_mistakes_on_the_command_line(launcher: Launcher, arguments: list[str], 
         (launcher.folder / name).write_bytes(content)
     assert rejected(launcher(*arguments)).startswith(f"Error: {sentence}")
     assert not launcher.home.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-f", ""], '-f "" is not a valid file name; give a values file, or the name of a preset such as quickstart.'),
+        (["-f", "quickstart", "--set", "train.steps"], '--set "train.steps": the key "steps" has no value.'),
+    ],
+)
+def test_a_missing_file_or_value_is_wrong_usage(launcher: Launcher, arguments: list[str], sentence: str) -> None:
+    assert rejected(launcher("submit", *arguments), code=2).startswith(f"Error: {sentence}")
 
 
 def test_the_same_file_twice_counts_once(launcher: Launcher) -> None:
@@ -230,9 +236,9 @@ def test_a_kubeconfig_that_is_missing_or_invalid(launcher: Launcher) -> None:
 
 
 def test_a_file_that_is_missing(launcher: Launcher) -> None:
-    rejected(launcher("submit", "-f", "rnu.yaml"), '"rnu.yaml"')
-    rejected(launcher("values", "-f", "rnu.yaml"), '"rnu.yaml"')
-    rejected(launcher("check", "-f", "quickstrat"), "quickstart")
+    rejected(launcher("submit", "-f", "rnu.yaml"), '"rnu.yaml"', code=2)
+    rejected(launcher("values", "-f", "rnu.yaml"), '"rnu.yaml"', code=2)
+    rejected(launcher("check", "-f", "quickstrat"), "quickstart", code=2)
 
 
 def test_a_folder_instead_of_a_file(launcher: Launcher) -> None:
@@ -256,12 +262,18 @@ def test_a_folder_without_read_permission(launcher: Launcher) -> None:
 
 
 def test_set_without_a_value(launcher: Launcher) -> None:
-    rejected(launcher("values", "--set", "novalue"), "novalue")
+    rejected(launcher("values", "--set", "novalue"), "novalue", code=2)
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["submit", "file"], ["status"], ["status", "a", "b"], ["values", "-o", "xml"], ["logs", "a", "--worker", "-1"]],
+    [
+        ["uninstall", "a", "b"],
+        ["status"],
+        ["status", "a", "b"],
+        ["values", "-o", "xml"],
+        ["logs", "a", "--worker", "-1"],
+    ],
 )
 def test_wrong_usage(launcher: Launcher, arguments: list[str]) -> None:
     result = launcher(*arguments)

@@ -74,7 +74,7 @@ def test_as_json_it_is_the_one_object(helm4: Path, launcher: Launcher, files: li
 def test_rules_come_before_helm(launcher: Launcher, files: list[str]) -> None:
     result = launcher("render", "-f", files[0], "--set", "slice.topology=4x5", env={"SLIPWAY_HELM": "/none"})
     assert (result.code, result.out) == (1, "")
-    assert result.err.startswith('Error: --set 1: slice.topology: "4x5" is not a topology of v6e.')
+    assert result.err.startswith('Error: --set slice.topology: "4x5" is not a topology of v6e.')
 
 
 def test_kinds_that_make_no_object(launcher: Launcher, files: list[str]) -> None:

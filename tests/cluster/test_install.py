@@ -533,8 +533,8 @@ def test_diff_of_a_run(cli4: ReleaseCli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "flavor.x=1"], "Error: --set 1: unknown key flavor; did you mean flavors?"),
-        (["--set", "teams.a.clusterQueue=b"], "Error: --set 1: teams.a.clusterQueue"),
+        (["--set", "flavor.x=1"], "Error: --set flavor: unknown key flavor; did you mean flavors?"),
+        (["--set", "teams.a.clusterQueue=b"], "Error: --set teams.a.clusterQueue: "),
         (["--context", "admit"], 'has no context "admit"; did you mean "admin"?'),
     ],
 )

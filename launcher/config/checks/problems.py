@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from launcher.config.kinds import RunKind
-from launcher.config.values.tree import Origin, Values, dotted
+from launcher.config.values.reader import InvalidFile
+from launcher.config.values.tree import SET, Origin, Values, dotted
 
 ERROR, WARNING = "error", "warning"
 
@@ -31,9 +32,19 @@ class Problem:
         return asdict(self)
 
     def __str__(self) -> str:
-        """Return `FILE:LINE: KEY: sentence`, without unknown parts, and without the key if the sentence names it."""
+        """Return `FILE:LINE: KEY: sentence`, without unknown parts, and without the key if the sentence names it.
+
+        For a key that --set sets, return `--set KEY: sentence`.
+        """
+        if self.file == SET and self.key:
+            return f"{SET} {self.key}: {self.message.removeprefix(f'{self.key}: ')}"
         where = f"{Origin(self.file, self.line)}: " if self.file is not None and self.line is not None else ""
         return where + (self.message if self.key in self.message else f"{self.key}: {self.message}")
+
+
+def error_in_file(error: InvalidFile) -> Problem:
+    """Return the error of a values file that cannot be read, such as a syntax error, as a problem."""
+    return Problem("syntax", ERROR, error.sentence, error.origin.file, error.origin.line, "")
 
 
 class CheckContext:

@@ -35,7 +35,7 @@ from launcher.config.maxtext.keys import (
     takes,
 )
 from launcher.config.suggest import bare, closest, join_or
-from launcher.config.values.reader import resolve
+from launcher.config.values.reader import missing_space, resolve
 from launcher.config.values.tree import Values, dotted
 from launcher.paths import charts_dir
 
@@ -133,6 +133,8 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
         if isinstance(value, str) and _schema_at(path).get("type") == "array":
             words = shlex.split(value) if path == ("run", "command") and _balanced(value) else [value]
             says = says.removesuffix(".") + f", such as [{', '.join(map(json.dumps, words))}]."
+        if isinstance(value, str) and _schema_at(path).get("type") == "object":
+            says += missing_space(value)
     if violation.rule == "enum":
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = _value_at(case.tree, path)
@@ -173,6 +175,13 @@ def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
     return [dotted(path) for path in found if len(path) == min(map(len, found))]
 
 
+def _meant(key: str) -> list[str]:
+    """Return the keys that a word of other trainers means."""
+    from launcher.config.synonyms import SYNONYMS
+
+    return list(SYNONYMS.get(bare(key), ()))
+
+
 def _belongs(path: tuple[str, ...]) -> str:
     """Return the end of the message about an unknown key: a suggestion if one is found."""
     *above, key = path
@@ -185,6 +194,7 @@ def _belongs(path: tuple[str, ...]) -> str:
     if key in maxtext()["keys"]:
         owned = OWNED.get(key)
         elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
+    elsewhere = elsewhere or _meant(key)
     if elsewhere:
         return f"; did you mean {join_or(elsewhere[:4])}?"
     if near:
@@ -247,6 +257,7 @@ def _train_belongs(key: str) -> str:
     if near and bare(near[0]) == bare(key):
         return f"; did you mean train.{near[0]}?"
     elsewhere = _called(key, [p for p in leaves(schema("run")) if p[0] not in ("common", "global", "train")])
+    elsewhere = elsewhere or _meant(key)
     if elsewhere:
         return f"; did you mean {join_or(elsewhere)}?"
     return f"; did you mean train.{near[0]}?" if near else "."

@@ -12,7 +12,7 @@ from typing import Any
 
 from launcher.config.values.reader import Reader, json_number, resolve
 from launcher.config.values.tree import SET, SWEEP, Node, Origin, from_plain, plain
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, UsageError
 
 KeyParts = tuple[str | int, ...]
 """A path in `--set`: keys and list indexes."""
@@ -80,9 +80,9 @@ class _Option:
         """The text read so far."""
         return self.text[: self._reader.tell()]
 
-    def fail(self, sentence: str) -> LauncherError:
+    def fail(self, sentence: str) -> UsageError:
         name = self.origin.file
-        return LauncherError(f'{name} "{self.text}": {sentence}', hint=f"Write {name} {_EXAMPLES.get(name, '')}.")
+        return UsageError(f'{name} "{self.text}": {sentence}', hint=f"Write {name} {_EXAMPLES.get(name, '')}.")
 
     def until(self, stops: str) -> tuple[str, str]:
         """Return the text up to one of `stops`, and that stop ("" at the end). A backslash escapes a character."""
@@ -101,6 +101,8 @@ class _Option:
                 raise self.fail("a key is missing." if stop or parts else 'a key is missing after the last ",".')
             if stop in ("", ","):
                 raise self.fail(f'the key "{key}" has no value.')
+            if key != key.strip():
+                raise self.fail(f'there is a space before or after the key "{key.strip()}"; remove it.')
             parts.append(key)
             while stop == "[":
                 index, closed = self.until("]")

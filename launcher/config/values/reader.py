@@ -22,17 +22,37 @@ from typing import Any
 from launcher.config.values.tree import Node, Origin, Values, plain
 from launcher.errors import LauncherError
 
+_MAX_BYTES = 1_000_000  # about ten seconds of reading; an object in Kubernetes can have 1.5 MB
 _MAX_DEPTH = 100  # levels of nesting; Helm's limit is 10,000, a values file has about six
 _MAX_NODES = 100_000  # limit on expanded aliases: otherwise ten lines of YAML can fill the memory. go-yaml: 400,000
 
 
+class InvalidFile(LauncherError):
+    """A values file that cannot be read: `origin` is the file and the line, `sentence` the message without them."""
+
+    def __init__(self, origin: Origin, sentence: str) -> None:
+        super().__init__(f"{origin}: {sentence}")
+        self.origin = origin
+        self.sentence = sentence
+
+
+def missing_space(value: Any) -> str:
+    """Return a hint if the text looks like a key and its value without the space between them, or ""."""
+    if not (isinstance(value, str) and _KEY_AND_VALUE.match(value)):
+        return ""
+    return f' A key needs a space after its colon: "{value.replace(":", ": ", 1)[:40]}".'
+
+
 def read_text(data: bytes, file: str) -> Values:
     """Return the values in `data`; `file` is the name used in origins and errors."""
+    if len(data) > _MAX_BYTES:
+        size = f"{len(data) / 1e6:.1f} MB"
+        raise LauncherError(f"{file}: the file has {size}; a values file can have at most {_MAX_BYTES / 1e6:.0f} MB.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise LauncherError(f"{file}:{line}: the file is not UTF-8 text; save it as UTF-8.") from error
+        raise InvalidFile(Origin(file, line), "the file is not UTF-8 text; save it as UTF-8.") from error
     root: Node | None = None
     for first_line, document in _documents(text, file):
         node = Reader(file, first_line).read(document)
@@ -40,13 +60,12 @@ def read_text(data: bytes, file: str) -> Values:
             continue
         if not isinstance(node.value, dict):
             what = "a list" if isinstance(node.value, list) else "a single value"
-            raise LauncherError(
-                f"{node.origin}: the file contains {what}; a values file must be a map of keys to values."
-            )
+            says = f"the file contains {what}; a values file must be a map of keys to values."
+            raise InvalidFile(node.origin, says + missing_space(node.value))
         if root is not None:
-            raise LauncherError(
-                f"{node.origin}: a second document begins here, which Helm 3 drops and Helm 4 merges;"
-                " move it to its own file."
+            raise InvalidFile(
+                node.origin,
+                "a second document begins here, which Helm 3 drops and Helm 4 merges; move it to its own file.",
             )
         root = node
     return Values(root or Node({}, Origin(file, 1)))
@@ -64,7 +83,7 @@ def _documents(text: str, file: str) -> Iterator[tuple[int, str]]:
         if line.startswith("---"):
             rest = line[3:].strip()
             if rest and not rest.startswith("#"):
-                raise LauncherError(f'{file}:{number + 1}: only a comment may follow "---" on its line.')
+                raise InvalidFile(Origin(file, number + 1), 'only a comment may follow "---" on its line.')
             if lines:
                 yield start, "\n".join(lines) + "\n"
                 lines, start = [], number + 1
@@ -94,6 +113,7 @@ _MOST_DIGITS = 20
 _ANCHOR = re.compile(r"[0-9A-Za-z_-]+")
 _ABOVE_UNICODE = re.compile(r"\\U(?!000|0010)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_KEY_AND_VALUE = re.compile(r"[A-Za-z_][\w.-]*:[^\s/]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
 
 
@@ -180,7 +200,7 @@ class Reader:
         self.count = 0
 
     def fail(self, line: int, sentence: str) -> LauncherError:
-        return LauncherError(f"{self.file}:{line}: {sentence}")
+        return InvalidFile(Origin(self.file, line), sentence)
 
     def read(self, text: str) -> Node | None:
         """Return the document's value, or None if it is empty (only comments)."""

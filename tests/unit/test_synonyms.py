@@ -1,0 +1,54 @@
+"""Words of other trainers lead to the right key."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher import api
+from launcher.config.checks.rules import maxtext, schema
+from launcher.config.checks.schema import leaves
+from launcher.config.suggest import bare
+from launcher.config.synonyms import SYNONYMS
+
+KEYS = {f"train.{key}" for key in maxtext()["keys"]} | {".".join(path) for path in leaves(schema("run"))}
+
+
+def test_the_keys_exist_and_the_words_are_not_keys() -> None:
+    assert {key for keys in SYNONYMS.values() for key in keys} - KEYS == set()
+    assert SYNONYMS.keys() & {bare(key) for key in maxtext()["keys"]} == set()
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [
+        ("lr", "train.learning_rate"),
+        ("batch_size", "train.per_device_batch_size"),
+        ("batch", "train.per_device_batch_size"),
+        ("seq_len", "train.max_target_length"),
+        ("sequence_length", "train.max_target_length"),
+        ("weight_decay", "train.adam_weight_decay"),
+        ("grad_clip", "train.gradient_clipping_threshold"),
+        ("hidden_size", "train.base_emb_dim"),
+        ("num_layers", "train.base_num_decoder_layers"),
+        ("n_layers", "train.base_num_decoder_layers"),
+        ("num_heads", "train.base_num_query_heads"),
+        ("save_steps", "train.checkpoint_period"),
+        ("optimizer", "train.opt_type"),
+        ("seed", "train.data_shuffle_seed or train.init_weights_seed"),
+        # These were right before.
+        ("max_steps", "train.steps"),
+        ("model", "train.model_name"),
+        ("vocab", "train.vocab_size"),
+        ("stepz", "train.steps"),
+    ],
+)
+def test_under_train_and_at_the_top(typed: str, key: str) -> None:
+    for written in (f"train.{typed}", typed):
+        messages = [problem.message for problem in api.check(["quickstart"], [f"{written}=1"])]
+        assert any(message.endswith(f"; did you mean {key}?") for message in messages), messages
+
+
+@pytest.mark.parametrize(("typed", "key"), [("gpu", "slice.accelerator"), ("nodes", "slice.hosts")])
+def test_words_of_schedulers(typed: str, key: str) -> None:
+    (problem,) = api.check(["quickstart"], [f"{typed}=1"])
+    assert problem.message == f"unknown key {typed}; did you mean {key}?"
