@@ -1,8 +1,8 @@
-"""`make docs`: write the reference pages and the picture of the architecture."""
+"""`make docs`: write the reference pages, the picture of the architecture, and the schemas for editors."""
 
 from __future__ import annotations
 
-from tests.docs import picture
+from tests.docs import overlay_schema, picture
 from tests.docs.pages import DOCS
 from tests.docs.reference import PAGES
 
@@ -11,6 +11,7 @@ def main() -> None:
     for name, text in PAGES.items():
         (DOCS / "reference" / f"{name}.md").write_text(text(), encoding="utf-8")
     picture.write()
+    overlay_schema.write()
 
 
 if __name__ == "__main__":
