@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -51,12 +52,17 @@ def presets() -> list[str]:
 def find_values_file(name: str) -> Path:
     """Return the values file for `-f NAME`: the path itself if it exists, otherwise the preset of that name.
 
-    `quickstart`, `quickstart.yaml` and `values/quickstart.yaml` all find the preset. Raises LauncherError
-    if neither exists.
+    `quickstart`, `quickstart.yaml` and `values/quickstart.yaml` all find the preset. Raises UsageError if neither
+    exists.
     """
     if not name.strip():
-        raise LauncherError(
+        raise UsageError(
             '-f "" is not a valid file name; give a values file, or the name of a preset such as quickstart.'
+        )
+    if "://" in name:
+        raise UsageError(
+            f"-f {name} is a URL, but values files are read from this machine.",
+            f"Download it first: curl -LO {name}",
         )
     path = Path(name).expanduser()
     try:
@@ -69,6 +75,20 @@ def find_values_file(name: str) -> Path:
     if wanted in known:
         found = presets_dir() / f"{wanted}.yaml"
         return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found
-    near = get_close_matches(wanted, known, n=1)
-    guess = f' Did you mean the preset "{near[0]}"?' if near else ""
-    raise LauncherError(f'The values file "{name}" was not found, neither here nor among the presets.{guess}')
+    raise UsageError(
+        f'The values file "{name}" was not found, neither here nor among the presets.{_guess(wanted, known)}',
+        "launcher presets lists the presets.",
+    )
+
+
+def _guess(wanted: str, known: Sequence[str]) -> str:
+    """Return a question that names at most three presets: those of the folder `wanted`, or those with similar names."""
+    near = [name for name in known if name.startswith(f"{wanted.rstrip('/')}/")]
+    if not near:
+        last = wanted.rpartition("/")[2]
+        by_last = {name.rpartition("/")[2]: name for name in known}
+        near = get_close_matches(wanted, known) + [by_last[each] for each in get_close_matches(last, by_last)]
+        near += [name for name in known if len(last) > 2 and last in name]
+    near = list(dict.fromkeys(near))[:3]
+    listed = " or ".join(filter(None, [", ".join(near[:-1]), near[-1]])) if near else ""
+    return f" Did you mean the preset{'s' * (len(near) > 1)} {listed}?" if near else ""

@@ -21,6 +21,9 @@ if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
     os.environ["KUBECONFIG"] = os.devnull
     os.environ.pop("KUBERNETES_SERVICE_HOST", None)
 
+# The developer may have default values files, in ~/.config or in a parent of the checkout.
+os.environ["SLIPWAY_NO_DEFAULTS"] = "1"
+
 # In a background process of a shell, Ctrl-C is ignored. Each process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

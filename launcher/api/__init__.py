@@ -28,7 +28,15 @@ from launcher.api.forecasts import forecast, refuse_misfits
 from launcher.api.images import build_image, image_commands, plan_image
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, profile, report, tensorboard
 from launcher.api.plans import check, plan, render, values
-from launcher.api.releases import diff_run, install, plan_release, plan_removal, uninstall
+from launcher.api.releases import (
+    check_release,
+    diff_run,
+    install,
+    plan_release,
+    plan_removal,
+    render_release,
+    uninstall,
+)
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.sweeps import (
     cancel_sweep,
@@ -40,6 +48,7 @@ from launcher.api.sweeps import (
     sweep,
     wait_sweep,
 )
+from launcher.api.values_files import default_files, init, presets
 from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
 from launcher.backends.selection import RunFilter, select
 
@@ -53,8 +62,10 @@ __all__ = [
     "cancel",
     "cancel_sweep",
     "check",
+    "check_release",
     "clusters",
     "dashboard",
+    "default_files",
     "delete",
     "delete_sweep",
     "diff_run",
@@ -64,6 +75,7 @@ __all__ = [
     "find_sweep",
     "forecast",
     "image_commands",
+    "init",
     "install",
     "list_runs",
     "logs",
@@ -73,11 +85,13 @@ __all__ = [
     "plan_release",
     "plan_removal",
     "plan_sweep",
+    "presets",
     "preview",
     "preview_sweep",
     "profile",
     "refuse_misfits",
     "render",
+    "render_release",
     "report",
     "resolve",
     "select",

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 CHART = "run"
 
 
-def values(files: Files, sets: Sets = (), *, defaults: bool = False) -> Values:
+def values(files: Files, sets: Sets = (), *, defaults: bool = False, chart: str = "run") -> Values:
     """Return the values files and `sets` merged as Helm does, not validated; with `defaults`, over the chart's."""
     from launcher.config.values.files import chart_defaults
     from launcher.config.values.tree import with_defaults
 
     user = load(files, sets)
-    return with_defaults(user, chart_defaults(CHART)) if defaults else user
+    return with_defaults(user, chart_defaults(chart)) if defaults else user
 
 
 def plan(files: Files, sets: Sets = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
@@ -52,15 +52,22 @@ def check(
 ) -> Sequence[Problem]:
     """Return the errors and warnings of all rules that need no chips, and the misfit that an earlier forecast found.
 
+    If a values file cannot be read, return only that problem.
+
     If there are no other errors, also return what only a submit would find: for a local run, problems with the text,
     the tokenizer and this machine; with `live`, for a run in a cluster, the problems that only the cluster can detect.
     """
-    from launcher.config.checks.problems import has_errors
+    from launcher.config.checks.problems import error_in_file, has_errors
     from launcher.config.plan import check_launch
     from launcher.config.values.files import chart_defaults
+    from launcher.config.values.reader import InvalidFile
     from launcher.forecast import known_forecast
 
-    found = check_launch(load(files, sets), chart_defaults(CHART), name=name)
+    try:
+        user = load(files, sets)
+    except InvalidFile as error:
+        return [error_in_file(error)]
+    found = check_launch(user, chart_defaults(CHART), name=name)
     if has_errors(found):
         return found
     wanted = plan(files, sets, name=name)

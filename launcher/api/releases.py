@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
+    from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
     from launcher.helm.diff import ObjectChange
+    from launcher.helm.render import Rendering
     from launcher.releases.install import ReleasePlan
     from launcher.releases.removal import Removal
 
@@ -30,6 +32,22 @@ def plan_release(
     from launcher.releases import install as releases
 
     return releases.plan(chart, name, files, sets, target, recover=recover)
+
+
+def check_release(
+    chart: str, files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None
+) -> Sequence[Problem]:
+    """Return the problems of the values of a chart (queues, ray-cluster). Requires Helm, but no cluster."""
+    from launcher.releases import offline
+
+    return offline.check(chart, name, files, sets)
+
+
+def render_release(chart: str, files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None) -> Rendering:
+    """Return the manifests that `install` would apply to a new cluster. Requires Helm, but no cluster."""
+    from launcher.releases import offline
+
+    return offline.render(chart, name, files, sets)
 
 
 def install(

@@ -7,40 +7,82 @@ from importlib import import_module
 import click
 
 from launcher import distribution
-from launcher.cli import output
+from launcher.cli import examples, output
 
-# In the order of a run's lifecycle, which is the order in `launcher --help`.
-VERBS = {
-    "submit": "Check the values, start the run, and follow it until it ends.",
-    "render": "Print the manifests that submit would create.",
-    "values": "Print the values files and --set, merged and not validated.",
-    "check": "Check the values against all rules that need no chips.",
-    "forecast": "Forecast whether a run fits, how fast it is and what it costs.",
-    "diff": "Show what submit or install would change in the cluster.",
-    "install": "Install or upgrade a platform's queues or a Ray cluster.",
-    "uninstall": "Remove a release of queues or of a Ray cluster.",
-    "list": "List the runs of this machine and of the namespace.",
-    "status": "Show the status of a run, a sweep or a long-lived Ray cluster.",
-    "logs": "Print the output of a run's current attempt.",
-    "attach": "Follow a run or a sweep again, until it ends.",
-    "wait": "Wait until a run ends, or all runs of a sweep.",
-    "cancel": "Stop runs or sweeps, and release their resources.",
-    "delete": "Delete runs that have ended, or all runs of a sweep.",
-    "explain": "Explain why a run waits or failed, and how to fix it.",
-    "report": "Write a report that compares runs, as one HTML page.",
-    "tensorboard": "Serve TensorBoard for a run on this machine, until Ctrl-C.",
-    "profile": "Record a profile of the next steps of a run on this machine.",
-    "dashboard": "Serve Ray's dashboard on a local port, until Ctrl-C.",
-    "shell": "Open a shell in the pod of a host of a run, or run a command there.",
-    "doctor": "Check whether this machine and the cluster can start runs.",
-    "image": "Build the image that all pods run.",
-    "completion": "Print the completion script for a shell.",
+GROUPS = {
+    "Train": {
+        "submit": "Check the values, start the run, and follow it until it ends.",
+        "list": "List the runs of this machine and of the namespace.",
+        "status": "Show the status of a run, a sweep or a long-lived Ray cluster.",
+        "logs": "Print the output of a run's current attempt.",
+        "attach": "Follow a run or a sweep again, until it ends.",
+        "wait": "Wait until a run ends, or all runs of a sweep.",
+        "cancel": "Stop runs or sweeps, and release their resources.",
+        "delete": "Delete runs that have ended, or all runs of a sweep.",
+    },
+    "Understand": {
+        "explain": "Explain why a run waits or failed, and how to fix it.",
+        "forecast": "Forecast whether a run fits, how fast it is and what it costs.",
+        "report": "Write a report that compares runs, as one HTML page.",
+        "tensorboard": "Serve TensorBoard for a run on this machine, until Ctrl-C.",
+        "profile": "Record a profile of the next steps of a run on this machine.",
+        "dashboard": "Serve Ray's dashboard on a local port, until Ctrl-C.",
+        "shell": "Open a shell in the pod of a host of a run, or run a command there.",
+        "doctor": "Check whether this machine and the cluster can start runs.",
+    },
+    "Values": {
+        "presets": "List the presets: models, slices, queues, clusters, tutorials.",
+        "init": "Write a values file for this machine or for your namespace.",
+        "values": "Print the values files and --set, merged and not validated.",
+        "check": "Check the values against all rules that need no chips.",
+        "render": "Print the manifests that submit would create.",
+        "diff": "Show what submit or install would change in the cluster.",
+    },
+    "Platform": {
+        "install": "Install or upgrade a platform's queues or a Ray cluster.",
+        "uninstall": "Remove a release of queues or of a Ray cluster.",
+        "image": "Build the image that all pods run.",
+    },
+    "Shell": {
+        "completion": "Print the completion script for a shell.",
+    },
 }
-"""The verbs and their one-line helps: `launcher --help` imports no verb. A test compares them with the verbs' own."""
+"""The verbs and their one-line helps, in the groups of `launcher --help`, which imports no verb. A test compares them
+with the verbs' own."""
+VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("run", "train", "start", "launch", "apply", "create"), "launcher submit"),
+    **dict.fromkeys(("resume", "restart", "continue"), "launcher submit, which resumes a run of the same name"),
+    **dict.fromkeys(("ps", "ls", "get", "jobs", "runs", "queue"), "launcher list"),
+    **dict.fromkeys(("stop", "kill", "abort"), "launcher cancel"),
+    **dict.fromkeys(("rm", "remove", "clean"), "launcher delete"),
+    **dict.fromkeys(("describe", "show", "inspect"), "launcher status, or launcher explain"),
+    **dict.fromkeys(("top", "progress", "stat"), "launcher status"),
+    **dict.fromkeys(("why", "debug", "events"), "launcher explain"),
+    **dict.fromkeys(("log", "tail"), "launcher logs"),
+    **dict.fromkeys(("models", "templates", "examples", "preset"), "launcher presets"),
+    **dict.fromkeys(("template", "manifest"), "launcher render"),
+    **dict.fromkeys(("validate", "lint"), "launcher check"),
+    **dict.fromkeys(("config", "show-values", "set"), "launcher values"),
+    **dict.fromkeys(("estimate", "plan", "cost", "price"), "launcher forecast"),
+    **dict.fromkeys(("upgrade", "deploy"), "launcher install"),
+    **dict.fromkeys(("build", "push"), "launcher image build"),
+    **dict.fromkeys(("ui", "web"), "launcher dashboard"),
+}
+"""What to use instead of a word that other tools have as a command."""
 
 
 class LazyGroup(click.Group):
     """A group whose commands are modules: launcher.cli.commands.VERB with an attribute `command`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Accept `launcher help [VERB…]` and `launcher version`, which users of other tools type."""
+        if args and args[0] == "help":
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -49,11 +91,14 @@ class LazyGroup(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(f"launcher.cli.commands.{cmd_name}").command
+        command.epilog = examples.epilog(cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+        width = max(map(len, VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(verb.ljust(width), text) for verb, text in verbs.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -61,6 +106,9 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
+            if error.command_name in _OTHER_NAMES:
+                message = f"No such command '{error.command_name}'. Use: {_OTHER_NAMES[error.command_name]}."
+                raise click.UsageError(message, ctx) from None
             raise click.exceptions.NoSuchCommand(error.command_name, possibilities=list(VERBS), ctx=ctx) from None
 
 
@@ -72,7 +120,16 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  launcher submit quickstart --name first
+  launcher status first
+
+launcher VERB --help describes a verb. The pages are in docs/ of Slipway's source; begin with docs/index.md.""",
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version and exit."
 )

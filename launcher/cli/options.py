@@ -6,12 +6,16 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from launcher.cli import output
+from launcher.cli.values_command import CHARTS
 from launcher.errors import Interrupted, LauncherError, UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Command = Callable[..., Any]
 
@@ -19,34 +23,97 @@ _COMPLETION_SECONDS = 2.0
 
 
 def values_options(command: _Command) -> _Command:
-    """Add `-f FILE…` and `--set K=V`: the layers of values, in the given order. At least one is required."""
+    """Add the layers of values: `-f FILE…`, `--set K=V` and `--no-defaults`. At least one value is required.
 
-    @functools.wraps(command)
-    def given(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
-        if not files and not sets:
-            raise UsageError("No values are given: use -f FILE or --set.")
-        return command(*args, files=files, sets=sets, **options)
-
-    return any_values_options(given)
+    The command receives `files`, which begin with the default values files, and `sets`.
+    """
+    return _values_options(command, required=True)
 
 
 def any_values_options(command: _Command) -> _Command:
     """Add the options of values_options, but require none of them."""
-    command = click.option(
+    return _values_options(command, required=False)
+
+
+def _values_options(command: _Command, *, required: bool) -> _Command:
+    @functools.wraps(command)
+    def with_values(
+        *args: Any, files: tuple[str, ...], sets: tuple[str, ...], no_defaults: bool, **options: Any
+    ) -> Any:
+        defaults = () if no_defaults else _default_files(options.get("chart"))
+        if required and not (files or sets or defaults):
+            raise UsageError("No values are given: use -f FILE or --set.")
+        return command(*args, files=(*defaults, *files), sets=sets, **options)
+
+    with_values = click.option(
+        "--no-defaults", is_flag=True, help="Ignore launcher.yaml and SLIPWAY_VALUES (docs/reference/environment.md)."
+    )(with_values)
+    with_values = click.option(
         "--set",
         "sets",
         multiple=True,
         metavar="KEY=VALUE",
+        shell_complete=complete("value_keys"),
         help="Set one value, overriding the files; may be repeated.",
-    )(command)
+    )(with_values)
     return click.option(
         "-f",
         "--file",
         "files",
         multiple=True,
         metavar="FILE",
-        help="A values file, or the name of a preset; may be repeated, later ones override.",
+        shell_complete=complete("values_files"),
+        help="A values file, or the name of a preset; may be repeated, later ones override. The -f may be left out.",
+    )(with_values)
+
+
+def _default_files(chart: str | None) -> tuple[str, ...]:
+    """Return the default values files, and print which they are. The queues of a platform have none."""
+    if chart == "queues":
+        return ()
+    from launcher.config.values.defaults import default_files
+
+    files = default_files(output.narrate)
+    if files:
+        output.narrate(f"Defaults: {', '.join(files)}")
+    return tuple(files)
+
+
+def chart_arguments(command: _Command) -> _Command:
+    """Add the arguments `[queues|ray-cluster] [RELEASE]`."""
+    command = click.argument("release", required=False, metavar="[RELEASE]", shell_complete=complete("values_files"))(
+        command
+    )
+    return chart_argument(command)
+
+
+def chart_argument(command: _Command) -> _Command:
+    """Add the argument `[queues|ray-cluster]`: the chart of a release, instead of that of a run."""
+    return click.argument(
+        "chart",
+        type=click.Choice(CHARTS),
+        metavar="[queues|ray-cluster]",
+        required=False,
+        shell_complete=complete("charts_and_files"),
     )(command)
+
+
+def refuse_name(verb: str, chart: str, name: str | None) -> None:
+    """Check that --name, the name of a run, is not used with a chart."""
+    if name is not None:
+        raise UsageError(f"--name is the name of a run; for a release, use: launcher {verb} {chart} RELEASE")
+
+
+def complete(name: str) -> Callable[..., list[CompletionItem]]:
+    """Return a function of launcher.cli.completion that is imported when it is called."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from launcher.cli import completion
+
+        found: list[CompletionItem] = getattr(completion, name)(ctx, param, incomplete)
+        return found
+
+    return complete
 
 
 def name_option(command: _Command) -> _Command:
@@ -58,7 +125,7 @@ def format_option(command: _Command) -> _Command:
         "-o",
         "--output",
         "form",
-        type=click.Choice(["text", "json", "yaml"]),
+        type=click.Choice(["text", "json", "yaml"], case_sensitive=False),
         default="text",
         help="The output format (default: text).",
     )(command)

@@ -88,7 +88,7 @@ def plan(
     operation blocks the release.
     """
     user, effective = release_values.load(chart, files, sets)
-    release = name or _default_name(chart, effective.tree)
+    release = name or default_name(chart, effective.tree)
     cluster = _cluster_for(chart, effective.tree, target)
     helm = helm_for(cluster)
     _ = cluster.version()  # if the API server does not answer, report the client's error
@@ -167,7 +167,7 @@ def busy(release: Release) -> LauncherError:
 # --- inside -----------------------------------------------------------------------------------------------------
 
 
-def _default_name(chart: str, tree: Manifest) -> str:
+def default_name(chart: str, tree: Manifest) -> str:
     if chart == "queues":
         return "queues"
     name = str((tree.get("run") or {}).get("cluster") or "")
@@ -273,7 +273,7 @@ def _take_back_namespaces(plan: ReleasePlan, began: float) -> None:
 
 
 def _rules_broken(error: RulesBroken, user: Values) -> LauncherError:
-    return LauncherError("\n".join(release_values.with_origins(sentence, user) for sentence in error.sentences))
+    return LauncherError("\n".join(str(release_values.of_chart(sentence, user)) for sentence in error.sentences))
 
 
 def _taken_back(plan: ReleasePlan, error: HelmError) -> LauncherError:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from launcher.config.checks import rules as checks
-from launcher.config.checks.problems import CheckContext, Problem
+from launcher.config.checks.problems import ERROR, CheckContext, Problem
 from launcher.config.checks.schema import violations
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
@@ -20,7 +20,7 @@ _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
 def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values, Values]:
     """Return the user's values and the effective values.
 
-    The chart itself checks the rules across keys, and Helm reports their sentences: see `with_origins`.
+    The chart itself checks the rules across keys, and Helm reports their sentences: see `of_chart`.
 
     Raises LauncherError if there are no values. Raises CheckFailed, with file and line of each violation, if the values
     violate the schema.
@@ -36,12 +36,13 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     return user, effective
 
 
-def with_origins(sentence: str, user: Values) -> str:
-    """Return a chart's sentence, prefixed with the file and line of the key that it begins with if the user set it."""
+def of_chart(sentence: str, user: Values) -> Problem:
+    """Return a chart's sentence as a problem of the key that it begins with."""
     match = _KEY.match(sentence)
     path = match[0].split(".") if match else []
     origin = user.origin(path) if path else None
-    return sentence if origin is None else f"{origin}: {sentence}"
+    file, line, key = (origin.file, origin.line, dotted(path)) if origin else (None, None, "")
+    return Problem("chart", ERROR, sentence, file, line, key)
 
 
 def _problems(chart: str, case: CheckContext) -> Iterator[Problem]:

@@ -170,3 +170,49 @@ def finish(api: Api, run: dict[str, Any]) -> None:
     meta = run["metadata"]
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{meta['namespace']}/jobsets/{meta['name']}/status"
     api.request("PUT", path, {**run, "status": {"conditions": [done], "restarts": 0, "terminalState": "Completed"}})
+
+
+def test_init_finds_the_queue_and_the_values_of_the_newest_run(cli: LauncherCli, namespace: str) -> None:
+    file = cli.folder / "launcher.yaml"
+    assert cli("init", "-n", namespace, "--out", str(file)).code == 0
+    tree = launcher_api.values([str(file)]).tree
+    assert tree == {
+        "run": {"kind": "ray-job"},
+        "team": {"name": namespace, "namespace": namespace},
+        "queue": {"name": "multislice"},
+    }
+    assert "# image:\n" in file.read_text()
+    assert cli("submit", "-f", cli.values(), "--detach").code == 0
+    again = cli("init", "-n", namespace, "--out", "-")
+    assert (again.code, again.err) == (0, "")
+    file.write_text(again.out)
+    assert launcher_api.values([str(file)]).tree == {
+        **tree,
+        "run": {"kind": "job-set"},
+        "image": {"repository": "example.invalid/slipway", "tag": "1.0.0"},
+        "storage": {"kind": "gcsfuse", "bucket": "example-runs"},
+    }
+
+
+def test_init_in_a_namespace_without_a_queue(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    """A member who sees no other namespace gets a sentence; an administrator gets the queues of other namespaces."""
+    member = control_plane.kubeconfig_for("bob", [], namespace, "lab")
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "queues", "namespace": namespace},
+        "rules": [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": ["list"]}],
+    }
+    control_plane.api.create(role)
+    control_plane.api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "queues", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "queues"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+        }
+    )
+    result = LauncherCli(member, namespace, tmp_path)("init", "--out", "-")
+    assert (result.code, result.out) == (1, "")
+    assert f"There is no queue in the namespace {namespace}" in result.err

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.docs import picture
-from tests.docs.pages import DOCS
-from tests.docs.reference import PAGES
+from tests.docs.pages import CHECKOUT, DOCS
+from tests.docs.reference import PAGES, environment
 from tests.docs.reference.rules_reference import rule_names, rules
 
 
@@ -25,6 +25,14 @@ def test_every_rule_of_check_has_an_example() -> None:
     named = rule_names()
     assert len(named) > 20  # fails if no rules were found
     assert named - rules().keys() == set()
+
+
+def test_the_page_has_every_environment_variable_that_the_code_reads() -> None:
+    read = environment.read_by(CHECKOUT / "launcher", CHECKOUT / "trainer")
+    assert len(read) > 20  # fails if no variables were found
+    documented = environment.COMMAND.keys() | environment.TRAINER.keys()
+    assert {name: file for name, file in read.items() if name not in documented} == {}
+    assert documented - read.keys() == set()
 
 
 def test_the_picture_is_as_drawn() -> None:

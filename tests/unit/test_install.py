@@ -19,7 +19,7 @@ from launcher.k8s.client import NAMESPACE, Cluster, Kind, NoNamespace
 from launcher.k8s.target import Target
 from launcher.releases import install as releases
 from launcher.releases import readiness
-from launcher.releases.install import ReleasePlan, _cluster_for, _default_name, _recovery
+from launcher.releases.install import ReleasePlan, _cluster_for, _recovery, default_name
 
 DEPLOYED = Release("queues", "default", 1, "deployed", "queues-0.1.0", "2026-11-01T10:00:00Z")
 NEW_NAMESPACE = diff.ObjectChange("Namespace", "research", "", diff.CREATE)
@@ -174,8 +174,8 @@ def test_the_leftovers_of_a_dead_helm_are_repaired_first(
 
 def test_a_ray_cluster_without_a_name_and_in_two_namespaces() -> None:
     with pytest.raises(LauncherError, match="The Ray cluster has no name"):
-        _default_name("ray-cluster", {"run": {}})
-    assert _default_name("ray-cluster", {"run": {"cluster": "shared"}}) == "shared"
+        default_name("ray-cluster", {"run": {}})
+    assert default_name("ray-cluster", {"run": {"cluster": "shared"}}) == "shared"
     with pytest.raises(LauncherError, match=r"into the namespace research \(team\), but --namespace is default"):
         _cluster_for("ray-cluster", {"team": {"name": "research"}}, Target(namespace="default"))
 

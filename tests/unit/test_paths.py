@@ -34,8 +34,9 @@ def test_below_the_current_folder_paths_are_short(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_typing_error_gets_a_guess() -> None:
-    with pytest.raises(LauncherError, match=r'Did you mean the preset "quickstart"\?$'):
+    with pytest.raises(LauncherError, match=r"Did you mean the preset quickstart\?$") as raised:
         paths.find_values_file("quikstart.yaml")
+    assert raised.value.hint == "launcher presets lists the presets."
 
 
 def test_a_name_that_no_file_can_have_is_a_sentence() -> None:

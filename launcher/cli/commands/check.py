@@ -4,26 +4,50 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import format_option, name_option, target_options, values_options
+from launcher.cli.options import (
+    chart_arguments,
+    format_option,
+    name_option,
+    refuse_name,
+    target_options,
+    values_options,
+)
+from launcher.cli.values_command import ValuesCommand
+from launcher.errors import UsageError
 from launcher.k8s.target import Target
 
 
-@click.command()
+@click.command(cls=ValuesCommand)
+@chart_arguments
 @values_options
 @name_option
 @click.option("--live", is_flag=True, help="Also check whether the run can start in the cluster.")
 @target_options
 @format_option
 def command(
-    files: tuple[str, ...], sets: tuple[str, ...], name: str | None, live: bool, target: Target, form: str
+    chart: str | None,
+    release: str | None,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    name: str | None,
+    live: bool,
+    target: Target,
+    form: str,
 ) -> int:
     """Check the values against all rules that need no chips.
 
-    For a run on this machine, also check its text and its tokenizer, as a submit does. Works offline, except for
-    --live. The exit code is 1 if a rule is violated, and 0 if there are only warnings.
+    For a run on this machine, also check its text and its tokenizer, as a submit does. With queues or ray-cluster,
+    check the values of a release; this requires Helm. Works offline, except for --live. The exit code is 1 if a rule is
+    violated, and 0 if there are only warnings.
     """
 
-    problems = api.check(files, sets, name=name, live=live, target=target)
+    if chart is not None:
+        refuse_name("check", chart, name)
+        if live:
+            raise UsageError(f"--live checks a run; for a release, use: launcher diff {chart}")
+        problems = api.check_release(chart, files, sets, name=release)
+    else:
+        problems = api.check(files, sets, name=name, live=live, target=target)
     output.emit(
         [problem.as_json() for problem in problems],
         form,

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 from launcher.cli import output
+from launcher.cli.completion import SHELLS
 from launcher.cli.main import cli
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(SHELLS)))
 def command(shell: str) -> None:
     """Print the completion script for a shell.
 
@@ -18,8 +18,5 @@ def command(shell: str) -> None:
     fish:  launcher completion fish | source
     """
 
-    completion = get_completion_class(shell)
-    if completion is None:
-        raise LookupError(f"click has no completion for {shell}, which is one of the choices above")
-    script = completion(cli, {}, "launcher", "_LAUNCHER_COMPLETE").source()
+    script = SHELLS[shell](cli, {}, "launcher", "_LAUNCHER_COMPLETE").source()
     output.emit_exactly(script + "\n")

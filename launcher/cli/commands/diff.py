@@ -4,15 +4,21 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import format_option, name_option, target_options, values_options
-from launcher.errors import UsageError
+from launcher.cli.options import (
+    chart_arguments,
+    format_option,
+    name_option,
+    refuse_name,
+    target_options,
+    values_options,
+)
+from launcher.cli.values_command import ValuesCommand
 from launcher.helm import diff
 from launcher.k8s.target import Target
 
 
-@click.command()
-@click.argument("chart", type=click.Choice(["queues", "ray-cluster"]), metavar="[queues|ray-cluster]", required=False)
-@click.argument("release", required=False, metavar="[RELEASE]")
+@click.command(cls=ValuesCommand)
+@chart_arguments
 @values_options
 @name_option
 @target_options
@@ -33,8 +39,7 @@ def command(
     """
 
     if chart is not None:
-        if name is not None:
-            raise UsageError(f"--name is the name of a run; for a release, use: launcher diff {chart} RELEASE")
+        refuse_name("diff", chart, name)
         plan = api.plan_release(chart, files, sets, name=release, target=target, recover=True)
         changes, data = plan.changes, plan.as_json()
         output.narrate(plan.description, *filter(None, [plan.recovery]))

@@ -10,6 +10,7 @@ from launcher.cli import forecast_text as texts
 from launcher.cli import output
 from launcher.cli.forecast_progress import shown
 from launcher.cli.options import format_option, values_options
+from launcher.cli.values_command import ValuesCommand
 
 
 class Tokens(click.ParamType[float]):
@@ -41,7 +42,7 @@ class Minutes(click.FloatRange):
         return minutes
 
 
-@click.command()
+@click.command(cls=ValuesCommand)
 @values_options
 @click.option(
     "--tokens",

@@ -4,22 +4,36 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import format_option, name_option, values_options
+from launcher.cli.options import chart_arguments, format_option, name_option, refuse_name, values_options
+from launcher.cli.values_command import ValuesCommand
 
 
-@click.command()
+@click.command(cls=ValuesCommand)
+@chart_arguments
 @values_options
 @name_option
 @format_option
-def command(files: tuple[str, ...], sets: tuple[str, ...], name: str | None, form: str) -> None:
+def command(
+    chart: str | None,
+    release: str | None,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    name: str | None,
+    form: str,
+) -> None:
     """Print the manifests that submit would create.
 
-    Requires Helm, but no cluster. The values are checked first, as in submit.
+    With queues or ray-cluster, print those that install would apply. Requires Helm, but no cluster. The values are
+    checked first, as in submit and install.
     """
 
-    plan = api.plan(files, sets, name=name)
-    output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
-    rendering = api.render(plan)
+    if chart is not None:
+        refuse_name("render", chart, name)
+        rendering = api.render_release(chart, files, sets, name=release)
+    else:
+        plan = api.plan(files, sets, name=name)
+        output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
+        rendering = api.render(plan)
     output.narrate(*filter(None, [rendering.message]))
     if form == "json":
         output.emit(rendering.data, form, "")

@@ -5,10 +5,11 @@ import click
 from launcher import api
 from launcher.cli import follow, output
 from launcher.cli.options import format_option, name_option, submit_target_options, values_options
+from launcher.cli.values_command import ValuesCommand
 from launcher.k8s.target import Target
 
 
-@click.command()
+@click.command(cls=ValuesCommand)
 @values_options
 @name_option
 @click.option(

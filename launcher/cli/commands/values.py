@@ -4,22 +4,27 @@ import click
 
 from launcher import api, formatting
 from launcher.cli import output
-from launcher.cli.options import any_values_options, format_option
+from launcher.cli.options import any_values_options, chart_argument, format_option
+from launcher.cli.values_command import ValuesCommand
 from launcher.config.values.tree import Values, dotted
 
 
-@click.command()
+@click.command(cls=ValuesCommand)
+@chart_argument
 @any_values_options
 @click.option("--all", "defaults", is_flag=True, help="Add the chart's defaults for keys that are not set.")
 @click.option("--origins", is_flag=True, help="Print each key with the file and line that set it.")
 @format_option
-def command(files: tuple[str, ...], sets: tuple[str, ...], defaults: bool, origins: bool, form: str) -> None:
+def command(
+    chart: str | None, files: tuple[str, ...], sets: tuple[str, ...], defaults: bool, origins: bool, form: str
+) -> None:
     """Print the values files and --set, merged and not validated.
 
-    Values are merged as Helm does: maps merge, lists and scalars replace, and null removes a default.
+    Values are merged as Helm does: maps merge, lists and scalars replace, and null removes a default. With queues or
+    ray-cluster, --all adds the defaults of that chart instead of a run's.
     """
 
-    merged = api.values(files, sets, defaults=defaults)
+    merged = api.values(files, sets, defaults=defaults, chart=chart or "run")
     if origins:
         _print_origins(merged, form)
     else:

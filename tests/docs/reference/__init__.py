@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.docs.reference import command, files, python, rules_reference, tables, values
+from tests.docs.reference import command, environment, files, python, rules_reference, tables, values
 
 PAGES: dict[str, Callable[[], str]] = {
     "command": command.text,
+    "environment": environment.text,
     "run-values": values.run,
     "queues-values": values.queues,
     "accelerators": tables.accelerators,

@@ -1,0 +1,179 @@
+"""Write a commented values file for this machine, or for a team's namespace in a cluster: `launcher init`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.config.values.files import dumps
+from launcher.errors import LauncherError
+from launcher.k8s import label_keys, objects
+from launcher.k8s.client import LOCAL_QUEUE, PRIORITY_CLASS, ClusterError, Forbidden
+from launcher.k8s.objects import Object
+
+if TYPE_CHECKING:
+    from launcher.k8s.client import Cluster
+    from launcher.k8s.target import Target
+
+_ABOUT = """\
+# Values for every run {where}, written by launcher init. A file launcher.yaml applies to its folder and the folders
+# below it: launcher reads it before every -f. docs/reference/environment.md describes the order, and
+# docs/reference/run-values.md all keys.
+"""
+
+_LOCAL = """\
+run:
+  kind: local
+
+slice:
+  accelerator: cpu
+  # Each host is one process, with its part of every batch.
+  hosts: 1
+
+storage:
+  kind: local
+
+data:
+  # Python's standard library, which is text of a few MB. For your own text: files: [text/*.txt], and corpus: "".
+  corpus: python
+
+# MaxText's own keys. For a small model that learns something, use the preset quickstart: launcher submit quickstart
+# train:
+#   steps: 100
+"""
+
+_IMAGE = """\
+# The image of the pods: launcher image build --push --write image.yaml
+# image:
+#   repository: registry.example.com/slipway
+#   tag: "1.0.0"
+"""
+
+_STORAGE = """\
+# Where the checkpoints and metrics are stored: gcsfuse (a bucket), or pvc (a claim).
+# storage:
+#   kind: gcsfuse
+#   bucket: my-bucket
+"""
+
+_REST = """\
+# The model and the slice: use presets, such as -f models/llama3.1-8b -f slices/v6e-4x4 (launcher presets).
+# data:
+#   files: [/data/text]
+"""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the namespace has: the team's queue, other queues, priorities, and the run config of its newest run."""
+
+    namespace: str
+    team: str
+    queue: str
+    others: tuple[str, ...]
+    priorities: tuple[str, ...]
+    run: str
+    config: Mapping[str, Any]
+
+
+def text(target: Target, schema: str = "") -> str:
+    """Return the values file. `schema` is the path or the URL of its schema, for editors.
+
+    Without a cluster in the target, the file is for this machine. Raises LauncherError if the cluster has no queue
+    that the user can see.
+    """
+    parts = [f"# yaml-language-server: $schema={schema}\n"] if schema else []
+    if not target.includes_cluster:
+        return "".join([*parts, _ABOUT.format(where="on this machine"), "\n", _LOCAL])
+    cluster = target.cluster()
+    found = _find(cluster)
+    parts.append(_ABOUT.format(where=f"in the namespace {found.namespace} of {cluster.name}"))
+    return "\n".join(["".join(parts), *_sections(found)])
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise LauncherError if the file exists."""
+    if os.path.lexists(path):
+        raise LauncherError(
+            f"{path} already exists; nothing was written.", "Choose another file with --out FILE; --out - prints it."
+        )
+
+
+def write(path: Path, content: str) -> None:
+    """Create the file. Raises LauncherError if it exists."""
+    refuse_existing(path)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except OSError as error:
+        raise LauncherError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _find(cluster: Cluster) -> _Found:
+    queues = cluster.list(LOCAL_QUEUE)
+    if not queues:
+        try:
+            queues = cluster.list(LOCAL_QUEUE, all_namespaces=True)
+        except Forbidden:
+            queues = []
+    if not queues:
+        raise LauncherError(
+            f"There is no queue in the namespace {cluster.namespace} of {cluster.name}.",
+            "Choose a team's namespace with -n, or ask the platform team for one (launcher install queues). For this "
+            "machine: launcher init --local",
+        )
+    first, *others = sorted(queues, key=lambda queue: (objects.namespace(queue), objects.name(queue)))
+    namespace = objects.namespace(first)
+    run, config = _newest_run(cluster, namespace)
+    return _Found(
+        namespace,
+        objects.label(first, label_keys.TEAM) or namespace,
+        objects.name(first),
+        tuple(f"{objects.namespace(queue)}/{objects.name(queue)}" for queue in others),
+        _priorities(cluster),
+        run,
+        config,
+    )
+
+
+def _priorities(cluster: Cluster) -> tuple[str, ...]:
+    try:
+        classes = cluster.list(PRIORITY_CLASS)
+    except ClusterError:  # members of a team may have no right to list them
+        return ()
+    return tuple(objects.name(each) for each in sorted(classes, key=lambda each: int(each.get("value") or 0)))
+
+
+def _newest_run(cluster: Cluster, namespace: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the config of the newest run in the namespace; ("", {}) if there is none."""
+    from launcher.backends.kubernetes.run_object import KINDS, RunObject
+
+    found: list[Object] = []
+    for kind in KINDS.values():
+        try:
+            found += cluster.list(kind, namespace, labels=label_keys.RUN)
+        except ClusterError:  # the operator is not installed, or the user has no right to list its objects
+            continue
+    runs = sorted((RunObject.parse(obj) for obj in found), key=lambda run: run.created, reverse=True)
+    return next(((run.name, run.config) for run in runs if run.config), ("", {}))
+
+
+def _sections(found: _Found) -> Iterator[str]:
+    yield dumps({"run": {"kind": (found.config.get("run") or {}).get("kind") or "ray-job"}})
+    yield dumps({"team": {"name": found.team, "namespace": found.namespace}})
+    others = f"# Other queues that you can see: {', '.join(found.others)}\n" if found.others else ""
+    priorities = f"  # priority: {found.priorities[0]}  # or: {', '.join(found.priorities[1:])}\n"
+    yield others + dumps({"queue": {"name": found.queue}}) + (priorities if found.priorities else "")
+    yield _as_in_run(found, "image", ("repository", "tag", "digest")) or _IMAGE
+    yield _as_in_run(found, "storage", ("kind", "bucket", "claim")) or _STORAGE
+    yield _REST
+
+
+def _as_in_run(found: _Found, section: str, keys: Sequence[str]) -> str:
+    """Return a section with the values of the newest run, or "" if there is no run."""
+    values = found.config.get(section) or {}
+    set_ = {key: values[key] for key in keys if isinstance(values.get(key), str) and values[key]}
+    return f"# As in the run {found.run}.\n{dumps({section: set_})}" if set_ else ""

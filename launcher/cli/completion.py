@@ -1,0 +1,91 @@
+"""What a shell completes: values files and presets, the keys of values; and the scripts for bash and zsh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from launcher.cli.values_command import CHARTS
+
+if TYPE_CHECKING:
+    import click
+
+
+def values_files(_ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[CompletionItem]:
+    """Return the presets that begin with the word, a folder at a time; the shell itself completes files."""
+    from launcher.paths import presets
+
+    return [CompletionItem(incomplete, type="file"), *_items(presets(), incomplete, "/")]
+
+
+def charts_and_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the charts that begin with the word, and values files."""
+    charts = [CompletionItem(chart) for chart in CHARTS if chart.startswith(incomplete)]
+    return [*charts, *values_files(ctx, param, incomplete)]
+
+
+def value_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the keys of values that begin with the word, a level at a time. They end with "=" or "."."""
+    from launcher.config.checks.rules import OWNED, maxtext, schema
+
+    chart = ctx.params.get("chart") or "run"
+    keys = list(_keys(schema(chart)))
+    if chart == "run":
+        keys += (f"train.{key}=" for key in maxtext()["keys"] if key not in OWNED)
+    return _items(keys, incomplete, ".")
+
+
+def _items(names: Iterable[str], incomplete: str, separator: str) -> list[CompletionItem]:
+    found = {}
+    for name in names:
+        if name.startswith(incomplete):
+            head, more, _ = name[len(incomplete) :].partition(separator)
+            found[incomplete + head + more] = None
+    return [CompletionItem(each) for each in found]
+
+
+def _keys(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, child in schema.get("properties", {}).items():
+        if child.get("properties"):
+            yield from _keys(child, f"{above}{key}.")
+        elif key != "global":
+            yield f"{above}{key}." if child.get("type") == "object" else f"{above}{key}="
+
+
+class Bash(BashComplete):
+    """click's completion, with files and presets in one list, and no space after "/", "." and "="."""
+
+    source_template = """\
+%(complete_func)s() {
+    local IFS=$'\\n' word=${COMP_WORDS[COMP_CWORD]} type value
+    [[ $word == = ]] && word=
+    COMPREPLY=()
+    while IFS=, read -r type value; do
+        case $type in
+            dir) compopt -o filenames; COMPREPLY+=($(compgen -d -- "$word")) ;;
+            file) compopt -o filenames; COMPREPLY+=($(compgen -f -- "$word")) ;;
+            plain)
+                COMPREPLY+=("$value")
+                [[ $value == *[/.=] ]] && compopt -o nospace ;;
+        esac
+    done < <(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete "$1")
+    return 0
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class Zsh(ZshComplete):
+    """click's completion, with no space after "/", "." and "="."""
+
+    source_template = ZshComplete.source_template.replace(
+        "compadd -U -V unsorted -a completions",
+        "local -a open=(${(M)completions:#*[/.=]}) closed=(${completions:#*[/.=]})\n"
+        "        compadd -U -V unsorted -S '' -a open\n"
+        "        compadd -U -V unsorted -a closed",
+    )
+
+
+SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": FishComplete}

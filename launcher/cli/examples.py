@@ -1,0 +1,69 @@
+"""An example of each verb, and the page that describes it, for the end of the verb's help."""
+
+from __future__ import annotations
+
+_EXAMPLES = {
+    "submit": (
+        "launcher submit quickstart --name first",
+        "launcher submit models/llama3.1-8b slices/v6e-4x4 team.yaml --name llama --detach",
+        "docs/tutorial/1-laptop.md",
+    ),
+    "list": ("launcher list --all-namespaces", "docs/quick-reference.md"),
+    "status": ("launcher status llama", "docs/how-to/run-on-a-cluster.md"),
+    "logs": ("launcher logs llama -f --worker 1", "docs/how-to/run-on-a-cluster.md"),
+    "wait": ("launcher wait llama --timeout 2h", "docs/how-to/run-on-a-cluster.md"),
+    "cancel": ("launcher cancel llama", "docs/how-to/resume-a-run.md"),
+    "delete": ("launcher delete llama", "docs/quick-reference.md"),
+    "explain": ("launcher explain llama", "docs/how-to/debug-a-pending-run.md"),
+    "forecast": (
+        "launcher forecast models/llama3.1-8b slices/v6e-4x4",
+        "launcher forecast models/llama3.1-8b slices/v6e-4x4 --tokens 15T --search 30",
+        "docs/how-to/forecast.md",
+    ),
+    "report": ("launcher report llama llama-2 --open", "docs/how-to/view-metrics.md"),
+    "dashboard": ("launcher dashboard llama", "docs/how-to/view-metrics.md"),
+    "doctor": ("launcher doctor", "docs/how-to/run-on-a-cluster.md"),
+    "presets": ("launcher presets v6e", "launcher presets models -o json", "docs/how-to/override-preset-values.md"),
+    "init": ("launcher init --local", "launcher init --out team.yaml -n research", "docs/reference/environment.md"),
+    "values": (
+        "launcher values quickstart mine.yaml --origins",
+        "launcher values queues queues/one-team --all",
+        "docs/how-to/override-preset-values.md",
+    ),
+    "check": (
+        "launcher check quickstart mine.yaml",
+        "launcher check queues queues/three-teams",
+        "docs/reference/checks.md",
+    ),
+    "render": (
+        "launcher render models/llama3.1-8b slices/v6e-4x4 team.yaml --name llama",
+        "launcher render queues queues/three-teams",
+        "docs/how-to/override-preset-values.md",
+    ),
+    "diff": ("launcher diff queues queues.yaml", "docs/how-to/install-and-upgrade.md"),
+    "install": (
+        "launcher install queues queues.yaml --dry-run",
+        "launcher install ray-cluster shared team.yaml",
+        "docs/how-to/install-and-upgrade.md",
+    ),
+    "uninstall": ("launcher uninstall shared", "docs/how-to/install-and-upgrade.md"),
+    "image": (
+        "launcher image build --accelerator tpu --repository registry.example.com/slipway --push --write image.yaml",
+        "docs/how-to/build-the-image.md",
+    ),
+    "completion": ('eval "$(launcher completion bash)"', "docs/quick-reference.md"),
+}
+"""The commands, and the page, by verb."""
+
+
+def of(verb: str) -> tuple[tuple[str, ...], str]:
+    """Return the example commands of a verb, and the page that describes it."""
+    *commands, page = _EXAMPLES[verb]
+    return tuple(commands), page
+
+
+def epilog(verb: str) -> str:
+    """Return the end of a verb's help, as click formats it."""
+    commands, page = of(verb)
+    title = "Examples:" if len(commands) > 1 else "Example:"
+    return "\n".join(["\b", title, *(f"  {command}" for command in commands), "", f"Page: {page}"])

@@ -1,0 +1,117 @@
+"""Values files without -f, and the words and spellings that users of other tools type."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.cli import examples
+from launcher.cli.main import VERBS
+from tests.cli.conftest import SHORT, Launcher
+from tests.docs.commands import problems
+from tests.docs.pages import CHECKOUT
+
+OVERLAY = "run: {name: other}\ntrain: {steps: 3}\n"
+
+
+def test_files_without_the_option_keep_their_order(launcher: Launcher) -> None:
+    a, b = launcher.write("a.yaml", SHORT), launcher.write("b.yaml", OVERLAY)
+    with_option = launcher("values", "--origins", "-f", a, "-f", b)
+    assert ["run.name", '"other"', "b.yaml:1"] in [line.split() for line in with_option.out.splitlines()]
+    for arguments in ([a, b], ["-f", a, b], [a, "-f", b], [a, "-o", "text", b], ["--", a, b]):
+        assert launcher("values", "--origins", *arguments) == with_option
+    assert launcher("values", b, a, "-o", "json").json["run"]["name"] == "demo"
+
+
+@pytest.mark.parametrize("verb", ["submit", "check", "render", "values", "forecast", "diff"])
+def test_a_file_is_an_argument_of_every_verb_with_values(launcher: Launcher, verb: str) -> None:
+    result = launcher(verb, "no-such-file.yaml")
+    assert result.code == 2
+    assert result.err.startswith('Error: The values file "no-such-file.yaml" was not found')
+
+
+def test_a_release_is_not_a_file(launcher: Launcher) -> None:
+    result = launcher("install", "queues", "ours", "./no-such-file")
+    assert (result.code, 'The values file "./no-such-file" was not found' in result.err) == (2, True)
+    result = launcher("install", "queus", "queues/one-team")
+    assert (result.code, result.err.splitlines()[-1]) == (
+        2,
+        "Error: Invalid value for 'queues|ray-cluster': 'queus' is not one of 'queues', 'ray-cluster'.",
+    )
+
+
+def test_submit_of_a_file(launcher: Launcher) -> None:
+    result = launcher("submit", launcher.write("run.yaml", SHORT), "--detach", "-o", "JSON")
+    assert (result.code, result.json["name"]) == (0, "demo")
+
+
+@pytest.mark.parametrize(
+    ("word", "verb"),
+    [
+        ("ps", "launcher list"),
+        ("get", "launcher list"),
+        ("stop", "launcher cancel"),
+        ("kill", "launcher cancel"),
+        ("resume", "launcher submit, which resumes a run of the same name"),
+        ("describe", "launcher status, or launcher explain"),
+        ("top", "launcher status"),
+        ("train", "launcher submit"),
+        ("run", "launcher submit"),
+    ],
+)
+def test_a_command_of_another_tool(launcher: Launcher, word: str, verb: str) -> None:
+    result = launcher(word, "demo")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines()[-1] == f"Error: No such command '{word}'. Use: {verb}."
+
+
+def test_help_and_version_are_commands_too(launcher: Launcher) -> None:
+    assert launcher("help") == launcher("--help")
+    assert launcher("help", "submit") == launcher("submit", "--help")
+    assert launcher("version") == launcher("--version")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_an_example_and_a_page(launcher: Launcher, verb: str) -> None:
+    commands, page = examples.of(verb)
+    assert (CHECKOUT / page).is_file()
+    for command in commands:
+        assert f"launcher {verb}" in command
+        assert problems(command, ["mine.yaml", "team.yaml", "queues.yaml"]) == []
+    shown = launcher(verb, "--help").out
+    assert all(f"  {command}\n" in shown for command in commands)
+    assert f"Page: {page}\n" in shown
+
+
+def test_check_prints_a_syntax_error_as_data(launcher: Launcher) -> None:
+    file = launcher.write("run.yaml", "run:\n  name: 'demo\n")
+    result = launcher("check", file, "-o", "json")
+    assert (result.code, result.err) == (1, "")
+    (problem,) = result.json
+    assert (problem["rule"], problem["severity"], problem["file"], problem["line"]) == ("syntax", "error", file, 3)
+    assert launcher("check", file).out.startswith(f"error: {file}:3: this is not valid YAML: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["quickstart", "--set", "train.steps = 5"], 2, 'there is a space before or after the key "steps"; remove it.'),
+        (["quickstart", "--set", "train.steps"], 2, 'the key "steps" has no value.'),
+        (["quickstart", "--set", "train.stepz=5"], 1, "--set train.stepz: MaxText has no key stepz"),
+        (["https://example.com/x.yaml"], 2, "is a URL, but values files are read from this machine."),
+        (["models/llama"], 2, "Did you mean the presets models/llama"),
+        (["v6e"], 2, "Did you mean the presets slices/v6e-"),
+        (["models"], 2, "Did you mean the presets models/gemma3-12b, models/gemma3-27b or models/gemma3-4b?"),
+        (["no-preset-like-this"], 2, "Hint: launcher presets lists the presets."),
+        (["flat.yaml"], 1, 'A key needs a space after its colon: "steps: 5".'),
+        (["top.yaml"], 1, 'A key needs a space after its colon: "run: 5".'),
+        (["large.yaml"], 1, "large.yaml: the file has 1.2 MB; a values file can have at most 1 MB."),
+        (["quickstart", "--set", "data.files={a.txt}"], 1, "override a preset's corpus with data.corpus"),
+    ],
+)
+def test_a_mistake_has_a_hint(launcher: Launcher, arguments: list[str], code: int, says: str) -> None:
+    launcher.write("flat.yaml", "train:\n  steps:5\n")
+    launcher.write("top.yaml", "run:5\n")
+    launcher.write("large.yaml", "a: 1\n#" + "x" * 1_200_000)
+    result = launcher("submit", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert says in result.err

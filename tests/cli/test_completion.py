@@ -1,0 +1,102 @@
+"""Completion, as click answers a shell, and in a real bash."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import sys
+import time
+
+import pytest
+
+from launcher.cli.completion import SHELLS
+from launcher.cli.main import cli
+from tests.cli.conftest import Launcher
+from tests.prerequisites import require
+
+
+def complete(*words: str) -> list[str]:
+    """Return the completions of the last word, each as click's protocol has it: TYPE,VALUE."""
+    found = SHELLS["bash"](cli, {}, "launcher", "_LAUNCHER_COMPLETE").get_completions(list(words[:-1]), words[-1])
+    return [f"{item.type},{item.value}" for item in found]
+
+
+def test_presets_and_files() -> None:
+    assert complete("submit", "-f", "q") == ["file,q", "plain,quickstart", "plain,queues/"]
+    assert complete("check", "-f", "models/llama3.1-") == [
+        "file,models/llama3.1-",
+        "plain,models/llama3.1-70b",
+        "plain,models/llama3.1-8b",
+    ]
+    assert complete("submit", "--detach", "qui") == ["file,qui", "plain,quickstart"]
+    assert complete("render", "q") == ["plain,queues", "file,q", "plain,quickstart", "plain,queues/"]
+    assert complete("install", "queues", "queues/o") == ["file,queues/o", "plain,queues/one-team"]
+    assert complete("init", "--out", "x") == ["file,x"]
+
+
+def test_keys() -> None:
+    assert complete("submit", "--set", "s") == ["plain,slice.", "plain,storage.", "plain,security."]
+    assert complete("submit", "--set", "slice.co") == ["plain,slice.count="]
+    assert complete("submit", "--set", "worker.e") == ["plain,worker.env.", "plain,worker.envFrom."]
+    assert complete("submit", "--set", "train.learning_rate") == [
+        "plain,train.learning_rate=",
+        "plain,train.learning_rate_schedule_steps=",
+    ]
+    assert complete("submit", "--set", "train.run_n") == []  # Slipway sets it
+    assert complete("install", "queues", "--set", "cl") == ["plain,clusterQueues."]
+
+
+@pytest.fixture(scope="module")
+def bash() -> str:
+    found = shutil.which("bash")
+    require(found is not None, "bash")
+    return str(found)
+
+
+def test_in_bash(launcher: Launcher, bash: str) -> None:
+    """In a real bash, files are completed, presets are too, and options and keys get no wrong space."""
+    program = launcher.folder / "bin" / "launcher"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m launcher "$@"\n')
+    program.chmod(0o755)
+    (launcher.folder / "my values").mkdir()
+    launcher.write("my values/mine.yaml", "")
+    typed = {
+        "submit -f quick": "submit -f quickstart ",
+        "submit -f my": "submit -f my\\ values/",
+        "submit -f my\\ values/m": "submit -f my\\ values/mine.yaml ",
+        "check models/llama3.1-8": "check models/llama3.1-8b ",
+        "submit --set slice.co": "submit --set slice.count=",
+        "submit --set tra": "submit --set train.",
+        "init --out my": "init --out my\\ values/",
+        "subm": "submit ",
+    }
+    env = {**launcher.env, "PATH": f"{program.parent}:{os.environ['PATH']}", "PS1": "$ ", "TERM": "dumb"}
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        os.chdir(launcher.folder)
+        os.execve(bash, ["bash", "--norc", "--noprofile", "-i"], env)
+    try:
+        _type(
+            terminal, "source <(launcher completion bash); bind 'set bell-style none'; echo READY$((1+1))\n", "READY2"
+        )
+        for start, end in typed.items():
+            # After a completion, a character is typed: what is before it is the completed line.
+            os.write(terminal, f"launcher {start}\t".encode())
+            shown = _type(terminal, "@", "@")
+            assert shown.rpartition("launcher ")[2] == f"{end}@", shown
+            _type(terminal, "\x15\n", "$ ")
+    finally:
+        os.close(terminal)
+        os.waitpid(pid, 0)
+
+
+def _type(terminal: int, text: str, until: str) -> str:
+    """Type the text, and return what the terminal shows up to `until`."""
+    os.write(terminal, text.encode())
+    shown, deadline = "", time.monotonic() + 60
+    while until not in shown and time.monotonic() < deadline:
+        shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\x07]", "", os.read(terminal, 4096).decode())
+    return shown
