@@ -46,9 +46,10 @@ class RunStatus:
     `reason` explains the state or the current activity. `step` is the number of finished steps, out of `steps`.
     `loss` is the loss of the last step, `eval_loss` that of the last held-out evaluation; the fields with `_first`
     hold the first values. Times are RFC 3339 in UTC and belong to the current attempt. `restarts` is the number of
-    times that training restarted within the attempt. `folder` is a local path or a URL and holds metrics.jsonl.
-    `tokens_per_second` is the total of all devices: over the last steps while the run is active, and over all steps
-    (for a long run, about the last thousand) after its end. `seconds_left` is an estimate from the last steps.
+    times that training restarted after a failure within the attempt, and `preemptions` how often it was preempted.
+    `folder` is a local path or a URL and holds metrics.jsonl. `tokens_per_second` is the total of all devices: over the
+    last steps while the run is active, and over all steps (for a long run, about the last thousand) after its end.
+    `seconds_left` is an estimate from the last steps.
 
     On a cluster, `position` is the run's place in its queue, from 1; `accelerator` is the accelerator of a slice with
     its topology ("v6e 4x4"); `slices` is the number of slices; `context` is the kubectl context. `sweep` is the sweep
@@ -86,6 +87,7 @@ class RunStatus:
     sweep: str = ""
     sweep_values: Mapping[str, Any] = field(default_factory=dict)
     stuck: bool = False
+    preemptions: int = 0
 
     @property
     def has_object(self) -> bool:

@@ -67,7 +67,12 @@ def of_metrics(entries: Iterable[Mapping[str, Any]], *, devices: int) -> Progres
 
 def apply(status: RunStatus, progress: Progress) -> RunStatus:
     """Return the status with the progress added. The state and reason do not change."""
-    status = replace(status, steps=progress.steps or status.steps, restarts=max(status.restarts, progress.restarts))
+    status = replace(
+        status,
+        steps=progress.steps or status.steps,
+        restarts=max(status.restarts, progress.restarts),
+        preemptions=max(status.preemptions, progress.preemptions),
+    )
     if progress.step is None and progress.eval_loss is None:
         return status
     left = None

@@ -182,6 +182,8 @@ def summary(status: RunStatus, target: Target = DEFAULT_TARGET, *, values: str =
         rows.append(("speed", f"{formatting.count(status.tokens_per_second)} tokens/s"))
     if status.restarts:
         rows.append(("restarts", str(status.restarts)))
+    if status.preemptions:
+        rows.append(("preempted", "once" if status.preemptions == 1 else f"{status.preemptions} times"))
     if status.step is not None:
         checkpoints = f"{status.folder}/checkpoints"
         if "://" in status.folder or Path(checkpoints).is_dir():

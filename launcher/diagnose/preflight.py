@@ -21,6 +21,7 @@ from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Forbidden, Kind
+from launcher.k8s.kueue.workloads import Workload
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -90,7 +91,7 @@ def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
         "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
         "spec": {"queueName": objects.label(run, label_keys.KUEUE_QUEUE), "podSets": list(_pod_sets(run))},
     }
-    return Situation(RunObject.parse(run), cluster, expected_workload=workload)
+    return Situation(RunObject.parse(run), cluster, expected_workload=Workload(workload))
 
 
 def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

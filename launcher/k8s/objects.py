@@ -1,11 +1,17 @@
-"""Readers for Kubernetes objects, which are plain JSON data: conditions by type, owners, times, quantities."""
+"""Kubernetes objects, which are plain JSON data, as typed values: metadata, conditions by type, times, quantities.
+
+launcher.k8s.pods and launcher.k8s.kueue.workloads add the fields of Pods and Workloads. The types of the fields have
+been checked when the object was read (launcher.k8s.shapes).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 Object = Mapping[str, Any]
@@ -55,6 +61,19 @@ def annotation(obj: Object, key: str) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(key) or "")
 
 
+def drop(value: Any, path: Sequence[str]) -> None:
+    """Remove the field at a path from JSON data; "*" in it is each item of a list. Ignores what does not exist."""
+    key, *rest = path
+    if key == "*":
+        for each in value if isinstance(value, list) else ():
+            drop(each, rest)
+    elif isinstance(value, dict):
+        if rest:
+            drop(value.get(key), rest)
+        else:
+            value.pop(key, None)
+
+
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
     """Return whether a label selector matches; one that is empty or missing matches everything."""
     selector = selector or {}
@@ -77,22 +96,111 @@ def status(obj: Object) -> Object:
     return obj.get("status") or {}
 
 
-def condition(obj: Object | None, kind: str) -> Object | None:
-    """Return the condition of that type, or None if there is none."""
-    for entry in (status(obj).get("conditions") or []) if obj else []:
-        if entry.get("type") == kind:
-            return dict(entry)
-    return None
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of an object. `since` is the time of its last change (RFC 3339), or "".
+
+    A condition that the object does not have is false as a Boolean, and its fields are "".
+    """
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.status)
+
+    @property
+    def is_true(self) -> bool:
+        return self.status == "True"
+
+    @property
+    def is_false(self) -> bool:
+        return self.status == "False"
+
+
+_NO_CONDITION = Condition()
+
+
+def conditions(status: Object) -> dict[str, Condition]:
+    """Return the conditions of an object's status, by type."""
+    found: dict[str, Condition] = {}
+    for entry in status.get("conditions") or []:
+        found.setdefault(
+            entry["type"],
+            Condition(
+                entry["status"],
+                entry.get("reason") or "",
+                entry.get("message") or "",
+                entry.get("lastTransitionTime") or "",
+            ),
+        )
+    return found
+
+
+def condition(obj: Object | None, kind: str) -> Condition:
+    """Return the condition of that type."""
+    return conditions(status(obj)).get(kind, _NO_CONDITION) if obj else _NO_CONDITION
 
 
 def is_true(obj: Object | None, kind: str) -> bool:
     """Return whether the condition of that type exists and is True."""
-    return (condition(obj, kind) or {}).get("status") == "True"
+    return condition(obj, kind).is_true
 
 
-def is_false(obj: Object | None, kind: str) -> bool:
-    """Return whether the condition of that type exists and is False."""
-    return (condition(obj, kind) or {}).get("status") == "False"
+@dataclass(frozen=True, eq=False)
+class ApiObject:
+    """An object of the API server. Its fields are parsed when they are first used; subclasses add those of a kind."""
+
+    raw: Object = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return name(self.raw)
+
+    @property
+    def namespace(self) -> str:
+        return namespace(self.raw)
+
+    @property
+    def uid(self) -> str:
+        return uid(self.raw)
+
+    @property
+    def created(self) -> str:
+        """The time of its creation (RFC 3339), or ""."""
+        return str(self.raw["metadata"].get("creationTimestamp") or "")
+
+    @property
+    def deleting(self) -> bool:
+        return bool(self.raw["metadata"].get("deletionTimestamp"))
+
+    @property
+    def spec(self) -> Object:
+        return self.raw.get("spec") or {}
+
+    @property
+    def status(self) -> Object:
+        return status(self.raw)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, Condition]:
+        return conditions(self.status)
+
+    def condition(self, kind: str) -> Condition:
+        """Return the condition of that type."""
+        return self.conditions.get(kind, _NO_CONDITION)
+
+    def is_true(self, kind: str) -> bool:
+        """Return whether the condition of that type exists and is True."""
+        return self.condition(kind).is_true
+
+    def label(self, key: str) -> str:
+        return label(self.raw, key)
+
+    def annotation(self, key: str) -> str:
+        return annotation(self.raw, key)
 
 
 def counted(text: object) -> int | None:

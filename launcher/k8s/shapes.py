@@ -6,6 +6,7 @@ or a schema that keeps unknown fields can return anything. The readers of object
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from typing import Any
@@ -22,6 +23,33 @@ class Map:
 
     def __init__(self, values: Shape) -> None:
         self.values = values
+
+
+def compiled(shape: Shape) -> Callable[[Any], bool]:
+    """Return a function that returns whether a value has the shape: `not fault(value, shape)`, but ten times faster.
+
+    A list of a thousand runs has some hundred thousand values to check.
+    """
+    if isinstance(shape, Map):
+        of_value = compiled(shape.values)
+        return lambda value: isinstance(value, dict) and all(map(of_value, value.values()))
+    if isinstance(shape, list):
+        of_item = compiled(shape[0])
+        return lambda value: isinstance(value, list) and all(map(of_item, value))
+    if callable(shape):
+        leaf = shape
+        return lambda value: not leaf(value)
+    required = [key.removesuffix("!") for key in shape if key.endswith("!")]
+    checks = {key.removesuffix("!"): compiled(inner) for key, inner in shape.items()}
+
+    def of_object(value: Any) -> bool:
+        if not isinstance(value, dict):
+            return False
+        if any(value.get(key) is None for key in required):
+            return False
+        return all(each is None or key not in checks or checks[key](each) for key, each in value.items())
+
+    return of_object
 
 
 def fault(value: Any, shape: Shape, path: str = "") -> str:
@@ -79,23 +107,32 @@ def number(value: Any) -> str:
 
 
 def amount(value: Any) -> str:
-    try:
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            quantity(value)
-            return ""
-    except ValueError:
-        pass
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and _is_amount(value):
+        return ""
     return "a quantity, such as 4, 500m or 16Gi"
+
+
+@functools.lru_cache(maxsize=1024)  # the objects of a list repeat most amounts and times
+def _is_amount(value: str | float) -> bool:
+    try:
+        quantity(value)
+    except ValueError:
+        return False
+    return True
 
 
 def moment(value: Any) -> str:
     """An RFC 3339 time with a zone, which has a place in UTC and can be compared with others."""
+    return "" if isinstance(value, str) and _is_moment(value) else "a time, such as 2026-01-31T12:00:00Z"
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_moment(value: str) -> bool:
     try:
-        if isinstance(value, str) and 1 <= parse_time(value).astimezone(UTC).year <= 9998 and parse_time(value).tzinfo:
-            return ""
+        time = parse_time(value)
+        return time.tzinfo is not None and 1 <= time.astimezone(UTC).year <= 9998
     except (ValueError, OverflowError):
-        pass
-    return "a time, such as 2026-01-31T12:00:00Z"
+        return False
 
 
 # --- objects ------------------------------------------------------------------------------------------------------
@@ -148,6 +185,8 @@ _POD_SPEC: Shape = {
     "overhead": _AMOUNTS,
 }
 _TEMPLATE: Shape = {"metadata": {"labels": _TEXTS, "annotations": _TEXTS}, "spec!": _POD_SPEC}
+# A list of runs is read without the specs of their pods.
+_LISTED_TEMPLATE: Shape = {"metadata": {"labels": _TEXTS, "annotations": _TEXTS}, "spec": _POD_SPEC}
 _STATE: Shape = {
     "waiting": {"reason": text, "message": text},
     "terminated": {"exitCode": number, "reason": text, "message": text},
@@ -155,14 +194,19 @@ _STATE: Shape = {
 _CONTAINER_STATUSES: Shape = [
     {"name!": text, "image": text, "restartCount": number, "state": _STATE, "lastState": _STATE}
 ]
-_RAY_SPEC: dict[str, Shape] = {
-    "rayVersion": text,
-    "headGroupSpec!": {"template!": _TEMPLATE},
-    "workerGroupSpecs": [
-        {"groupName": text, "replicas": number, "maxReplicas": number, "numOfHosts": number, "template!": _TEMPLATE}
-    ],
-    "authOptions": {"mode": text, "secretName": text, "enableK8sTokenAuth": flag},
-}
+
+
+def _ray_spec(template: Shape) -> dict[str, Shape]:
+    return {
+        "rayVersion": text,
+        "headGroupSpec!": {"template!": template},
+        "workerGroupSpecs": [
+            {"groupName": text, "replicas": number, "maxReplicas": number, "numOfHosts": number, "template!": template}
+        ],
+        "authOptions": {"mode": text, "secretName": text, "enableK8sTokenAuth": flag},
+    }
+
+
 _QUOTA: Shape = [
     {
         "flavors": [
@@ -193,7 +237,7 @@ PENDING: Shape = {"metadata!": _META, "priority": number, "positionInClusterQueu
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "RayJob": {
         "metadata!": _CREATED,
-        "spec!": {"suspend": flag, "rayClusterSpec": _RAY_SPEC},
+        "spec!": {"suspend": flag, "rayClusterSpec": _ray_spec(_LISTED_TEMPLATE)},
         "status": {
             "jobDeploymentStatus": text,
             "jobStatus": text,
@@ -213,15 +257,15 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
             "replicatedJobs": [
                 {
                     "replicas": number,
-                    "template!": {"spec!": {"parallelism": number, "template!": _TEMPLATE}},
+                    "template!": {"spec!": {"parallelism": number, "template!": _LISTED_TEMPLATE}},
                 }
             ],
         },
-        "status": {"restarts": number, "conditions": _CONDITIONS},
+        "status": {"restarts": number, "restartsCountTowardsMax": number, "conditions": _CONDITIONS},
     },
     "RayCluster": {
         "metadata!": _META,
-        "spec!": {"suspend": flag, **_RAY_SPEC},
+        "spec!": {"suspend": flag, **_ray_spec(_TEMPLATE)},
         "status": {
             "state": text,
             "desiredWorkerReplicas": number,
@@ -249,6 +293,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
             "reclaimablePods": [{"name!": text, "count!": number}],
             "requeueState": {"count": number, "requeueAt": moment},
             "resourceRequests": [{"name!": text, "resources": _AMOUNTS}],
+            "schedulingStats": {"evictions": [{"reason": text, "count": number}]},
         },
     },
     "LocalQueue": {
@@ -334,3 +379,9 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
 """The shape of each kind that the launcher reads. Of other kinds, it reads only the metadata."""
 
 OTHER: Mapping[str, Shape] = {"metadata!": _META}
+
+
+@functools.cache
+def checker(kind: str) -> Callable[[Any], bool]:
+    """Return a function that returns whether an object of a kind has its shape."""
+    return compiled(SHAPES.get(kind, OTHER))

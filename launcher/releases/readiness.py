@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER
 from launcher.k8s.objects import Manifest
+from launcher.k8s.pods import Pod
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster, Kind
@@ -57,9 +58,9 @@ def _queue(_cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     if live["spec"].get("stopPolicy", "None") != "None":  # stopped by its values
         return ""
     active = objects.condition(live, "Active")
-    if active is None:
+    if not active:
         return f"{called}: Kueue has not processed it yet."
-    return "" if active["status"] == "True" else f"{called} is not active: {str(active.get('message')).rstrip('.')}."
+    return "" if active.is_true else f"{called} is not active: {active.message.rstrip('.')}."
 
 
 def _ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
@@ -75,25 +76,23 @@ def _ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
         return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
     if not objects.status(live):
         return f"{called}: KubeRay has not processed it yet."
-    if objects.is_true(live, "ReplicaFailure"):
-        failure = objects.condition(live, "ReplicaFailure") or {}
-        return f"{called}: its pods cannot be created: {str(failure.get('message')).rstrip('.')}."
-    pods = cluster.list(POD, objects.namespace(live), labels=f"{label_keys.RAY_CLUSTER}={name}")
-    waiting = [pod for pod in pods if not objects.is_true(pod, "Ready")]
+    failure = objects.condition(live, "ReplicaFailure")
+    if failure.is_true:
+        return f"{called}: its pods cannot be created: {failure.message.rstrip('.')}."
+    pods = list(map(Pod, cluster.list(POD, objects.namespace(live), labels=f"{label_keys.RAY_CLUSTER}={name}")))
+    waiting = [pod for pod in pods if not pod.ready]
     if waiting:
         why = _why(waiting[0])
-        return f"{called}: {len(pods) - len(waiting)} of {len(pods)} pods are ready; {objects.name(waiting[0])}: {why}."
+        return f"{called}: {len(pods) - len(waiting)} of {len(pods)} pods are ready; {waiting[0].name}: {why}."
     return f"{called}: it has {len(pods)} pods, but KubeRay does not report it as provisioned yet."
 
 
-def _why(pod: Manifest) -> str:
+def _why(pod: Pod) -> str:
     """Return why a pod is not ready, as Kubernetes reports it."""
-    status = objects.status(pod)
-    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") not in (None, "PodInitializing"):
-            return ": ".join(str(waiting[key]).rstrip(".") for key in ("reason", "message") if waiting.get(key))
-    scheduled = objects.condition(pod, "PodScheduled")
-    if scheduled and scheduled["status"] == "False" and scheduled.get("message"):
-        return str(scheduled["message"]).rstrip(".")
-    return str(status.get("phase") or "Pending").lower()
+    for container in pod.all_containers:
+        waiting = container.waiting
+        if waiting is not None and waiting.reason not in ("", "PodInitializing"):
+            return ": ".join(part.rstrip(".") for part in (waiting.reason, waiting.message) if part)
+    if pod.scheduled.is_false and pod.scheduled.message:
+        return pod.scheduled.message.rstrip(".")
+    return (pod.phase or "Pending").lower()

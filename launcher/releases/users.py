@@ -9,6 +9,7 @@ from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.client import RAY_CLUSTER, WORKLOAD
+from launcher.k8s.kueue.workloads import TEMPLATES, workloads
 from launcher.k8s.label_keys import RUN
 from launcher.k8s.objects import Manifest
 
@@ -24,15 +25,12 @@ def in_queues(cluster: Cluster, made: Sequence[Manifest]) -> list[str]:
     if not queues and not local:
         return []
     found = []
-    for workload in cluster.list(WORKLOAD, all_namespaces=True):
-        admitted = (objects.status(workload).get("admission") or {}).get("clusterQueue")
-        waits = (objects.namespace(workload), workload["spec"].get("queueName")) in local
-        held = objects.is_true(workload, "QuotaReserved")
-        if workload["spec"].get("active") is False and not held:
+    for workload in workloads(cluster.list(WORKLOAD, all_namespaces=True, without=[TEMPLATES])):
+        waits = (workload.namespace, workload.local_queue) in local
+        if not workload.active and not workload.has_quota:
             continue  # cancelled: it no longer needs a queue
-        if (admitted in queues or waits) and not objects.is_true(workload, "Finished"):
-            owners = workload["metadata"].get("ownerReferences") or [{}]
-            found.append(f"{objects.namespace(workload)}/{owners[0].get('name') or objects.name(workload)}")
+        if (workload.cluster_queue in queues or waits) and not workload.is_true("Finished"):
+            found.append(f"{workload.namespace}/{workload.owner}")
     return sorted(found)
 
 

@@ -25,6 +25,7 @@ _WORDS: Mapping[str, tuple[str, bool]] = {
     "Admitted": ("admitted", False),
     "Preempted": ("preempted", True),
     "RestartJobSetFailurePolicyAction": ("restarts", True),
+    "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction": ("pods created again", False),
     "JobsReady": ("pods ready again", False),
     "ReachedMaxRestarts": ("no restarts left", True),
     "JobSetFailed": ("failed", True),
@@ -34,6 +35,8 @@ _WORDS: Mapping[str, tuple[str, bool]] = {
     "FailedToCreateRayCluster": ("Ray cluster not created", True),
     "FinishedWorkload": ("finished", False),
 }
+# The second one is a preemption.
+_RESTARTS = ("RestartJobSetFailurePolicyAction", "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class _Event:
 
 
 def _kueue_events(seen: ObservedRun, events: Iterable[Mapping[str, object]]) -> list[_Event]:
-    uids = {seen.run.uid, *([objects.uid(seen.workload)] if seen.workload is not None else [])}
+    uids = {seen.run.uid, *([seen.workload.uid] if seen.workload is not None else [])}
     found: dict[_Event, None] = {}
     for event in events:
         of = event.get("involvedObject")
@@ -94,13 +97,13 @@ def _held(seen: ObservedRun, reported: Sequence[_Event], end: float) -> tuple[li
         if event.kind == "Workload" and event.reason.startswith(_EVICTED)
     ]
     _add_condition(admitted, seen, "Admitted")
-    last = objects.condition(workload, "Evicted") or {}
-    if last.get("status") == "True":
-        evicted = _with(evicted, time_of(last.get("lastTransitionTime")), str(last.get("reason")))
-    requeued = objects.condition(workload, "Requeued") or {}
-    if requeued.get("reason") in ("Preempted", "PodsReadyTimeout", "NodeFailures", "AdmissionCheck"):
+    last = seen.workload_condition("Evicted")
+    if last.is_true:
+        evicted = _with(evicted, time_of(last.since), last.reason)
+    requeued = seen.workload_condition("Requeued")
+    if requeued.reason in ("Preempted", "PodsReadyTimeout", "NodeFailures", "AdmissionCheck"):
         # Set when the Workload was requeued, right after its eviction.
-        evicted = _with(evicted, time_of(requeued.get("lastTransitionTime")), str(requeued["reason"]))
+        evicted = _with(evicted, time_of(requeued.since), requeued.reason)
     held: list[ChipsHeld] = []
     missing = []
     unknown = 0
@@ -115,8 +118,7 @@ def _held(seen: ObservedRun, reported: Sequence[_Event], end: float) -> tuple[li
             unknown += 1
     if begin is not None:
         held.append(ChipsHeld(begin, end))
-    evictions = (objects.status(workload).get("schedulingStats") or {}).get("evictions") if workload else None
-    counted = sum(int(each.get("count") or 0) for each in evictions or [])
+    counted = workload.evictions if workload else 0
     gone = max(unknown, counted - len(held) + (begin is not None))
     if gone > 0:
         missing.append(
@@ -137,9 +139,9 @@ def _with(evicted: Sequence[tuple[float, Phase]], at: float | None, reason: str)
 
 
 def _add_condition(times: list[float], seen: ObservedRun, kind: str) -> None:
-    if not objects.is_true(seen.workload, kind):
+    if not seen.workload_condition(kind).is_true:
         return
-    at = time_of((objects.condition(seen.workload, kind) or {}).get("lastTransitionTime"))
+    at = time_of(seen.workload_condition(kind).since)
     if at is not None and not any(abs(at - other) < _SAME for other in times):
         times.append(at)
 
@@ -153,20 +155,20 @@ def _begin_without_queue(seen: ObservedRun) -> float | None:
 def _changes(seen: ObservedRun, reported: Sequence[_Event]) -> list[PhaseChange]:
     """Return phases from ready pods (training) and JobSet restarts. They are coarser than the trainer's events."""
     found = []
-    ready = objects.condition(seen.workload, "PodsReady") or {}
-    at = time_of(ready.get("lastTransitionTime"))
-    if at is not None and ready.get("reason") in ("Started", "Recovered", "WaitForRecovery"):
-        found.append(PhaseChange(at, Phase.RESTARTING if ready["reason"] == "WaitForRecovery" else Phase.TRAINING))
+    ready = seen.workload_condition("PodsReady")
+    at = time_of(ready.since)
+    if at is not None and ready.reason in ("Started", "Recovered", "WaitForRecovery"):
+        found.append(PhaseChange(at, Phase.RESTARTING if ready.reason == "WaitForRecovery" else Phase.TRAINING))
     for event in reported:
-        if event.reason == "RestartJobSetFailurePolicyAction":
+        if event.reason in _RESTARTS:
             found.append(PhaseChange(event.at, Phase.RESTARTING))
         elif event.reason == "JobsReady":
             found.append(PhaseChange(event.at, Phase.TRAINING))
-    again = objects.condition(seen.run.raw, "RestartingJobSet") or {}
-    at = time_of(again.get("lastTransitionTime"))
-    if at is not None and again.get("reason") in ("JobsReady", "DefaultFailurePolicy"):
-        found.append(PhaseChange(at, Phase.TRAINING if again["status"] == "False" else Phase.RESTARTING))
-    began = time_of((objects.status(seen.run.raw).get("rayJobInfo") or {}).get("startTime"))
+    again = seen.run.condition("RestartingJobSet")
+    at = time_of(again.since)
+    if at is not None and (again.reason == "JobsReady" or again.is_true):
+        found.append(PhaseChange(at, Phase.TRAINING if again.is_false else Phase.RESTARTING))
+    began = time_of(seen.run.ray_job.started) if seen.ray else None
     if began is not None:
         found.append(PhaseChange(began, Phase.TRAINING))
     return found

@@ -156,6 +156,7 @@ class RunData:
     ended: float | None = None
     steps_wanted: int | None = None
     restarts: int = 0
+    preemptions: int = 0
     attempt: int = 1
     chips: int | None = None
     accelerator: str = ""

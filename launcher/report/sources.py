@@ -14,7 +14,6 @@ from launcher.backends import lookup
 from launcher.backends.base import Backend, RunStatus, State
 from launcher.backends.kubernetes import reader
 from launcher.errors import LauncherError
-from launcher.k8s import objects
 from launcher.k8s.client import EVENT, Cluster
 from launcher.k8s.target import Target
 from launcher.report import folders, kube, timeline
@@ -123,7 +122,8 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     end = time_of(status.ended) or now
     config, held, changes, marks, more = _objects(backend, status, end)
-    history = timeline.changes_of(events, metrics.times)
+    history, after = timeline.changes_of(events, metrics.times), state_after(events)
+    preemptions = max(status.preemptions, after.preemptions)
     submitted = time_of(status.submitted)
     return RunData(
         name=status.name,
@@ -136,6 +136,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         ended=time_of(status.ended),
         steps_wanted=status.steps,
         restarts=status.restarts,
+        preemptions=preemptions,
         attempt=status.attempt,
         chips=timeline.devices_of(events) or folders.chips_of(config),
         accelerator=folders.accelerator_of(config),
@@ -216,11 +217,11 @@ def _seen(cluster: Cluster, status: RunStatus) -> tuple[Any, list[Mapping[str, A
     seen = reader.observe(cluster, run)
     events: list[Mapping[str, Any]] = []
     missing: list[str] = []
-    for each in (seen.run.raw, seen.workload):
-        if each is None:
+    for uid in (seen.run.uid, seen.workload.uid if seen.workload is not None else ""):
+        if not uid:
             continue
         try:
-            events += cluster.list(EVENT, fields=f"involvedObject.uid={objects.uid(each)}")
+            events += cluster.list(EVENT, fields=f"involvedObject.uid={uid}")
         except LauncherError as error:
             missing.append(f"{_EVENTS_GONE}: {error.message}")
             break

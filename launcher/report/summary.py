@@ -40,7 +40,8 @@ COLUMNS = (
     Column("wall_seconds", "Wall", help="from its submission to its end, or to now"),
     Column("queue_seconds", "Queued", help="time in which it waited for chips"),
     Column("goodput", "Goodput", "most", help="share of the time with chips that went into steps that count"),
-    Column("restarts", "Restarts"),
+    Column("restarts", "Restarts", help="after failures"),
+    Column("preemptions", "Preemptions", help="starts after it had to release its chips"),
     Column("chips", "Chips", help="devices that it trained on"),
 )
 
@@ -79,6 +80,7 @@ def values(run: RunData) -> dict[str, Any]:
         "productive_seconds": goodput.productive if goodput else None,
         "held_seconds": run.held or None,
         "restarts": run.restarts,
+        "preemptions": run.preemptions or None,
         "attempt": run.attempt,
         "chips": run.chips,
         "accelerator": run.accelerator,

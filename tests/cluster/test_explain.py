@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from launcher.backends.kubernetes import pod_failures
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
@@ -165,6 +166,13 @@ def test_a_member_gets_what_the_role_permits(
 # --- the real scheduler and the real controllers ------------------------------------------------------------------
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name faults at once. tests/unit/test_explain_patience.py tests that `explain` waits."""
+    monkeypatch.setattr(pod_failures, "NODE_SECONDS", 0.0)
+    monkeypatch.setattr(pod_failures, "CONTAINER_SECONDS", 0.0)
+
+
 def until(read: Callable[[], Any], holds: Callable[[Any], bool] = bool, seconds: float = 20) -> Any:
     """The first value of `read` for which `holds` is true. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
@@ -211,6 +219,7 @@ def headline(cli: LauncherCli, has: str) -> str:
     return str(explanation["headline"])
 
 
+@pytest.mark.usefixtures("impatient")
 def test_no_node_matches(cli: LauncherCli, admin: Api) -> None:
     started(cli, admin, "2x2x1")
     assert headline(cli, "no node of").startswith(
@@ -218,6 +227,7 @@ def test_no_node_matches(cli: LauncherCli, admin: Api) -> None:
     )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_taint_is_not_tolerated(cli: LauncherCli, admin: Api, control_plane: ControlPlane) -> None:
     names = control_plane.add_nodes(f"tainted-{cli.namespace}", "tpu-v5p-slice", "2x2x2", 2, 4)
     for name in names:
@@ -236,6 +246,7 @@ def test_a_taint_is_not_tolerated(cli: LauncherCli, admin: Api, control_plane: C
             admin.delete(f"/api/v1/nodes/{name}")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_volume_is_missing(cli: LauncherCli, admin: Api) -> None:
     claim = {
         "apiVersion": "v1",
@@ -258,6 +269,7 @@ def test_a_volume_is_missing(cli: LauncherCli, admin: Api) -> None:
     assert says.startswith("is Pending, with the storage class no-such-class")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_claim_is_missing(cli: LauncherCli, admin: Api) -> None:
     started(cli, admin, "2x4", "v5e", storage={"kind": "pvc", "bucket": "", "claim": "nosuch"})
     assert headline(cli, "does not exist") == (
@@ -265,6 +277,7 @@ def test_a_claim_is_missing(cli: LauncherCli, admin: Api) -> None:
     )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_namespace_has_a_quota(cli: LauncherCli, admin: Api) -> None:
     quota: Object = {
         "apiVersion": "v1",
@@ -281,6 +294,7 @@ def test_the_namespace_has_a_quota(cli: LauncherCli, admin: Api) -> None:
     )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_pod_security_refuses(cli: LauncherCli, admin: Api) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "baseline"}
     admin.merge(f"/api/v1/namespaces/{cli.namespace}", {"metadata": {"labels": labels}})
@@ -293,6 +307,7 @@ def test_pod_security_refuses(cli: LauncherCli, admin: Api) -> None:
     assert explanation["suggestions"][0] == "Set security.hostNetwork: false, and submit it again."
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_webhook_does_not_answer(cli: LauncherCli, admin: Api) -> None:
     name = f"explain-{cli.namespace}"
     webhook = {

@@ -61,7 +61,8 @@ def test_a_higher_priority_preempts_and_the_lower_one_resumes(team: Team, cli: C
     assert low["attempt"] == 1, "a preemption does not start a new attempt"
     team.finish("low")
     ended = team.status("low")
-    assert ended["restarts"] <= 1, "a preemption does not count towards run.maxRestarts"
+    assert ended["restarts"] == 0, "a preemption is not a failure"
+    assert ended["preemptions"] >= 1
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)

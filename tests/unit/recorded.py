@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from launcher.k8s.client import Kind
 from launcher.k8s.errors import Forbidden, KindNotServed
+from launcher.k8s.objects import drop
 from tests.cluster import recordings
 
 Object = dict[str, Any]
@@ -74,6 +76,7 @@ class Recorded:
         labels: str = "",
         fields: str = "",
         all_namespaces: bool = False,
+        without: Sequence[str] = (),
     ) -> list[Object]:
         where = "" if all_namespaces or not kind.namespaced else str(namespace)
         self.requests.append(f"{kind.plural} {where}".strip())
@@ -81,7 +84,7 @@ class Recorded:
             raise KindNotServed(f"There are no {kind.plural}.")
         if (kind.plural, where) in self.hidden:
             raise Forbidden("No.", "", verb="list", resource=kind.plural, group=kind.group, namespace=where)
-        return [
+        found = [
             obj
             for obj in self.objects
             if obj["kind"] == kind.kind
@@ -89,6 +92,11 @@ class Recorded:
             and all(_label(obj, part) for part in labels.split(",") if part)
             and all(_field(obj, part) for part in fields.split(",") if part)
         ]
+        if without:
+            found = copy.deepcopy(found)
+            for obj, path in itertools.product(found, without):
+                drop(obj, path.split("."))
+        return found
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
         self.requests.append(f"{method} {path}")

@@ -39,10 +39,10 @@ def explain_run(cluster: Recorded, name: str = RUN, kind: str = "JobSet", *, lat
 
 
 def placed(cluster: Recorded, waiting: Object | None = None, **container: Any) -> Recorded:
-    """Give all pods a node; their container is in the state `waiting` (reason, message), or has the given fields."""
+    """Give all pods a node for 20 s; their container is in the state `waiting`, or has the given fields."""
+    since = stamp(cluster.now - timedelta(seconds=20))
     for pod in pods(cluster):
-        now = {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(cluster.now)}
-        pod["status"]["conditions"] = [now]
+        pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]
         state = {"state": {"waiting": waiting}} if waiting else {}
         entry = {"name": "trainer", "image": "example.invalid/trainer:1", "restartCount": 0, **state, **container}
         pod["status"]["containerStatuses"] = [entry]

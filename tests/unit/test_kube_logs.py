@@ -15,8 +15,7 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s.errors import NotFound, Unreachable
-
-Object = dict[str, Any]
+from launcher.k8s.pods import Pod
 
 
 class Streams:
@@ -51,13 +50,15 @@ def run(*, ended: bool = False, pods: tuple[str, ...] = ("a",)) -> ObservedRun:
     return ObservedRun(RunObject.parse(obj), None, tuple(pod(name) for name in pods))
 
 
-def pod(name: str, host: int = 0, created: str = "2026-01-01T00:00:00Z") -> Object:
+def pod(name: str, host: int = 0, created: str = "2026-01-01T00:00:00Z") -> Pod:
     labels = {"batch.kubernetes.io/job-completion-index": str(host), "jobset.sigs.k8s.io/job-index": "0"}
-    return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": created},
-        "spec": {"containers": [{"name": "gcsfuse"}, {"name": "trainer"}]},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    return Pod(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": created},
+            "spec": {"containers": [{"name": "gcsfuse"}, {"name": "trainer"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }
+    )
 
 
 def in_turn(*observations: ObservedRun | None) -> Callable[[], ObservedRun | None]:

@@ -13,7 +13,7 @@ import pytest
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, flavor_fits
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.objects import condition, uid
+from launcher.k8s.kueue.workloads import Workload
 from tests.unit import recorded
 
 TPU = "google.com/tpu"
@@ -46,12 +46,12 @@ def test_kueues_message_has_the_same_amounts(
         if item["kind"] == "LocalQueue" and item["metadata"]["namespace"] == found["metadata"]["namespace"]
     )
     quotas = Quotas([item for item in cluster.objects if item["kind"] == "ClusterQueue"])
-    worst = flavor_fits(kueue.pod_sets(found), queue, quotas, flavors)[0]
+    worst = flavor_fits(Workload(found).pod_sets, queue, quotas, flavors)[0]
     assert worst.fit is fit
-    reserved = condition(found, "QuotaReserved")
-    assert reserved is not None
+    reserved = Workload(found).reserved
+    assert reserved
     if pattern:
-        number = re.search(pattern, reserved["message"])
+        number = re.search(pattern, reserved.message)
         assert number is not None
         amount = worst.capacity if fit is Fit.TOO_LARGE else worst.need - worst.free
         assert amount == Decimal(number[1])
@@ -60,10 +60,10 @@ def test_kueues_message_has_the_same_amounts(
 def test_what_kueue_counts_follows_from_the_templates_too() -> None:
     """Kueue writes status.resourceRequests only while a Workload waits, so the launcher also computes the requests."""
     workload = recorded.at("head-not-covered-by-quota", 4).find("Workload", "rayjob-head-uncovered-2f6f0")
-    requests = {item.name: item.asks for item in kueue.pod_sets(workload)}
+    requests = {item.name: item.asks for item in Workload(workload).pod_sets}
     assert requests["tpu"] == {"cpu": 16, TPU: 8, "memory": 32 * 1024**3}
     del workload["status"]["resourceRequests"]
-    assert {item.name: item.asks for item in kueue.pod_sets(workload)} == requests
+    assert {item.name: item.asks for item in Workload(workload).pod_sets} == requests
 
 
 def test_init_containers_sidecars_overhead_and_limits() -> None:
@@ -84,7 +84,7 @@ def test_init_containers_sidecars_overhead_and_limits() -> None:
 
 def test_pods_that_have_ended_give_their_share_back() -> None:
     cluster = recorded.at("borrowing-then-reclaimed", 27.5)
-    assert kueue.holds(cluster.find("Workload", "jobset-owner-2-fffd6")) == {("v5e-2x4", TPU): Decimal(8)}
+    assert Workload(cluster.find("Workload", "jobset-owner-2-fffd6")).holds == {("v5e-2x4", TPU): Decimal(8)}
 
 
 # --- flavors ------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ LOCAL = {"metadata": {"name": "q", "namespace": "research"}, "spec": {"clusterQu
 
 
 def order(*workloads: Object) -> list[str]:
-    return list(map(uid, kueue.queued_workloads(workloads, [LOCAL])["a"]))
+    return [each.uid for each in kueue.queued_workloads(map(Workload, workloads), [LOCAL])["a"]]
 
 
 def evicted(reason: str, at: str) -> list[Object]:
@@ -295,12 +295,12 @@ def test_a_thousand_workloads_are_ordered_fast() -> None:
     for number in range(1000):
         other = copy.deepcopy(one)
         other["metadata"].update(uid=f"u{number:04}", name=f"w{number}")
-        many.append(other)
+        many.append(Workload(other))
     local = {"metadata": {"name": "multislice", "namespace": "research"}, "spec": {"clusterQueue": "tpu"}}
     began = time.perf_counter()
     (waiting,) = kueue.queued_workloads(many, [local]).values()
     assert time.perf_counter() - began < 0.2
-    assert list(map(uid, waiting)) == [f"u{number:04}" for number in range(1000)]
+    assert [each.uid for each in waiting] == [f"u{number:04}" for number in range(1000)]
 
 
 def test_several_pod_sets_need_what_all_of_them_need() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.kubernetes import pod_failures
+from launcher.k8s.pods import Pod
 
 IMAGE = "example.invalid/trainer:1"
 DENYING = "example.invalid/denied:403"
@@ -25,20 +26,23 @@ def pod(
     scheduler_message: str = "",
     seconds: float = 300,
     image: str = IMAGE,
-) -> Any:
+) -> Pod:
     since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     scheduled = {
         "type": "PodScheduled",
         "status": str(placed),
+        "reason": "" if placed else "Unschedulable",
         "message": scheduler_message,
         "lastTransitionTime": since,
     }
     container = {"name": "trainer", "image": image, "state": {"waiting": {"reason": reason, "message": message}}}
     entries = [container] if reason else []
-    return {
-        "metadata": {"name": "demo-0"},
-        "status": {"phase": "Pending", "conditions": [scheduled], "containerStatuses": entries},
-    }
+    return Pod(
+        {
+            "metadata": {"name": "demo-0"},
+            "status": {"phase": "Pending", "conditions": [scheduled], "containerStatuses": entries},
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +71,7 @@ def pod(
         ),
     ],
 )
-def test_fatal_reasons_are_reported_with_the_fix(one: Any, starts: str) -> None:
+def test_fatal_reasons_are_reported_with_the_fix(one: Pod, starts: str) -> None:
     assert pod_failures.fatal_reason([one]).startswith(starts)
 
 
@@ -87,7 +91,7 @@ def test_fatal_reasons_are_reported_with_the_fix(one: Any, starts: str) -> None:
         pod(),
     ],
 )
-def test_failures_that_may_pass_are_not_fatal(one: Any) -> None:
+def test_failures_that_may_pass_are_not_fatal(one: Pod) -> None:
     assert pod_failures.fatal_reason([one]) == ""
 
 
@@ -113,8 +117,8 @@ def test_failures_that_may_pass_are_not_fatal(one: Any) -> None:
     ],
 )
 def test_the_events_of_a_pod_that_starts_slowly_are_read(event: str, starts: str) -> None:
-    slow: Any = pod("ContainerCreating", seconds=90)
-    fresh: Any = pod("ContainerCreating", seconds=5)
+    slow = pod("ContainerCreating", seconds=90)
+    fresh = pod("ContainerCreating", seconds=5)
     assert pod_failures.to_be_asked([fresh]) is None
     assert pod_failures.to_be_asked([fresh, slow]) == slow
     reason = pod_failures.fatal_reason([fresh, slow], [event])
@@ -122,7 +126,7 @@ def test_the_events_of_a_pod_that_starts_slowly_are_read(event: str, starts: str
 
 
 def test_a_pull_whose_cause_only_the_events_have() -> None:
-    one: Any = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
+    one = pod("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
     candidate = pod_failures.to_be_asked([one])
     assert candidate == one
     assert pod_failures.fatal_reason([one]) == ""

@@ -6,6 +6,7 @@ import copy
 
 from launcher.backends.kubernetes.positions import positions
 from launcher.k8s.errors import Forbidden
+from launcher.k8s.kueue.workloads import Workload
 from tests.unit import recorded
 from tests.unit.recorded import Recorded
 
@@ -34,10 +35,10 @@ def set_positions(cluster: Recorded, path: str, **places: int) -> None:
 
 
 def found(cluster: Recorded) -> dict[str, int]:
-    workloads = [obj for obj in cluster.objects if obj["kind"] == "Workload"]
-    names = {obj["metadata"]["uid"]: obj["metadata"]["name"] for obj in workloads}
+    workloads = [Workload(obj) for obj in cluster.objects if obj["kind"] == "Workload"]
+    names = {workload.uid: workload.name for workload in workloads}
     cluster.requests.clear()
-    result = positions(cluster, workloads, all_namespaces=True)  # type: ignore[arg-type]  # it has the needed methods
+    result = positions(cluster, workloads, workloads)  # type: ignore[arg-type]  # it has the needed methods
     return {names[uid]: place for uid, place in result.items()}
 
 

@@ -10,6 +10,7 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.k8s import objects
 from launcher.k8s.client import EVENT
+from launcher.k8s.kueue.workloads import Workload
 from launcher.report.kube import History, history
 from launcher.report.metrics import time_of
 from launcher.report.model import Phase
@@ -22,7 +23,7 @@ def observed_run(cluster: Recorded, kind: str, name: str) -> ObservedRun:
     obj = cluster.find(kind, name)
     uid = objects.uid(obj)
     workloads = [one for one in cluster.objects if one["kind"] == "Workload" and uid in objects.owner_uids(one)]
-    return ObservedRun(RunObject.parse(obj), workloads[0] if workloads else None)
+    return ObservedRun(RunObject.parse(obj), Workload(workloads[0]) if workloads else None)
 
 
 def history_of(

@@ -15,7 +15,10 @@ from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.k8s import label_keys, objects
+from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.pods import Pod
 from tests.cluster import recordings
+from tests.unit import recorded
 
 Object = dict[str, Any]
 
@@ -152,7 +155,7 @@ def observed_run(run: Object, existing: Any) -> ObservedRun:
             or objects.label(obj, "ray.io/cluster") == cluster
         )
     ]
-    return ObservedRun(RunObject.parse(run), workloads[0] if workloads else None, tuple(pods))
+    return ObservedRun(RunObject.parse(run), Workload(workloads[0]) if workloads else None, tuple(map(Pod, pods)))
 
 
 def sequence(name: str, run: str) -> list[tuple[str, str]]:
@@ -179,9 +182,15 @@ def test_the_order_of_conditions_does_not_matter(name: str) -> None:
     shuffle = random.Random(0).shuffle
     for _, observed in moments(name):
         before = states.classify(observed), states.restarts(observed), states.started(observed), states.ended(observed)
-        for obj in (observed.run.raw, observed.workload, *(observed.pods or ())):
-            if obj is not None and (conditions := objects.status(obj).get("conditions")):
+        parsed = [*(observed.pods or ()), *([observed.workload] if observed.workload else [])]
+        for obj in (observed.run.raw, *(each.raw for each in parsed)):
+            if conditions := objects.status(obj).get("conditions"):
                 shuffle(conditions)
+        observed = ObservedRun(
+            RunObject.parse(observed.run.raw),
+            Workload(observed.workload.raw) if observed.workload else None,
+            tuple(Pod(pod.raw) for pod in observed.pods or ()),
+        )
         after = states.classify(observed), states.restarts(observed), states.started(observed), states.ended(observed)
         assert after == before
 
@@ -224,7 +233,7 @@ def test_a_head_that_did_not_answer_for_a_while_is_not_a_restart() -> None:
     began = datetime.fromisoformat(observed.run.raw["status"]["rayJobInfo"]["startTime"])
     for seconds, count in ((10, 1), (45, 0), (600, 0)):  # the seconds until the head was ready again
         head["lastTransitionTime"] = (began + timedelta(seconds=seconds)).isoformat()
-        assert states.restarts(observed) == count
+        assert states.restarts(ObservedRun(RunObject.parse(observed.run.raw))) == count
 
 
 def test_a_failed_run_always_has_a_start_after_its_first() -> None:
@@ -261,3 +270,53 @@ def test_a_suspended_run_without_a_workload_is_cancelled_if_nothing_would_start_
     assert observed.cancelled_and_idle
     if state == "queued":
         assert states.classify(observed)[1] == "It is being cancelled."
+
+
+# --- preempted ----------------------------------------------------------------------------------------------------
+
+RESTART = "applying RestartJobSetAndIgnoreMaxRestarts failure policy action (first failed job: low-3-slice-0)"
+
+
+def preempted(seconds: float, *, restarts: int, failures: int = 0, again: bool = False) -> ObservedRun:
+    """Return the run that Kueue preempted in a recording, with what JobSet writes if its pods are a trainer's.
+
+    The pods of the recording are simulated: they end at once. Those of a trainer write a checkpoint and exit with 3,
+    so that JobSet restarts the run by the rule `preempted` of charts/run (pkg/controllers/failure_policy.go).
+    """
+    cluster = recorded.at("preempted-by-priority", seconds)
+    run = cluster.find("JobSet", "low-3")
+    run["status"] |= {"restarts": restarts} | ({"restartsCountTowardsMax": failures} if failures else {})
+    if again:
+        run["status"]["conditions"].append(
+            {"type": "RestartingJobSet", "status": "True", "reason": "FailurePolicy_preempted", "message": RESTART}
+        )
+    return observed_run(run, cluster.objects)
+
+
+def test_a_preemption_is_not_a_restart_after_a_failure() -> None:
+    assert [states.preemptions(preempted(seconds, restarts=0)) for seconds in (5, 11, 26)] == [0, 1, 1]
+    trainer = preempted(26, restarts=1)
+    assert (states.restarts(trainer), states.preemptions(trainer)) == (0, 1)
+    assert states.classify(trainer)[0] == "running"
+    assert states.started(trainer) == "2026-11-21T06:12:34Z", "the start is that of the pods after the preemption"
+
+
+def test_preemptions_and_failures_are_counted_apart() -> None:
+    both = preempted(26, restarts=5, failures=2)
+    assert (states.restarts(both), states.preemptions(both)) == (2, 3)
+
+
+def test_a_run_that_starts_after_a_preemption_has_not_failed() -> None:
+    assert states.classify(preempted(23.5, restarts=1, again=True)) == (
+        "restarting",
+        "It was preempted, and its pods are created again.",
+    )
+
+
+def test_pods_that_were_replaced_on_another_host_have_run_since_the_admission() -> None:
+    run = preempted(26, restarts=2)
+    assert run.workload is not None
+    for condition in run.workload.raw["status"]["conditions"]:
+        if condition["type"] == "PodsReady":
+            condition["reason"] = "Recovered"
+    assert states.started(run) == "2026-11-21T06:12:31Z"

@@ -6,6 +6,7 @@ tests/cluster/test_bad_cluster.py. tests/fuzz has a fake one, because others do 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.k8s.objects import quantity
-from launcher.k8s.shapes import SHAPES, fault, moment, number
+from launcher.k8s.shapes import SHAPES, checker, fault, moment, number
 from tests.cluster import recordings
 from tests.fuzz import sandbox
 from tests.fuzz.cases import TARGETS
@@ -109,6 +110,26 @@ def test_all_recorded_objects_have_their_shape() -> None:
     for name in recordings.names():
         for change in recordings.read(name):
             assert fault(change.obj, SHAPES[change.obj["kind"]]) == "", change.obj
+            assert checker(change.obj["kind"])(change.obj)
+
+
+def test_the_fast_check_agrees_with_the_one_that_says_what_is_wrong() -> None:
+    """Each field of some recorded objects gets a value of each type."""
+    kinds = {change.obj["kind"]: change.obj for name in recordings.names() for change in recordings.read(name)}
+    for kind in ("JobSet", "RayJob", "Workload", "Pod"):
+        obj = copy.deepcopy(kinds[kind])
+        for parent, key in _fields(obj):
+            before = parent[key]
+            for value in (None, "x", -1, True, [], {}, [1], {"a": 1}):
+                parent[key] = value
+                assert checker(kind)(obj) is not bool(fault(obj, SHAPES[kind])), (kind, key, value)
+            parent[key] = before
+
+
+def _fields(value: Any) -> list[tuple[Any, Any]]:
+    """Return each map and list in a JSON value with each of its keys or indices."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, each in entries for found in [(value, key), *_fields(each)]]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ from launcher.k8s.client import (
     NotFound,
 )
 from launcher.k8s.errors import QuotaExceeded
-from launcher.k8s.objects import Object, is_true
+from launcher.k8s.objects import Object
+from launcher.k8s.pods import Pod
 from launcher.trainer_output import metrics_in_log
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ _WORKLOAD_SECONDS = 15.0
 _GONE_SECONDS = 90.0
 _FREED_SECONDS = 90.0
 _RACES = 20
+_STARTING = (State.STARTING, State.RESTARTING)
 # Available since KubeRay 1.6.
 _CRON, _CRON_JOBS = "RayCronJob", "raycronjobs"
 
@@ -263,13 +265,14 @@ class KubernetesBackend:
     # --- reading ---
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        everything = self._with_pods(kube_view.all_seen(self.cluster, sweep=sweep, all_namespaces=self.all_namespaces))
+        listing = kube_view.all_seen(self.cluster, sweep=sweep, all_namespaces=self.all_namespaces)
+        everything = self._with_pods(listing.runs)
         workloads = [seen.workload for seen in everything if seen.workload is not None]
-        places = self._places(workloads, all_namespaces=self.all_namespaces)
+        places = positions(self.cluster, workloads, listing.workloads if self.all_namespaces else None)
         statuses = [
             replace(
                 self._with_stuck(seen),
-                position=places.get(objects.uid(seen.workload)) if seen.workload is not None else None,
+                position=places.get(seen.workload.uid) if seen.workload is not None else None,
             )
             for seen in everything
         ]
@@ -281,29 +284,29 @@ class KubernetesBackend:
 
     def _with_pods(self, everything: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
         """Add the pods of the runs that are starting, since those may be stuck. One request reads all pods."""
-        starting = [seen for seen in everything if states.classify(seen)[0] in (State.STARTING, State.RESTARTING)]
+        starting = {seen.run.uid for seen in everything if states.classify(seen)[0] in _STARTING}
         if not starting:
             return everything
         try:
             pods = self.cluster.list(POD, labels=label_keys.RUN, all_namespaces=self.all_namespaces)
         except ClusterError:  # the status without pods is still useful
             return everything
-        of: dict[tuple[str, str], list[Object]] = {}
-        for pod in pods:
-            of.setdefault((objects.namespace(pod), objects.label(pod, label_keys.RUN)), []).append(pod)
+        of: dict[tuple[str, str], list[Pod]] = {}
+        for pod in map(Pod, pods):
+            of.setdefault((pod.namespace, pod.label(label_keys.RUN)), []).append(pod)
         return [
             replace(
                 seen,
                 pods=kube_view.own_pods(seen.run, of.get((seen.run.namespace, seen.run.name), ())),
             )
-            if seen in starting
+            if seen.run.uid in starting
             else seen
             for seen in everything
         ]
 
     def _with_stuck(self, seen: ObservedRun) -> RunStatus:
         status = kube_view.status(self.cluster, seen)
-        starts = status.state in (State.STARTING, State.RESTARTING) and not seen.run.cancelled_at
+        starts = status.state in _STARTING and not seen.run.cancelled_at
         stuck = pod_failures.fatal_reason(seen.pods) if seen.pods and starts else ""
         return replace(status, reason=stuck, stuck=True) if stuck else status
 
@@ -407,7 +410,7 @@ class KubernetesBackend:
                 self._patch(seen.run, {"spec": {"suspend": True}})
         elif seen.active:
             with contextlib.suppress(NotFound):  # the run has ended or was deleted in the meantime
-                self.cluster.patch(WORKLOAD, objects.name(seen.workload), {"spec": {"active": False}})
+                self.cluster.patch(WORKLOAD, seen.workload.name, {"spec": {"active": False}})
 
     def _no_workload(self, name: str) -> LauncherError:
         return LauncherError(
@@ -472,7 +475,7 @@ class KubernetesBackend:
         """Return the status with the steps, losses and restarts from the run's log."""
         status = kube_view.status(self.cluster, seen)
         if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
-            place = self._places([seen.workload]).get(objects.uid(seen.workload))
+            place = positions(self.cluster, [seen.workload]).get(seen.workload.uid)
             return replace(status, position=place)
         if stuck := self._stuck(status, seen):
             return replace(status, reason=stuck, stuck=True)
@@ -494,28 +497,21 @@ class KubernetesBackend:
 
     def _stuck(self, status: RunStatus, seen: ObservedRun) -> str:
         """Return why the run can never start, from its pods or, if they lack the cause, their events; else ""."""
-        if status.state not in (State.STARTING, State.RESTARTING) or not seen.pods or seen.run.cancelled_at:
+        if status.state not in _STARTING or not seen.pods or seen.run.cancelled_at:
             return ""
         return pod_failures.fatal_reason(seen.pods) or pod_failures.fatal_reason(
             seen.pods, self._warnings(pod_failures.to_be_asked(seen.pods))
         )
 
-    def _warnings(self, pod: Object | None) -> Sequence[str]:
+    def _warnings(self, pod: Pod | None) -> Sequence[str]:
         if pod is None:
             return ()
-        fields = f"involvedObject.kind=Pod,involvedObject.name={objects.name(pod)}"
+        fields = f"involvedObject.kind=Pod,involvedObject.name={pod.name}"
         try:
             events = self.cluster.list(EVENT, fields=fields)
         except ClusterError:  # the user may lack the right to read events
             return ()
         return pod_failures.warnings(events)
-
-    def _places(self, workloads: Sequence[Object], *, all_namespaces: bool = False) -> Mapping[str, int]:
-        """Return the position of each waiting Workload, by its uid; see launcher.backends.kubernetes.positions."""
-        if not workloads:
-            return {}
-
-        return positions(self.cluster, workloads, all_namespaces=all_namespaces)
 
     def _refuse_no_namespace(self, obj: Object) -> None:
         """Raise LauncherError if the namespace is missing, which causes all other errors."""
@@ -560,6 +556,6 @@ def _held(seen: ObservedRun) -> str:
     pods = len(seen.pods or ())
     if pods:
         return f"{pods} pod{'s' if pods > 1 else ''}"
-    if seen.workload is None or not is_true(seen.workload, "QuotaReserved"):
+    if seen.workload is None or not seen.workload.has_quota:
         return "what its controller created for it"
     return "its quota, which Kueue has not released"

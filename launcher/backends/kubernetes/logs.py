@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from launcher.backends.base import State
-from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
-from launcher.k8s.objects import Object
+from launcher.k8s.pods import Pod, newest
 
 # The lines at the end of a long log that a status reads: enough for the lines of a step and of an evaluation.
 TAIL_LINES = 400
@@ -36,7 +35,7 @@ def tail(cluster: Cluster, seen: ObservedRun) -> list[str]:
     pod = printing_pod(seen)
     if pod is not None:
         try:
-            return list(cluster.logs(objects.name(pod), container=container(pod), tail=TAIL_LINES))
+            return list(cluster.logs(pod.name, container=container(pod), tail=TAIL_LINES))
         except (Invalid, NotFound):  # not started yet, or deleted
             pass
         except Unreachable as error:
@@ -123,8 +122,8 @@ class _Source:
         pod = printing_pod(seen, self.worker)
         if pod is None:
             return
-        if objects.uid(pod) != self._pod:
-            self._pod, self._last, self._count = objects.uid(pod), self._start, 0
+        if pod.uid != self._pod:
+            self._pod, self._last, self._count = pod.uid, self._start, 0
         only = _ray_worker_mark(seen, self.worker)
         if self._tail is not None:
             # Lines of other workers are among the last lines, so the API server cannot select those of one worker.
@@ -135,10 +134,10 @@ class _Source:
                 return
         yield from self._new(pod, only, over)
 
-    def _new(self, pod: Object, only: str | None, over: _Over | None, *, tail: int | None = None) -> Iterator[str]:
+    def _new(self, pod: Pod, only: str | None, over: _Over | None, *, tail: int | None = None) -> Iterator[str]:
         """Yield the new lines of the pod that contain `only`."""
         stream = self.cluster.logs(
-            objects.name(pod),
+            pod.name,
             container=container(pod),
             follow=over is not None,
             tail=tail,
@@ -205,32 +204,32 @@ def _until(stream: Iterator[str], over: _Over) -> Iterator[str]:
         left.set()
 
 
-def printing_pod(seen: ObservedRun, worker: int | None = None) -> Object | None:
+def printing_pod(seen: ObservedRun, worker: int | None = None) -> Pod | None:
     """Return the pod whose log is the run's, or that worker's; None if it does not exist yet, or no longer exists."""
     pods = seen.pods or ()
     if seen.ray:
-        return kube_view.newest(pod for pod in pods if objects.label(pod, label_keys.RAY_NODE_TYPE) == "head")
+        return newest(pod for pod in pods if pod.label(label_keys.RAY_NODE_TYPE) == "head")
     found = _by_host(pods)
     if worker is not None and found and worker >= len(found):
         raise LauncherError(f"Worker {worker} was not found: the run has {len(found)}, counted from 0.")
     return found[worker or 0] if found else None
 
 
-def hosts(seen: ObservedRun) -> list[Object]:
+def hosts(seen: ObservedRun) -> list[Pod]:
     """Return the pods of the run's hosts, ordered by slice and host, without Ray's head."""
     return ray_workers(seen.pods or ()) if seen.ray else _by_host(seen.pods or ())
 
 
-def ray_workers(pods: Sequence[Object]) -> list[Object]:
+def ray_workers(pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods of the workers of a Ray cluster, ordered by slice and host."""
-    found = [pod for pod in pods if objects.label(pod, label_keys.RAY_NODE_TYPE) == "worker"]
+    found = [pod for pod in pods if pod.label(label_keys.RAY_NODE_TYPE) == "worker"]
     return sorted(found, key=lambda pod: (_number(pod, _RAY_SLICE), _number(pod, _RAY_HOST)))
 
 
-def _by_host(pods: Sequence[Object]) -> list[Object]:
+def _by_host(pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods of a JobSet's hosts, ordered by slice and host. For a replaced pod, return the newest."""
-    latest: dict[tuple[int, int], Object] = {}
-    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
+    latest: dict[tuple[int, int], Pod] = {}
+    for pod in sorted(pods, key=lambda pod: pod.created):
         latest[_number(pod, _JOB), _number(pod, _COMPLETION)] = pod
     return [latest[place] for place in sorted(latest)]
 
@@ -242,7 +241,7 @@ def _ray_worker_mark(seen: ObservedRun, worker: int | None) -> str | None:
     pods = ray_workers(seen.pods or ())
     if worker >= len(pods):
         raise LauncherError(f"Worker {worker} was not found: the run has {len(pods)}, counted from 0.")
-    return f"ip={objects.status(pods[worker]).get('podIP')})"
+    return f"ip={pods[worker].address})"
 
 
 def _left(seen: ObservedRun, worker: int | None) -> list[str]:
@@ -258,7 +257,7 @@ def _left(seen: ObservedRun, worker: int | None) -> list[str]:
             f'The run "{name}" is {state} and has written nothing yet.',
             f"To find out why: launcher explain {run}" if waits else f"To wait for its output: launcher logs -f {run}",
         )
-    if kube_view.newest(seen.pods or ()) is not None:
+    if seen.pods:
         return []
     raise LauncherError(
         f'The log of the run "{name}" was deleted with its pods.',
@@ -266,14 +265,14 @@ def _left(seen: ObservedRun, worker: int | None) -> list[str]:
     )
 
 
-def container(pod: Object) -> str:
+def container(pod: Pod) -> str:
     """Return the name of the trainer's container. Other containers belong to the storage and to Ray."""
-    names = [str(each["name"]) for each in pod["spec"]["containers"]]
-    return next((name for name in ("trainer", "ray-head", "ray-worker") if name in names), names[0])
+    names = pod.container_names
+    return next((name for name in ("trainer", "ray-head", "ray-worker") if name in names), "".join(names[:1]))
 
 
-def _number(pod: Object, key: str) -> int:
-    return objects.counted(objects.label(pod, key) or objects.annotation(pod, key)) or 0
+def _number(pod: Pod, key: str) -> int:
+    return objects.counted(pod.label(key) or pod.annotation(key)) or 0
 
 
 def _stamp(seconds: float) -> str:

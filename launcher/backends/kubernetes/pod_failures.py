@@ -1,4 +1,7 @@
-"""Detect pods that can never start: a missing image, Secret, claim or bucket. Pure.
+"""Detect pods that have no node, and pods that can never start: a missing image, Secret, claim or bucket. Pure.
+
+What lasts only seconds is not a failure: while the hosts of a large run are placed, some pods have no node yet, and a
+kubelet repeats what fails. So a pod counts only after some seconds in which no other pod of the run made progress.
 
 The cluster does not end a run for these: the kubelet retries forever while the run holds its chips. Failures that may
 resolve by themselves are not included: a registry that does not answer or limits its rate, a slow pull, a full node.
@@ -6,11 +9,14 @@ resolve by themselves are not included: a registry that does not answer or limit
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from launcher.k8s.objects import Object, condition, is_true, name, seconds_since, status
+from launcher.k8s.objects import Condition, Object, seconds_since
+from launcher.k8s.pods import Pod
 
 IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 SETTINGS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
@@ -35,33 +41,51 @@ _BUCKET_GONE = r"NotFound|bucket (?:does not|doesn't) exist|bucket not found"
 _BUCKET_REFUSED = r"PermissionDenied|\b403\b|Unauthenticated|does not have storage\."
 # The seconds that a scheduled pod may take to mount its volumes before its events are read.
 _SLOW = 60
+# The seconds after which a pod without a node counts as a failure. The scheduler places some tens of pods per second,
+# and tries a pod again that found no node after 1 to 10 seconds.
+NODE_SECONDS = 30.0
+# The seconds after which a container that cannot start counts as a failure, from the time when its pod got a node. A
+# kubelet repeats a failed pull after 10 seconds.
+CONTAINER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Waiting:
     """A container that has not started, with the reason and message of the kubelet."""
 
-    pod: Object
+    pod: Pod
     container: str
     image: str
     reason: str
     message: str
 
 
-def waiting(pods: Sequence[Object]) -> Iterator[Waiting]:
+def waiting(pods: Sequence[Pod]) -> Iterator[Waiting]:
     """Yield the waiting containers of these pods, with the reason."""
     for pod in pods:
-        now = status(pod)
-        for entry in [*(now.get("initContainerStatuses") or []), *(now.get("containerStatuses") or [])]:
-            fatal_reason = (entry.get("state") or {}).get("waiting") or {}
-            if fatal_reason.get("reason"):
-                yield Waiting(
-                    pod,
-                    entry["name"],
-                    str(entry.get("image")),
-                    str(fatal_reason["reason"]),
-                    str(fatal_reason.get("message") or ""),
-                )
+        for container in pod.all_containers:
+            if container.waiting is not None and container.waiting.reason:
+                reason, message = container.waiting.reason, container.waiting.message
+                yield Waiting(pod, container.name, container.image, reason, message)
+
+
+def failing(pods: Sequence[Pod], now: datetime | None = None) -> list[Waiting]:
+    """Return the waiting containers of pods that got their node some time ago, if no pod became ready since."""
+    if any(pod.ready and _age(pod.condition("Ready"), now) < CONTAINER_SECONDS for pod in pods):
+        return []
+    return [item for item in waiting(pods) if _age(item.pod.scheduled, now) >= CONTAINER_SECONDS]
+
+
+def unplaced(pods: Sequence[Pod], now: datetime | None = None) -> list[Pod]:
+    """Return the pods that have had no node for some time, if no pod of the run got a node since."""
+    if any(pod.scheduled.is_true and _age(pod.scheduled, now) < NODE_SECONDS for pod in pods):
+        return []
+    return [pod for pod in pods if pod.unschedulable and _age(pod.scheduled, now) >= NODE_SECONDS]
+
+
+def _age(condition: Condition, now: datetime | None) -> float:
+    """Return the seconds since a condition changed; infinity if the time is unknown."""
+    return seconds_since(condition.since, now) if condition.since else math.inf
 
 
 def image_cause(text: str, image: str) -> str:
@@ -73,15 +97,14 @@ def image_cause(text: str, image: str) -> str:
     return next((found for pattern, found in _CAUSES if re.search(pattern, text)), "")
 
 
-def to_be_asked(pods: Sequence[Object]) -> Object | None:
+def to_be_asked(pods: Sequence[Pod]) -> Pod | None:
     """Return a pod whose events may name the cause: its mounts are slow, or its failed pull has no known cause."""
     for item in waiting(pods):
         if item.reason in IMAGE[:2] and not image_cause(item.message, item.image):
             return item.pod
     for pod in pods:
-        with_target = condition(pod, "PodScheduled") or {"status": "False"}
-        made = with_target["status"] == "True" and status(pod).get("phase") == "Pending" and _making(pod)
-        if made and seconds_since(str(with_target["lastTransitionTime"])) > _SLOW:
+        since = pod.scheduled.since
+        if pod.preparing and _making(pod) and since and seconds_since(since) > _SLOW:
             return pod
     return None
 
@@ -107,19 +130,16 @@ def _time(event: Object) -> str:
     return str(of_series or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
 
 
-def fatal_reason(pods: Sequence[Object], events: Sequence[str] = ()) -> str:
+def fatal_reason(pods: Sequence[Pod], events: Sequence[str] = ()) -> str:
     """Return sentences about why these pods can never run, and the fix; "" if no such cause is known.
 
     `events` are the `warnings` of the pod that `to_be_asked` returns.
     """
-    for item in waiting(pods):
+    for item in failing(pods):
         if found := _image(item, events) or _settings(item):
             return found
-    for pod in pods:
-        found = str((condition(pod, "PodScheduled") or {}).get("message") or "")
-        if not is_true(pod, "PodScheduled") and (
-            absent := re.search(r'persistentvolumeclaim "([^"]+)" not found', found)
-        ):
+    for pod in unplaced(pods):
+        if absent := re.search(r'persistentvolumeclaim "([^"]+)" not found', pod.scheduled.message):
             return (
                 f"Its storage, the PersistentVolumeClaim {absent[1]}, does not exist. Correct storage.claim, or create "
                 "the claim."
@@ -163,10 +183,10 @@ def _settings(item: Waiting) -> str:
     )
 
 
-def _mount(pod: Object, events: Sequence[str]) -> str:
+def _mount(pod: Pod, events: Sequence[str]) -> str:
     for text in events:
         if absent := re.search(r'(secret|configmap|persistentvolumeclaim) "([^"]+)" not found', text):
-            return f"Its pod {name(pod)} cannot mount the {absent[1]} {absent[2]}: it does not exist. Create it."
+            return f"Its pod {pod.name} cannot mount the {absent[1]} {absent[2]}: it does not exist. Create it."
         if "MountVolume" not in text and "mount" not in text.lower():
             continue
         if re.search(_BUCKET_REFUSED, text):
@@ -179,8 +199,7 @@ def _mount(pod: Object, events: Sequence[str]) -> str:
     return ""
 
 
-def _making(pod: Object) -> bool:
+def _making(pod: Pod) -> bool:
     """Return whether none of the pod's containers has started yet, and none reports a reason."""
-    entries = status(pod).get("containerStatuses") or []
-    reasons = {str(((entry.get("state") or {}).get("waiting") or {}).get("reason") or "") for entry in entries}
+    reasons = {container.waiting.reason if container.waiting else "" for container in pod.containers}
     return reasons <= {"ContainerCreating", "PodInitializing"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Cluster
 from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.objects import Object, name, namespace, status, uid
+from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.objects import Object, name, namespace, status
 from launcher.k8s.shapes import PENDING, fault
 
 # The maximum number of entries to request from a queue. The API's default is a thousand.
@@ -45,22 +46,24 @@ def pending(look: Asks, queue: str, namespace: str = "", local_queue: str = "") 
     return None
 
 
-def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: bool = False) -> dict[str, int]:
+def positions(
+    cluster: Cluster, workloads: Iterable[Workload], everyone: Sequence[Workload] | None = None
+) -> dict[str, int]:
     """Return the position of each queued Workload in its ClusterQueue, from 1, by its uid. Unknown ones are left out.
 
-    `workloads` are some or all Workloads of the namespace, or of all namespaces (`all_namespaces`).
+    `workloads` are of the cluster's namespace. If they are of all namespaces, `everyone` has all Workloads of these.
     """
-    queued = [workload for workload in workloads if kueue.is_queued(workload)]
+    queued = [workload for workload in workloads if workload.is_queued]
     if not queued:
         return {}
     try:
-        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=all_namespaces)
+        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=everyone is not None)
     except (KindNotServed, Forbidden):
         return {}
     targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
     waiting: dict[str, dict[tuple[str, str], None]] = {}  # ClusterQueue -> the LocalQueues that submit to it
     for workload in queued:
-        local = (namespace(workload), kueue.local_queue_of(workload))
+        local = (workload.namespace, workload.local_queue)
         if targets.get(local):
             waiting.setdefault(targets[local], {})[local] = None
     found: dict[str, int] = {}
@@ -69,7 +72,7 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: 
         for local in locals_:
             listed = pending(cluster, queue, *local)
             if listed is None:  # not available for one queue, so not for the others
-                return _computed(cluster, queued, local_queues)
+                return _computed(cluster, queued, local_queues, everyone)
             places |= {
                 (namespace(item), name(item)): int(item.get("positionInClusterQueue", place)) + 1
                 for place, item in enumerate(listed)
@@ -77,23 +80,23 @@ def positions(cluster: Cluster, workloads: Iterable[Object], *, all_namespaces: 
             if all(key in places for key in _keys(queued, targets, queue)):
                 break  # every requested Workload of the ClusterQueue has a position
         found |= {
-            uid(workload): places[key]
-            for workload in queued
-            if (key := (namespace(workload), name(workload))) in places
+            workload.uid: places[key] for workload in queued if (key := (workload.namespace, workload.name)) in places
         }
     return found
 
 
-def _keys(queued: Iterable[Object], targets: Mapping[tuple[str, str], str], queue: str) -> list[tuple[str, str]]:
+def _keys(queued: Iterable[Workload], targets: Mapping[tuple[str, str], str], queue: str) -> list[tuple[str, str]]:
     """Return the namespace and name of the Workloads that wait in a ClusterQueue."""
     return [
-        (namespace(workload), name(workload))
+        (workload.namespace, workload.name)
         for workload in queued
-        if targets.get((namespace(workload), kueue.local_queue_of(workload))) == queue
+        if targets.get((workload.namespace, workload.local_queue)) == queue
     ]
 
 
-def _computed(cluster: Cluster, queued: list[Object], local_queues: list[Any]) -> dict[str, int]:
+def _computed(
+    cluster: Cluster, queued: list[Workload], local_queues: list[Any], everyone: Sequence[Workload] | None
+) -> dict[str, int]:
     """Compute the positions by Kueue's order, for queues whose pending Workloads are all visible.
 
     In other queues, Workloads that RBAC hides may be ahead.
@@ -102,18 +105,21 @@ def _computed(cluster: Cluster, queued: list[Object], local_queues: list[Any]) -
         cluster_queues = {name(queue): queue for queue in cluster.list(CLUSTER_QUEUE)}
     except (KindNotServed, Forbidden):
         return {}
-    try:
-        everyone = cluster.list(WORKLOAD, all_namespaces=True)
-        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=True)
-    except Forbidden:
-        everyone = cluster.list(WORKLOAD)
-    own = {uid(workload) for workload in queued}
+    if everyone is None:
+        without = [kueue.TEMPLATES]
+        try:
+            listed = cluster.list(WORKLOAD, all_namespaces=True, without=without)
+            local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=True)
+        except Forbidden:
+            listed = cluster.list(WORKLOAD, without=without)
+        everyone = kueue.workloads(listed)
+    own = {workload.uid for workload in queued}
     return {
-        uid(workload): place
+        workload.uid: place
         for queue, waiting in kueue.queued_workloads(everyone, local_queues).items()
         if queue in cluster_queues
         and not kueue.ordered_by_usage(cluster_queues[queue])
         and int(status(cluster_queues[queue]).get("pendingWorkloads") or 0) <= len(waiting)
         for place, workload in enumerate(waiting, start=1)
-        if uid(workload) in own
+        if workload.uid in own
     }

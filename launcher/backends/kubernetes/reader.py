@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from launcher.backends.base import RunStatus
 from launcher.backends.kubernetes import states
-from launcher.backends.kubernetes.run_object import KINDS, RunObject
+from launcher.backends.kubernetes.run_object import KINDS, POD_SPECS, RunObject
 from launcher.backends.kubernetes.states import ObservedRun
+from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
-from launcher.k8s import label_keys, objects
+from launcher.k8s import label_keys
 from launcher.k8s.client import POD, WORKLOAD, Cluster, Kind, KindNotServed
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Manifest, Object
+from launcher.k8s.pods import Pod
 
 
 def find(cluster: Cluster, name: str) -> RunObject | None:
@@ -39,40 +44,45 @@ def observe(cluster: Cluster, run: RunObject) -> ObservedRun:
     """Return the run with its Workload and its pods."""
     workloads, pods = run_parallel(
         [
-            lambda: (
-                list_or_none(cluster, WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={run.uid}") if run.queue else []
-            ),
+            lambda: _workloads(cluster, labels=f"{label_keys.KUEUE_JOB_UID}={run.uid}") if run.queue else [],
             lambda: cluster.list(POD, labels=f"{label_keys.RUN}={run.name}"),
         ]
     )
-    return ObservedRun(run, newest(workloads or ()), own_pods(run, pods), workloads is not None)
+    pods = own_pods(run, map(Pod, pods))
+    return ObservedRun(run, kueue.newest(workloads or ()), pods, workloads is not None)
 
 
-def own_pods[Pod: Object](run: RunObject, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+def own_pods(run: RunObject, pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return the pods of this attempt, out of the pods with the run's label.
 
     Pods of the previous attempt, whose object had the same name, may still be terminating.
     """
-    return tuple(pod for pod in pods if str(pod["metadata"].get("creationTimestamp") or "") >= run.created)
+    return tuple(pod for pod in pods if pod.created >= run.created)
 
 
-def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> list[ObservedRun]:
-    """Return every run of the namespace, or of all (`all_namespaces`), with its Workload but without pods.
+@dataclass(frozen=True)
+class Listing:
+    """Runs with their Workloads but without pods, and all Workloads of the same namespaces; None without Kueue."""
 
-    With `sweep`, return only the runs of that sweep.
-    """
+    runs: Sequence[ObservedRun]
+    workloads: Sequence[Workload] | None
+
+
+def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> Listing:
+    """Return every run of the namespace, or of all (`all_namespaces`). With `sweep`, only the runs of that sweep."""
     labels = f"{label_keys.RUN},{label_keys.SWEEP}={sweep}" if sweep else label_keys.RUN
-    of_runs = [_lister(cluster, kind, labels, all_namespaces) for kind in KINDS.values()]
-    of_workloads = partial(list_or_none, cluster, WORKLOAD, all_namespaces=all_namespaces)
+    of_runs = [_lister(cluster, run_kind, labels, all_namespaces) for run_kind in KINDS]
+    of_workloads = partial(_workloads, cluster, all_namespaces=all_namespaces)
     if sweep:  # most names are not a sweep's, and a list of all Workloads is large
         runs = run_parallel(of_runs)
         workloads = of_workloads() if any(runs) else []
     else:
         *runs, workloads = run_parallel([*of_runs, of_workloads])
-    by_owner = {objects.label(workload, label_keys.KUEUE_JOB_UID): workload for workload in workloads or ()}
+    by_owner = {workload.label(label_keys.KUEUE_JOB_UID): workload for workload in workloads or ()}
     kueue = workloads is not None
     parsed = [RunObject.parse(obj) for found in runs for obj in found]
-    return [ObservedRun(run, by_owner.get(run.uid), None, kueue) for run in parsed if run.is_run]
+    observed = [ObservedRun(run, by_owner.get(run.uid), None, kueue) for run in parsed if run.is_run]
+    return Listing(observed, workloads)
 
 
 def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
@@ -93,6 +103,7 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
         started=states.started(seen),
         ended=states.ended(seen) if state.ended else None,
         restarts=states.restarts(seen),
+        preemptions=states.preemptions(seen),
         attempt=run.attempt,
         folder=run.folder,
         team=run.team,
@@ -106,19 +117,13 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
     )
 
 
-def list_if_served(cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False) -> list[Manifest]:
-    """Return the objects of a kind; [] if the cluster does not have the kind."""
-    return list_or_none(cluster, kind, labels=labels, all_namespaces=all_namespaces) or []
-
-
-def list_or_none(
-    cluster: Cluster, kind: Kind, *, labels: str = "", all_namespaces: bool = False
-) -> list[Manifest] | None:
-    """Return the objects of a kind; None if the cluster does not have the kind."""
+def _workloads(cluster: Cluster, *, labels: str = "", all_namespaces: bool = False) -> list[Workload] | None:
+    """Return Workloads without the templates of their pods; None if the cluster does not have the kind."""
     try:
-        return cluster.list(kind, labels=labels, all_namespaces=all_namespaces)
+        listed = cluster.list(WORKLOAD, labels=labels, all_namespaces=all_namespaces, without=[kueue.TEMPLATES])
     except KindNotServed:
         return None
+    return kueue.workloads(listed)
 
 
 def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -126,11 +131,6 @@ def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
     with ThreadPoolExecutor(max_workers=len(calls)) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]
-
-
-def newest(those: Iterable[Object]) -> Object | None:
-    """Return the object that was created last, or None."""
-    return max(those, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
 
 
 def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | None]:
@@ -143,12 +143,17 @@ def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | No
     return get
 
 
-def _lister(cluster: Cluster, kind: Kind, labels: str, all_namespaces: bool) -> Callable[[], list[Manifest]]:
-    return lambda: list_if_served(cluster, kind, labels=labels, all_namespaces=all_namespaces)
+def _lister(cluster: Cluster, run_kind: RunKind, labels: str, all_namespaces: bool) -> Callable[[], list[Manifest]]:
+    def read() -> list[Manifest]:
+        try:
+            return cluster.list(
+                KINDS[run_kind], labels=labels, all_namespaces=all_namespaces, without=POD_SPECS[run_kind]
+            )
+        except KindNotServed:
+            return []
+
+    return read
 
 
 def _priority(seen: ObservedRun) -> str:
-    if seen.run.priority_class or seen.workload is None:
-        return seen.run.priority_class
-    reference = seen.workload["spec"].get("priorityClassRef") or {}
-    return str(reference.get("name") or "")
+    return seen.run.priority_class or ("" if seen.workload is None else seen.workload.priority_class)

@@ -1,6 +1,6 @@
 """The object of a run on a cluster, a RayJob or a JobSet, parsed once from what the API server returns.
 
-Pure. The conditions in its status stay in `raw`; launcher.backends.kubernetes.states reads them.
+Pure. launcher.backends.kubernetes.states derives the run's state from it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,44 @@ from launcher.config.kinds import RunKind
 from launcher.json_object import is_shallow, json_object
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import JOB_SET, RAY_JOB, Kind
-from launcher.k8s.objects import Object
+from launcher.k8s.objects import Condition, Object
 
 KINDS: Mapping[RunKind, Kind] = {RunKind.RAY_JOB: RAY_JOB, RunKind.JOB_SET: JOB_SET}
 _RUN_KINDS = {kind.kind: run_kind for run_kind, kind in KINDS.items()}
+POD_SPECS: Mapping[RunKind, tuple[str, ...]] = {
+    RunKind.RAY_JOB: tuple(
+        f"spec.rayClusterSpec.{group}.template.spec" for group in ("headGroupSpec", "workerGroupSpecs.*")
+    ),
+    RunKind.JOB_SET: ("spec.replicatedJobs.*.template.spec.template.spec",),
+}
+"""The specs of pods, which a list of all runs does not need."""
 _HELM_RELEASE = "meta.helm.sh/release-name"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class RayJobStatus:
+    """The status of a RayJob, as KubeRay reports it; a field that it has not reported is "" or 0. Times are RFC 3339.
+
+    `deployment` is KubeRay's state and `job` that of Ray. `failed` counts the Ray clusters on which the job failed.
+    `cluster` is the name of its RayCluster, and `conditions` those of that RayCluster, by type.
+    """
+
+    deployment: str
+    job: str
+    message: str
+    reason: str
+    failed: int
+    started: str
+    ended: str
+    cluster: str
+    conditions: Mapping[str, Condition]
+
+    def condition(self, kind: str) -> Condition:
+        """Return the condition of its RayCluster of that type."""
+        return self.conditions.get(kind, Condition())
+
+
+@dataclass(frozen=True, eq=False)
 class RunObject:
     """A RayJob or JobSet. `kind` is its Kubernetes kind and `run_kind` the same as `run.kind` names it.
 
@@ -102,6 +132,51 @@ class RunObject:
     @property
     def folder(self) -> str:
         return folder_of(self.config)
+
+    # --- its status ---
+
+    @property
+    def has_status(self) -> bool:
+        """Whether its controller has processed it."""
+        return bool(self.ray_job.deployment if self.ray else self.raw.get("status"))
+
+    @cached_property
+    def conditions(self) -> Mapping[str, Condition]:
+        """The conditions of a JobSet, by type. A RayJob has none."""
+        return objects.conditions(objects.status(self.raw))
+
+    def condition(self, kind: str) -> Condition:
+        """Return the condition of a JobSet of that type."""
+        return self.conditions.get(kind, Condition())
+
+    @cached_property
+    def ray_job(self) -> RayJobStatus:
+        now = objects.status(self.raw)
+        return RayJobStatus(
+            deployment=now.get("jobDeploymentStatus") or "",
+            job=now.get("jobStatus") or "",
+            message=now.get("message") or "",
+            reason=now.get("reason") or "",
+            failed=now.get("failed") or 0,
+            started=(now.get("rayJobInfo") or {}).get("startTime") or "",
+            ended=now.get("endTime") or "",
+            cluster=now.get("rayClusterName") or "",
+            conditions=objects.conditions(now.get("rayClusterStatus") or {}),
+        )
+
+    @property
+    def job_set_restarts(self) -> int:
+        """The restarts of all jobs of a JobSet, after failures and after preemptions."""
+        return int(objects.status(self.raw).get("restarts") or 0)
+
+    @property
+    def job_set_failures(self) -> int:
+        """The restarts of a JobSet after a failure.
+
+        JobSet does not count those by the rule `preempted` of charts/run, which also applies if Kueue preempts a
+        trainer: its pods write a checkpoint and end with exit code 3.
+        """
+        return int(objects.status(self.raw).get("restartsCountTowardsMax") or 0)
 
 
 def read_values(text: str) -> dict[str, Any]:

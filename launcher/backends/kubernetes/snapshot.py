@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launcher.k8s.client import Cluster, ClusterError, Kind
@@ -30,11 +30,13 @@ class Snapshot:
         labels: str = "",
         fields: str = "",
         all_namespaces: bool = False,
+        without: Sequence[str] = (),
     ) -> Any:
-        asked = ("list", kind, namespace, labels, fields, all_namespaces)
         return self._once(
-            asked,
-            lambda: self.cluster.list(kind, namespace, labels=labels, fields=fields, all_namespaces=all_namespaces),
+            ("list", kind, namespace, labels, fields, all_namespaces, *without),
+            lambda: self.cluster.list(
+                kind, namespace, labels=labels, fields=fields, all_namespaces=all_namespaces, without=without
+            ),
         )
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:

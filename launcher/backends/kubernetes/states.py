@@ -12,17 +12,22 @@ from datetime import timedelta
 
 from launcher.backends.base import BEING_CANCELLED, State
 from launcher.backends.kubernetes.run_object import RunObject
-from launcher.k8s.objects import Object, condition, is_false, is_true, parse_time, status
+from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.objects import Condition, parse_time
+from launcher.k8s.pods import Pod
 
 _NO_WORKLOAD = "Kueue has not created its Workload yet."
 # A new head becomes ready up to 15 s after its job has started (the readiness probe of charts/common). A head that
 # only did not answer for a while is not ready for at least 45 s.
 _READY_AFTER_START = timedelta(seconds=30)
+PREEMPTED = "It was preempted, and its pods are created again."
+# In the message of a restart by the rule `preempted` of charts/run, which does not count as a failure.
+_IGNORED = "RestartJobSetAndIgnoreMaxRestarts"
 # KubeRay stores the end of the driver's log in the message of a failed job.
 _LOG = "last available logs"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ObservedRun:
     """A snapshot of a run with its Workload and pods. `pods` is None if they were not read.
 
@@ -30,8 +35,8 @@ class ObservedRun:
     """
 
     run: RunObject
-    workload: Object | None = None
-    pods: Sequence[Object] | None = None
+    workload: Workload | None = None
+    pods: Sequence[Pod] | None = None
     kueue: bool = True
 
     @property
@@ -46,7 +51,7 @@ class ObservedRun:
     @property
     def active(self) -> bool:
         """Whether Kueue may start the run. An inactive Workload is stopped, and stays stopped."""
-        return self.workload is None or self.workload["spec"].get("active") is not False
+        return self.workload is None or self.workload.active
 
     @property
     def stays_suspended(self) -> bool:
@@ -63,17 +68,20 @@ class ObservedRun:
     @property
     def pods_wanted(self) -> int:
         """The number of pods that Kueue has admitted, else the number of existing pods."""
-        sets = (status(self.workload).get("admission") or {}).get("podSetAssignments") or [] if self.workload else []
-        return sum(int(part.get("count") or 0) for part in sets) or len(self.pods or ())
+        return (self.workload.pods_admitted if self.workload else 0) or len(self.pods or ())
 
     @property
     def holds_nothing(self) -> bool:
         """Whether the run has no pods and no quota."""
         if self.pods:
             return False
-        if not self.run.suspended or (self.ray and status(self.run.raw).get("rayClusterName")):
+        if not self.run.suspended or (self.ray and self.run.ray_job.cluster):
             return False
-        return self.workload is None or not is_true(self.workload, "QuotaReserved")
+        return self.workload is None or not self.workload.has_quota
+
+    def workload_condition(self, kind: str) -> Condition:
+        """Return the condition of its Workload of that type."""
+        return Condition() if self.workload is None else self.workload.condition(kind)
 
 
 def classify(seen: ObservedRun) -> tuple[State, str]:
@@ -92,11 +100,19 @@ def restarts(seen: ObservedRun) -> int:
 
     KubeRay reports only the last head that a RayJob lost, so several lost heads count as one.
     """
-    now = status(seen.run.raw)
     if not seen.ray:
-        return int(now.get("restarts") or 0)
-    ended_badly = now.get("jobDeploymentStatus") == "Failed"
-    return max(0, int(now.get("failed") or 0) - ended_badly) + _head_replaced(seen)
+        return seen.run.job_set_failures
+    job = seen.run.ray_job
+    return max(0, job.failed - (job.deployment == "Failed")) + _head_replaced(seen)
+
+
+def preemptions(seen: ObservedRun) -> int:
+    """Return how often the run was preempted: by Kueue, or because one of its hosts had to end.
+
+    If Kueue preempts a trainer, JobSet restarts it, too. The two counts overlap, so the result is the larger one.
+    """
+    by_kueue = 0 if seen.workload is None else seen.workload.preemptions
+    return max(by_kueue, 0 if seen.ray else seen.run.job_set_restarts - seen.run.job_set_failures)
 
 
 def started(seen: ObservedRun) -> str | None:
@@ -105,45 +121,45 @@ def started(seen: ObservedRun) -> str | None:
     The latter is not available for a JobSet that was restarted; the time at which Kueue admitted it is used instead.
     """
     if seen.ray:
-        info = status(seen.run.raw).get("rayJobInfo") or {}
-        return info.get("startTime")
-    ready, admitted = condition(seen.workload, "PodsReady"), condition(seen.workload, "Admitted")
-    if ready is None or not is_true(seen.workload, "Admitted"):
+        return seen.run.ray_job.started or None
+    ready, admitted = seen.workload_condition("PodsReady"), seen.workload_condition("Admitted")
+    if not ready or not admitted.is_true:
         return None
-    if ready["status"] == "True" and not restarts(seen):
-        return str(ready.get("lastTransitionTime"))
+    if ready.is_true and ready.reason != "Recovered" and not restarts(seen):
+        return ready.since or None
     # The pods were ready before.
-    been_ready = restarts(seen) or ready.get("reason") == "WaitForRecovery" or is_true(seen.workload, "Finished")
-    return str(admitted.get("lastTransitionTime")) if admitted and been_ready else None
+    been_ready = (
+        restarts(seen)
+        or ready.reason in ("Recovered", "WaitForRecovery")
+        or seen.workload_condition("Finished").is_true
+    )
+    return (admitted.since or None) if been_ready else None
 
 
 def ended(seen: ObservedRun) -> str | None:
     """Return the time at which the run ended (RFC 3339); None while it is active."""
-    if seen.ray and status(seen.run.raw).get("endTime"):
-        return str(status(seen.run.raw)["endTime"])
+    if seen.ray and seen.run.ray_job.ended:
+        return seen.run.ray_job.ended
     for kind in ("Completed", "Failed"):
-        if not seen.ray and is_true(seen.run.raw, kind):
-            return str((condition(seen.run.raw, kind) or {}).get("lastTransitionTime"))
+        if not seen.ray and (end := seen.run.condition(kind)).is_true:
+            return end.since
     return seen.run.cancelled_at or None
 
 
 def log_tail(seen: ObservedRun) -> list[str]:
     """Return the end of a failed Ray job's log, which KubeRay keeps in the object without the pods; else []."""
-    message = str(status(seen.run.raw).get("message") or "")
+    message = seen.run.ray_job.message
     return message.rstrip("\n").split("\n")[1:] if seen.ray and _LOG in message.split("\n", 1)[0] else []
 
 
 def _finished(seen: ObservedRun) -> tuple[State, str] | None:
     """Return the final state that the object's own controller reports, or None."""
     if not seen.ray:
-        if is_true(seen.run.raw, "Completed"):
+        if seen.run.condition("Completed").is_true:
             return State.SUCCEEDED, ""
-        failed = condition(seen.run.raw, "Failed")
-        if failed is not None and failed["status"] == "True":
-            return State.FAILED, _job_set_failure(seen, str(failed.get("message") or ""))
-        return None
-    now = status(seen.run.raw)
-    deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
+        failed = seen.run.condition("Failed")
+        return (State.FAILED, _job_set_failure(seen, failed.message)) if failed.is_true else None
+    deployment, job = seen.run.ray_job.deployment, seen.run.ray_job.job
     if deployment == "Complete" and job == "SUCCEEDED":
         return State.SUCCEEDED, ""
     if deployment in ("Complete", "Failed", "ValidationFailed"):
@@ -158,11 +174,10 @@ def _stopped(seen: ObservedRun) -> tuple[State, str] | None:
     if seen.run.cancelled_at and seen.holds_nothing and seen.stays_suspended:
         return State.CANCELLED, seen.run.cancelled_for or "Cancelled."
     if seen.queued and not seen.active and seen.holds_nothing:
-        evicted = condition(seen.workload, "Evicted") or {}
-        reason = str(evicted.get("reason") or "")
+        evicted = seen.workload_condition("Evicted")
         # "Deactivated" is a request by a user; with an underlying cause ("DeactivatedDueTo…"), Kueue stopped the run.
-        if reason.startswith("DeactivatedDueTo"):
-            return State.FAILED, f"Kueue has deactivated it: {evicted.get('message')}"
+        if evicted.reason.startswith("DeactivatedDueTo"):
+            return State.FAILED, f"Kueue has deactivated it: {evicted.message}"
         return State.CANCELLED, "Its Workload was deactivated, but not by launcher cancel."
     return None
 
@@ -183,16 +198,16 @@ def _head_replaced(seen: ObservedRun) -> bool:
     KubeRay creates the new head in the same Ray cluster and does not count it. It is detected from two times: the
     head became ready again after all pods had been ready once, and the job started at about that time.
     """
-    now = status(seen.run.raw)
-    cluster = {"status": now.get("rayClusterStatus") or {}}
-    head, began = condition(cluster, "HeadPodReady"), (now.get("rayJobInfo") or {}).get("startTime")
-    whole = condition(cluster, "RayClusterProvisioned")
-    if head is None or whole is None or whole["status"] != "True" or not began:
+    job = seen.run.ray_job
+    head, whole = job.condition("HeadPodReady"), job.condition("RayClusterProvisioned")
+    if not head or not whole.is_true or not job.started:
         return False
-    if head["status"] != "True":
-        return bool(now.get("jobDeploymentStatus") == "Running")
-    ready = parse_time(str(head["lastTransitionTime"]))
-    return ready > parse_time(str(whole["lastTransitionTime"])) and parse_time(str(began)) > ready - _READY_AFTER_START
+    if not head.is_true:
+        return job.deployment == "Running"
+    if not head.since or not whole.since:
+        return False
+    ready = parse_time(head.since)
+    return ready > parse_time(whole.since) and parse_time(job.started) > ready - _READY_AFTER_START
 
 
 def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
@@ -200,29 +215,27 @@ def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
     workload = seen.workload
     if workload is None:
         # A run that is not suspended has been admitted, even if its Workload was not read.
-        return (State.QUEUED, _NO_WORKLOAD) if seen.run.suspended or not status(seen.run.raw) else None
-    evicted = condition(workload, "Evicted") or {}
-    if evicted.get("status") == "True":
-        preempted = evicted.get("reason") == "Preempted"
-        return (State.PREEMPTED if preempted else State.QUEUED), _eviction(evicted)
-    if is_true(workload, "Admitted"):
+        return (State.QUEUED, _NO_WORKLOAD) if seen.run.suspended or not seen.run.raw.get("status") else None
+    evicted = workload.evicted
+    if evicted.is_true:
+        return (State.PREEMPTED if evicted.reason == "Preempted" else State.QUEUED), _eviction(evicted)
+    if workload.is_true("Admitted"):
         return None if not seen.run.suspended else (State.ADMITTED, "Its pods are about to be created.")
-    reserved = condition(workload, "QuotaReserved") or {}
-    if reserved.get("status") == "True":
-        checks = [str(check.get("name")) for check in status(workload).get("admissionChecks") or []]
+    if workload.has_quota:
+        checks = [check.name for check in workload.checks]
         of = f" {', '.join(checks)}" if checks else "s of its queue"
         return State.QUEUED, f"Its quota is reserved; it waits for the admission check{of}."
-    return State.QUEUED, str(reserved.get("message") or "Kueue has not processed it yet.")
+    return State.QUEUED, workload.reserved.message or "Kueue has not processed it yet."
 
 
 def _job_set(seen: ObservedRun) -> tuple[State, str]:
-    again = condition(seen.run.raw, "RestartingJobSet") or {}
-    if again.get("status") == "True":
-        return State.RESTARTING, _first_failed(str(again.get("message") or ""))
-    ready = condition(seen.workload, "PodsReady") or {}
-    if ready.get("status") == "True":
+    again = seen.run.condition("RestartingJobSet")
+    if again.is_true:
+        return State.RESTARTING, PREEMPTED if _IGNORED in again.message else _first_failed(again.message)
+    ready = seen.workload_condition("PodsReady")
+    if ready.is_true:
         return State.RUNNING, ""
-    if ready.get("reason") == "WaitForRecovery":
+    if ready.reason == "WaitForRecovery":
         return State.RESTARTING, "A pod has failed and is being replaced."
     if seen.pods is None and not seen.queued:
         return State.STARTING, ""
@@ -230,19 +243,16 @@ def _job_set(seen: ObservedRun) -> tuple[State, str]:
 
 
 def _ray_job(seen: ObservedRun) -> tuple[State, str]:
-    now = status(seen.run.raw)
-    deployment, job = now.get("jobDeploymentStatus"), now.get("jobStatus")
+    now = seen.run.ray_job
+    deployment, job = now.deployment, now.job
     if deployment == "Retrying":
         return State.RESTARTING, "KubeRay restarts it with a new Ray cluster."
     if deployment == "Running":
-        cluster = now.get("rayClusterStatus") or {}
-        if is_false({"status": cluster}, "HeadPodReady") and job in ("RUNNING", "Failure"):
+        if now.condition("HeadPodReady").is_false and job in ("RUNNING", "Failure"):
             return State.RESTARTING, "Its Ray head is lost and is being replaced."
         if job == "Failure":  # KubeRay could not reach the dashboard
-            again = bool((now.get("rayJobInfo") or {}).get("startTime"))
-            return (
-                State.RESTARTING if again else State.STARTING
-            ), f"Its Ray head does not answer: {now.get('message')}"
+            state = State.RESTARTING if now.started else State.STARTING
+            return state, f"Its Ray head does not answer: {now.message}"
         if job == "RUNNING":
             return State.RUNNING, ""
         return State.STARTING, "Ray is up; the job is about to start."
@@ -255,10 +265,10 @@ def _by_pods(seen: ObservedRun) -> tuple[State, str]:
         return State.STARTING, "Its pods are starting."
     if not seen.pods:
         return State.ADMITTED, "It has no pods yet."
-    ready = sum(is_true(pod, "Ready") for pod in seen.pods)
+    ready = sum(pod.ready for pod in seen.pods)
     if ready >= seen.pods_wanted and not seen.ray:
         return State.RUNNING, ""
-    return State.STARTING, f"{ready} of {seen.pods_wanted} pods are ready."
+    return State.STARTING, f"{ready:,} of {seen.pods_wanted:,} pods are ready."
 
 
 def _job_set_failure(seen: ObservedRun, message: str) -> str:
@@ -267,9 +277,9 @@ def _job_set_failure(seen: ObservedRun, message: str) -> str:
     The trainer's own sentence is the termination message of its container, available while the pod exists.
     """
     for pod in seen.pods or []:
-        for container in status(pod).get("containerStatuses") or []:
-            ended = (container.get("state") or {}).get("terminated") or {}
-            if ended.get("exitCode") and (line := last_error(str(ended.get("message") or "").splitlines())):
+        for container in pod.containers:
+            ended = container.ended
+            if ended and ended.exit_code and (line := last_error(ended.message.splitlines())):
                 return line
     if "max number of restarts" in message:
         return "It failed again, and run.maxRestarts allows no more restarts."
@@ -282,16 +292,15 @@ def _first_failed(message: str) -> str:
     return f"The job {match[1]} has failed." if match else message
 
 
-def _eviction(evicted: Object) -> str:
+def _eviction(evicted: Condition) -> str:
     """Return Kueue's message without the UIDs and paths of the preemptor, which launcher explain shows."""
-    message = str(evicted.get("message") or evicted.get("reason") or "")
+    message = evicted.message or evicted.reason
     return re.sub(r" \(UID: [^)]*\)", "", message).partition("; preemptor path:")[0]
 
 
 def _ray_failure(seen: ObservedRun) -> str:
-    now = status(seen.run.raw)
-    message = str(now.get("message") or "")
-    return last_error(log_tail(seen)) or message.split(", last available logs")[0] or str(now.get("reason") or "")
+    job = seen.run.ray_job
+    return last_error(log_tail(seen)) or job.message.split(", last available logs")[0] or job.reason
 
 
 def last_error(lines: Sequence[str]) -> str:

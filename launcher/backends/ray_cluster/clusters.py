@@ -13,6 +13,7 @@ from launcher.formatting import table
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, KindNotServed
 from launcher.k8s.objects import Object
+from launcher.k8s.pods import Pod
 
 _ACCELERATOR, _TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 _GPU_MODEL = "cloud.google.com/gke-accelerator"
@@ -268,7 +269,7 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = _state(ray_cluster)
     pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{label_keys.RAY_CLUSTER}={name}")
-    hosts = sorted(map(_host, pods), key=lambda host: (host.group != "head", host.group, host.pod))
+    hosts = sorted(map(_host, map(Pod, pods)), key=lambda host: (host.group != "head", host.group, host.pod))
     workers = [host for host in hosts if host.group != "head"]
     return RayClusterStatus(
         name=name,
@@ -327,23 +328,17 @@ def details(each: RayClusterStatus) -> str:
     return text
 
 
-def _host(pod: Object) -> Host:
-    spec, status = pod["spec"], objects.status(pod)
-    ready = objects.is_true(pod, "Ready") and not pod["metadata"].get("deletionTimestamp")
-    waiting = [
-        str(((each.get("state") or {}).get("waiting") or {}).get("reason") or "")
-        for each in status.get("containerStatuses") or []
-    ]
-    scheduled = objects.condition(pod, "PodScheduled") or {}
-    reason = next(filter(None, waiting), "") or str(scheduled.get("reason") or "") or str(status.get("phase") or "")
-    head = objects.label(pod, label_keys.RAY_NODE_TYPE) == "head"
+def _host(pod: Pod) -> Host:
+    ready = pod.ready and not pod.deleting
+    waiting = next((each.waiting.reason for each in pod.containers if each.waiting and each.waiting.reason), "")
+    head = pod.label(label_keys.RAY_NODE_TYPE) == "head"
     return Host(
-        pod=objects.name(pod),
-        group="head" if head else objects.label(pod, label_keys.RAY_GROUP),
-        node=str(spec.get("nodeName") or ""),
+        pod=pod.name,
+        group="head" if head else pod.label(label_keys.RAY_GROUP),
+        node=pod.node,
         ready=ready,
-        chips=sum(_limit(each, name) for each in spec["containers"] for name in _CHIPS.values()),
-        reason="" if ready else reason,
+        chips=sum(_limit(each, name) for each in pod.spec["containers"] for name in _CHIPS.values()),
+        reason="" if ready else waiting or pod.scheduled.reason or pod.phase,
     )
 
 
@@ -353,15 +348,13 @@ def _state(ray_cluster: Object) -> tuple[str, str]:
     if ray_cluster["spec"].get("suspend") or objects.is_true(ray_cluster, "RayClusterSuspended"):
         queue = objects.label(ray_cluster, label_keys.KUEUE_QUEUE)
         return "suspended", f"it waits in the queue {queue}" if queue else "spec.suspend is set"
-    failure = objects.condition(ray_cluster, "ReplicaFailure") or {}
-    if failure.get("status") == "True":
-        return "failed", str(failure.get("message") or failure.get("reason") or "").rstrip(".")
+    failure = objects.condition(ray_cluster, "ReplicaFailure")
+    if failure.is_true:
+        return "failed", (failure.message or failure.reason).rstrip(".")
     head = objects.condition(ray_cluster, "HeadPodReady")
-    if (head or {}).get("status") == "True" or (head is None and status.get("state") == "ready"):
+    if head.is_true or (not head and status.get("state") == "ready"):
         return "ready", ""
-    return "starting", str(
-        (head or {}).get("message") or (head or {}).get("reason") or "its head has no pod yet"
-    ).rstrip(".")
+    return "starting", (head.message or head.reason or "its head has no pod yet").rstrip(".")
 
 
 def _owners(obj: Object) -> Sequence[Object]:

@@ -252,9 +252,7 @@ def _controller(sight: ClusterInventory, component: Component, those: Sequence[O
         return
     first = those[0]
     if not available(first):
-        why = (condition(first, "Progressing") or {}).get("message") or (condition(first, "Available") or {}).get(
-            "message"
-        )
+        why = condition(first, "Progressing").message or condition(first, "Available").message
         scaled = (first.get("spec") or {}).get("replicas") == 0
         yield _finding(
             component,

@@ -53,7 +53,7 @@ def _cluster_queues(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterato
         yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is admitted.", _INSTALL)
         return
     quotas = Quotas(queues, sight.cohorts.seen or [])
-    fine, new = [], [name(queue) for queue in queues if condition(queue, "Active") is None]
+    fine, new = [], [name(queue) for queue in queues if not condition(queue, "Active")]
     if new:
         says = f"Kueue has not processed {join_words(new)}: its controller is not running, or they are new."
         yield _finding(Level.WARNING, "ClusterQueues", says)
@@ -68,9 +68,9 @@ def _cluster_queues(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterato
 def _active(queue: Object) -> Iterator[Finding]:
     subject = f"ClusterQueue {name(queue)}"
     active = condition(queue, "Active")
-    if active is not None and active["status"] != "True":
-        stopped = active.get("reason") == "Stopped"
-        says = str(active.get("message") or active.get("reason")).rstrip(".")
+    if active and not active.is_true:
+        stopped = active.reason == "Stopped"
+        says = (active.message or active.reason).rstrip(".")
         yield _finding(
             Level.WARNING if stopped else Level.PROBLEM,
             subject,
@@ -137,7 +137,7 @@ def _local_queues(sight: ClusterInventory) -> Iterator[Finding]:
 
 def _local_queue(sight: ClusterInventory, local: Object, queues: Mapping[str, Object]) -> Finding:
     subject, target = f"LocalQueue {name(local)}", cluster_queue_of(local)
-    active = condition(local, "Active") or {}
+    active = condition(local, "Active")
     if sight.cluster_queues.seen is not None and target not in queues:
         return _finding(
             Level.PROBLEM,
@@ -149,8 +149,8 @@ def _local_queue(sight: ClusterInventory, local: Object, queues: Mapping[str, Ob
         return _finding(
             Level.PROBLEM, subject, f"its ClusterQueue {target} accepts no runs of this namespace: {refused}"
         )
-    if active.get("status") == "False":
-        says = str(active.get("message") or active.get("reason")).rstrip(".")
+    if active.is_false:
+        says = (active.message or active.reason).rstrip(".")
         stopped = any(
             (one.get("spec") or {}).get("stopPolicy", "None") != "None" for one in (local, queues.get(target) or {})
         )

@@ -9,7 +9,8 @@ from launcher.diagnose.explain.finding import Evidence
 from launcher.diagnose.explain.formatting import join_words
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.objects import Object, name, namespace, status, uid
+from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.objects import Object, name, namespace, status
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ class QueuePosition:
 def queue_position(situation: Situation) -> QueuePosition | None:
     """Return the queue position of a run; None if it is not queued."""
     workload, queue = situation.workload, situation.cluster_queue_name
-    if workload is None or not queue or not kueue.is_queued(workload):
+    if workload is None or not queue or not workload.is_queued:
         return None
     waiting = status(situation.cluster_queue).get("pendingWorkloads") if situation.cluster_queue else None
     listed = positions.pending(situation.look, queue, situation.namespace, situation.queue)
     if listed is not None:
         places = {(namespace(item), name(item)): index for index, item in enumerate(listed)}
-        place = places.get((namespace(workload), name(workload)))
+        place = places.get((workload.namespace, workload.name))
         if place is not None:
             position = int(listed[place].get("positionInClusterQueue", place)) + 1
             ahead = tuple(
@@ -80,12 +81,12 @@ def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
     )
 
 
-def _computed(situation: Situation, workload: Object, queue: str, waiting: int | None) -> QueuePosition:
+def _computed(situation: Situation, workload: Workload, queue: str, waiting: int | None) -> QueuePosition:
     if situation.cluster_queue is not None and kueue.ordered_by_usage(situation.cluster_queue):
         return QueuePosition(None, (), waiting, "the queue is ordered by usage, and only Kueue has this order")
     order = kueue.queued_workloads(situation.workloads, situation.all_local_queues).get(queue, [])
-    place = next((index for index, item in enumerate(order) if uid(item) == uid(workload)), None)
-    ahead = tuple(RunAhead(kueue.owner_of(item), namespace(item), kueue.priority(item)) for item in order[: place or 0])
+    place = next((index for index, item in enumerate(order) if item.uid == workload.uid), None)
+    ahead = tuple(RunAhead(item.owner, item.namespace, item.priority) for item in order[: place or 0])
     if situation.others_hidden and (waiting is None or waiting > len(order)):
         return QueuePosition(None, ahead, waiting, "you may not read the runs of other teams")
     return QueuePosition(

@@ -9,9 +9,7 @@ from decimal import Decimal
 from launcher.diagnose.explain.finding import Evidence
 from launcher.diagnose.explain.formatting import amount, number
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.workloads import FlavorResource
-from launcher.k8s.objects import namespace
 
 
 @dataclass(frozen=True)
@@ -42,20 +40,20 @@ def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
     found = []
     sums: defaultdict[str, Decimal] = defaultdict(Decimal)
     for workload in situation.workloads:
-        where = kueue.reserved_in(workload)
+        where = workload.cluster_queue
         if where not in family:
             continue
-        part = kueue.holds(workload).get(what)
+        part = workload.holds.get(what)
         if part:
             sums[where] += part
             found.append(
                 QuotaHolder(
-                    kueue.owner_of(workload),
-                    namespace(workload),
+                    workload.owner,
+                    workload.namespace,
                     where,
                     part,
-                    kueue.reserved_since(workload),
-                    kueue.priority(workload),
+                    workload.reserved.since,
+                    workload.priority,
                 )
             )
     hidden = {}

@@ -11,7 +11,6 @@ from launcher.diagnose.explain.rules_not_queued import again, message_of, quote,
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, FlavorFit
-from launcher.k8s.objects import name
 
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
@@ -232,5 +231,5 @@ def request_denied_reason(situation: Situation) -> Finding | None:
         return None
     return Finding(
         f"{situation.name} waits in the queue {situation.queue}, and Kueue reports: {sentence(one_line(text))}",
-        (Evidence("Workload", name(situation.workload), sentence(one_line(text, 1000))),),
+        (Evidence("Workload", situation.workload.name, sentence(one_line(text, 1000))),),
     )

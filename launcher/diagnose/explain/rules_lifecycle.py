@@ -10,7 +10,6 @@ from launcher.backends.kubernetes import states
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s.objects import Object, condition, is_true, name, status
 
 _FINALIZERS = {
     "ray.io/": "KubeRay's operator",
@@ -61,11 +60,11 @@ def cancelled(situation: Situation) -> Finding | None:
     when = situation.run.cancelled_at
     if when:
         return Finding(f"{situation.name} was cancelled {situation.ago(when)} ago.", suggestions=(again,))
-    evicted = condition(situation.workload, "Evicted") or {}
-    called = name(situation.workload) if situation.workload else ""
+    evicted = situation.seen.workload_condition("Evicted")
+    called = situation.workload.name if situation.workload else ""
     return Finding(
         f"{situation.name} was stopped by a user who set its Workload inactive, and stays stopped.",
-        (Evidence("Workload", called, sentence(one_line(evicted.get("message") or "spec.active is false"))),),
+        (Evidence("Workload", called, sentence(one_line(evicted.message or "spec.active is false"))),),
         (
             again,
             f"kubectl -n {situation.namespace} patch workload {called} --type merge -p "
@@ -76,14 +75,13 @@ def cancelled(situation: Situation) -> Finding | None:
 
 def given_up(situation: Situation) -> Finding | None:
     """Kueue deactivated the Workload: no retries are left, or an admission check rejected it permanently."""
-    evicted = condition(situation.workload, "Evicted") or {}
-    reason = str(evicted.get("reason") or "")
-    if situation.workload is None or situation.workload["spec"].get("active") is not False:
+    if situation.workload is None or situation.workload.active:
         return None
-    if not reason.startswith("DeactivatedDueTo"):
+    evicted = situation.workload.evicted
+    if not evicted.reason.startswith("DeactivatedDueTo"):
         return None
-    shown = (Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message")))),)
-    if "Requeuing" in reason:
+    shown = (Evidence("Workload", situation.workload.name, sentence(one_line(evicted.message))),)
+    if "Requeuing" in evicted.reason:
         return Finding(
             f"Kueue has deactivated {situation.name}: not all its pods were ready in time, and Kueue has no retries "
             "left.",
@@ -96,12 +94,12 @@ def given_up(situation: Situation) -> Finding | None:
             ),
         )
     checks = [
-        f"{entry['name']}: {one_line(entry.get('message')) or entry.get('state')}"
-        for entry in status(situation.workload).get("admissionChecks") or []
-        if entry.get("state") == "Rejected"
+        f"{check.name}: {one_line(check.message) or check.state}"
+        for check in situation.workload.checks
+        if check.state == "Rejected"
     ]
     return Finding(
-        f"Kueue has deactivated {situation.name}: {sentence(join_words(checks) or one_line(evicted.get('message')))}",
+        f"Kueue has deactivated {situation.name}: {sentence(join_words(checks) or one_line(evicted.message))}",
         shown,
         ("Ask the platform team what this admission check requires; then submit it again.",),
     )
@@ -117,7 +115,7 @@ def failed(situation: Situation) -> Finding | None:
     shown += [Evidence("Pod", pod, says) for pod, _, says in ends[:3]]
     shown += [Evidence("log", "", one_line(line)) for line in _log(situation)]
     codes = {code for _, code, _ in ends}
-    restarts = states.restarts(states.ObservedRun(situation.run))
+    restarts = states.restarts(situation.seen)
     after = f" after {restarts} restart{'s' if restarts != 1 else ''}" if restarts else ""
     suggestions = []
     if any("OOMKilled" in says for _, _, says in ends):
@@ -137,13 +135,13 @@ def failed(situation: Situation) -> Finding | None:
 
 def being_stopped(situation: Situation) -> Finding | None:
     """A user or an administrator is stopping the run, and it has not ended yet."""
-    if situation.workload is None or situation.workload["spec"].get("active") is not False:
+    if situation.workload is None or situation.workload.active:
         return None
     left = len([pod for pod in situation.pods if not situation.run.suspended])
     return Finding(
         f"{situation.name} is being stopped: its Workload is inactive, and "
         f"{left or 'some'} of its pods are still ending.",
-        (Evidence("Workload", name(situation.workload), "spec.active is false"), *_pods_left(situation)),
+        (Evidence("Workload", situation.workload.name, "spec.active is false"), *_pods_left(situation)),
     )
 
 
@@ -157,7 +155,7 @@ def half_cancelled(situation: Situation) -> Finding | None:
         return Finding(
             f"{situation.name} was cancelled {situation.ago(when)} ago, but its Workload is still active, so Kueue may "
             "start it.",
-            (Evidence("Workload", name(situation.workload), "spec.active is not false."),),
+            (Evidence("Workload", situation.workload.name, "spec.active is not false."),),
             (f"{repeat}.",),
         )
     if not situation.seen.holds_nothing or "the Workloads" in situation.unseen:
@@ -180,39 +178,37 @@ def running(situation: Situation) -> Finding | None:
     since = states.started(states.ObservedRun(situation.run, situation.workload))
     span = f" (for {situation.ago(since)})" if since else ""
     shown = []
-    if situation.workload is not None and (ready := condition(situation.workload, "PodsReady")):
-        shown.append(Evidence("Workload", name(situation.workload), sentence(str(ready.get("message") or ""))))
-    restarts = states.restarts(states.ObservedRun(situation.run))
+    if situation.workload is not None and (ready := situation.workload.condition("PodsReady")):
+        shown.append(Evidence("Workload", situation.workload.name, sentence(ready.message)))
+    restarts, preemptions = states.restarts(situation.seen), states.preemptions(situation.seen)
     if restarts:
         often = "after a failure" if restarts == 1 else f"{restarts} times after failures"
         shown.append(Evidence(situation.run.kind, situation.name, f"was restarted {often}."))
+    if preemptions:
+        often = "once" if preemptions == 1 else f"{preemptions} times"
+        shown.append(Evidence(situation.run.kind, situation.name, f"was preempted {often}."))
     return Finding(f"{situation.name} is running{span}.", tuple(shown))
 
 
 def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:
     """Yield the containers that failed, now or before their last restart: pod, exit code, and a sentence."""
     for pod in situation.pods:
-        pod_status = status(pod)
-        for entry in [*(pod_status.get("initContainerStatuses") or []), *(pod_status.get("containerStatuses") or [])]:
-            for at in ("state", "lastState"):
-                ended = (entry.get(at) or {}).get("terminated") or {}
-                if not ended.get("exitCode"):
-                    continue
-                reason = str(ended.get("reason") or "Error")
-                message = ended.get("message")
-                error = states.last_error(str(message or "").splitlines()) or one_line(message)
-                why = "" if reason in ("Error", "Completed") else f" ({reason})"
-                text = f"{entry['name']} ended with exit code {ended['exitCode']}{why}"
-                yield name(pod), int(ended["exitCode"]), sentence(f"{text}: {error}" if error else text)
-                break
+        for container in pod.all_containers:
+            ended = next((each for each in (container.ended, container.ended_before) if each and each.exit_code), None)
+            if ended is None:
+                continue
+            error = states.last_error(ended.message.splitlines()) or one_line(ended.message)
+            why = "" if ended.reason in ("", "Error", "Completed") else f" ({ended.reason})"
+            text = f"{container.name} ended with exit code {ended.exit_code}{why}"
+            yield pod.name, ended.exit_code, sentence(f"{text}: {error}" if error else text)
 
 
 def _last_words(situation: Situation) -> str:
     """Return the message of the run's controller on its failure, without the log."""
     if not situation.run.ray:
-        return str((condition(situation.run.raw, "Failed") or {}).get("message") or "")
-    now = status(situation.run.raw)
-    return str(now.get("message") or now.get("reason") or "").split(", last available logs")[0]
+        return situation.run.condition("Failed").message
+    job = situation.run.ray_job
+    return (job.message or job.reason).split(", last available logs")[0]
 
 
 def _log(situation: Situation) -> list[str]:
@@ -221,8 +217,8 @@ def _log(situation: Situation) -> list[str]:
 
 
 def _pods_left(situation: Situation) -> tuple[Evidence, ...]:
-    ending: list[Object] = [pod for pod in situation.pods if pod["metadata"].get("deletionTimestamp")]
-    left = [pod for pod in situation.pods if not is_true(pod, "PodCompleted")]
+    ending = [pod for pod in situation.pods if pod.deleting]
+    left = [pod for pod in situation.pods if not pod.is_true("PodCompleted")]
     if not left:
         return ()
     return (Evidence("Pod", "", f"{len(left)} are left; {len(ending)} of them are terminating."),)

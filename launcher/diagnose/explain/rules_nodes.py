@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
 
+from launcher.backends.kubernetes import pod_failures
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, one_line, sentence
 from launcher.diagnose.explain.rules_impossible import ACCELERATOR, TOPOLOGY
 from launcher.diagnose.explain.situation import Event, Situation
 from launcher.k8s import label_keys
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.objects import Object, annotation, condition, name, quantity, status
+from launcher.k8s.objects import Object, quantity, status
+from launcher.k8s.pods import Pod
 
 _TIME_LIMIT = (
     "If not all its pods are ready in time (30 min unless the platform team set another limit), Kueue stops it and "
@@ -21,20 +23,15 @@ _TIME_LIMIT = (
 )
 
 
-def unplaced(situation: Situation) -> list[Object]:
-    """Return the pods that the scheduler finds no node for."""
-    found = []
-    for pod in situation.pods:
-        scheduled = condition(pod, "PodScheduled") or {}
-        if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
-            found.append(pod)
-    return found
+def unplaced(situation: Situation) -> list[Pod]:
+    """Return the pods that the scheduler has found no node for, for some time and without progress."""
+    return pod_failures.unplaced(situation.pods, situation.now)
 
 
 def volume_unbound(situation: Situation) -> Finding | None:
     """A PersistentVolumeClaim does not exist or has no volume."""
     pods = unplaced(situation)
-    text = _message_of(pods[0]) if pods else ""
+    text = pods[0].scheduled.message if pods else ""
     absent = re.search(r'persistentvolumeclaim "([^"]+)" not found', text)
     if not pods or not (
         absent or "unbound immediate PersistentVolumeClaims" in text or "pvc(s) bound to non-existent" in text
@@ -53,7 +50,7 @@ def volume_unbound(situation: Situation) -> Finding | None:
         )
     named = [
         str(volume["persistentVolumeClaim"]["claimName"])
-        for volume in pods[0]["spec"].get("volumes") or []
+        for volume in pods[0].spec.get("volumes") or []
         if volume.get("persistentVolumeClaim")
     ]
     unbound = [called for called in named if status(situation.claims.get(called, {})).get("phase") != "Bound"]
@@ -83,7 +80,7 @@ def volume_unbound(situation: Situation) -> Finding | None:
 
 def scaling_up(situation: Situation) -> Finding | None:
     """The cluster autoscaler is adding nodes."""
-    pods = unplaced(situation)
+    pods = [pod for pod in situation.pods if pod.unschedulable]
     event = _newest(situation, pods)
     if event is None or event.reason != "TriggeredScaleUp":
         return None
@@ -125,7 +122,7 @@ def no_such_nodes(situation: Situation) -> Finding | None:
     pods = unplaced(situation)
     if not pods or (not situation.nodes and "the Nodes" in situation.unseen):
         return None
-    wants = pods[0]["spec"].get("nodeSelector") or {}
+    wants = pods[0].spec.get("nodeSelector") or {}
     if any(_has(node, wants) for node in situation.nodes):
         return None
     lacking = [
@@ -152,7 +149,7 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
     if not pods:
         return None
     pod = pods[0]
-    fitting = [node for node in situation.nodes if _has(node, pod["spec"].get("nodeSelector") or {})]
+    fitting = [node for node in situation.nodes if _has(node, pod.spec.get("nodeSelector") or {})]
     taints: Counter[str] = Counter()
     first: dict[str, Object] = {}
     free = False
@@ -161,7 +158,7 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
             taint
             for taint in node["spec"].get("taints") or []
             if taint.get("effect") in ("NoSchedule", "NoExecute")
-            and not any(kueue.tolerates(item, taint) for item in pod["spec"].get("tolerations") or [])
+            and not any(kueue.tolerates(item, taint) for item in pod.spec.get("tolerations") or [])
         ]
         free = free or not bad
         for taint in bad:
@@ -197,11 +194,11 @@ def nodes_full(situation: Situation) -> Finding | None:
     pods = unplaced(situation)
     if not pods:
         return None
-    text = _message_of(pods[0])
+    text = pods[0].scheduled.message
     short = re.findall(r"\d+ Insufficient ([\w./-]+)", text)
-    wants = pods[0]["spec"].get("nodeSelector") or {}
+    wants = pods[0].spec.get("nodeSelector") or {}
     fitting = [node for node in situation.nodes if _has(node, wants)]
-    asks = kueue.pod_asks(pods[0]["spec"])
+    asks = kueue.pod_asks(pods[0].spec)
     if short:
         res = short[0]
         largest = max(
@@ -230,14 +227,19 @@ def nodes_full(situation: Situation) -> Finding | None:
 
 def gated(situation: Situation) -> Finding | None:
     """Kueue holds pods back until it has placed them."""
-    held = [pod for pod in situation.pods if (condition(pod, "PodScheduled") or {}).get("reason") == "SchedulingGated"]
+    # A pod has this condition from its creation on.
+    held = [
+        pod
+        for pod in situation.pods
+        if pod.scheduled.reason == "SchedulingGated" and situation.lasts(pod.created, pod_failures.NODE_SECONDS)
+    ]
     if not held:
         return None
-    gates = sorted({str(gate.get("name")) for pod in held for gate in pod["spec"].get("schedulingGates") or []})
+    gates = sorted({str(gate.get("name")) for pod in held for gate in pod.spec.get("schedulingGates") or []})
     return Finding(
         f"{len(held)} of {situation.name}'s pods are held back by {join_words(gates) or 'a scheduling gate'}.",
-        (Evidence("Pod", name(held[0]), "SchedulingGated."),),
-        ("If it lasts for more than a minute, ask the platform team whether Kueue's controller is running.",),
+        (Evidence("Pod", held[0].name, "SchedulingGated."),),
+        ("If it lasts for minutes, ask the platform team whether Kueue's controller is running.",),
     )
 
 
@@ -250,7 +252,7 @@ def _time_limit(situation: Situation) -> tuple[str, ...]:
     return (_TIME_LIMIT,) if situation.queue else ()
 
 
-def _newest(situation: Situation, pods: list[Object]) -> Event | None:
+def _newest(situation: Situation, pods: list[Pod]) -> Event | None:
     """Return the autoscaler's newest event of the pods (of the first three)."""
     reasons = ("TriggeredScaleUp", "NotTriggerScaleUp", "FailedScaleUp")
     found = [event for pod in pods[:3] for event in situation.pod_events(pod) if event.reason in reasons]
@@ -265,35 +267,29 @@ def _has(node: Object, wants: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in wants.items())
 
 
-def _message_of(pod: Object) -> str:
-    return str((condition(pod, "PodScheduled") or {}).get("message") or "")
-
-
 def _reasons(text: str) -> str:
     """Return the scheduler's reasons, without its message on preemption."""
     return re.split(r"\.? (?:no new claims to deallocate|preemption:)", text)[0]
 
 
-def _pod(pod: Object) -> Evidence:
-    return Evidence("Pod", name(pod), sentence(one_line(_reasons(_message_of(pod)), 400)))
+def _pod(pod: Pod) -> Evidence:
+    return Evidence("Pod", pod.name, sentence(one_line(_reasons(pod.scheduled.message), 400)))
 
 
 def _event(event: Event) -> Evidence:
     return Evidence(event.kind, event.name, f"{event.reason}: {sentence(one_line(event.message, 400))}")
 
 
-def _count(situation: Situation, pods: list[Object]) -> Evidence:
-    since = condition(pods[0], "PodScheduled") or {}
+def _count(situation: Situation, pods: list[Pod]) -> Evidence:
     return Evidence(
         "Pod",
         "",
-        f"{len(pods)} of {situation.pods_wanted} have had no node for "
-        f"{situation.ago(since.get('lastTransitionTime'))}.",
+        f"{len(pods):,} of {situation.pods_wanted:,} have had no node for {situation.ago(pods[0].scheduled.since)}.",
     )
 
 
-def _wants(situation: Situation, pod: Object) -> str:
-    wants = pod["spec"].get("nodeSelector") or {}
+def _wants(situation: Situation, pod: Pod) -> str:
+    wants = pod.spec.get("nodeSelector") or {}
     return join_words([f"{key}={value}" for key, value in wants.items()]) or "enough room for its pods"
 
 
@@ -305,9 +301,9 @@ def _available_shapes(situation: Situation) -> tuple[Evidence, ...]:
     return (Evidence("Node", "", f"the cluster has {join_words(counts)}."),)
 
 
-def _others(situation: Situation, pod: Object) -> tuple[str, ...]:
+def _others(situation: Situation, pod: Pod) -> tuple[str, ...]:
     """Suggest other topologies of the same accelerator if the cluster has such nodes."""
-    wants = pod["spec"].get("nodeSelector") or {}
+    wants = pod.spec.get("nodeSelector") or {}
     kind, topology = wants.get(ACCELERATOR), wants.get(TOPOLOGY)
     shapes = sorted(shape for other, shape in _shapes(situation) if other == kind and shape != topology)
     if not shapes:
@@ -327,11 +323,8 @@ def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
     return found
 
 
-def _key(resource: str, pod: Object) -> str:
-    head = (
-        annotation(pod, label_keys.RAY_NODE_TYPE) == "head"
-        or (pod["metadata"].get("labels") or {}).get(label_keys.RAY_NODE_TYPE) == "head"
-    )
+def _key(resource: str, pod: Pod) -> str:
+    head = "head" in (pod.annotation(label_keys.RAY_NODE_TYPE), pod.label(label_keys.RAY_NODE_TYPE))
     if resource in ("cpu", "memory"):
         return f"{'head' if head else 'worker'}.{resource}"
     return "slice.machineType or slice.topology"

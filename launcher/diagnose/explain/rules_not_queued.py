@@ -167,11 +167,11 @@ def cluster_queue_closed(situation: Situation) -> Finding | None:
     """The ClusterQueue is stopped by its administrator, or inactive because an object that it names is missing."""
     queue = situation.cluster_queue if waits(situation) else None
     active = condition(queue, "Active")
-    if queue is None or active is None or active["status"] == "True":
+    if queue is None or not active or active.is_true:
         return None
     called = name(queue)
-    reason, message = str(active.get("reason")), sentence(one_line(active.get("message")))
-    since = situation.ago(active.get("lastTransitionTime"))
+    reason, message = active.reason, sentence(one_line(active.message))
+    since = situation.ago(active.since)
     shown = (Evidence("ClusterQueue", called, f"{message} (for {since})"), *quote(situation))
     policy = str(queue["spec"].get("stopPolicy") or "None")
     if reason == "Stopped" or policy != "None":
@@ -241,7 +241,7 @@ def _check_unserved(situation: Situation, queue: str, message: str, shown: tuple
     for called in names:
         check = situation.admission_checks.get(called)
         if check is not None:
-            why = (condition(check, "Active") or {}).get("message") or "no controller has reported it active"
+            why = condition(check, "Active").message or "no controller has reported it active"
             says.append(Evidence("AdmissionCheck", called, f"{check['spec'].get('controllerName')}: {one_line(why)}."))
     which = f"{'checks' if len(names) > 1 else 'check'} {join_words(names)}" if names else "checks"
     why = "which does not exist" if missing else "which no controller serves"
@@ -284,14 +284,14 @@ def waits(situation: Situation) -> bool:
 
 def message_of(situation: Situation) -> str:
     """Return Kueue's last message on the Workload."""
-    return str((condition(situation.workload, "QuotaReserved") or {}).get("message") or "")
+    return "" if situation.workload is None else situation.workload.reserved.message
 
 
 def quote(situation: Situation) -> tuple[Evidence, ...]:
     text = message_of(situation)
     if situation.workload is None or not text:
         return ()
-    return (Evidence("Workload", name(situation.workload), sentence(one_line(text))),)
+    return (Evidence("Workload", situation.workload.name, sentence(one_line(text))),)
 
 
 def _guess(situation: Situation) -> str:
@@ -310,23 +310,19 @@ def silent_kueue(situation: Situation) -> Finding | None:
     workload = situation.workload
     if workload is None or not situation.run.suspended:
         return None
-    admitted = condition(workload, "Admitted") or {}
-    if admitted.get("status") == "True":
-        waited = seconds_since(str(admitted.get("lastTransitionTime")), situation.now)
-        if waited < PATIENCE or is_true(workload, "Evicted"):
+    admitted = workload.condition("Admitted")
+    if admitted.is_true and admitted.since:
+        waited = seconds_since(admitted.since, situation.now)
+        if waited < PATIENCE or workload.evicted.is_true:
             return None
-        shown = [
-            Evidence(
-                "Workload", name(workload), f"has been admitted for {situation.ago(admitted['lastTransitionTime'])}."
-            )
-        ]
+        shown = [Evidence("Workload", workload.name, f"has been admitted for {situation.ago(admitted.since)}.")]
         shown += [
             Evidence("Event", event.reason, sentence(one_line(event.message)))
             for event in warnings(situation.run_events)[:3]
         ]
         return Finding(
             f"{situation.name} is admitted, but Kueue has not resumed it: it is still suspended after "
-            f"{situation.ago(admitted['lastTransitionTime'])}.",
+            f"{situation.ago(admitted.since)}.",
             tuple(shown),
             (
                 "Ask the platform team whether Kueue's controller is running: kubectl -n kueue-system get pods, "

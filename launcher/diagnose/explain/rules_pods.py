@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from launcher.backends.base import State
-from launcher.backends.kubernetes import pod_failures
+from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes.pod_failures import Waiting
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
 from launcher.diagnose.explain.rules_lifecycle import CONFIG_ERROR, ended_containers
+from launcher.diagnose.explain.rules_not_queued import PATIENCE
 from launcher.diagnose.explain.rules_start import STARTING
 from launcher.diagnose.explain.situation import Situation, warnings
-from launcher.k8s.objects import Object, condition, is_false, is_true, name, seconds_since, status
+from launcher.k8s.objects import seconds_since
+from launcher.k8s.pods import Pod
 
 # Seconds after which creating a container or mounting a volume is reported as slow.
 _SLOW = 60
@@ -21,14 +22,14 @@ _SLOW = 60
 _REPLACED = "its pods are being replaced"
 
 
-def waiting(situation: Situation) -> Iterator[Waiting]:
-    """Yield the containers of the run's pods that have not started."""
-    return pod_failures.waiting(situation.pods)
+def failing(situation: Situation) -> list[Waiting]:
+    """Return the containers of the run's pods that have not started for some time, without progress."""
+    return pod_failures.failing(situation.pods, situation.now)
 
 
 def image_not_pulled(situation: Situation) -> Finding | None:
     """An image cannot be pulled."""
-    stuck = [item for item in waiting(situation) if item.reason in pod_failures.IMAGE]
+    stuck = [item for item in failing(situation) if item.reason in pod_failures.IMAGE]
     if not stuck:
         return None
     first = stuck[0]
@@ -38,11 +39,11 @@ def image_not_pulled(situation: Situation) -> Finding | None:
         if event.reason in ("Failed", "FailedToRetrieveImagePullSecret") and "Back-off" not in event.message:
             text = f"{text} {event.message}"
     cause, suggestions = _image_cause(first, text)
-    pods = {name(item.pod) for item in stuck}
+    pods = {item.pod.name for item in stuck}
     return Finding(
         f"{situation.name} cannot start because the image {first.image} cannot be pulled: {cause}.",
         (
-            Evidence("Pod", name(first.pod), f"{first.reason}: {sentence(one_line(text, 400))}"),
+            Evidence("Pod", first.pod.name, f"{first.reason}: {sentence(one_line(text, 400))}"),
             *(
                 [Evidence("Pod", "", f"{len(pods)} of {len(situation.pods)} pods wait for it.")]
                 if len(pods) > 1
@@ -55,7 +56,7 @@ def image_not_pulled(situation: Situation) -> Finding | None:
 
 def wrong_settings(situation: Situation) -> Finding | None:
     """A Secret, ConfigMap or key that a container needs does not exist."""
-    stuck = [item for item in waiting(situation) if item.reason in pod_failures.SETTINGS]
+    stuck = [item for item in failing(situation) if item.reason in pod_failures.SETTINGS]
     if not stuck:
         return None
     first = stuck[0]
@@ -70,7 +71,7 @@ def wrong_settings(situation: Situation) -> Finding | None:
         what = one_line(first.message, 200) or first.reason
     return Finding(
         f"{situation.name} cannot start because the container {first.container} cannot be created: {what}.",
-        (Evidence("Pod", name(first.pod), f"{first.reason}: {sentence(one_line(first.message, 400))}"),),
+        (Evidence("Pod", first.pod.name, f"{first.reason}: {sentence(one_line(first.message, 400))}"),),
         (
             "Create it in the namespace, or correct its name: worker.secretEnv, worker.envFrom, tracking.",
             "The pods continue automatically when it exists.",
@@ -82,15 +83,15 @@ def crashing(situation: Situation) -> Finding | None:
     """Containers fail and are restarted, in a run that has not failed (yet)."""
     if situation.state not in (*STARTING, State.RUNNING):
         return None
-    loops = [item for item in waiting(situation) if item.reason == "CrashLoopBackOff"]
+    loops = [item for item in pod_failures.waiting(situation.pods) if item.reason == "CrashLoopBackOff"]
     # Ignore a single restart while the pods of a run connect, and restarts of pods that are ready again.
-    bad = {name(pod) for pod in situation.pods if not is_true(pod, "Ready") and (_ended(pod) or _restarts(pod) > 1)}
+    bad = {pod.name for pod in situation.pods if not pod.ready and (_ended(pod) or pod.restarts > 1)}
     ends = [item for item in ended_containers(situation) if item[0] in bad]
     if not ends or not (loops or situation.state in (State.STARTING, State.RESTARTING)):
         return None
-    pod, code, says = next((item for item in ends if loops and item[0] == name(loops[0].pod)), ends[0])
+    pod, code, says = next((item for item in ends if loops and item[0] == loops[0].pod.name), ends[0])
     shown = [Evidence("Pod", which, text) for which, _, text in ends[:3]]
-    restarts = max(_restarts(item) for item in situation.pods if name(item) == pod)
+    restarts = max(item.restarts for item in situation.pods if item.name == pod)
     often = f" ({restarts} times so far)" if restarts > 1 else ""
     container = says.split(" ", 1)[0]
     if "OOMKilled" in says:
@@ -115,7 +116,12 @@ def not_mounted(situation: Situation) -> Finding | None:
     """The kubelet cannot mount a volume."""
     if situation.state not in STARTING:
         return None
-    for pod in [item for item in situation.pods if _making(item)][:3]:
+    lasting = [
+        pod
+        for pod in situation.pods
+        if pod.preparing and situation.lasts(pod.scheduled.since, pod_failures.CONTAINER_SECONDS)
+    ]
+    for pod in lasting[:3]:
         failed = warnings(situation.pod_events(pod), "FailedMount", "FailedAttachVolume", "FailedMapVolume")
         if not failed:
             continue
@@ -136,7 +142,7 @@ def not_mounted(situation: Situation) -> Finding | None:
         volume = f"the volume {match[1]}" if match else "a volume"
         return Finding(
             f"{situation.name} cannot start: its pods cannot mount {volume}.",
-            (Evidence("Pod", name(pod), f"{event.reason}: {sentence(text)}"),),
+            (Evidence("Pod", pod.name, f"{event.reason}: {sentence(text)}"),),
             tuple(hints or ["Correct storage in the values, or ask the platform team about the volume."]),
         )
     return None
@@ -144,18 +150,19 @@ def not_mounted(situation: Situation) -> Finding | None:
 
 def head_unreachable(situation: Situation) -> Finding | None:
     """KubeRay cannot submit the job because Ray's dashboard does not answer."""
-    now = status(situation.run.raw)
-    if not situation.run.ray or now.get("jobDeploymentStatus") != "Running" or now.get("jobStatus") != "Failure":
+    job = situation.run.ray_job
+    if not situation.run.ray or job.deployment != "Running" or job.job != "Failure":
         return None
-    cluster = {"status": now.get("rayClusterStatus") or {}}
-    head = condition(cluster, "HeadPodReady") or {}
-    text = one_line(now.get("message"))
+    head = job.condition("HeadPodReady")
+    if head.is_true and not situation.lasts(head.since, PATIENCE):
+        return None  # the dashboard answers some seconds after the head is ready
+    text = one_line(job.message)
     shown = [Evidence("RayJob", situation.name, sentence(text))]
-    if is_false(cluster, "HeadPodReady"):
-        why = one_line(head.get("message")) or str(head.get("reason"))
-        shown.append(Evidence("RayCluster", str(now.get("rayClusterName")), f"HeadPodReady is False: {sentence(why)}"))
+    if head.is_false:
+        why = one_line(head.message) or head.reason
+        shown.append(Evidence("RayCluster", job.cluster, f"HeadPodReady is False: {sentence(why)}"))
         return Finding(
-            f"{situation.name} lost its Ray head {situation.ago(head.get('lastTransitionTime'))} ago; KubeRay creates "
+            f"{situation.name} lost its Ray head {situation.ago(head.since)} ago; KubeRay creates "
             "a new one and restarts the job.",
             tuple(shown),
             ("No action is needed: training resumes from its last checkpoint.",),
@@ -172,12 +179,19 @@ def head_unreachable(situation: Situation) -> Finding | None:
 
 
 def restarting(situation: Situation) -> Finding | None:
-    """The run is restarting after a failure."""
-    if situation.state is not State.RESTARTING:
+    """The run is restarting after a failure or a preemption."""
+    state, reason = situation.state_and_reason
+    if state is not State.RESTARTING:
         return None
     ends = [Evidence("Pod", pod, says) for pod, _, says in ended_containers(situation)]
-    reason = one_line(situation.state_and_reason[1])
-    count = status(situation.run.raw).get("restarts" if not situation.run.ray else "failed")
+    if reason == states.PREEMPTED:
+        return Finding(
+            f"{situation.name} is starting again after a preemption.",
+            tuple(ends[:3]),
+            ("No action is needed: it resumes from its last checkpoint.",),
+        )
+    reason = one_line(reason)
+    count = situation.run.ray_job.failed if situation.run.ray else states.restarts(situation.seen)
     nth = f" (restart {count})" if count else ""
     return Finding(
         f"{situation.name} is restarting after a failure{nth}: {sentence(clause(reason or _REPLACED))}",
@@ -194,7 +208,7 @@ def coming_up(situation: Situation) -> Finding | None:
     if situation.state not in (State.ADMITTED, State.STARTING):
         return None
     pods, wanted = situation.pods, situation.pods_wanted
-    ready = sum(is_true(pod, "Ready") for pod in pods)
+    ready = sum(pod.ready for pod in pods)
     if not pods:
         return Finding(
             f"{situation.name} is admitted, and its pods are about to be created.",
@@ -205,25 +219,26 @@ def coming_up(situation: Situation) -> Finding | None:
             ),
         )
     if ready >= wanted:
-        return Finding(f"{situation.name} has all its {wanted} pods, and its job is about to start.")
-    making = [pod for pod in pods if _making(pod)]
-    slow = [pod for pod in making if seconds_since(str(pod["metadata"]["creationTimestamp"]), situation.now) > _SLOW]
-    doing = sorted({item.reason for item in waiting(situation)})
-    says = f"; the others: {join_words(doing)}" if doing else ""
+        return Finding(f"{situation.name} has all its {wanted:,} pods, and its job is about to start.")
+    slow = [pod for pod in pods if pod.preparing and seconds_since(pod.created, situation.now) > _SLOW]
+    doing = sorted({item.reason for item in pod_failures.waiting(pods)})
+    homeless = sum(not pod.scheduled.is_true for pod in pods)
+    says = f"; {homeless:,} have no node yet" if homeless else ""
+    says += f"; the others: {join_words(doing)}" if doing else ""
     hints = [
-        f"Pulling a large image takes minutes; kubectl -n {situation.namespace} describe pod {name(pod)} shows the "
+        f"Pulling a large image takes minutes; kubectl -n {situation.namespace} describe pod {pod.name} shows the "
         "progress."
         for pod in slow[:1]
     ]
     return Finding(
-        f"{situation.name} is starting: {ready} of its {wanted} pods are ready.",
-        (Evidence("Pod", "", f"{len(pods)} of {wanted} exist, and {ready} are ready{says}."),),
+        f"{situation.name} is starting: {ready:,} of its {wanted:,} pods are ready.",
+        (Evidence("Pod", "", f"{len(pods):,} of {wanted:,} exist, and {ready:,} are ready{says}."),),
         tuple(hints),
     )
 
 
 def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
-    secrets = [str(entry.get("name")) for entry in (item.pod["spec"].get("imagePullSecrets") or [])]
+    secrets = [str(entry.get("name")) for entry in (item.pod.spec.get("imagePullSecrets") or [])]
     if item.reason == "InvalidImageName":
         return "its name is not valid", ("Correct image.repository, image.tag or image.digest.",)
     if item.reason == "ErrImageNeverPull":
@@ -248,19 +263,10 @@ def _image_cause(item: Waiting, text: str) -> tuple[str, tuple[str, ...]]:
     return cause, ("Correct image.repository, or ask the platform team about the registry.",)
 
 
-def _making(pod: Object) -> bool:
-    """Return whether a pod is scheduled, but its containers do not run yet."""
-    return is_true(pod, "PodScheduled") and status(pod).get("phase") == "Pending"
-
-
-def _ended(pod: Object) -> bool:
+def _ended(pod: Pod) -> bool:
     """Return whether a container of a pod has failed and has not been restarted yet."""
     return any(
-        ((entry.get("state") or {}).get("terminated") or {}).get("exitCode")
-        or ((entry.get("state") or {}).get("waiting") or {}).get("reason") == "CrashLoopBackOff"
-        for entry in status(pod).get("containerStatuses") or []
+        (container.ended is not None and container.ended.exit_code)
+        or (container.waiting is not None and container.waiting.reason == "CrashLoopBackOff")
+        for container in pod.containers
     )
-
-
-def _restarts(pod: Object) -> int:
-    return max((int(item.get("restartCount") or 0) for item in status(pod).get("containerStatuses") or []), default=0)

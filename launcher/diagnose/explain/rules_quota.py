@@ -14,9 +14,9 @@ from launcher.diagnose.explain.rules_not_queued import PATIENCE, again, message_
 from launcher.diagnose.explain.situation import Situation, holds_quota
 from launcher.formatting import duration
 from launcher.k8s import label_keys
-from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, FlavorFit
-from launcher.k8s.objects import Object, condition, is_true, label, name, namespace, seconds_since, status
+from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.objects import name, seconds_since
 
 _PREEMPTED = {
     "InClusterQueue": "a run of its own queue with a higher priority",
@@ -31,12 +31,9 @@ def makes_room(situation: Situation) -> Finding | None:
     match = re.search(r"Pending the preemption of (\d+) workload", message_of(situation))
     if not waits(situation) or not match or situation.workload is None:
         return None
-    uid = str(situation.workload["metadata"].get("uid"))
-    victims = [
-        item
-        for item in situation.workloads
-        if uid in str((condition(item, "Preempted") or {}).get("message")) and is_true(item, "Preempted")
-    ]
+    uid = situation.workload.uid
+    preempted = [(item, item.condition("Preempted")) for item in situation.workloads]
+    victims = [item for item, condition in preempted if condition.is_true and uid in condition.message]
     names = join_words([_run(situation, item) for item in victims])
     many = match[1] != "1"
     which = f" ({names})" if names else ""
@@ -50,20 +47,20 @@ def makes_room(situation: Situation) -> Finding | None:
 
 def preempted(situation: Situation) -> Finding | None:
     """The run was preempted."""
-    evicted = condition(situation.workload, "Evicted") or {}
-    if situation.workload is None or evicted.get("status") != "True" or evicted.get("reason") != "Preempted":
+    evicted = situation.seen.workload_condition("Evicted")
+    if situation.workload is None or not evicted.is_true or evicted.reason != "Preempted":
         return None
-    how = condition(situation.workload, "Preempted") or {}
-    by, own = _preemptor(situation, str(evicted.get("message"))), kueue.priority(situation.workload)
-    who = _PREEMPTED.get(str(how.get("reason")), "another run")
+    how = situation.workload.condition("Preempted")
+    by, own = _preemptor(situation, evicted.message), situation.workload.priority
+    who = _PREEMPTED.get(how.reason, "another run")
     higher: tuple[str, ...] = ()
     if by is not None:
         who = f"{_run(situation, by)}, {who}"
-        if how.get("reason") == "InClusterQueue":
-            who = f"{_run(situation, by)}, whose priority is higher ({kueue.priority(by)}, its own is {own})"
-            higher = _higher(situation, kueue.priority(by))
-    ago = situation.ago(evicted.get("lastTransitionTime"))
-    shown = [Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message"))))]
+        if how.reason == "InClusterQueue":
+            who = f"{_run(situation, by)}, whose priority is higher ({by.priority}, its own is {own})"
+            higher = _higher(situation, by.priority)
+    ago = situation.ago(evicted.since)
+    shown = [Evidence("Workload", situation.workload.name, sentence(one_line(evicted.message)))]
     if holds_quota(situation.workload):
         return Finding(
             f"{situation.name} is being stopped to make room for {who}.",
@@ -92,21 +89,21 @@ def preempted(situation: Situation) -> Finding | None:
 
 def pods_ready_timeout(situation: Situation) -> Finding | None:
     """Kueue evicted the run because its pods were not ready in time."""
-    evicted = condition(situation.workload, "Evicted") or {}
-    if not waits(situation) or situation.workload is None or evicted.get("status") != "True":
+    evicted = situation.seen.workload_condition("Evicted")
+    if not waits(situation) or situation.workload is None or not evicted.is_true:
         return None
-    if evicted.get("reason") != "PodsReadyTimeout":
+    if evicted.reason != "PodsReadyTimeout":
         return None
-    state = status(situation.workload).get("requeueState") or {}
-    times = int(state.get("count") or 1)
+    requeue = situation.workload.requeue
+    times = requeue.count or 1
     nth = {1: "", 2: " for the second time"}.get(times, f" for the {ordinal(times)} time")
     then = "is in its queue again"
-    if at := state.get("requeueAt"):
-        left = -seconds_since(str(at), situation.now)
+    if requeue.at:
+        left = -seconds_since(requeue.at, situation.now)
         then = f"returns to the queue in {duration(left)}" if left > 0 else "returns to the queue now"
-    shown = [Evidence("Workload", name(situation.workload), sentence(one_line(evicted.get("message"))))]
+    shown = [Evidence("Workload", situation.workload.name, sentence(one_line(evicted.message)))]
     shown += [item for item in quote(situation) if item.says != shown[0].says]
-    ago = situation.ago(evicted.get("lastTransitionTime"))
+    ago = situation.ago(evicted.since)
     return Finding(
         f"{situation.name} was stopped{nth} {ago} ago because not all its pods were ready within Kueue's time limit "
         f"(30 min unless the platform team set another), and {then}.",
@@ -122,13 +119,13 @@ def pods_ready_timeout(situation: Situation) -> Finding | None:
 
 def evicted(situation: Situation) -> Finding | None:
     """Kueue evicted the run for another reason: an admission check, a failed node, a drained queue."""
-    found = condition(situation.workload, "Evicted") or {}
-    if situation.workload is None or found.get("status") != "True":
+    found = situation.seen.workload_condition("Evicted")
+    if situation.workload is None or not found.is_true:
         return None
-    says = sentence(one_line(found.get("message")))
+    says = sentence(one_line(found.message))
     return Finding(
-        f"{situation.name} was evicted by Kueue {situation.ago(found.get('lastTransitionTime'))} ago: {says}",
-        (Evidence("Workload", name(situation.workload), f"Evicted, {found.get('reason')}: {says}"), *quote(situation)),
+        f"{situation.name} was evicted by Kueue {situation.ago(found.since)} ago: {says}",
+        (Evidence("Workload", situation.workload.name, f"Evicted, {found.reason}: {says}"), *quote(situation)),
         ("It resumes automatically from its last checkpoint when Kueue admits it again.",),
     )
 
@@ -141,7 +138,7 @@ def quota_in_use(situation: Situation) -> Finding | None:
     queue, quotas = situation.cluster_queue_name, situation.quotas
     who = quota_usage.quota_usage(situation, verdict.what)
     need = f"{amount(verdict.resource, verdict.need)} of {verdict.flavor}"
-    own = kueue.priority(situation.workload)
+    own = situation.workload.priority
     shown = (*quote(situation), *_quota(situation, verdict), *quota_usage.shown(situation, who))
     limit = quotas.quota(queue, verdict.what).borrowing_limit
     if limit is not None and quotas.free_without_borrowing_limit(queue, verdict.what) >= verdict.need:
@@ -194,18 +191,17 @@ def strict_line(situation: Situation) -> Finding | None:
 def not_looked_at(situation: Situation) -> Finding | None:
     """The run is queued and its quota appears to be free, or Kueue has never considered the run."""
     workload = situation.workload
-    if workload is None or not waits(situation) or condition(workload, "Evicted"):
+    if workload is None or not waits(situation) or workload.evicted:
         return None
     fits = bool(situation.verdicts) and situation.verdicts[0].fit is Fit.NOW
-    reserved = condition(workload, "QuotaReserved")
-    if reserved is None:
-        waited = seconds_since(str(workload["metadata"]["creationTimestamp"]), situation.now)
+    if not workload.reserved:
+        waited = seconds_since(workload.created, situation.now)
         if waited < PATIENCE:
             return Finding(f"{situation.name} is in the queue {situation.queue}; Kueue is about to consider it.")
         return Finding(
             f"{situation.name} is in the queue {situation.queue}, but Kueue has not considered it in "
-            f"{situation.ago(workload['metadata']['creationTimestamp'])}.",
-            (Evidence("Workload", name(workload), "has no condition QuotaReserved."),),
+            f"{situation.ago(workload.created)}.",
+            (Evidence("Workload", workload.name, "has no condition QuotaReserved."),),
             ("Ask the platform team whether Kueue's controller is running: kubectl -n kueue-system get pods.",),
         )
     if not fits or not re.search(
@@ -274,7 +270,7 @@ def _no_lower(situation: Situation, who: QuotaUsage, own: int) -> str:
 def _higher(situation: Situation, than: int) -> tuple[str, ...]:
     """Suggest the lowest priority class above a priority."""
     above = sorted((value, called) for called, value in situation.priorities.items() if value > than)
-    if not above or situation.workload is None or kueue.priority(situation.workload) >= above[0][0]:
+    if not above or situation.workload is None or situation.workload.priority >= above[0][0]:
         return ()
     value, called = above[0]
     return (
@@ -292,13 +288,13 @@ def _fewer(situation: Situation, verdict: FlavorFit) -> tuple[str, ...]:
     return (f"{fits} slice{'s' if fits > 1 else ''} would fit now: {again(situation, f'slice.count={fits}')}.",)
 
 
-def _preemptor(situation: Situation, message: str) -> Object | None:
+def _preemptor(situation: Situation, message: str) -> Workload | None:
     match = re.search(r"JobUID: ([0-9a-f-]+)", message)
     if not match:
         return None
-    return next((item for item in situation.workloads if label(item, label_keys.KUEUE_JOB_UID) == match[1]), None)
+    return next((item for item in situation.workloads if item.label(label_keys.KUEUE_JOB_UID) == match[1]), None)
 
 
-def _run(situation: Situation, workload: Object) -> str:
-    called = kueue.owner_of(workload)
-    return called if namespace(workload) == situation.namespace else f"{called} of {namespace(workload)}"
+def _run(situation: Situation, workload: Workload) -> str:
+    own = workload.namespace == situation.namespace
+    return workload.owner if own else f"{workload.owner} of {workload.namespace}"

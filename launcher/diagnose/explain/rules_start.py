@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from launcher.backends.base import State
+from launcher.backends.kubernetes import pod_failures
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import join_words, one_line, sentence
 from launcher.diagnose.explain.rules_not_queued import PATIENCE, other_queues
 from launcher.diagnose.explain.situation import Event, Situation, holds_quota, warnings
-from launcher.k8s.objects import Object, condition, is_true, name, seconds_since, status
+from launcher.k8s.objects import name, seconds_since, status
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
@@ -19,27 +20,23 @@ STARTING = (State.ADMITTED, State.STARTING, State.RESTARTING)
 def check_pending(situation: Situation) -> Finding | None:
     """The quota is reserved, but an admission check has not passed yet."""
     workload = situation.workload
-    if workload is None or not holds_quota(workload) or is_true(workload, "Admitted") or is_true(workload, "Evicted"):
+    if workload is None or not holds_quota(workload) or workload.is_true("Admitted") or workload.evicted.is_true:
         return None
-    waiting = [entry for entry in status(workload).get("admissionChecks") or [] if entry.get("state") != "Ready"]
+    waiting = [check for check in workload.checks if check.state != "Ready"]
     if not waiting:
         return None
     shown, controllers = [], {}
-    for entry in waiting:
-        check = situation.admission_checks.get(entry["name"])
-        controllers[entry["name"]] = str(check["spec"].get("controllerName")) if check else ""
-        says = one_line(entry.get("message")) or "it has reported nothing yet"
+    for each in waiting:
+        check = situation.admission_checks.get(each.name)
+        controllers[each.name] = str(check["spec"].get("controllerName")) if check else ""
+        says = one_line(each.message) or "it has reported nothing yet"
         shown.append(
-            Evidence(
-                "AdmissionCheck",
-                entry["name"],
-                f"{entry.get('state')} for {situation.ago(_at(entry))}: {sentence(says)}",
-            )
+            Evidence("AdmissionCheck", each.name, f"{each.state} for {situation.ago(each.since)}: {sentence(says)}")
         )
     first = waiting[0]
-    since = situation.ago(condition_time(workload, "QuotaReserved"))
-    if controllers[first["name"]] == PROVISIONING:
-        text = one_line(first.get("message"), 200)
+    since = situation.ago(workload.reserved.since)
+    if controllers[first.name] == PROVISIONING:
+        text = one_line(first.message, 200)
         return Finding(
             f"{situation.name} has its quota and has waited {since} for the cloud to provide its machines"
             f"{f': {sentence(text)}' if text else ' (a ProvisioningRequest is pending).'}",
@@ -50,7 +47,7 @@ def check_pending(situation: Situation) -> Finding | None:
                 *other_queues(situation),
             ),
         )
-    names = join_words([str(entry["name"]) for entry in waiting])
+    names = join_words([check.name for check in waiting])
     served = [item for item in set(controllers.values()) if item]
     by = f" ({join_words(sorted(served))})" if served else ""
     return Finding(
@@ -153,11 +150,9 @@ def silent_operator(situation: Situation) -> Finding | None:
     who, where = (
         ("KubeRay's operator", "kuberay-system") if situation.run.ray else ("JobSet's controller", "jobset-system")
     )
-    now = status(situation.run.raw)
-    touched = now.get("jobDeploymentStatus") if situation.run.ray else now
-    if touched or situation.run.suspended or warnings(situation.run_events):
+    if situation.run.has_status or situation.run.suspended or warnings(situation.run_events):
         return None  # a controller that reports warnings is running
-    since = condition_time(situation.workload, "Admitted") or situation.run.created
+    since = situation.seen.workload_condition("Admitted").since or situation.run.created
     waited = seconds_since(since, situation.now)
     if waited < PATIENCE:
         return None
@@ -172,16 +167,16 @@ def silent_operator(situation: Situation) -> Finding | None:
     )
 
 
-def condition_time(obj: Object | None, kind: str) -> str:
-    """Return when a condition last changed (RFC 3339), or ""."""
-    return str((condition(obj, kind) or {}).get("lastTransitionTime") or "")
-
-
 def _refusal(situation: Situation, pattern: str) -> Event | None:
-    """Return the newest matching warning of what creates the run's pods, if pods are missing."""
+    """Return the newest matching warning of what creates the run's pods, if pods are missing for some time."""
     if situation.run.suspended and situation.workload is not None:
         return None
+    since = situation.seen.workload_condition("Admitted").since or situation.run.created
     if situation.state.ended or (situation.pods and len(situation.pods) >= situation.pods_wanted):
+        return None
+    # What fails once may succeed when the controller repeats it, and pods of a large run are created one by one.
+    latest = max([since, *(pod.created for pod in situation.pods)])
+    if not situation.lasts(latest, pod_failures.CONTAINER_SECONDS):
         return None
     events = [*situation.maker_events, *situation.run_events]
     fits = [event for event in warnings(events) if re.search(pattern, event.message)]
@@ -213,7 +208,3 @@ def _refused_hint(message: str, situation: Situation) -> str:
             f"teams.NAME.serviceAccount of {situation.namespace} in the values of charts/queues."
         )
     return "Fix what the message names, and submit it again. If it names a policy, ask the platform team."
-
-
-def _at(entry: Object) -> str:
-    return str(entry.get("lastTransitionTime") or "")

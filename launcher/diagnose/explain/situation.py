@@ -19,7 +19,9 @@ from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import FlavorFit, flavor_fits
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.objects import Object, is_true, name, owner_uids, seconds_since, status, uid
+from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.objects import Object, name, owner_uids, seconds_since, uid
+from launcher.k8s.pods import Pod
 
 
 class ClusterReader(Protocol):
@@ -38,6 +40,7 @@ class ClusterReader(Protocol):
         labels: str = "",
         fields: str = "",
         all_namespaces: bool = False,
+        without: Sequence[str] = (),
     ) -> Any: ...
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any: ...
@@ -70,7 +73,7 @@ class Situation:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     unseen: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)
-    expected_workload: Object | None = None
+    expected_workload: Workload | None = None
     cli_args: str = ""
 
     # --- the run itself ---
@@ -129,6 +132,10 @@ class Situation:
         """Return how long ago an RFC 3339 time was, as readable text; "" without a time."""
         return time_since(str(since or ""), self.now)
 
+    def lasts(self, since: str, seconds: float) -> bool:
+        """Return whether something has lasted at least so long since an RFC 3339 time; True without a time."""
+        return not since or seconds_since(since, self.now) >= seconds
+
     @cached_property
     def slices(self) -> int:
         """The number of slices that the run requests."""
@@ -149,17 +156,17 @@ class Situation:
     # --- its Workload and its queue ---
 
     @cached_property
-    def workload(self) -> Object | None:
+    def workload(self) -> Workload | None:
         """The run's Workload: the newest, if there are several."""
         if self.expected_workload is not None:
             return self.expected_workload
         found = self._list(door.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={self.run.uid}")
-        return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")), default=None)
+        return kueue.newest(kueue.workloads(found))
 
     @property
     def queue(self) -> str:
         """The name of the run's LocalQueue; "" if it has none."""
-        return self.run.queue or (kueue.local_queue_of(self.workload) if self.workload else "")
+        return self.run.queue or (self.workload.local_queue if self.workload else "")
 
     @cached_property
     def local_queues(self) -> dict[str, Object]:
@@ -192,7 +199,7 @@ class Situation:
 
     @cached_property
     def pod_sets(self) -> list[kueue.PodSet]:
-        return kueue.pod_sets(self.workload) if self.workload else []
+        return self.workload.pod_sets if self.workload else []
 
     @cached_property
     def verdicts(self) -> list[FlavorFit]:
@@ -215,16 +222,16 @@ class Situation:
         return {name(item): int(item.get("value") or 0) for item in self._list(door.PRIORITY_CLASS, everywhere=True)}
 
     @cached_property
-    def workloads(self) -> list[Object]:
+    def workloads(self) -> list[Workload]:
         """The Workloads of all teams; only those of the run's own namespace if the others are hidden."""
         try:
-            found: list[Object] = self.look.list(door.WORKLOAD, all_namespaces=True)
+            found: list[Object] = self.look.list(door.WORKLOAD, all_namespaces=True, without=[kueue.TEMPLATES])
         except Forbidden:
             self.unseen.append("the runs of other teams")
-            return self._list(door.WORKLOAD)
+            found = self._list(door.WORKLOAD, without=[kueue.TEMPLATES])
         except KindNotServed:
             return []
-        return found
+        return kueue.workloads(found)
 
     @cached_property
     def all_local_queues(self) -> list[Object]:
@@ -245,13 +252,14 @@ class Situation:
     @cached_property
     def ray_cluster(self) -> Object | None:
         """The current RayCluster of a RayJob, or None."""
-        called = status(self.run.raw).get("rayClusterName")
-        return self._get(door.RAY_CLUSTER, str(called)) if self.run.ray and called else None
+        called = self.run.ray_job.cluster
+        return self._get(door.RAY_CLUSTER, called) if self.run.ray and called else None
 
     @cached_property
-    def pods(self) -> list[Object]:
+    def pods(self) -> list[Pod]:
         """The pods of this attempt, as `status` selects them."""
-        return list(kube_view.own_pods(self.run, self._list(door.POD, labels=f"{label_keys.RUN}={self.name}")))
+        listed = self._list(door.POD, labels=f"{label_keys.RUN}={self.name}")
+        return list(kube_view.own_pods(self.run, map(Pod, listed)))
 
     @cached_property
     def jobs(self) -> list[Object]:
@@ -261,7 +269,7 @@ class Situation:
     @cached_property
     def pods_wanted(self) -> int:
         """The number of pods of the complete run: as admitted by Kueue, else as specified by its object."""
-        if self.workload is not None and kueue.reserved_in(self.workload):
+        if self.workload is not None and self.workload.cluster_queue:
             return states.ObservedRun(self.run, self.workload, self.pods).pods_wanted
         if self.run.ray:
             groups = (self.run.raw["spec"].get("rayClusterSpec") or {}).get("workerGroupSpecs") or []
@@ -295,8 +303,8 @@ class Situation:
     def run_events(self) -> list[Event]:
         return self.events(self.run.kind, self.name, self.run.uid)
 
-    def pod_events(self, pod: Object) -> list[Event]:
-        return self.events("Pod", name(pod), uid(pod))
+    def pod_events(self, pod: Pod) -> list[Event]:
+        return self.events("Pod", pod.name, pod.uid)
 
     @cached_property
     def maker_events(self) -> list[Event]:
@@ -304,7 +312,7 @@ class Situation:
         if self.run.ray:
             cluster = self.ray_cluster
             return self.events("RayCluster", name(cluster), uid(cluster)) if cluster else []
-        have = [owner for pod in self.pods for owner in owner_uids(pod)]
+        have = [owner for pod in self.pods for owner in owner_uids(pod.raw)]
         lacking = [job for job in self.jobs if have.count(uid(job)) < int(job["spec"].get("parallelism") or 1)]
         found = [event for job in lacking[:2] for event in self.events("Job", name(job), uid(job))]
         return sorted(found, key=lambda event: event.at, reverse=True)
@@ -326,11 +334,19 @@ class Situation:
             return None
         return found
 
-    def _list(self, kind: door.Kind, *, labels: str = "", fields: str = "", everywhere: bool = False) -> list[Object]:
+    def _list(
+        self,
+        kind: door.Kind,
+        *,
+        labels: str = "",
+        fields: str = "",
+        everywhere: bool = False,
+        without: Sequence[str] = (),
+    ) -> list[Object]:
         """Return the objects of a kind, of the run's namespace unless `everywhere`; [] if hidden or not served."""
         try:
             found: list[Object] = self.look.list(
-                kind, None if everywhere else self.namespace, labels=labels, fields=fields
+                kind, None if everywhere else self.namespace, labels=labels, fields=fields, without=without
             )
         except Forbidden:
             self._hide(kind)
@@ -377,5 +393,5 @@ def warnings(events: Sequence[Event], *reasons: str) -> list[Event]:
     return [event for event in events if event.warning and (not reasons or event.reason in reasons)]
 
 
-def holds_quota(workload: Object | None) -> bool:
-    return is_true(workload, "QuotaReserved")
+def holds_quota(workload: Workload | None) -> bool:
+    return workload is not None and workload.has_quota

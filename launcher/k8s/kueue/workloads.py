@@ -1,6 +1,6 @@
-"""Readers for Kueue's objects: the queue of a run, its position, its requests and its quota. Pure functions.
+"""Kueue's Workload as a typed value: the queue of a run, its position, its requests and its quota. Pure.
 
-The rules are those of Kueue 0.19. Each function names the part of Kueue that it follows.
+The rules are those of Kueue 0.19.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 
 from launcher.k8s import label_keys
-from launcher.k8s.objects import Object, annotation, condition, is_true, name, namespace, quantity, status, uid
+from launcher.k8s.objects import ApiObject, Condition, Object, name, namespace, quantity
 
 FlavorResource = tuple[str, str]
 """The name of a flavor and of a resource: the key of quota."""
@@ -25,86 +26,7 @@ VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS = ("v1beta2", "v1beta1")
 
 
-# --- the order of a queue -----------------------------------------------------------------------------------------
-
-
-def priority(workload: Object) -> int:
-    """Return the priority that Kueue sorts by: the Workload's priority plus the boost from its annotation."""
-    boost = annotation(workload, label_keys.KUEUE_PRIORITY_BOOST)
-    return int(workload["spec"].get("priority") or 0) + (int(boost) if re.fullmatch(r"-?[0-9]{1,9}", boost) else 0)
-
-
-def priority_class(workload: Object) -> str:
-    """Return the name of the Workload's WorkloadPriorityClass (or PriorityClass), or "" if it has none."""
-    spec = workload["spec"]
-    return str((spec.get("priorityClassRef") or {}).get("name") or spec.get("priorityClassName") or "")
-
-
-def queued_at(workload: Object) -> str:
-    """Return the time that a Workload is sorted by in its queue, RFC 3339.
-
-    This is the time of its last eviction if the pods were not ready in time
-    (waitForPodsReady.requeuingStrategy.timestamp: Eviction, Kueue's default) or if an admission check failed.
-    Otherwise it is the creation time. A preempted Workload keeps its position.
-    """
-    evicted = condition(workload, "Evicted")
-    if evicted and evicted.get("status") == "True" and evicted.get("reason") in ("PodsReadyTimeout", "AdmissionCheck"):
-        return str(evicted["lastTransitionTime"])
-    return str(workload["metadata"].get("creationTimestamp") or "")
-
-
-def is_queued(workload: Object) -> bool:
-    """Return whether Kueue has the Workload in a queue: active, not finished, without quota and not backing off."""
-    reserved = condition(workload, "QuotaReserved") or {}
-    return (
-        workload["spec"].get("active") is not False
-        and not is_true(workload, "Finished")
-        and reserved.get("status") != "True"
-        and reserved.get("reason") != "OnHold"
-        and not is_true(workload, "WaitingForReplacementPods")
-        and (condition(workload, "Requeued") or {}).get("status") != "False"
-    )
-
-
-def order_key(workload: Object) -> tuple[int, str, str]:
-    """Return the sort key of a Workload in its ClusterQueue: higher priority first, then earlier time, then uid.
-
-    Two cases are not covered. Kueue moves a Workload that waits for its victims to stop to the front, and does not
-    report this. In a ClusterQueue with admission fair sharing, the LocalQueue with less usage is first (see
-    `ordered_by_usage`).
-    """
-    return (-priority(workload), queued_at(workload), uid(workload))
-
-
-def queued_workloads(workloads: Iterable[Object], local_queues: Iterable[Object]) -> dict[str, list[Object]]:
-    """Return the queued Workloads of each ClusterQueue, in the order in which Kueue considers them.
-
-    Takes one pass over the Workloads, for any number of queues. A Workload whose LocalQueue is not given is omitted.
-    """
-    targets = {(namespace(queue), name(queue)): cluster_queue_of(queue) for queue in local_queues}
-    queues: defaultdict[str, list[Object]] = defaultdict(list)
-    for workload in workloads:
-        target = targets.get((namespace(workload), local_queue_of(workload)))
-        if target and is_queued(workload):
-            queues[target].append(workload)
-    return {queue: sorted(waiting, key=order_key) for queue, waiting in queues.items()}
-
-
-def ordered_by_usage(cluster_queue: Object) -> bool:
-    """Return whether admission fair sharing sorts the queue. Then only Kueue knows the order."""
-    mode = (cluster_queue["spec"].get("admissionScope") or {}).get("admissionMode")
-    return bool(mode == "UsageBasedAdmissionFairSharing")
-
-
-def local_queue_of(workload: Object) -> str:
-    return str(workload["spec"].get("queueName") or "")
-
-
-def cluster_queue_of(local_queue: Object) -> str:
-    return str(local_queue["spec"].get("clusterQueue") or "")
-
-
-# --- requests and quota of a Workload -------------------------------------------------------------------------------
+# --- Workloads ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -117,24 +39,237 @@ class PodSet:
     asks: Amounts
 
 
-def pod_sets(workload: Object) -> list[PodSet]:
-    """Return the pod sets of a Workload with the requests that Kueue counts.
+@dataclass(frozen=True, slots=True)
+class CheckState:
+    """The state of an admission check of a Workload. `since` is the time of its last change (RFC 3339), or ""."""
 
-    While a Workload waits, Kueue reports them in status.resourceRequests, after LimitRanges, overheads and the
-    exclusions in its configuration. Before that, they are computed from the templates.
+    name: str
+    state: str
+    message: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """How often Kueue has evicted a Workload whose pods were not ready, and when it returns to its queue (RFC 3339)."""
+
+    count: int
+    at: str
+
+
+class Workload(ApiObject):
+    """Kueue's Workload of a run: its place in the queue, its requests and its quota."""
+
+    @property
+    def active(self) -> bool:
+        """Whether Kueue may start it. An inactive Workload is stopped, and stays stopped."""
+        return self.spec.get("active") is not False
+
+    @property
+    def local_queue(self) -> str:
+        """The name of its LocalQueue, or ""."""
+        return self.spec.get("queueName") or ""
+
+    @property
+    def owner(self) -> str:
+        """The name of the run that it belongs to."""
+        for owner in self.raw["metadata"].get("ownerReferences") or []:
+            if owner.get("controller"):
+                return str(owner["name"])
+        return self.name
+
+    @property
+    def evicted(self) -> Condition:
+        """The condition that is True from an eviction until Kueue reserves quota for it again."""
+        return self.condition("Evicted")
+
+    @property
+    def reserved(self) -> Condition:
+        return self.condition("QuotaReserved")
+
+    @property
+    def has_quota(self) -> bool:
+        return self.reserved.is_true
+
+    # --- the order of a queue ---
+
+    @cached_property
+    def priority(self) -> int:
+        """The priority that Kueue sorts by: the Workload's priority plus the boost from its annotation."""
+        boost = self.annotation(label_keys.KUEUE_PRIORITY_BOOST)
+        return int(self.spec.get("priority") or 0) + (int(boost) if re.fullmatch(r"-?[0-9]{1,9}", boost) else 0)
+
+    @property
+    def priority_class(self) -> str:
+        """The name of its WorkloadPriorityClass, or "" if it has none."""
+        return str((self.spec.get("priorityClassRef") or {}).get("name") or "")
+
+    @property
+    def queued_at(self) -> str:
+        """The time that it is sorted by in its queue, RFC 3339.
+
+        This is the time of its last eviction if the pods were not ready in time
+        (waitForPodsReady.requeuingStrategy.timestamp: Eviction, Kueue's default) or if an admission check failed.
+        Otherwise it is the creation time. A preempted Workload keeps its position.
+        """
+        evicted = self.evicted
+        if evicted.is_true and evicted.reason in ("PodsReadyTimeout", "AdmissionCheck"):
+            return evicted.since
+        return self.created
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether Kueue has it in a queue: active, not finished, without quota and not backing off."""
+        return (
+            self.active
+            and not self.is_true("Finished")
+            and not self.has_quota
+            and self.reserved.reason != "OnHold"
+            and not self.is_true("WaitingForReplacementPods")
+            and not self.condition("Requeued").is_false
+        )
+
+    @property
+    def order_key(self) -> tuple[int, str, str]:
+        """The sort key in its ClusterQueue: higher priority first, then earlier time, then uid.
+
+        Two cases are not covered. Kueue moves a Workload that waits for its victims to stop to the front, and does not
+        report this. In a ClusterQueue with admission fair sharing, the LocalQueue with less usage is first (see
+        `ordered_by_usage`).
+        """
+        return (-self.priority, self.queued_at, self.uid)
+
+    # --- requests and quota ---
+
+    @cached_property
+    def pod_sets(self) -> list[PodSet]:
+        """Its pod sets with the requests that Kueue counts.
+
+        While a Workload waits, Kueue reports them in status.resourceRequests, after LimitRanges, overheads and the
+        exclusions in its configuration. Before that, they are computed from the templates.
+        """
+        requests = self.status.get("resourceRequests") or []
+        reported = {entry["name"]: entry.get("resources") or {} for entry in requests}
+        sets = []
+        for entry in self.spec.get("podSets") or []:
+            spec = (entry.get("template") or {}).get("spec") or {}
+            count = int(entry.get("count", 1))
+            if entry["name"] in reported:
+                asks = {resource: quantity(amount) for resource, amount in reported[entry["name"]].items()}
+            else:
+                asks = {resource: amount * count for resource, amount in pod_asks(spec).items() if amount}
+            sets.append(PodSet(str(entry["name"]), count, spec, asks))
+        return sets
+
+    @cached_property
+    def holds(self) -> dict[FlavorResource, Decimal]:
+        """The quota that it has reserved, by flavor and resource; {} if it has none.
+
+        The quota of pods that have ended is released before the rest (status.reclaimablePods).
+        """
+        if not self.has_quota or self.is_true("Finished"):
+            return {}
+        back = {entry["name"]: int(entry["count"]) for entry in self.status.get("reclaimablePods") or []}
+        held: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
+        for entry in self._assignments:
+            count = int(entry.get("count", 1)) or 1
+            share = Decimal(max(0, count - back.get(entry["name"], 0))) / count
+            for resource, amount in (entry.get("resourceUsage") or {}).items():
+                flavor = (entry.get("flavors") or {}).get(resource)
+                if flavor is not None:
+                    held[flavor, resource] += quantity(amount) * share
+        return dict(held)
+
+    @property
+    def cluster_queue(self) -> str:
+        """The ClusterQueue whose quota it has, or "" if it has none."""
+        return str((self.status.get("admission") or {}).get("clusterQueue") or "")
+
+    @property
+    def pods_admitted(self) -> int:
+        """The number of pods that Kueue has admitted."""
+        return sum(int(part.get("count") or 0) for part in self._assignments)
+
+    @property
+    def checks(self) -> list[CheckState]:
+        """Its admission checks."""
+        return [
+            CheckState(
+                entry["name"],
+                entry.get("state") or "",
+                entry.get("message") or "",
+                entry.get("lastTransitionTime") or "",
+            )
+            for entry in self.status.get("admissionChecks") or []
+        ]
+
+    # --- evictions ---
+
+    @property
+    def requeue(self) -> Requeue:
+        state = self.status.get("requeueState") or {}
+        return Requeue(int(state.get("count") or 0), state.get("requeueAt") or "")
+
+    @property
+    def evictions(self) -> int:
+        """How often Kueue has evicted it, for any reason."""
+        return sum(int(entry.get("count") or 0) for entry in self._evictions)
+
+    @property
+    def preemptions(self) -> int:
+        """How often Kueue has preempted it."""
+        return sum(int(entry.get("count") or 0) for entry in self._evictions if entry.get("reason") == "Preempted")
+
+    @property
+    def _assignments(self) -> list[Object]:
+        return (self.status.get("admission") or {}).get("podSetAssignments") or []
+
+    @property
+    def _evictions(self) -> list[Object]:
+        return (self.status.get("schedulingStats") or {}).get("evictions") or []
+
+
+# The templates of pods, which only `pod_sets` needs: a list of all Workloads is read without them.
+TEMPLATES = "spec.podSets.*.template"
+
+
+def workloads(listed: Iterable[Object]) -> list[Workload]:
+    return list(map(Workload, listed))
+
+
+def newest(those: Iterable[Workload]) -> Workload | None:
+    """Return the Workload that was created last, or None."""
+    return max(those, key=lambda workload: workload.created, default=None)
+
+
+# --- queues -------------------------------------------------------------------------------------------------------
+
+
+def queued_workloads(those: Iterable[Workload], local_queues: Iterable[Object]) -> dict[str, list[Workload]]:
+    """Return the queued Workloads of each ClusterQueue, in the order in which Kueue considers them.
+
+    Takes one pass over the Workloads, for any number of queues. A Workload whose LocalQueue is not given is omitted.
     """
-    requests = status(workload).get("resourceRequests") or []
-    reported = {entry["name"]: entry.get("resources") or {} for entry in requests}
-    sets = []
-    for entry in workload["spec"].get("podSets") or []:
-        spec = (entry.get("template") or {}).get("spec") or {}
-        count = int(entry.get("count", 1))
-        if entry["name"] in reported:
-            asks = {resource: quantity(amount) for resource, amount in reported[entry["name"]].items()}
-        else:
-            asks = {resource: amount * count for resource, amount in pod_asks(spec).items() if amount}
-        sets.append(PodSet(str(entry["name"]), count, spec, asks))
-    return sets
+    targets = {(namespace(queue), name(queue)): cluster_queue_of(queue) for queue in local_queues}
+    queues: defaultdict[str, list[Workload]] = defaultdict(list)
+    for workload in those:
+        target = targets.get((workload.namespace, workload.local_queue))
+        if target and workload.is_queued:
+            queues[target].append(workload)
+    return {queue: sorted(waiting, key=lambda workload: workload.order_key) for queue, waiting in queues.items()}
+
+
+def ordered_by_usage(cluster_queue: Object) -> bool:
+    """Return whether admission fair sharing sorts the queue. Then only Kueue knows the order."""
+    mode = (cluster_queue["spec"].get("admissionScope") or {}).get("admissionMode")
+    return bool(mode == "UsageBasedAdmissionFairSharing")
+
+
+def cluster_queue_of(local_queue: Object) -> str:
+    return str(local_queue["spec"].get("clusterQueue") or "")
+
+
+# --- the requests of a pod ------------------------------------------------------------------------------------------
 
 
 def pod_asks(spec: Object) -> Amounts:
@@ -164,44 +299,6 @@ def pod_asks(spec: Object) -> Amounts:
     for resource, amount in (spec.get("overhead") or {}).items():
         total[resource] = total.get(resource, Decimal()) + quantity(amount)
     return total
-
-
-def holds(workload: Object) -> dict[FlavorResource, Decimal]:
-    """Return the quota that a Workload has reserved, by flavor and resource; {} if it has none.
-
-    The quota of pods that have ended is released before the rest (status.reclaimablePods).
-    """
-    admission = status(workload).get("admission")
-    if not admission or not is_true(workload, "QuotaReserved") or is_true(workload, "Finished"):
-        return {}
-    back = {entry["name"]: int(entry["count"]) for entry in status(workload).get("reclaimablePods") or []}
-    held: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
-    for entry in admission.get("podSetAssignments") or []:
-        count = int(entry.get("count", 1)) or 1
-        share = Decimal(max(0, count - back.get(entry["name"], 0))) / count
-        for resource, amount in (entry.get("resourceUsage") or {}).items():
-            flavor = (entry.get("flavors") or {}).get(resource)
-            if flavor is not None:
-                held[flavor, resource] += quantity(amount) * share
-    return dict(held)
-
-
-def reserved_in(workload: Object) -> str:
-    """Return the ClusterQueue whose quota the Workload has, or "" if it has none."""
-    return str((status(workload).get("admission") or {}).get("clusterQueue") or "")
-
-
-def reserved_since(workload: Object) -> str:
-    """Return the time when the Workload got its quota, RFC 3339, or "" if it has none."""
-    return str((condition(workload, "QuotaReserved") or {}).get("lastTransitionTime") or "")
-
-
-def owner_of(workload: Object) -> str:
-    """Return the name of the run that a Workload belongs to."""
-    for owner in workload["metadata"].get("ownerReferences") or []:
-        if owner.get("controller"):
-            return str(owner["name"])
-    return name(workload)
 
 
 def _container_asks(container: Object) -> Amounts:
