@@ -3,6 +3,8 @@
 A submit is one atomic create: concurrent submits create one run, and a killed launcher leaves a complete run or none.
 The next attempt of a run that has ended replaces its object. The old object is deleted by its uid, so of several
 concurrent submits one succeeds and the others find the new object.
+
+Only `submit` imports what renders and compares plans (0.06 s of processor time), so that other verbs start faster.
 """
 
 from __future__ import annotations
@@ -28,9 +30,7 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.config.checks.problems import has_errors
 from launcher.config.kinds import RunKind
-from launcher.config.plan import CheckFailed, config_difference
 from launcher.errors import LauncherError
-from launcher.helm.client import run_object, run_objects
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import (
     EVENT,
@@ -111,6 +111,7 @@ class KubernetesBackend:
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
         """Render all plans in one call of Helm."""
+        from launcher.helm.client import run_objects
 
         made = run_objects(plans, self._kinds(plans))
         self._rendered = {plan.name: obj for plan, obj in zip(plans, made, strict=True)}
@@ -178,6 +179,7 @@ class KubernetesBackend:
         )
 
     def _object(self, plan: LaunchPlan) -> dict[str, Any]:
+        from launcher.helm.client import run_object
 
         made = self._rendered.get(plan.name) or run_object(plan, self._kinds([plan]))
         obj: dict[str, Any] = copy.deepcopy(dict(made))
@@ -202,6 +204,8 @@ class KubernetesBackend:
 
         found = self._preflight(plan, obj, self._snapshot)
         if has_errors(found) and not plan.force:
+            from launcher.config.plan import CheckFailed
+
             self._refuse_no_namespace(obj)
             failed = CheckFailed(found)
             failed.hint = "To submit it anyway, use --force."
@@ -214,6 +218,7 @@ class KubernetesBackend:
         For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
         counts as ended, because it cannot continue.
         """
+        from launcher.config.plan import config_difference
 
         seen = kube_view.observe(self.cluster, found)
         state = _outcome(seen)
