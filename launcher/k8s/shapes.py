@@ -26,11 +26,15 @@ class Map:
 
 
 def compiled(shape: Shape) -> Callable[[Any], bool]:
-    """Return a function that returns whether a value has the shape: `not fault(value, shape)`, but ten times faster.
+    """Return a function that returns whether a value has the shape: `not fault(value, shape)`, but three times faster.
 
     A list of a thousand runs has some hundred thousand values to check.
     """
+    if shape is text:
+        return lambda value: isinstance(value, str)
     if isinstance(shape, Map):
+        if shape.values is text:  # labels and annotations
+            return lambda value: isinstance(value, dict) and set(map(type, value.values())) <= {str}
         of_value = compiled(shape.values)
         return lambda value: isinstance(value, dict) and all(map(of_value, value.values()))
     if isinstance(shape, list):
@@ -40,14 +44,16 @@ def compiled(shape: Shape) -> Callable[[Any], bool]:
         leaf = shape
         return lambda value: not leaf(value)
     required = [key.removesuffix("!") for key in shape if key.endswith("!")]
-    checks = {key.removesuffix("!"): compiled(inner) for key, inner in shape.items()}
+    check_of = {key.removesuffix("!"): compiled(inner) for key, inner in shape.items()}.get
 
     def of_object(value: Any) -> bool:
         if not isinstance(value, dict):
             return False
-        if any(value.get(key) is None for key in required):
-            return False
-        return all(each is None or key not in checks or checks[key](each) for key, each in value.items())
+        for key, each in value.items():
+            check = check_of(key)
+            if check is not None and each is not None and not check(each):
+                return False
+        return not required or all(value.get(key) is not None for key in required)
 
     return of_object
 
