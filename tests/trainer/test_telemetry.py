@@ -333,6 +333,14 @@ def test_a_failure_of_libtpu_is_reported_once_and_its_metrics_are_absent(capsys:
     assert list(Chips([], LABELS, sampler).collect()) == []
 
 
+def test_diagnostics_of_google_cloud_require_their_package(tmp_path: Path) -> None:
+    """MaxText would train without them, and print only a line. The extra `train` does not contain the package."""
+    config = run_config(tmp_path)
+    tree = {**config.tree, "train": {**config.train, "managed_mldiagnostics": True}}
+    with pytest.raises(ConfigError, match=r'google-cloud-mldiagnostics is not installed; .*"slipway-launcher\[tpu\]"'):
+        trainer_config.check(RunConfig(config.path, tree))
+
+
 # --- Weights & Biases -----------------------------------------------------------------------------------------------
 
 
