@@ -38,7 +38,7 @@ def value_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def _items(names: Iterable[str], incomplete: str, separator: str) -> list[CompletionItem]:
-    found = {}
+    found: dict[str, None] = {}
     for name in names:
         if name.startswith(incomplete):
             head, more, _ = name[len(incomplete) :].partition(separator)

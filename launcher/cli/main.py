@@ -58,7 +58,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("stop", "kill", "abort"), "launcher cancel"),
     **dict.fromkeys(("rm", "remove", "clean"), "launcher delete"),
     **dict.fromkeys(("describe", "show", "inspect"), "launcher status, or launcher explain"),
-    **dict.fromkeys(("top", "progress", "stat"), "launcher status"),
+    **dict.fromkeys(("top", "progress", "stat", "watch"), "launcher attach, or launcher status --watch"),
     **dict.fromkeys(("why", "debug", "events"), "launcher explain"),
     **dict.fromkeys(("log", "tail"), "launcher logs"),
     **dict.fromkeys(("models", "templates", "examples", "preset"), "launcher presets"),
@@ -69,6 +69,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("upgrade", "deploy"), "launcher install"),
     **dict.fromkeys(("build", "push"), "launcher image build"),
     **dict.fromkeys(("ui", "web"), "launcher dashboard"),
+    **dict.fromkeys(("exec", "ssh"), "launcher shell"),
 }
 """What to use instead of a word that other tools have as a command."""
 

@@ -57,8 +57,8 @@ def _preset(name: str, defaults: Values) -> Preset:
     return Preset(
         name,
         _first_sentence(file.read_text(encoding="utf-8")),
-        slice_ and slice_.accelerator,
-        slice_ and slice_.topology,
+        slice_.accelerator if slice_ else None,
+        slice_.topology if slice_ else None,
         slice_.hosts * count if slice_ else None,
         slice_.chips * count if slice_ and slice_.kind != "cpu" else None,
         str(file),

@@ -30,6 +30,7 @@ from launcher.trainer_output import (
     events_in_log,
     events_of,
     metrics_in_log,
+    state_after,
 )
 
 _TOGETHER = 8
@@ -122,8 +123,8 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     end = time_of(status.ended) or now
     config, held, changes, marks, more = _objects(backend, status, end)
-    history, after = timeline.changes_of(events, metrics.times), state_after(events)
-    preemptions = max(status.preemptions, after.preemptions)
+    history = timeline.changes_of(events, metrics.times)
+    preemptions = max(status.preemptions, state_after(events).preemptions)
     submitted = time_of(status.submitted)
     return RunData(
         name=status.name,

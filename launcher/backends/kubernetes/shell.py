@@ -9,9 +9,9 @@ from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.errors import LauncherError
 from launcher.k8s import exec as pod_exec
-from launcher.k8s import label_keys, objects
+from launcher.k8s import label_keys
 from launcher.k8s.client import POD, Cluster, Forbidden
-from launcher.k8s.objects import Object
+from launcher.k8s.pods import Pod, pods
 
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
@@ -29,14 +29,13 @@ def start(
             f'The run "{status.name}" is on this machine, so it has no pods. Its folder is {status.folder}.'
         )
     pod = _host(cluster, backend, status, worker)
-    name, phase = objects.name(pod), objects.status(pod).get("phase")
-    if phase != "Running":
+    if pod.phase != "Running":
         raise LauncherError(
-            f"The pod {name} of worker {worker} is {phase}; only a running pod can run a command.",
+            f"The pod {pod.name} of worker {worker} is {pod.phase}; only a running pod can run a command.",
             f"launcher explain {status.name}{backend.cli_args} shows why it is not running.",
         )
     try:
-        return pod_exec.start(cluster, name, kube_logs.container(pod), command or _SHELL, terminal=terminal)
+        return pod_exec.start(cluster, pod.name, kube_logs.container(pod), command or _SHELL, terminal=terminal)
     except Forbidden as error:
         raise LauncherError(
             error.message,
@@ -44,19 +43,19 @@ def start(
         ) from error
 
 
-def _host(cluster: Cluster, backend: Backend, status: RunStatus, worker: int) -> Object:
-    pods = _hosts(cluster, backend, status)
-    if worker < len(pods):
-        return pods[worker]
-    if pods:
-        raise LauncherError(f"Worker {worker} was not found: the run has {len(pods)}, counted from 0.")
+def _host(cluster: Cluster, backend: Backend, status: RunStatus, worker: int) -> Pod:
+    found = _hosts(cluster, backend, status)
+    if worker < len(found):
+        return found[worker]
+    if found:
+        raise LauncherError(f"Worker {worker} was not found: the run has {len(found)}, counted from 0.")
     raise LauncherError(
         f'The run "{status.name}" is {status.state} and has no pods of hosts now.',
         f"To show why: launcher explain {status.name}{backend.cli_args}",
     )
 
 
-def _hosts(cluster: Cluster, backend: Backend, status: RunStatus) -> list[Object]:
+def _hosts(cluster: Cluster, backend: Backend, status: RunStatus) -> list[Pod]:
     """Return the pods of the run's hosts, in order; of a run in a long-lived Ray cluster, those of that cluster."""
     if status.has_object:
         run = kube_view.find(cluster, status.name)
@@ -64,4 +63,4 @@ def _hosts(cluster: Cluster, backend: Backend, status: RunStatus) -> list[Object
     from launcher.backends.ray_cluster.backend import RayClusterBackend
 
     name = backend.cluster_of(status.name) if isinstance(backend, RayClusterBackend) else None
-    return kube_logs.ray_workers(cluster.list(POD, labels=f"{label_keys.RAY_CLUSTER}={name}")) if name else []
+    return kube_logs.ray_workers(pods(cluster.list(POD, labels=f"{label_keys.RAY_CLUSTER}={name}"))) if name else []

@@ -215,7 +215,7 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {{- /* The text to train on. */}}
     {"rule": "data", "keys": ["data.corpus"], "kinds": "runs",
      "when": {"data.files": true, "data.corpus": true},
-     "message": "data.files and data.corpus are both set; remove one of them, or override a preset's corpus with data.corpus: \"\"."},
+     "message": "data.files and data.corpus are both set; remove one of them (to use the files, set data.corpus: \"\")."},
     {"rule": "data", "else": true, "keys": ["data"], "kinds": "runs",
      "when": {"run.command": false, "data.files": false, "data.corpus": false, "train.dataset_type": false},
      "message": "data: there is nothing to train on; set data.files, or data.corpus: python, or train.dataset_type (synthetic needs no text)."},
