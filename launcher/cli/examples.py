@@ -14,7 +14,11 @@ _EXAMPLES = {
     "attach": ("launcher attach llama", "docs/how-to/run-on-a-cluster.md"),
     "wait": ("launcher wait llama --timeout 2h", "docs/how-to/run-on-a-cluster.md"),
     "cancel": ("launcher cancel llama", "docs/how-to/resume-a-run.md"),
-    "delete": ("launcher delete llama", 'launcher delete "demo-*" --older-than 7d --dry-run', "docs/quick-reference.md"),
+    "delete": (
+        "launcher delete llama",
+        'launcher delete "demo-*" --older-than 7d --dry-run',
+        "docs/quick-reference.md",
+    ),
     "explain": ("launcher explain llama", "docs/how-to/debug-a-pending-run.md"),
     "forecast": (
         "launcher forecast models/llama3.1-8b slices/v6e-4x4",
