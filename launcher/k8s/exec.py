@@ -5,7 +5,6 @@ The first byte of each message is its channel (v4.channel.k8s.io). The end of th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import ssl
 from collections.abc import Iterator, Sequence
@@ -69,8 +68,8 @@ class Session:
                 return
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.close()
+        # Its `close` does nothing if the server has closed the websocket, and otherwise waits for the server.
+        self._socket.shutdown()
 
     def _pending(self) -> bool:
         """Return whether TLS has decrypted more data, which `select` on the descriptor does not report."""
