@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -49,6 +50,20 @@ class Api:
 
     def close(self) -> None:
         self._client.close()
+
+    def cluster_entry(self) -> Object:
+        """The server as the cluster of a kubeconfig, without the credentials of this client."""
+        given = self._client.configuration
+        entry: Object = {"server": self.server}
+        if not given.verify_ssl:
+            entry["insecure-skip-tls-verify"] = True
+        elif given.ssl_ca_cert:
+            entry["certificate-authority-data"] = base64.b64encode(Path(given.ssl_ca_cert).read_bytes()).decode()
+        if given.tls_server_name:
+            entry["tls-server-name"] = given.tls_server_name
+        if given.proxy:
+            entry["proxy-url"] = given.proxy
+        return entry
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
         """The parsed JSON answer, or else the text. Raises ApiError from code 400 on; retries after 429."""

@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e import current, needs
 from tests.e2e.cli import Cli
+from tests.e2e.members import Member
 from tests.e2e.teams import Session, Team
 
 
@@ -49,9 +50,18 @@ def team(session: Session, request: pytest.FixtureRequest) -> Iterator[Team]:
 
 def new_team(session: Session) -> Team:
     session.teams += 1
-    return Team(session, f"{session.ident}-{session.teams}")
+    name = f"{session.ident}-{session.teams}"
+    # The account stays when the team's objects are removed, so its name does not contain the team's.
+    return Team(session, name, Member(session.cli, session.ident, f"member-{session.teams}", name))
 
 
 @pytest.fixture
 def cli(session: Session) -> Cli:
+    """The launcher as the cluster's administrator."""
     return session.cli
+
+
+@pytest.fixture
+def member(team: Team) -> Member:
+    """The launcher as a member of the team."""
+    return team.member

@@ -76,6 +76,7 @@ RIGHTS: Mapping[str, tuple[str, str, str]] = {
     "make queues": ("create", "kueue.x-k8s.io", "clusterqueues"),
     "make cluster roles": ("create", "rbac.authorization.k8s.io", "clusterroles"),
     "make admission policies": ("create", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    "request tokens": ("create", "", "serviceaccounts/token"),
     "make nodes": ("create", "", "nodes"),
     "end simulated pods": ("patch", "", "pods/status"),
     "delete pods": ("delete", "", "pods"),
@@ -94,7 +95,10 @@ _CRDS = {
     "jobset": ("jobsets.jobset.x-k8s.io/v1alpha2",),
     "kuberay": ("rayjobs.ray.io/v1", "rayclusters.ray.io/v1"),
 }
-_QUEUES = ("make namespaces", "make queues", "make cluster roles", "make admission policies", "keep releases")
+_QUEUES = (
+    *("make namespaces", "make queues", "make cluster roles", "make admission policies", "keep releases"),
+    "request tokens",  # of the members
+)
 _SIMULATION = ("make nodes", "end simulated pods")
 
 

@@ -15,6 +15,7 @@ from tests.cluster import nodes as simulated
 from tests.cluster.api import Api, ApiError, Object
 from tests.e2e import leftovers, logs
 from tests.e2e.cli import Cli
+from tests.e2e.members import Member
 from tests.e2e.needs import Facts
 from tests.e2e.settings import LABEL, Settings, split_image
 from tests.tiny_model import TINY_MODEL
@@ -80,10 +81,14 @@ class Session:
 
 @dataclass
 class Team:
-    """A team of one test. Its namespace, ClusterQueue, LocalQueue and release all have the same name."""
+    """A team of one test. Its namespace, ClusterQueue, LocalQueue and release all have the same name.
+
+    `member` submits and reads the runs; the administrator (`session.cli`) installs the queues and the storage.
+    """
 
     session: Session
     name: str
+    member: Member
     values: Tree = field(default_factory=dict)
     queues: bool = False
 
@@ -115,6 +120,8 @@ class Team:
         operators = ["gke-managed-ray-operator", "kuberay-operator", "kuberay-system", "ray-system"]
         if controller is not None and controller.namespace not in operators:
             operators.append(controller.namespace)
+        # Members install the long-lived clusters themselves: Helm's release is a Secret.
+        own_clusters = {"clusters": list(clusters), "createClusters": True, "helm": True} if clusters else {}
         cidrs = [f"{address}/{128 if ':' in address else 32}" for address in self.session.facts.node_addresses[:50]]
         return {
             "flavors": flavors,
@@ -122,8 +129,8 @@ class Team:
             "teams": {
                 self.name: {
                     "clusterQueue": self.name,
-                    "clusters": list(clusters),
-                    "members": {f"{self.name}@example.com": "User"},  # gets rights that no test uses
+                    "members": {self.member.account: "ServiceAccount"},
+                    **own_clusters,
                 }
             },
             # Priority classes are cluster-scoped. The test creates its own and leaves the default ones alone.
@@ -221,22 +228,22 @@ class Team:
 
     def submit(self, options: list[str], *more: str) -> Tree:
         """Run `launcher submit --detach` and return the run's status."""
-        made: Tree = self.session.cli.query("submit", *options, "--detach", *more)
+        made: Tree = self.member.query("submit", *options, "--detach", *more)
         return made
 
     def delete(self, run: str) -> None:
         """Run `launcher delete` for a run that has ended."""
-        done = self.session.cli.launcher("delete", run, "-n", self.name, "--yes")
+        done = self.member.launcher("delete", run, "-n", self.name, "--yes")
         assert done.code == 0, str(done)
 
     def status(self, run: str) -> Tree:
         """The JSON of `launcher status`."""
-        found: Tree = self.session.cli.query("status", run, "-n", self.name)
+        found: Tree = self.member.query("status", run, "-n", self.name)
         return found
 
     def listed(self) -> dict[str, Tree]:
         """The runs of `launcher list`, by name."""
-        return {run["name"]: run for run in self.session.cli.query("list", "-n", self.name)}
+        return {run["name"]: run for run in self.member.query("list", "-n", self.name)}
 
     def becomes(self, run: str, *states: str, seconds: float) -> Tree:
         """Wait until the run has one of these states and return its status. Fails at once if it ends in another."""
@@ -251,7 +258,7 @@ class Team:
             ended = last.get("state") in ("succeeded", "failed", "cancelled")
             return f"It is {last['state']}: {last.get('reason') or 'no reason is known'}." if ended else ""
 
-        found: Tree = self.session.cli.wait(
+        found: Tree = self.member.wait(
             f"the run {self.name}/{run} to be {' or '.join(states)}",
             reached,
             seconds,

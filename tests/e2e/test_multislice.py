@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.cli import Cli
+from tests.e2e.members import Member
 from tests.e2e.needs import needs
 from tests.e2e.teams import ADMIT, REMOVED, START, Session, Team, end_pod
 
@@ -14,7 +14,7 @@ QUEUED = ("queued", "preempted")
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_three_slices_run_alone_then_one_and_two_together(session: Session, team: Team, cli: Cli) -> None:
+def test_three_slices_run_alone_then_one_and_two_together(session: Session, team: Team, member: Member) -> None:
     team.install(team.slices(3))
     team.submit(team.sleeper("three", 3))
     team.becomes("three", "running", seconds=START)
@@ -30,7 +30,7 @@ def test_three_slices_run_alone_then_one_and_two_together(session: Session, team
     assert (listed["one"]["position"], listed["two"]["position"]) == (1, 2)
     for name in ("one", "two"):
         assert team.pods(name) == [], "a queued run has no pods"
-        explanation = cli.query("explain", name, "-n", team.name)
+        explanation = member.query("explain", name, "-n", team.name)
         assert "three" in explanation["headline"], explanation["headline"]
         assert explanation["evidence"], explanation
     team.finish("three")
@@ -46,7 +46,7 @@ def test_three_slices_run_alone_then_one_and_two_together(session: Session, team
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_a_higher_priority_preempts_and_the_lower_one_resumes(team: Team, cli: Cli) -> None:
+def test_a_higher_priority_preempts_and_the_lower_one_resumes(team: Team, member: Member) -> None:
     team.install(team.slices(3, preemption=True))
     team.submit(team.sleeper("low", 3, priority="low"))
     team.becomes("low", "running", seconds=START)
@@ -54,7 +54,7 @@ def test_a_higher_priority_preempts_and_the_lower_one_resumes(team: Team, cli: C
     team.becomes("high", "running", seconds=START)
     low = team.becomes("low", *QUEUED, seconds=REMOVED)
     assert team.pods("low") == []
-    explanation = cli.query("explain", "low", "-n", team.name)
+    explanation = member.query("explain", "low", "-n", team.name)
     assert "high" in explanation["headline"], explanation["headline"]
     team.finish("high")
     low = team.becomes("low", "running", seconds=START)
@@ -66,16 +66,16 @@ def test_a_higher_priority_preempts_and_the_lower_one_resumes(team: Team, cli: C
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Team, cli: Cli) -> None:
+def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Team, member: Member) -> None:
     team.install(team.slices(3))
     team.submit(team.sleeper("first", 3))
     team.becomes("first", "running", seconds=START)
     team.submit(team.sleeper("second", 3))
     team.becomes("second", "queued", seconds=ADMIT)
     team.submit(team.sleeper("third", 1))
-    cancelled = cli.query("cancel", "third", "-n", team.name)
+    cancelled = member.query("cancel", "third", "-n", team.name)
     assert cancelled["state"] == "cancelled", "a queued run is cancelled at once"
-    cli.query("cancel", "first", "-n", team.name)
+    member.query("cancel", "first", "-n", team.name)
     team.becomes("first", "cancelled", seconds=REMOVED)
     # Kueue admits the next run only after the slices are free.
     team.becomes("second", "running", seconds=START)
@@ -85,15 +85,15 @@ def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Te
         "second": "running",
         "third": "cancelled",
     }
-    again = cli.query("cancel", "first", "-n", team.name)
+    again = member.query("cancel", "first", "-n", team.name)
     assert again["state"] == "cancelled"
-    refused = cli.launcher("delete", "second", "-n", team.name, "--yes")
+    refused = member.launcher("delete", "second", "-n", team.name, "--yes")
     assert refused.code == 1, "a running run is not deleted"
-    cli.query("cancel", "second", "-n", team.name)
+    member.query("cancel", "second", "-n", team.name)
     team.becomes("second", "cancelled", seconds=REMOVED)
     for name in ("first", "second", "third"):
         team.delete(name)
-    cli.wait("the records to go", lambda: team.listed() == {}, REMOVED, seen=lambda: str(list(team.listed())))
+    member.wait("the records to go", lambda: team.listed() == {}, REMOVED, seen=lambda: str(list(team.listed())))
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True, rights=("delete pods",))
@@ -112,7 +112,7 @@ def test_a_killed_pod_restarts_the_run(session: Session, team: Team) -> None:
     def replaced() -> bool:
         return len(now := {pod["metadata"]["uid"] for pod in team.pods("killed")}) == 2 and not now & before
 
-    team.session.cli.wait("both pods to be new ones", replaced, START, run="killed", namespace=team.name)
+    team.member.wait("both pods to be new ones", replaced, START, run="killed", namespace=team.name)
     status = team.becomes("killed", "running", seconds=START)
     assert status["restarts"] >= 1
     team.finish("killed")

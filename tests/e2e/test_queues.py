@@ -6,6 +6,7 @@ import pytest
 
 from tests.e2e import leftovers
 from tests.e2e.cli import Cli
+from tests.e2e.members import Member
 from tests.e2e.needs import needs
 from tests.e2e.teams import ADMIT, KUEUE, REMOVED, START, Session, Team
 
@@ -45,7 +46,7 @@ def test_uninstall_leaves_nothing(session: Session, team: Team, cli: Cli) -> Non
     refused = cli.launcher("uninstall", team.name, "-n", session.ident, "--yes")
     assert refused.code == 1, str(refused)
     assert f"{team.name}/works" in refused.err, "uninstall names the run that needs the queues"
-    cli.query("cancel", "works", "-n", team.name)
+    team.member.query("cancel", "works", "-n", team.name)
     team.becomes("works", "cancelled", seconds=REMOVED)
     team.delete("works")
     cli.wait("the run's Workload to go", lambda: not _workloads(session, team), REMOVED)
@@ -63,9 +64,9 @@ def test_uninstall_leaves_nothing(session: Session, team: Team, cli: Cli) -> Non
 
 
 @needs(kueue="0.16", jobset="0.10", pods=True)
-def test_what_never_fits_is_refused_with_the_change_that_would_help(team: Team, cli: Cli) -> None:
+def test_what_never_fits_is_refused_with_the_change_that_would_help(team: Team, member: Member) -> None:
     team.install(team.slices(2))
-    refused = cli.launcher("submit", *team.sleeper("large", 3), "--detach")
+    refused = member.launcher("submit", *team.sleeper("large", 3), "--detach")
     assert refused.code == 1, str(refused)
     assert refused.err.startswith(("Error:", "Submitting")), refused.err
     assert "Traceback" not in refused.err
@@ -73,7 +74,7 @@ def test_what_never_fits_is_refused_with_the_change_that_would_help(team: Team, 
     # With --force the run is queued, and explain gives the reason.
     team.submit(team.sleeper("large", 3), "--force")
     team.becomes("large", "queued", seconds=ADMIT)
-    explanation = cli.query("explain", "large", "-n", team.name)
+    explanation = member.query("explain", "large", "-n", team.name)
     assert explanation["suggestions"], explanation
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
-from tests.e2e.cli import Cli
+import pytest
+import urllib3
+
+from tests.e2e.members import Member
 from tests.e2e.needs import needs
 from tests.e2e.teams import HOSTS, REMOVED, STEPS, TRAINED, Session, Team
 
@@ -14,21 +18,33 @@ CLUSTER = "ring"
 
 
 @needs(kueue="0.16", kuberay="1.5", image=True, storage=True, nodes=1, cpu=2, memory_gib=10)
-def test_a_job_trains_in_a_long_lived_ray_cluster(session: Session, team: Team, cli: Cli) -> None:
+def test_a_job_trains_in_a_long_lived_ray_cluster(session: Session, team: Team, member: Member) -> None:
     team.install(team.hosts(HOSTS, 1, clusters=(CLUSTER,)))
     team.make_claim()
     options = team.trainer("job", "ray-cluster", cluster=CLUSTER)
-    made = cli.query("install", "ray-cluster", *options, "--timeout", "15m", seconds=1000)
+    made = member.query("install", "ray-cluster", *options, "--timeout", "15m", seconds=1000)
     assert made["notReady"] == []
-    shown = cli.query("list", "--clusters", "-n", team.name)
+    shown = member.query("list", "--clusters", "-n", team.name)
     assert [one["name"] for one in shown] == [CLUSTER]
     team.submit(options)
     team.becomes("job", "succeeded", seconds=TRAINED)
     status = team.status("job")
     assert (status["step"], status["steps"]) == (STEPS, STEPS)
-    removed = cli.query("uninstall", CLUSTER, "-n", team.name, "--yes")
+    with member.follow("dashboard", CLUSTER, "-n", team.name, "-o", "json") as file:
+        member.wait("the dashboard to answer", lambda: _answers(file), REMOVED, seen=file.read_text)
+    removed = member.query("uninstall", CLUSTER, "-n", team.name, "--yes")
     assert removed["left"] == []
-    cli.wait("the cluster's pods to go", lambda: team.pods("job") == [] and not _pods(session, team), REMOVED)
+    member.wait("the cluster's pods to go", lambda: team.pods("job") == [] and not _pods(session, team), REMOVED)
+
+
+def _answers(file: Path) -> bool:
+    """Whether the dashboard that printed `file` answers."""
+    printed = file.read_text()
+    if not printed.endswith("}\n"):
+        return False
+    served = json.loads(printed)
+    login = {"Authorization": f"Bearer {served['token']}"}
+    return urllib3.request("GET", f"{served['address']}/api/version", headers=login, retries=False).status == 200
 
 
 def _pods(session: Session, team: Team) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import logs
-from tests.e2e.cli import Cli
 from tests.e2e.conftest import new_team
+from tests.e2e.members import Member
 from tests.e2e.needs import needs
 from tests.e2e.teams import HOSTS, PERIOD, START, STEPS, TRAINED, Session, Team
 
@@ -46,17 +46,19 @@ class _Undisturbed:
             team.install(team.hosts(HOSTS, HEADS[kind]))
             team.make_claim()
             team.submit(team.trainer("calm", kind))
-            with self.session.cli.follow("logs", "calm", "-f", "-n", team.name) as file:
+            with team.member.follow("logs", "calm", "-f", "-n", team.name) as file:
                 team.becomes("calm", "succeeded", seconds=TRAINED)
-                wait_for_last_step(self.session.cli, team, "calm", lambda: team.log(file))
+                wait_for_last_step(team, "calm", lambda: team.log(file))
                 self._logs[kind] = team.log(file)
         return self._logs[kind]
 
 
-def wait_for_last_step(cli: Cli, team: Team, run: str, read: object) -> None:
+def wait_for_last_step(team: Team, run: str, read: object) -> None:
     """Wait until the log has the last step."""
     assert callable(read)
-    cli.wait(f"the log of {team.name}/{run} to have step {STEPS - 1}", lambda: read().last_step == STEPS - 1, 60)
+    team.member.wait(
+        f"the log of {team.name}/{run} to have step {STEPS - 1}", lambda: read().last_step == STEPS - 1, 60
+    )
 
 
 def tolerance(session: Session) -> float:
@@ -75,24 +77,24 @@ def test_a_run_trains_and_succeeds(session: Session, undisturbed: _Undisturbed, 
     team = next(t for t in undisturbed.teams if "calm" in t.listed() and t.status("calm")["kind"] == kind)
     status = team.status("calm")
     assert (status["state"], status["restarts"]) == ("succeeded", 0)
-    again = session.cli.launcher("submit", *team.trainer("calm", kind))
+    again = team.member.launcher("submit", *team.trainer("calm", kind))
     assert again.code == 0, "a run that succeeded is not run again"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_pod_costs_no_step(
-    session: Session, team: Team, cli: Cli, undisturbed: _Undisturbed, kind: str
+    session: Session, team: Team, member: Member, undisturbed: _Undisturbed, kind: str
 ) -> None:
     calm = undisturbed(kind)
     team.install(team.hosts(HOSTS, HEADS[kind]))
     team.make_claim()
     team.submit(team.trainer("killed", kind))
-    with cli.follow("logs", "killed", "-f", "-n", team.name) as file:
-        _until_step(cli, team, "killed", lambda: team.log(file).last_step, PERIOD + 10)
+    with member.follow("logs", "killed", "-f", "-n", team.name) as file:
+        _until_step(team, "killed", lambda: team.log(file).last_step, PERIOD + 10)
         victim = _host(team, "killed", kind)
         session.api.delete(f"/api/v1/namespaces/{team.name}/pods/{victim}", grace=1)
         team.becomes("killed", "succeeded", seconds=TRAINED)
-        wait_for_last_step(cli, team, "killed", lambda: team.log(file))
+        wait_for_last_step(team, "killed", lambda: team.log(file))
         log = team.log(file)
     _check_resumes(log)
     assert logs.differences(log, calm, tolerance(session)) == []
@@ -100,22 +102,22 @@ def test_a_killed_pod_costs_no_step(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_preempted_run_resumes_from_its_last_checkpoint(
-    session: Session, team: Team, cli: Cli, undisturbed: _Undisturbed, kind: str
+    session: Session, team: Team, member: Member, undisturbed: _Undisturbed, kind: str
 ) -> None:
     calm = undisturbed(kind)
     hosts = HOSTS + HEADS[kind]
     team.install(team.hosts(hosts, preemption=True))
     team.make_claim()
     team.submit(team.trainer("patient", kind, priority="low"))
-    with cli.follow("logs", "patient", "-f", "-n", team.name) as file:
-        _until_step(cli, team, "patient", lambda: team.log(file).last_step, PERIOD + 10)
+    with member.follow("logs", "patient", "-f", "-n", team.name) as file:
+        _until_step(team, "patient", lambda: team.log(file).last_step, PERIOD + 10)
         team.submit(team.filler("urgent", hosts, 45, priority="high"))
         team.becomes("urgent", "running", "succeeded", seconds=START)
         waiting = team.status("patient")["state"]
         assert waiting in ("preempted", "queued"), f"the state was {waiting} when urgent had been admitted"
         team.becomes("urgent", "succeeded", seconds=START)
         team.becomes("patient", "succeeded", seconds=TRAINED)
-        wait_for_last_step(cli, team, "patient", lambda: team.log(file))
+        wait_for_last_step(team, "patient", lambda: team.log(file))
         log = team.log(file)
     _check_resumes(log)
     assert logs.differences(log, calm, tolerance(session)) == []
@@ -132,9 +134,9 @@ def _check_resumes(log: logs.Log) -> None:
         assert least <= resumed < STEPS, f"step {seen} was done, {least} was in a checkpoint, resumed at {resumed}"
 
 
-def _until_step(cli: Cli, team: Team, run: str, read: object, step: int) -> None:
+def _until_step(team: Team, run: str, read: object, step: int) -> None:
     assert callable(read)
-    cli.wait(
+    team.member.wait(
         f"{team.name}/{run} to do step {step}",
         lambda: read() >= step,
         START,

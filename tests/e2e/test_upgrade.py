@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -63,7 +64,8 @@ def _create_with_earlier_chart(session: Session, team: Team, name: str, slices: 
     for obj in yaml.safe_load_all(done.out):
         if obj:
             path = PATHS["job-set"].format(team.name)
-            session.api.request("POST", path, obj)
+            with contextlib.closing(team.member.client()) as client:
+                client.request("POST", path, obj)
 
 
 def _state(session: Session, team: Team) -> dict[str, Any]:
