@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from launcher import distribution
@@ -37,8 +38,6 @@ def build(
 
     Raises LauncherError if one of them cannot be read. With `skip` it is left out, unless no other is left.
     """
-    from importlib.util import find_spec
-
     if find_spec("bokeh") is None:
         raise LauncherError(
             "Bokeh, which draws the charts of a report, is not installed in this Python.",

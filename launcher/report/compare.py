@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,4 @@ def flat(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath,
 
 
 def as_text(value: Any) -> str:
-    import json
-
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

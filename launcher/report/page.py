@@ -10,6 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
 from launcher import formatting
 from launcher.config.values.tree import dotted
 from launcher.report import charts, compare, summary
@@ -27,8 +30,6 @@ Entry = tuple[str, str, str]
 
 def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> str:
     """Return the report of the runs as HTML. `left_out` are sentences about runs that are not in it."""
-    from jinja2 import Environment, StrictUndefined
-
     drawn = charts.charts(runs)
     data = [summary.values(run) for run in runs]
     bokeh, js = (charts.script() if drawn else ""), _file("page.js")
@@ -67,8 +68,6 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
 
 def _raw(html: str) -> Any:
     """Insert text into the page unchanged: our own files, output of our templates, and JSON without a "<"."""
-    from markupsafe import Markup
-
     return Markup(html)  # noqa: S704 - a run's own text comes escaped by a template, or as JSON by _inert
 
 
