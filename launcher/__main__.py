@@ -7,6 +7,7 @@ import gc
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from launcher.cli import output
@@ -89,8 +90,6 @@ def _os_error(error: OSError) -> int:
 
 
 def _internal_error() -> int:
-    import traceback
-
     _print_error(traceback.format_exc().rstrip("\n"))
     _print_error(_BUG)
     return ExitCode.BUG

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 
 def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
@@ -48,7 +49,6 @@ def local_time(time: str | None) -> str:
     """Format an RFC 3339 time in the local time zone: "2026-11-22 12:16:03 CET"; "" for None."""
     if not time:
         return ""
-    from datetime import datetime
 
     try:
         return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -60,7 +60,6 @@ def age(since: str | None) -> str:
     """Format the time since an RFC 3339 time in its largest unit: "5 min"."""
     if not since:
         return ""
-    from datetime import UTC, datetime
 
     seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds())
     return " ".join(duration(seconds).split()[:2])

@@ -10,9 +10,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from trainer import stop_signal, storage_errors, supervisor, user_command
+from trainer import distributed, loop, ray_driver, stop_signal, storage_errors, supervisor, user_command
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, RestartsExhausted
+from trainer.failures import describe
 from trainer.metrics import event_line, now, print_event, write_event
 
 _STOPPED = 3
@@ -60,8 +61,6 @@ def main() -> int:
         if not supervised and not isinstance(error, OSError):
             raise
         traceback.print_exc()
-        from trainer.failures import describe
-
         _report(config, describe(error))
         code = 1
     return code
@@ -80,16 +79,12 @@ def _run_command(config: RunConfig, *, ray: bool) -> int:
         raise
     except Exception as error:
         traceback.print_exc()
-        from trainer.failures import describe
-
         _report(config, describe(error))
         return 1
     return 0
 
 
 def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
-    from trainer import loop
-
     try:
         _make_folder(config)
         keep(config)
@@ -98,12 +93,8 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
             print(f"{config.name} is already trained: the last step's checkpoint is in {config.folder}.")  # noqa: T201
             return 0
         if ray:
-            from trainer import ray_driver
-
             ray_driver.run(config)
         else:
-            from trainer import distributed
-
             loop.set_environment(config)
             distributed.initialize(config)
             loop.train(config)
@@ -114,8 +105,6 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         return _STOPPED
     except Exception as error:
         traceback.print_exc()
-        from trainer.failures import describe
-
         _report(config, describe(storage_errors.named(error, config) or error))
         return 1
     return 0

@@ -9,6 +9,7 @@ is unchanged, so a step costs the same as in plain MaxText.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import math
 import os
@@ -526,8 +527,6 @@ def _purge(writer: Any, start_step: int) -> None:
 
 
 def _elapsed(started: float) -> Any:
-    import datetime
-
     return datetime.timedelta(seconds=time.perf_counter() - started)
 
 

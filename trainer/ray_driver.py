@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer import loop, worker_exits
+from trainer import deferred_imports, loop, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, RestartsExhausted
 from trainer.failures import describe, what_failed, what_follows
@@ -460,8 +460,6 @@ def _jax_config(config: RunConfig) -> Any:
 
 def _listen_narrowly() -> None:
     """In a worker, before Ray sets up JAX: restrict JAX's coordinator, which by default listens on every interface."""
-    from trainer import deferred_imports
-
     deferred_imports.defer_unused_imports()
     import jax
 

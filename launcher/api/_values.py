@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from launcher.config.values.tree import SET, Origin, Values
+
 if TYPE_CHECKING:
     from launcher.config.values.tree import Values
 
@@ -18,7 +20,6 @@ def load(files: Files, sets: Sets) -> Values:
     """Return the values files and `sets` merged as Helm does, not validated."""
     from launcher.config.values import assignment
     from launcher.config.values import files as values_files
-    from launcher.config.values.tree import SET, Origin, Values
 
     if not isinstance(sets, Mapping):
         return values_files.load(files, sets)

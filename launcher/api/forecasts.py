@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from launcher.api._values import Files, Sets, load
 from launcher.api.plans import CHART
+from launcher.forecast.compile_progress import Silent
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -39,7 +40,6 @@ def forecast(
     from launcher.config.plan import plan_launch
     from launcher.config.values.files import chart_defaults
     from launcher.forecast.child import Limits
-    from launcher.forecast.compile_progress import Silent
     from launcher.forecast.compiled import Compiler
     from launcher.forecast.forecast import forecast as make
 

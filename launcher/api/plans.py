@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from launcher.api._backend import backend_for
 from launcher.api._values import Files, Sets, load
 from launcher.config.kinds import RunKind
+from launcher.config.values.tree import with_defaults
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ CHART = "run"
 def values(files: Files, sets: Sets = (), *, defaults: bool = False, chart: str = "run") -> Values:
     """Return the values files and `sets` merged as Helm does, not validated; with `defaults`, over the chart's."""
     from launcher.config.values.files import chart_defaults
-    from launcher.config.values.tree import with_defaults
 
     user = load(files, sets)
     return with_defaults(user, chart_defaults(chart)) if defaults else user

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
 from launcher.api.forecasts import refuse_misfits
-from launcher.backends.base import found_or_deleted
+from launcher.backends.base import Preview, found_or_deleted
 from launcher.backends.log_excerpt import Excerpt
 from launcher.backends.lookup import find
 from launcher.config.kinds import RunKind
@@ -35,8 +35,6 @@ def preview(plan: LaunchPlan, *, accept_changes: bool = False, target: Target = 
     With a kubeconfig, the API server checks the run in a dry run. Without one, only the values are checked.
     """
     if plan.kind is not RunKind.LOCAL and not target.includes_cluster:
-        from launcher.backends.base import Preview
-
         return Preview(plan.config, "The values are valid. No kubeconfig was found, so no cluster checked them.")
     return backend_for(plan, target).preview(plan, accept_changes=accept_changes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher import paths
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ def init(out: Path | None = None, *, target: Target = DEFAULT_TARGET) -> str:
 
     Raises LauncherError if `out` exists.
     """
-    from launcher import paths
     from launcher.backends import first_values
 
     if out is not None:

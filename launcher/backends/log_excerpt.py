@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from launcher.errors import UsageError
@@ -50,8 +51,6 @@ def check_times(excerpt: Excerpt, config: Mapping[str, Any]) -> None:
 
 def _time(line: str) -> float | None:
     """Return the time of a line of the trainer, in seconds since 1970; None for a line without one."""
-    from datetime import datetime
-
     for prefix in (METRICS_PREFIX, EVENT_PREFIX):
         _, found, text = line.partition(prefix)
         entry = json_object(text) if found else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from launcher.config.kinds import RunKind
@@ -281,8 +282,6 @@ def _searched(target: Target) -> str:
 
 
 def no_run(name: str, target: Target) -> NoSuchRun:
-    from difflib import get_close_matches
-
     from launcher.backends.sweeps import sweep as sweeps
 
     for _, sweep in _sweeps_called(name, target):

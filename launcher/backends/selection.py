@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase
 
 from launcher.backends import lookup
@@ -33,7 +34,6 @@ class RunFilter:
             return False
         if self.older_than is None:
             return True
-        from datetime import datetime
 
         since = status.ended or status.submitted
         return since is not None and time.time() - datetime.fromisoformat(since).timestamp() >= self.older_than

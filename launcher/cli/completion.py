@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from launcher.cli.values_command import CHARTS
+from launcher.paths import presets
 
 if TYPE_CHECKING:
     import click
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 def values_files(_ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[CompletionItem]:
     """Return the presets that begin with the word, a folder at a time; the shell itself completes files."""
-    from launcher.paths import presets
-
     return [CompletionItem(incomplete, type="file"), *_items(presets(), incomplete, "/")]
 
 

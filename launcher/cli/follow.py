@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -214,8 +215,6 @@ def _next(status: RunStatus, target: Target, values: str) -> list[tuple[str, str
 
 
 def _took(status: RunStatus) -> str:
-    from datetime import datetime
-
     if not status.started or not status.ended:
         return ""
     seconds = (datetime.fromisoformat(status.ended) - datetime.fromisoformat(status.started)).total_seconds()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -121,7 +122,6 @@ def as_text(value: Any) -> str:
     """Format a swept value: 0.0003 is 0.0003, 0.00001 is 1e-05; lists and maps are JSON."""
     if isinstance(value, str):
         return value
-    import json
 
     return json.dumps(value, ensure_ascii=False)
 

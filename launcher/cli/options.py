@@ -6,13 +6,19 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from launcher import api
+from launcher.backends.base import State
+from launcher.backends.selection import RunFilter
 from launcher.cli import output
 from launcher.cli.values_command import CHARTS
+from launcher.config.values.defaults import default_files
 from launcher.errors import Interrupted, LauncherError, UsageError
+from launcher.k8s.target import Target
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -71,7 +77,6 @@ def _default_files(chart: str | None) -> tuple[str, ...]:
     """Return the default values files, and print which they are. The queues of a platform have none."""
     if chart == "queues":
         return ()
-    from launcher.config.values.defaults import default_files
 
     files = default_files(output.narrate)
     if files:
@@ -160,8 +165,6 @@ def _with_target(
 
     @functools.wraps(command)
     def with_target(*args: Any, context: str | None, namespace: str | None, local: bool = False, **options: Any) -> Any:
-        from launcher.k8s.target import Target
-
         if local and (context is not None or namespace is not None):
             raise click.UsageError("--local cannot be used with --context or --namespace.")
         return command(*args, target=Target(context, namespace, local), **options)
@@ -210,8 +213,6 @@ def run_selection(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def given(*args: Any, states: frozenset[Any], older_than: float | None, **options: Any) -> Any:
-        from launcher.backends.selection import RunFilter
-
         return command(*args, only=RunFilter(states, older_than), **options)
 
     given = click.option(
@@ -232,11 +233,6 @@ def run_selection(command: _Command) -> _Command:
 
 
 def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from threading import Thread
-
-    from launcher import api
-    from launcher.k8s.target import Target
-
     given = {key: ctx.params.get(key) for key in ("context", "namespace")}
     target = Target(given["context"], given["namespace"], bool(ctx.params.get("local")))
     names: list[str] = []
@@ -266,8 +262,6 @@ class States(click.ParamType[frozenset[Any]]):
     name = "states"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[Any]:
-        from launcher.backends.base import State
-
         words = [word.strip() for word in str(value).split(",") if word.strip()]
         for word in words:
             if word not in list(State):

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli import colour
@@ -97,7 +97,6 @@ def console() -> Console:
 
     They are not replaced, because rich has already calculated the width of the text, in which they have none.
     """
-    from collections.abc import Iterable
 
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from launcher import formatting
+from launcher import api, formatting
 from launcher.backends.sweeps import sweep as sweeps
-from launcher.cli import colour, output
+from launcher.cli import colour, options, output
 from launcher.cli import follow_sweep as sweep_follow
 from launcher.errors import Detached
 
@@ -22,8 +22,6 @@ _MANY = 10
 
 def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str) -> int:
     """Print the runs of `submit --sweep … --dry-run` with their differences, or their configs as JSON or YAML."""
-    from launcher import api
-
     previews = api.preview_sweep(plan, accept_changes=accept_changes, target=target)
     output.narrate(*dict.fromkeys(line for preview in previews for line in preview.message.splitlines()))
     members = [each.member for each in plan.plans if each.member is not None]
@@ -39,8 +37,6 @@ def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str)
 
 
 def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: bool, form: str) -> int:
-    from launcher import api
-
     backend = api.backend_for(plan.plans[0], target)
     if backend.description:
         output.narrate(f"Submitting to {backend.description}.")
@@ -80,8 +76,6 @@ def status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form:
 
 
 def wait(sweep: Sweep, target: Target, *, timeout: float | None, form: str) -> int:
-    from launcher import api
-
     sweep = api.wait_sweep(sweep.name, timeout=timeout, target=target)
     output.emit(sweep.as_json(), form, sweep_follow.summary(sweep), paint=colour.tables)
     return sweep_follow.exit_code(sweep)
@@ -98,8 +92,6 @@ def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
 
 
 def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
-    from launcher.cli import options
-
     sweeps.check_ended(sweep, backend)
     where = f" ({backend.description})" if backend.description else " and their folders"
     if confirm:

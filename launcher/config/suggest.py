@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 def bare(key: str) -> str:
@@ -12,8 +13,6 @@ def bare(key: str) -> str:
 
 def closest(word: str, words: Iterable[str], count: int = 1) -> list[str]:
     """Return the words nearest to `word`; one that differs only in case, hyphens and underscores comes first."""
-    from difflib import get_close_matches
-
     by_plain: dict[str, str] = {}
     for known in words:
         by_plain.setdefault(bare(known), known)

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from launcher.config.values.files import read_file
 from launcher.errors import LauncherError
+from launcher.paths import charts_dir
 
 Version = tuple[int, int]
 _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:[.+-].*)?")
@@ -37,9 +39,6 @@ def kubernetes_without_cluster() -> str:
 @cache
 def supported(component: str) -> Range:
     """Return the range that chart `run` declares for kubernetes, kueue, kuberay or jobset."""
-    from launcher.config.values.files import read_file
-    from launcher.paths import charts_dir
-
     chart = read_file(str(charts_dir() / "run" / "Chart.yaml")).tree
     text = str(chart["annotations"][f"slipway.dev/{component}"])
     ends = [parse(end.strip()) for end in text.split(" - ")]

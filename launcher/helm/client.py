@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import shutil
@@ -16,11 +17,14 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.config import versions
+from launcher.config.values.reader import resolve
 from launcher.helm.errors import HelmError, InProgress, NoHelm, NoRelease, RulesBroken, from_stderr
+from launcher.k8s import lazy_imports
 from launcher.k8s.objects import Manifest
 from launcher.paths import charts_dir
 
@@ -262,10 +266,6 @@ class Helm:
 
 def _pyhelm3() -> Any:
     """Import pyhelm3 without its models. They are not used here, and pydantic is two thirds of the import time."""
-    from importlib import import_module
-
-    from launcher.k8s import lazy_imports
-
     lazy_imports.prepare(("pyhelm3",))
     import_module("pyhelm3.errors")  # first, because pyhelm3.command takes it from the package
     import_module("pyhelm3.command")
@@ -284,8 +284,6 @@ def find_helm() -> str:
 
 def _wait_for[T](task: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine. On Ctrl-C, Helm shuts down first; then this call is interrupted."""
-    import logging
-
     # pyhelm3 logs each failed command, and Python prints that on stderr if logging is not configured.
     log = logging.getLogger("pyhelm3.command")
     if not log.handlers:
@@ -320,8 +318,6 @@ def load_all(text: str) -> list[Manifest]:
 def _loader() -> Any:
     """Return PyYAML's safe loader with go-yaml's plain scalars: 1:30 and 2024-01-01 are strings, 1e3 is a number."""
     import yaml
-
-    from launcher.config.values.reader import resolve
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # SafeLoader if PyYAML was built without libyaml
 

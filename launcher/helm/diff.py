@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher.config.secrets import hide
 from launcher.config.values.tree import dotted
+from launcher.helm import client as helm
+from launcher.helm.errors import unowned
 from launcher.k8s import objects
+from launcher.k8s.client import NoNamespace, kind_of
 from launcher.k8s.label_keys import RUN_CONFIG
 from launcher.k8s.objects import Manifest
 
@@ -106,8 +109,6 @@ def is_kept(obj: Manifest) -> bool:
 
 def apply_remaining(cluster: Cluster, rendered: Sequence[Manifest], changes: Sequence[ObjectChange]) -> None:
     """Apply the remaining changes to existing objects. Helm 3 does not detect manual changes."""
-    from launcher.k8s.client import kind_of
-
     changed = {(change.kind, change.namespace, change.name) for change in changes if change.action == CHANGE}
     for obj in rendered:
         if _key(obj)[1:] in changed and (live := live_object(cluster, obj)) is not None:
@@ -118,8 +119,6 @@ def apply_remaining(cluster: Cluster, rendered: Sequence[Manifest], changes: Seq
 
 def live_object(cluster: Cluster, obj: Manifest) -> Manifest | None:
     """Return the object from the cluster, or None if it does not exist."""
-    from launcher.k8s.client import kind_of
-
     return cluster.get_unchecked(kind_of(obj), objects.name(obj), objects.namespace(obj) or None)
 
 
@@ -136,8 +135,6 @@ def summary(changes: Sequence[ObjectChange]) -> str:
 
 
 def _compare_one(cluster: Cluster, new: Manifest, old: Manifest, made: set[str], owner: Owner | None) -> ObjectChange:
-    from launcher.k8s.client import NoNamespace, kind_of
-
     live = live_object(cluster, new)
     if live is None:
         try:
@@ -168,8 +165,6 @@ def _claim(cluster: Cluster, live: Manifest, owner: Owner) -> None:
     name = objects.annotation(live, "meta.helm.sh/release-name")
     space = objects.annotation(live, "meta.helm.sh/release-namespace")
     if (name, space) != owner:
-        from launcher.helm.errors import unowned
-
         found = (str(live["kind"]), objects.name(live), objects.namespace(live))
         raise unowned(*found, cluster.name, name, space, owner.release)
 
@@ -284,10 +279,6 @@ def run(plan: LaunchPlan, target: Target) -> list[ObjectChange]:
     A run cannot be changed after its creation. If it exists, return how its config differs from the plan's. Returns []
     for kinds that create no object.
     """
-    from dataclasses import replace
-
-    from launcher.helm import client as helm
-
     if not plan.kind.has_object:
         return []
     obj = helm.run_object(plan)

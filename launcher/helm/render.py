@@ -7,6 +7,7 @@ from typing import Any
 
 from launcher.config.kinds import RunKind
 from launcher.config.plan import LaunchPlan
+from launcher.config.values.files import dumps
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ def render(plan: LaunchPlan) -> Rendering:
         text = helm.run_manifest(plan)
         (obj,) = helm.load_all(text)
         return Rendering(text, obj)
-    from launcher.config.values.files import dumps
 
     if plan.kind is RunKind.RAY_CLUSTER:
         cluster = plan.config["run"]["cluster"]

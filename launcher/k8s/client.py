@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from launcher.k8s import kubeconfig
 from launcher.k8s.errors import (
     AdmissionDenied,
     AlreadyExists,
@@ -117,7 +118,6 @@ def connect(context: str | None = None, namespace: str | None = None) -> Cluster
 
     Raises LauncherError if the kubeconfig or the context does not exist, or if the kubeconfig cannot be read.
     """
-    from launcher.k8s import kubeconfig
 
     return Cluster(kubeconfig.load(context, namespace))
 

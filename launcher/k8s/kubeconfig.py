@@ -12,11 +12,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from launcher.errors import LauncherError
+from launcher.k8s import lazy_imports
 from launcher.k8s.errors import LoginFailed
 from launcher.loopback import is_loopback
 
@@ -74,8 +76,6 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     Raises NoCluster if there is no kubeconfig. Raises LauncherError if `namespace` is not a valid name, if the
     kubeconfig does not have the context, or if it cannot be read.
     """
-    from launcher.k8s import lazy_imports
-
     if namespace is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
         raise LauncherError(
             f'"{namespace}" is not a valid namespace: use a name like team-a (a-z, 0-9 and -, at most 63 characters).'
@@ -187,7 +187,6 @@ def _check_context(kubeconfig: Mapping[str, Any], context: str | None, where: st
     context = context or str(kubeconfig["current-context"])
     if context in names:
         return
-    from difflib import get_close_matches
 
     near = get_close_matches(context, names, n=1)
     guess = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(names) or 'none'}."

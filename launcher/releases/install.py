@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from launcher.config import versions
@@ -181,8 +181,6 @@ def default_name(chart: str, tree: Manifest) -> str:
 
 def _cluster_for(chart: str, tree: Manifest, target: Target) -> Cluster:
     """Return the cluster. A team's release is in the team's namespace, as is its Ray cluster."""
-    from dataclasses import replace
-
     team = tree.get("team") or {} if chart == "ray-cluster" else {}
     namespace = team.get("namespace") or team.get("name")
     if not namespace:

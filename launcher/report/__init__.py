@@ -14,6 +14,7 @@ from typing import Any
 from launcher import distribution
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.report import output
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def build(
             f"Install it next to the launcher: {distribution.install('report')}.",
         )
     # These import the packages of the extra `report`.
-    from launcher.report import output, sources, summary
+    from launcher.report import sources, summary
     from launcher.report.page import page
 
     runs, bad = sources.read(names, target, say)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.aot.hlo import HBM, HOST, Array, Instruction, Module
+from trainer.aot.hlo import HBM, HOST, Array, Instruction, Module, arrays_of
 
 LARGEST = 20
 
@@ -298,8 +298,6 @@ def _value_of(shape: str, name: str, kind: str) -> _Value:
 
 
 def _buffer(shape: str, name: str, kind: str) -> Buffer | None:
-    from trainer.aot.hlo import arrays_of
-
     (array,) = arrays_of(shape)
     if array.space != HBM or array.type == "token":
         return None

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from trainer.aot import hlo, memory
 from trainer.aot.compile import Clock, Compiled, Step, compile_step
 from trainer.aot.errors import AotError
+from trainer.aot.work import schedule
 from trainer.config import read, replace_file
 from trainer.errors import ConfigError
 
@@ -134,7 +135,6 @@ def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Co
             text = path.read_text(encoding="utf-8")
             program["buffers"] = memory.largest_buffers(text, hlo.parse(text))
         return program
-    from trainer.aot.work import schedule
 
     (assignment,) = dumps.glob(_ASSIGNED)
     program["memory"] = memory.from_assignment(assignment.read_text(encoding="utf-8"), step.capacity)

@@ -35,6 +35,7 @@ from launcher.config.maxtext.keys import (
     takes,
 )
 from launcher.config.suggest import bare, closest, join_or
+from launcher.config.synonyms import SYNONYMS
 from launcher.config.values.reader import missing_space, resolve
 from launcher.config.values.tree import Values, dotted
 from launcher.paths import charts_dir
@@ -177,8 +178,6 @@ def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
 
 def _meant(key: str) -> list[str]:
     """Return the keys that a word of other trainers means."""
-    from launcher.config.synonyms import SYNONYMS
-
     return list(SYNONYMS.get(bare(key), ()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -112,8 +113,6 @@ def _dump_under(head: str, child: Any, indent: str, lines: list[str]) -> None:
 
 
 def _dump_scalar(value: Any) -> str:
-    import json
-
     if isinstance(value, str):
         if _PLAIN.fullmatch(value) and isinstance(resolve(value), str):
             return value
