@@ -19,8 +19,8 @@ CHARTS = docs.CHECKOUT / "charts"
 PARENTS = docs.parents(CHARTS)
 IDS = [chart.name for chart in PARENTS]
 
-# What Flux's source-controller leaves out of an artifact: everything that is not a regular file, and the patterns of
-# github.com/fluxcd/pkg/sourceignore. We do not run it, because it needs a whole cluster of its own.
+# Flux's source-controller leaves these patterns (github.com/fluxcd/pkg/sourceignore) out of an artifact, and everything
+# that is not a regular file. We do not run it, because it needs a whole cluster of its own.
 FLUX_IGNORES = (
     *(".gitignore", ".gitmodules", ".gitattributes", ".github/*", ".circleci/*", ".travis.yml", ".gitlab-ci.yml"),
     *("*.jpg", "*.jpeg", "*.gif", "*.png", "*.wmv", "*.flv", "*.tar.gz", "*.zip"),

@@ -65,7 +65,7 @@ worker: {cpu: 1000m, memory: 1.5Gi}
 
 @pytest.fixture
 def manifests(namespace: str, api: Api, helm4: Path, tmp_path: Path) -> Iterator[list[str]]:
-    """What the charts render without a cluster, as Argo CD renders them."""
+    """Render the charts without a cluster, as Argo CD does."""
     rendered = []
     for chart, text, *options in (
         ("queues", QUEUES),
