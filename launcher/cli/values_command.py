@@ -23,6 +23,8 @@ class ValuesCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing and args and self._takes_next(args[-1]):
+            args = args[:-1]  # its value is being completed; click would drop the other arguments
         return super().parse_args(ctx, list(self._with_option(args)))
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

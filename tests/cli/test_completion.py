@@ -24,14 +24,14 @@ def complete(*words: str) -> list[str]:
 
 
 def test_presets_and_files() -> None:
-    assert complete("submit", "-f", "q") == ["file,q", "plain,quickstart", "plain,queues/"]
+    assert complete("submit", "-f", "q") == ["file,q", "plain,queues/", "plain,quickstart"]
     assert complete("check", "-f", "models/llama3.1-") == [
         "file,models/llama3.1-",
         "plain,models/llama3.1-70b",
         "plain,models/llama3.1-8b",
     ]
     assert complete("submit", "--detach", "qui") == ["file,qui", "plain,quickstart"]
-    assert complete("render", "q") == ["plain,queues", "file,q", "plain,quickstart", "plain,queues/"]
+    assert complete("render", "q") == ["plain,queues", "file,q", "plain,queues/", "plain,quickstart"]
     assert complete("install", "queues", "queues/o") == ["file,queues/o", "plain,queues/one-team"]
     assert complete("init", "--out", "x") == ["file,x"]
 
@@ -42,6 +42,7 @@ def test_keys() -> None:
     assert complete("submit", "--set", "worker.e") == ["plain,worker.env.", "plain,worker.envFrom."]
     assert complete("submit", "--set", "train.learning_rate") == [
         "plain,train.learning_rate=",
+        "plain,train.learning_rate_final_fraction=",
         "plain,train.learning_rate_schedule_steps=",
     ]
     assert complete("submit", "--set", "train.run_n") == []  # Slipway sets it

@@ -13,9 +13,9 @@ QUEUES = """\
 flavors:
   v6e: {accelerator: v6e, topology: 4x4}
 clusterQueues:
-  research: {quota: {v6e: 2}}
+  research: {chipsAlone: true, quota: {v6e: {slices: 2}}}
 teams:
-  research: {clusterQueue: research, members: [research@example.com]}
+  research: {clusterQueue: research, members: {research@example.com: User}}
 """
 
 
@@ -30,9 +30,9 @@ def test_check_finds_nothing(launcher: Launcher, env: dict[str, str]) -> None:
 
 
 def test_check_names_the_line_of_each_problem(launcher: Launcher, env: dict[str, str]) -> None:
-    file = launcher.write("queues.yaml", QUEUES + "teem: {}\n")
+    file = launcher.write("queues.yaml", QUEUES + "teamz: {}\n")
     result = launcher("check", "queues", file, env=env)
-    assert (result.code, result.out) == (1, f"error: {file}:7: unknown key teem; did you mean teams?\n")
+    assert (result.code, result.out) == (1, f"error: {file}:7: unknown key teamz; did you mean teams?\n")
     file = launcher.write("queues.yaml", QUEUES.replace("clusterQueue: research", "clusterQueue: reserch"))
     (problem,) = launcher("check", "queues", file, "-o", "json", env=env).json
     assert (problem["file"], problem["line"], problem["key"]) == (file, 6, "teams.research.clusterQueue")
