@@ -383,7 +383,7 @@ def test_a_local_run_on_a_gpu_needs_one_and_the_plugin_of_jax(tmp_path: Path, mo
     [problem] = runs.problems(gpu_plan())
     assert (problem.severity, "JAX's support for NVIDIA GPUs is not installed" in problem.message) == ("warning", True)
     with pytest.raises(LauncherError, match="JAX's support for NVIDIA GPUs") as error:
-        runs.preview(gpu_plan(), accept_changes=False)
+        runs.submit(gpu_plan(), accept_changes=False)
     assert "pip install" in error.value.hint
     monkeypatch.setattr(this_machine, "jax_supports_gpus", lambda: True)
     assert runs.problems(gpu_plan()) == []
