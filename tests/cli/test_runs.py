@@ -152,8 +152,11 @@ def test_wait(launcher: Launcher) -> None:
 
 def test_wait_and_ctrl_c(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
+    before = time.monotonic()
+    launcher("status", "demo")
+    start_up = time.monotonic() - before  # more on a loaded machine
     waiting = launcher.start("wait", "demo")
-    time.sleep(0.6)
+    time.sleep(0.6 + 2 * start_up)
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=20)
     assert (waiting.returncode, out, err.strip()) == (130, "", "")
