@@ -70,7 +70,7 @@ def test_in_bash(launcher: Launcher, bash: str) -> None:
         "submit -f my\\ values/m": "submit -f my\\ values/mine.yaml ",
         "check models/llama3.1-8": "check models/llama3.1-8b ",
         "submit --set slice.co": "submit --set slice.count=",
-        "submit --set tra": "submit --set train.",
+        "submit --set trai": "submit --set train.",
         "init --out my": "init --out my\\ values/",
         "subm": "submit ",
     }
