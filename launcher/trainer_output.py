@@ -97,7 +97,7 @@ class TrainerState:
 
     @property
     def doing(self) -> str:
-        """What the run does, such as "compiling the model (Ray 8 s, imports 21 s)"; "" while it trains."""
+        """The activity of the run, such as "compiling the model (Ray 8 s, imports 21 s)"; "" while it trains."""
         if self.phase not in PHASES:
             return ""
         words = PHASES[self.phase][1]

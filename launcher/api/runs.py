@@ -65,8 +65,8 @@ def logs(
 ) -> Iterator[str]:
     """Yield the run's output by line, without newlines; with `follow`, until the run ends.
 
-    `worker` selects the output of one host, counted from 0. Of the existing lines, `tail` selects the last, and
-    `since` those of the last seconds. Raises LauncherError if there is no such host, or if the log was deleted with its
+    `worker` selects the output of one host, counted from 0. `tail` is the number of existing lines to yield, counted
+    from the end, and `since` selects the lines of the last seconds. Raises LauncherError if there is no such host, or if the log was deleted with its
     pods.
     """
     excerpt = Excerpt(tail, None if since is None else time.time() - since)

@@ -53,7 +53,7 @@ _IMAGE = """\
 """
 
 _STORAGE = """\
-# Where the checkpoints and metrics are stored: gcsfuse (a bucket), or pvc (a claim).
+# The storage of checkpoints and metrics: gcsfuse (a bucket), or pvc (a claim).
 # storage:
 #   kind: gcsfuse
 #   bucket: my-bucket
@@ -68,7 +68,7 @@ _REST = """\
 
 @dataclass(frozen=True)
 class _Found:
-    """What the namespace has: the team's queue, other queues, priorities, and the run config of its newest run."""
+    """The contents of the namespace: the team's queue, other queues, priorities, and the run config of its newest run."""
 
     namespace: str
     team: str

@@ -1,4 +1,4 @@
-"""What a shell completes: values files and presets, the keys of values; and the scripts for bash and zsh."""
+"""The words that a shell completes: values files and presets, the keys of values; and the scripts for bash and zsh."""
 
 from __future__ import annotations
 

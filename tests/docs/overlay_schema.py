@@ -86,7 +86,7 @@ def _text(node: Any) -> str:
 
 
 def _lines(node: Any, indent: str) -> str:
-    """Format as JSON. What fits into a line is one line, so that a changed key is a changed line."""
+    """Format as JSON. A value that fits into a line is one line, so that a changed key is a changed line."""
     line = json.dumps(node, ensure_ascii=False)
     if len(indent) + len(line) <= _WIDTH - 20 or not isinstance(node, dict):
         return line

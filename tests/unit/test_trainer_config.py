@@ -263,7 +263,7 @@ def test_the_message_of_a_stopped_host_states_the_steps(
 
 
 def test_a_gpu_that_jax_does_not_find_is_a_config_error() -> None:
-    """A machine without a GPU: the fake stands for JAX, whose import takes seconds, with JAX's own message."""
+    """A machine without a GPU: the fake replaces JAX, whose import takes seconds, with JAX's own message."""
 
     class JaxWithoutGpu:
         def devices(self, backend: str) -> None:

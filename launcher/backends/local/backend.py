@@ -105,7 +105,7 @@ class LocalBackend:
         try:
             self._preflight(plan, self.config(plan))
         except TrainerMissing as error:
-            # The values may be right: `check` also runs where nothing is trained.
+            # The values may be right: `check` also runs on machines that do not train.
             unchecked = f"{error.message} Therefore the text and the tokenizer were not checked. {error.hint}"
             return [Problem("machine", WARNING, unchecked, None, None, "")]
         except _Rejected as error:

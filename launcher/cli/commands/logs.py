@@ -48,7 +48,7 @@ def command(
             output.emit_log_line(line, flush=follow)
     except LauncherError as error:
         if target.namespace is not None and target.namespace.isdigit():
-            # Of the command tail, -n is the number of lines.
+            # The option -n of tail is the number of lines.
             error.hint = f"-n is the namespace. To print the last {target.namespace} lines: --tail {target.namespace}"
         raise
     if empty and since is not None:

@@ -174,7 +174,7 @@ def _refusal(situation: Situation, pattern: str) -> Event | None:
     since = situation.seen.workload_condition("Admitted").since or situation.run.created
     if situation.state.ended or (situation.pods and len(situation.pods) >= situation.pods_wanted):
         return None
-    # What fails once may succeed when the controller repeats it, and pods of a large run are created one by one.
+    # A call that fails once may succeed when the controller repeats it, and pods of a large run are created one by one.
     latest = max([since, *(pod.created for pod in situation.pods)])
     if not situation.lasts(latest, pod_failures.CONTAINER_SECONDS):
         return None

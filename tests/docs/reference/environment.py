@@ -143,7 +143,7 @@ def _keys(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def _constants(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield each name that stands for a text, with the text: of constants, and of loops over texts."""
+    """Yield each name of a text, with the text: of constants, and of loops over texts."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             yield from ((node.targets[0].id, text) for text in _texts(node.value))
