@@ -66,8 +66,8 @@ def logs(
     """Yield the run's output by line, without newlines; with `follow`, until the run ends.
 
     `worker` selects the output of one host, counted from 0. `tail` is the number of existing lines to yield, counted
-    from the end, and `since` selects the lines of the last seconds. Raises LauncherError if there is no such host, or if the log was deleted with its
-    pods.
+    from the end, and `since` selects the lines of the last seconds. Raises LauncherError if there is no such host, or
+    if the log was deleted with its pods.
     """
     excerpt = Excerpt(tail, None if since is None else time.time() - since)
     return find(name, target)[0].logs(name, follow=follow, worker=worker, excerpt=excerpt)

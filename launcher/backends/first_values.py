@@ -68,7 +68,7 @@ _REST = """\
 
 @dataclass(frozen=True)
 class _Found:
-    """The contents of the namespace: the team's queue, other queues, priorities, and the run config of its newest run."""
+    """The team's queue in a namespace, its other queues and priorities, and the run config of its newest run."""
 
     namespace: str
     team: str
