@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from launcher.backends.lookup import find, find_run, no_run
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.report import build
+from launcher.report.tensorboard import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +102,6 @@ def report(
     Raises LauncherError if one of them cannot be read; with `skip`, it is listed in `left_out` instead. `say` is called
     with a sentence if a run was not read from its folder.
     """
-    from launcher.report import build
 
     return build(names, target=target, skip=skip, say=say)
 
@@ -113,7 +114,6 @@ def tensorboard(name: str, *, port: int = 0, target: Target = DEFAULT_TARGET) ->
 
     Raises LauncherError if TensorBoard is not installed, or the run has no files for it on this machine.
     """
-    from launcher.report.tensorboard import serving
 
     return serving(find(name, target)[1], port)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher import paths
+from launcher.config.values import defaults
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ def default_files() -> list[str]:
 
     The functions here read only the files that they are given: `api.plan([*api.default_files(), "mine.yaml"])`.
     """
-    from launcher.config.values import defaults
 
     return defaults.default_files()
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from launcher.cli.values_command import CHARTS
 from launcher.paths import presets
 
 if TYPE_CHECKING:
     import click
+
+CHARTS = ("queues", "ray-cluster")
 
 
 def values_files(_ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[CompletionItem]:

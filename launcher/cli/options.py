@@ -14,14 +14,14 @@ import click
 from launcher import api
 from launcher.backends.base import State
 from launcher.backends.selection import RunFilter
-from launcher.cli import output
-from launcher.cli.values_command import CHARTS
+from launcher.cli import completion, output
+from launcher.cli.completion import CHARTS
 from launcher.config.values.defaults import default_files
 from launcher.errors import Interrupted, LauncherError, UsageError
 from launcher.k8s.target import Target
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    pass
 
 _Command = Callable[..., Any]
 
@@ -59,7 +59,7 @@ def _values_options(command: _Command, *, required: bool) -> _Command:
         "sets",
         multiple=True,
         metavar="KEY=VALUE",
-        shell_complete=complete("value_keys"),
+        shell_complete=completion.value_keys,
         help="Set one value, overriding the files; may be repeated.",
     )(with_values)
     return click.option(
@@ -68,7 +68,7 @@ def _values_options(command: _Command, *, required: bool) -> _Command:
         "files",
         multiple=True,
         metavar="FILE",
-        shell_complete=complete("values_files"),
+        shell_complete=completion.values_files,
         help="A values file, or the name of a preset; may be repeated, later ones override. The -f may be left out.",
     )(with_values)
 
@@ -86,7 +86,7 @@ def _default_files(chart: str | None) -> tuple[str, ...]:
 
 def chart_arguments(command: _Command) -> _Command:
     """Add the arguments `[queues|ray-cluster] [RELEASE]`."""
-    command = click.argument("release", required=False, metavar="[RELEASE]", shell_complete=complete("values_files"))(
+    command = click.argument("release", required=False, metavar="[RELEASE]", shell_complete=completion.values_files)(
         command
     )
     return chart_argument(command)
@@ -99,7 +99,7 @@ def chart_argument(command: _Command) -> _Command:
         type=click.Choice(CHARTS),
         metavar="[queues|ray-cluster]",
         required=False,
-        shell_complete=complete("charts_and_files"),
+        shell_complete=completion.charts_and_files,
     )(command)
 
 
@@ -107,18 +107,6 @@ def refuse_name(verb: str, chart: str, name: str | None) -> None:
     """Check that --name, the name of a run, is not used with a chart."""
     if name is not None:
         raise UsageError(f"--name is the name of a run; for a release, use: launcher {verb} {chart} RELEASE")
-
-
-def complete(name: str) -> Callable[..., list[CompletionItem]]:
-    """Return a function of launcher.cli.completion that is imported when it is called."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from launcher.cli import completion
-
-        found: list[CompletionItem] = getattr(completion, name)(ctx, param, incomplete)
-        return found
-
-    return complete
 
 
 def name_option(command: _Command) -> _Command:

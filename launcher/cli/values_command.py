@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from launcher.cli.completion import CHARTS, values_files
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-CHARTS = ("queues", "ray-cluster")
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
@@ -34,8 +35,6 @@ class ValuesCommand(click.Command):
         found = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
             return found
-        from launcher.cli.completion import values_files
-
         return [*found, *values_files(ctx, None, incomplete)]
 
     def _with_option(self, args: list[str]) -> Iterator[str]:

@@ -5,16 +5,17 @@ import sys
 import click
 
 from launcher import api
-from launcher.cli import output
-from launcher.cli.options import Seconds, complete, confirm, format_option, target_options, values_options
-from launcher.cli.values_command import CHARTS, ValuesCommand
+from launcher.cli import completion, output
+from launcher.cli.completion import CHARTS
+from launcher.cli.options import Seconds, confirm, format_option, target_options, values_options
+from launcher.cli.values_command import ValuesCommand
 from launcher.helm import diff
 from launcher.k8s.target import Target
 
 
 @click.command(cls=ValuesCommand)
 @click.argument("chart", type=click.Choice(CHARTS), metavar="queues|ray-cluster")
-@click.argument("release", required=False, metavar="[RELEASE]", shell_complete=complete("values_files"))
+@click.argument("release", required=False, metavar="[RELEASE]", shell_complete=completion.values_files)
 @values_options
 @target_options
 @click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
