@@ -58,15 +58,17 @@ class Import:
         return self.module if root in OWN or root in sys.stdlib_module_names else root
 
 
-def in_functions(root: Path = CHECKOUT) -> list[Import]:
+@functools.cache
+def in_functions(root: Path = CHECKOUT) -> tuple[Import, ...]:
     """Return the imports inside functions of the packages in the folder `root`."""
     files = sorted(path for package in OWN for path in (root / package).rglob("*.py"))
-    return sorted(
+    found = (
         Import(_module_of(path, root), node.lineno, module, ast.unparse(node))
         for path in files
         for node in set(_inside_functions(_parsed(path)))
         for module in _modules(node, root)
     )
+    return tuple(sorted(found))
 
 
 def loaded_before(each: Import, root: Path = CHECKOUT) -> bool:

@@ -1,4 +1,4 @@
-"""A state of a few seconds is progress, not a failure: pods that are being placed, a first failed pull, a preemption."""
+"""A state of a few seconds is progress, not a failure: pods without nodes, a first failed pull, a preemption."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Detect pods that have no node, and pods that can never start: a missing image, Secret, claim or bucket. Pure.
 
-A state that lasts only seconds is not a failure: while the hosts of a large run are placed, some pods have no node yet,
-and a kubelet repeats what fails. So a pod counts only after some seconds in which no other pod of the run made progress.
+A state of a few seconds is not a failure: while the hosts of a large run are placed, some pods have no node yet, and a
+kubelet repeats what fails. So a pod counts only after some seconds in which no other pod of the run made progress.
 
 The cluster does not end a run for these: the kubelet retries forever while the run holds its chips. Failures that may
 resolve by themselves are not included: a registry that does not answer or limits its rate, a slow pull, a full node.
