@@ -113,7 +113,7 @@ class Kueue:
         back = "False" if reason == "Deactivated" else "True"
         if not is_true(one, "Evicted"):
             conditions.set("Evicted", "True", reason, message)
-            self._status(one, {"conditions": conditions.all})
+            self._status(one, {"conditions": conditions.all, **_one_more_eviction(one, reason)})
         elif not run["spec"].get("suspend"):
             self.api.merge(path_of(run), {"spec": {"suspend": True}})
         elif is_suspended(run) and (conditions.status("QuotaReserved"), conditions.status("Requeued")) != (
@@ -218,7 +218,7 @@ class Kueue:
             conditions = Conditions(victim)
             conditions.set("Evicted", "True", "Preempted", message)
             conditions.set("Preempted", "True", "InClusterQueue", message)
-            self._status(victim, {"conditions": conditions.all})
+            self._status(victim, {"conditions": conditions.all, **_one_more_eviction(victim, "Preempted")})
 
     def _admit(self, one: Object, queue: Object, flavors: dict[str, str], wanted: Amounts) -> None:
         name = queue["metadata"]["name"]
@@ -312,3 +312,11 @@ def _quota(queue: Object) -> tuple[Amounts, dict[str, str]]:
                 amounts.setdefault(resource["name"], quantity(resource["nominalQuota"]))
                 flavors.setdefault(resource["name"], flavor["name"])
     return amounts, flavors
+
+
+def _one_more_eviction(one: Object, reason: str) -> Object:
+    """The status in which Kueue counts the evictions of a Workload, by reason."""
+    counted = (one.get("status", {}).get("schedulingStats") or {}).get("evictions") or []
+    before = sum(entry["count"] for entry in counted if entry["reason"] == reason)
+    others = [entry for entry in counted if entry["reason"] != reason]
+    return {"schedulingStats": {"evictions": [*others, {"reason": reason, "underlyingCause": "", "count": before + 1}]}}
