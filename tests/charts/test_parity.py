@@ -138,7 +138,7 @@ RAY_CLUSTER = [
             "app.kubernetes.io/component": "ray-cluster",
             "app.kubernetes.io/part-of": "slipway",
             "app.kubernetes.io/managed-by": "Helm",
-            "helm.sh/chart": "ray-cluster",
+            "helm.sh/chart": "slipway-ray-cluster",
         },
         "Helm's and Kubernetes' recommended labels.",
     ),
@@ -250,7 +250,7 @@ JOB_SET = [
             "app.kubernetes.io/component": "run",
             "app.kubernetes.io/part-of": "slipway",
             "app.kubernetes.io/managed-by": "Helm",
-            "helm.sh/chart": "run",
+            "helm.sh/chart": "slipway-run",
         }.items()
     ),
     Row("metadata.labels.slipway.dev/run", ABSENT, "NAME", "By which launcher finds its runs."),

@@ -53,7 +53,8 @@ def test_submit_of_a_file(launcher: Launcher) -> None:
         ("kill", "launcher cancel"),
         ("resume", "launcher submit, which resumes a run of the same name"),
         ("describe", "launcher status, or launcher explain"),
-        ("top", "launcher status"),
+        ("top", "launcher attach, or launcher status --watch"),
+        ("exec", "launcher shell"),
         ("train", "launcher submit"),
         ("run", "launcher submit"),
     ],
@@ -105,7 +106,7 @@ def test_check_prints_a_syntax_error_as_data(launcher: Launcher) -> None:
         (["flat.yaml"], 1, 'A key needs a space after its colon: "steps: 5".'),
         (["top.yaml"], 1, 'A key needs a space after its colon: "run: 5".'),
         (["large.yaml"], 1, "large.yaml: the file has 1.2 MB; a values file can have at most 1 MB."),
-        (["quickstart", "--set", "data.files={a.txt}"], 1, "override a preset's corpus with data.corpus"),
+        (["quickstart", "--set", "data.files={a.txt}"], 1, 'to use the files, set data.corpus: ""'),
     ],
 )
 def test_a_mistake_has_a_hint(launcher: Launcher, arguments: list[str], code: int, says: str) -> None:
