@@ -9,6 +9,7 @@ separate namespace; the output shows its name as research.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import secrets
 import time
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster import recordings
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane, add_namespace
@@ -78,7 +80,10 @@ class ClusterSession:
         done = cli("submit", "-f", file, "--detach", "--force")
         assert done.code == 0, done.err
         live = self.plane.api.get(f"{PATHS[kind].format(namespace)}/{name}")
-        replayer = follow_as(self.plane, recording, live, run=options["run"], skip_queues=False)
+        # The recording ended a minute ago: `explain` reports a state of a few seconds as progress.
+        seconds = recordings.length(recordings.read(recording)) + 60
+        start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=seconds)
+        replayer = follow_as(self.plane, recording, live, run=options["run"], skip_queues=False, start=start)
         replayer.step_to(float(options["until"]) if "until" in options else None)
         return namespace
 
