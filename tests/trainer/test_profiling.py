@@ -34,15 +34,15 @@ class Training:
         self._thread = threading.Thread(target=self._train)
 
     def _train(self) -> None:
-        def step(x: jax.Array) -> jax.Array:
+        def train_step(x: jax.Array) -> jax.Array:
             return jnp.tanh(x @ x)
 
-        train_step = jax.jit(step)
+        compiled = jax.jit(train_step)
         x = jnp.ones((8, 8))
         with profiling.Profiler(self.folder) as profiler:
             while not self._over.wait(0.01):
                 profiler.before_step(self.steps, x)
-                x = train_step(x)
+                x = compiled(x)
                 self.steps += 1
 
     def __enter__(self) -> Training:

@@ -473,7 +473,7 @@ def test_without_the_package_the_run_is_rejected_before_it_trains(
         lambda name: None if name == "wandb" else find_spec(name),
     )
     with pytest.raises(
-        ConfigError, match=r"tracking\.wandb\.project is set, .* wandb is not installed; .*slipway\[train\]"
+        ConfigError, match=r"tracking\.wandb\.project is set, .* wandb is not installed; .*slipway-launcher\[train\]"
     ):
         trainer_config.check(run_config(tmp_path, project="demo"))
     trainer_config.check(run_config(tmp_path))

@@ -24,6 +24,7 @@ from launcher.errors import LauncherError
 from launcher.k8s import exec as pod_exec
 from launcher.k8s.client import Cluster, connect
 from launcher.k8s.errors import ClusterError, Forbidden, Unreachable
+from launcher.k8s.pods import Pod
 
 DENIED = {
     "kind": "Status",
@@ -142,7 +143,7 @@ def test_without_the_right(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
         "spec": {"containers": [{"name": "trainer"}]},
         "status": {"phase": "Running"},
     }
-    monkeypatch.setattr(shell, "_hosts", lambda *_: [pod])
+    monkeypatch.setattr(shell, "_hosts", lambda *_: [Pod(pod)])
     backend: Any = SimpleNamespace(cluster=cluster, cli_args=" -n research")
     status = RunStatus("demo", "research", "job-set", State.RUNNING)
     with pytest.raises(LauncherError) as caught:

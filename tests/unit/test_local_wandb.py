@@ -29,7 +29,7 @@ def test_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sentence.startswith("tracking.wandb.project is set, but this machine has no API key of Weights & Biases.")
     assert "wandb login" in sentence and "tracking.wandb.mode: offline" in sentence
     [found] = api.check("quickstart", {"tracking.wandb.project": "llama"})
-    assert str(found) == f"--set 1: {sentence}"
+    assert str(found) == f"--set tracking.wandb.project: {sentence}"
     for good in (
         config(mode="offline"),
         config(run={"command": ["sh"]}),

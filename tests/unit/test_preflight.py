@@ -57,8 +57,8 @@ def test_hidden_priorities_are_not_a_problem(what: str, tmp_path: Path) -> None:
     ("sets", "where", "key"),
     [
         ([], "FILE:5", "slice.topology"),
-        (["slice.topology=4x4"], "--set 1", "slice.topology"),
-        (["slice.count=1", "slice.topology=4x4"], "--set 2", "slice.topology"),
+        (["slice.topology=4x4"], "--set slice.topology", "slice.topology"),
+        (["slice.count=1", "slice.topology=4x4"], "--set slice.topology", "slice.topology"),
     ],
 )
 @pytest.mark.parametrize("others", [(), ("v6e-2x4",)])
