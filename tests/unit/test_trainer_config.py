@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.config.checks import rules as checks
+from launcher.config.checks import this_machine
 from launcher.config.plan import plan_launch
 from launcher.config.values.files import Values, chart_defaults, load
 from trainer import config as trainer_config
@@ -170,7 +171,10 @@ def test_a_key_that_slipway_owns_is_rejected_without_the_launcher_too(tmp_path: 
         trainer_config.check(trainer_config.read(config.path))
 
 
-def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(tmp_path: Path, defaults: Values) -> None:
+def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(
+    tmp_path: Path, defaults: Values, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine, "memory", lambda: None)  # this machine has too little for gpt3
     with pytest.raises(
         ConfigError, match=r"has 32,000 pieces, but the model has room for 512; set train.vocab_size: 32000"
     ):
@@ -223,7 +227,7 @@ def test_the_folder_keeps_the_config(tmp_path: Path, defaults: Values) -> None:
     trainer_config.keep(config)
     trainer_config.keep(run_config(tmp_path, defaults, *sets, "train.steps=9"))
     assert json.loads(stored.read_text())["train"]["steps"] == 9
-    assert [path.name for path in config.folder.iterdir()] == ["run.json"]
+    assert {path.name for path in config.folder.iterdir()} == {"run.json", trainer_config.EARLIER_FILE}
 
 
 class TrainingFailed(Exception):
