@@ -80,15 +80,15 @@ def test_in_bash(launcher: Launcher, bash: str) -> None:
         os.chdir(launcher.folder)
         os.execve(bash, ["bash", "--norc", "--noprofile", "-i"], env)
     try:
-        _type(
-            terminal, "source <(launcher completion bash); bind 'set bell-style none'; echo READY$((1+1))\n", "READY2"
-        )
+        # Before the prompt, the terminal itself reads what is typed, and a Tab completes nothing.
+        ready = "source <(launcher completion bash); bind 'set bell-style none'; echo READY$((1+1))\n"
+        _type(terminal, ready, "READY2\n$ ")
         for start, end in typed.items():
             # After a completion, a character is typed: what is before it is the completed line.
             os.write(terminal, f"launcher {start}\t".encode())
             shown = _type(terminal, "@", "@")
             assert shown.rpartition("launcher ")[2] == f"{end}@", shown
-            _type(terminal, "\x15\n", "$ ")
+            _type(terminal, "\x15echo NEXT$((1+1))\n", "NEXT2\n$ ")
     finally:
         os.close(terminal)
         os.waitpid(pid, 0)
