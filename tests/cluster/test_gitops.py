@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,13 +85,20 @@ def manifests(namespace: str, api: Api, helm4: Path, tmp_path: Path) -> Iterator
 
 def apply(kubeconfig: Path, manifests: list[str]) -> None:
     command = [str(tool("kubectl")), "apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller"]
-    done = subprocess.run(
-        [*command, "--kubeconfig", str(kubeconfig), "-f", "-"],
-        input="\n---\n".join(manifests),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    deadline = time.monotonic() + 60
+    while True:
+        # kubectl caches the API server's kinds, and a control plane that has just started lacks those of new CRDs.
+        with tempfile.TemporaryDirectory() as cache:
+            done = subprocess.run(
+                [*command, "--kubeconfig", str(kubeconfig), "--cache-dir", cache, "-f", "-"],
+                input="\n---\n".join(manifests),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if "no matches for kind" not in done.stderr or time.monotonic() > deadline:
+            break
+        time.sleep(1)
     assert done.returncode == 0, done.stderr
 
 
