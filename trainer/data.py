@@ -3,7 +3,7 @@
 Files are cut into units: a byte range of a text file (.txt, .md, .jsonl) or a run of rows of a
 Parquet file. Units are listed from sizes alone, so a corpus of any size starts at once and streams.
 Each unit is read only when needed. Shuffling, repeating and sharding over hosts operate on the list of
-units, so the position in the data is a small number that fits in a checkpoint.
+units, so the position in the data is a small number that fits in a checkpoint. The held-out text is every n-th unit.
 
 Only this module knows the formats. It imports nothing heavy until documents are read.
 """

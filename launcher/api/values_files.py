@@ -34,13 +34,13 @@ def init(out: Path | None = None, *, target: Target = DEFAULT_TARGET) -> str:
 
     Raises LauncherError if `out` exists.
     """
-    from launcher.backends import first_values
+    from launcher.backends import init_values
 
     if out is not None:
-        first_values.refuse_existing(out)
+        init_values.refuse_existing(out)
     schema = paths.presets_dir() / "overlay.schema.json"
     folder = Path.cwd() if out is None else out.absolute().parent
-    text = first_values.text(target, str(schema.relative_to(folder) if schema.is_relative_to(folder) else schema))
+    text = init_values.text(target, str(schema.relative_to(folder) if schema.is_relative_to(folder) else schema))
     if out is not None:
-        first_values.write(out, text)
+        init_values.write(out, text)
     return text

@@ -7,7 +7,7 @@ import json
 import jsonschema
 
 from launcher import paths
-from launcher.backends import first_values
+from launcher.backends import init_values
 from launcher.config.values.files import read_text
 from tests.cli.conftest import Launcher
 
@@ -40,10 +40,10 @@ def test_a_file_is_never_overwritten(launcher: Launcher) -> None:
 
 
 def test_the_names_of_a_cluster_are_quoted() -> None:
-    found = first_values._Found(
+    found = init_values._Found(
         "ns", "no", "010", ("a/b",), ("low", "high"), "run", {"image": {"repository": "x: y", "tag": "1.0"}}
     )
-    text = "\n".join(first_values._sections(found))
+    text = "\n".join(init_values._sections(found))
     assert read_text(text.encode(), "x").tree == {
         "run": {"kind": "ray-job"},
         "team": {"name": "no", "namespace": "ns"},

@@ -2,7 +2,7 @@
 
 It starts the run's processes, restarts them if they fail, and leaves none of them alive when it ends. It holds the lock
 of the run's folder until it exits. Other processes check this lock, and not a process id, to see whether the run is
-active, so a reused id or a restarted machine does not mislead them.
+active, so a reused id or a restarted machine does not mislead them. The runs of a sweep take turns, in their order.
 
 This module imports only the standard library, and modules of Slipway that import nothing else: it runs next to training
 for days, and must start immediately.
