@@ -102,17 +102,17 @@ def test_a_ray_job_that_succeeds(cli: LauncherCli, control_plane: ControlPlane) 
     done = run.end()
     assert done.code == 0
     where = f"-n {cli.namespace}"
-    logs, more = f"launcher logs demo {where}", "launcher submit -f FILE --name demo --set train.steps=60 --continue"
-    assert done.out == (
-        "succeeded    demo after 9 s\n"
-        "steps        3 of 30\n"
-        "loss         10.000 -> 8.500\n"
-        "speed        8,000 tokens/s\n"
-        "checkpoints  gs://example-runs/demo/checkpoints\n"
-        "metrics      gs://example-runs/demo/metrics.jsonl\n"
-        f"next         {logs:<{len(more)}}  show its output\n"
-        f"             {more}  continue training\n"
-    )
+    assert [re.sub(r" -f \S+", " -f FILE", re.sub(" +", " ", line)) for line in done.out.splitlines()] == [
+        "succeeded demo after 9 s",
+        "steps 3 of 30",
+        "loss 10.000 -> 8.500",
+        "speed 8,000 tokens/s",
+        "checkpoints gs://example-runs/demo/checkpoints",
+        "metrics gs://example-runs/demo/metrics.jsonl",
+        f"next launcher logs demo {where} show its output",
+        f" launcher report demo {where} write a report with charts",
+        " launcher submit -f FILE --name demo --set train.steps=60 --continue continue training",
+    ]
 
 
 def test_a_ray_job_that_fails(cli: LauncherCli, control_plane: ControlPlane) -> None:
@@ -209,7 +209,7 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=20)
     assert (following.returncode, out) == (130, ""), "".join(shown)
-    assert err.splitlines()[-5] == 'The run "demo" continues.'
+    assert 'The run "demo" continues.' in err.splitlines()
     assert err.splitlines()[-1].split("  ")[1:] == [f"launcher cancel {' '.join(here)}", "stop it"] or err
     assert waiting.poll() is None
     # A laptop that sleeps until the run has ended.
