@@ -165,7 +165,10 @@ def _sections(found: _Found) -> Iterator[str]:
     yield dumps({"run": {"kind": (found.config.get("run") or {}).get("kind") or "ray-job"}})
     yield dumps({"team": {"name": found.team, "namespace": found.namespace}})
     others = f"# Other queues that you can see: {', '.join(found.others)}\n" if found.others else ""
-    priorities = f"  # priority: {found.priorities[0]}  # or: {', '.join(found.priorities[1:])}\n"
+    first, others = found.priorities[:1], found.priorities[1:]
+    priorities = "".join(
+        f"  # priority: {name}" + (f"  # or: {', '.join(others)}" if others else "") + "\n" for name in first
+    )
     yield others + dumps({"queue": {"name": found.queue}}) + (priorities if found.priorities else "")
     yield _as_in_run(found, "image", ("repository", "tag", "digest")) or _IMAGE
     yield _as_in_run(found, "storage", ("kind", "bucket", "claim")) or _STORAGE
