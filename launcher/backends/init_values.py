@@ -165,11 +165,9 @@ def _sections(found: _Found) -> Iterator[str]:
     yield dumps({"run": {"kind": (found.config.get("run") or {}).get("kind") or "ray-job"}})
     yield dumps({"team": {"name": found.team, "namespace": found.namespace}})
     others = f"# Other queues that you can see: {', '.join(found.others)}\n" if found.others else ""
-    first, others = found.priorities[:1], found.priorities[1:]
-    priorities = "".join(
-        f"  # priority: {name}" + (f"  # or: {', '.join(others)}" if others else "") + "\n" for name in first
-    )
-    yield others + dumps({"queue": {"name": found.queue}}) + (priorities if found.priorities else "")
+    first, more = found.priorities[:1], ", ".join(found.priorities[1:])
+    priorities = "".join(f"  # priority: {name}{f'  # or: {more}' if more else ''}\n" for name in first)
+    yield others + dumps({"queue": {"name": found.queue}}) + priorities
     yield _as_in_run(found, "image", ("repository", "tag", "digest")) or _IMAGE
     yield _as_in_run(found, "storage", ("kind", "bucket", "claim")) or _STORAGE
     yield _REST
