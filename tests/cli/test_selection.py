@@ -35,6 +35,7 @@ def runs(launcher: Launcher) -> Launcher:
         folder.mkdir()
         ended = (now - timedelta(days=days)).isoformat()
         sweep = {"sweep": "rates", "sweep_number": 1} if name == "rates-1" else {}
+        # The fields in `sweep` have several types, which mypy cannot match with the record's.
         write_record(folder, Record(name, "default", name, 1, state, ended, ended, ended, **sweep))  # type: ignore[arg-type]
         config = {"run": {"name": name, "command": ["true"]}, "slice": {"hosts": 1}}
         (folder / "run.json").write_text(json.dumps(config))
