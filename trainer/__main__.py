@@ -17,6 +17,8 @@ from trainer.failures import describe
 from trainer.metrics import event_line, now, print_event, write_event
 
 _STOPPED = 3
+# The file descriptor on which the supervisor of a local run reads the sentence that this process ends with.
+_EXIT_MESSAGE = "SLIPWAY_EXIT_MESSAGE_FD"
 
 
 def main() -> int:
@@ -101,7 +103,10 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
     except (ConfigError, RestartsExhausted):
         raise
     except loop.PreemptedError as error:
-        _report(config, str(error), "preempted", step=error.steps)
+        if os.environ.get(_EXIT_MESSAGE):  # a local run is not preempted, but cancelled by its user
+            _report(config, str(error))
+        else:
+            _report(config, str(error), "preempted", step=error.steps)
         return _STOPPED
     except Exception as error:
         traceback.print_exc()
@@ -148,8 +153,8 @@ def _report(config: RunConfig | None, sentence: str, event: str = "error", **fie
             write_event(config.folder, event, message=sentence, **fields)
     elif config is not None:
         print_event(event_line(event, message=sentence, **fields))
-    if given := os.environ.get("SLIPWAY_EXIT_MESSAGE_FD"):
-        # For a local run's supervisor, in case its disk is full.
+    if given := os.environ.get(_EXIT_MESSAGE):
+        # In case the disk is full.
         with contextlib.suppress(OSError, ValueError):
             os.write(int(given), sentence.encode())
     with contextlib.suppress(OSError):

@@ -342,6 +342,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     until_step(trained, "killed", start_step + 1)
     cancelled = trained("cancel", "killed", "-o", "json", env=patient)
     assert (cancelled.code, cancelled.json["state"], cancelled.json["attempt"]) == (0, "cancelled", 3)
+    assert cancelled.json["preemptions"] == 0
     assert trained.processes("killed") == []
     # It wrote a checkpoint of its last step before it ended.
     done = cancelled.json["step"]

@@ -90,7 +90,8 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
     run = Run(folder, reference.process, reference.log)
     assert numbers(run.metrics()) == numbers(reference.metrics())
     assert [event["step"] for event in run.events()] == [0, taken + 1, drained + 1, stopped + 1]
-    assert [event["step"] for event in run.events("preempted")] == [drained + 1]
+    # Both ends of the whole run, and the drained node between them.
+    assert [event["step"] for event in run.events("preempted")] == [taken + 1, drained + 1, stopped + 1]
     assert run.events("worker_failed") == []
 
 
