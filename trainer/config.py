@@ -27,6 +27,9 @@ from trainer.metrics import now
 EARLIER_FILE = "earlier-configs.jsonl"
 """The configs that the run had before, one per line, each with the time until which it applied."""
 
+_WEIGHT_PATHS = ("load_parameters_path", "load_full_state_path")
+"""MaxText's keys for the checkpoint of another run to start from."""
+
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
 # Defaults that Slipway sets for MaxText if the user does not. MaxText's own defaults suit benchmarks on synthetic
 # data (documents are cut to their first max_target_length tokens, one pass over the data, a checkpoint
@@ -240,6 +243,7 @@ def check(config: RunConfig) -> dict[str, Any]:
             'install it (pip install "slipway-launcher[tpu]" includes it), or set train.managed_mldiagnostics to false.'
         )
     derived = _derived(config)
+    _check_weights(config)
     if config.corpus is None:
         return {}
     tokenizer = str(derived["tokenizer_path"])
@@ -251,6 +255,27 @@ def check(config: RunConfig) -> dict[str, Any]:
         _check_vocabulary(config, tokenizer)
     check_corpus(config.corpus)
     return config.corpus.summary()
+
+
+def saved_steps(config: RunConfig) -> int:
+    """Return the number of steps that the last whole checkpoint contains; 0 if there is none."""
+    folder = config.folder / "checkpoints"
+    if config.train.get("enable_checkpointing") is False or not folder.is_dir():
+        return 0
+    return max((int(path.name) + 1 for path in folder.iterdir() if path.name.isdigit()), default=0)
+
+
+def _check_weights(config: RunConfig) -> None:
+    """Raise ConfigError if the weights to start from are missing. A run with a checkpoint no longer reads them."""
+    if saved_steps(config):
+        return
+    for key in _WEIGHT_PATHS:
+        path = config.train.get(key)
+        if isinstance(path, str) and path and "://" not in path and not Path(path).exists():
+            raise ConfigError(
+                f"train.{key}: {path} does not exist; set the items folder of a checkpoint "
+                "(.../NAME/checkpoints/STEP/items)."
+            )
 
 
 def maxtext_argv(config: RunConfig) -> list[str]:

@@ -6,8 +6,8 @@ import os
 import signal
 from collections.abc import Mapping
 
-from trainer import loop, worker_exits
-from trainer.config import RunConfig
+from trainer import worker_exits
+from trainer.config import RunConfig, saved_steps
 from trainer.errors import StorageError
 from trainer.metrics import read
 
@@ -50,7 +50,7 @@ def what_follows(config: RunConfig, restarts: int, failures: int) -> str:
     most = int(config.tree["run"].get("maxRestarts") or 0)
     turn = f"restart {most - restarts + failures} of {most}"
     try:
-        saved = loop.saved_steps(config)
+        saved = saved_steps(config)
         # The line of an evaluation has the number of steps before it.
         done = max((line["step"] + ("loss" in line) for line in read(config.folder / "metrics.jsonl")), default=0)
     except OSError:  # the storage may be the failure

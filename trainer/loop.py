@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer import data, deferred_imports, storage_errors
-from trainer.config import RunConfig, maxtext_argv
+from trainer.config import RunConfig, maxtext_argv, saved_steps
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
 from trainer.profiling import Profiler
@@ -68,14 +68,6 @@ def completed(config: RunConfig) -> bool:
             "set more steps, or submit under a new name."
         )
     return done == int(steps)
-
-
-def saved_steps(config: RunConfig) -> int:
-    """Return the number of steps that the last whole checkpoint contains; 0 if there is none."""
-    folder = config.folder / "checkpoints"
-    if config.train.get("enable_checkpointing") is False or not folder.is_dir():
-        return 0
-    return max((int(path.name) + 1 for path in folder.iterdir() if path.name.isdigit()), default=0)
 
 
 def train(config: RunConfig, watch: Watch | None = None) -> Outcome:

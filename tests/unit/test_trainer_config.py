@@ -185,6 +185,17 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(
         assert trainer_config.check(config)["files"] > 100
 
 
+def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: Path, defaults: Values) -> None:
+    weights = tmp_path / "weights"
+    config = run_config(tmp_path, defaults, *LOCAL, f"train.load_parameters_path={weights}")
+    with pytest.raises(ConfigError, match=rf"train.load_parameters_path: {weights} does not exist; set the items"):
+        trainer_config.check(config)
+    (config.folder / "checkpoints" / "3").mkdir(parents=True)  # MaxText resumes from it, and reads no other weights
+    trainer_config.check(config)
+    run = run_config(tmp_path, defaults, *LOCAL, "run.name=other", "train.load_parameters_path=gs://bucket/weights")
+    trainer_config.check(run)  # MaxText itself reads a URL
+
+
 def test_an_invalid_tokenizer_is_named(tmp_path: Path, defaults: Values) -> None:
     text = tmp_path / "tokenizer.model"
     text.write_text("no model")

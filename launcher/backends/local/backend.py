@@ -175,6 +175,10 @@ class LocalBackend:
         is_path = "/" in (path or "") and tokenizer.get("kind") != "huggingface"
         if path and (is_path or Path(path).expanduser().exists()):
             tokenizer["path"] = _absolute(path)
+        train = config.get("train") or {}
+        for key in ("load_parameters_path", "load_full_state_path"):
+            if isinstance(train.get(key), str) and train[key]:
+                train[key] = _absolute(train[key])
         return config
 
     def _decide(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
