@@ -106,7 +106,18 @@ def test_the_last_line_is_served(endpoint: Endpoint) -> None:
     assert found["slipway_mfu_ratio"] == 0.44
     assert found["slipway_learning_rate"] == 3e-4
     assert found["slipway_attempt"] == 2
-    assert found["slipway_restarts_total"] == 1
+    assert (found["slipway_restarts_total"], found["slipway_preemptions_total"]) == (1, 0)
+
+
+def test_a_preemption_is_not_a_restart() -> None:
+    endpoint = Endpoint(LABELS)
+    preempted = {"event": "preempted", "time": start(0)["time"], "message": "stopped", "step": 3}
+    failed = {"event": "worker_failed", "time": start(0)["time"], "message": "worker 0 was killed"}
+    events = [start(90), preempted, preempted, start(60), failed, start(30), preempted]
+    endpoint.loop_starts(events, [], step=3, steps=30, devices=4)
+    found = exposed(endpoint)
+    counted = [found[f"slipway_{name}"] for name in ("attempt", "restarts_total", "preemptions_total")]
+    assert counted == [3, 1, 1]
 
 
 def test_steps_of_this_process_are_counted_in_buckets(endpoint: Endpoint) -> None:

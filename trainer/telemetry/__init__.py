@@ -31,8 +31,8 @@ class Telemetry:
         try:
             lines = list(metrics.read(self._folder / "metrics.jsonl"))
             if self._endpoint is not None:
-                starts = [e for e in metrics.read(self._folder / "events.jsonl") if e["event"] == "loop_started"]
-                self._endpoint.loop_starts(starts, lines, step=step, steps=steps, devices=devices)
+                events = metrics.read(self._folder / "events.jsonl")
+                self._endpoint.loop_starts(events, lines, step=step, steps=steps, devices=devices)
             if self._config.wandb is not None:
                 self._upload = Upload(self._config, lines)
         except (OSError, ValueError, KeyError) as error:

@@ -84,7 +84,14 @@ class Endpoint:
         described = {key: (name, text) for key, (name, text, _) in _FROM_LINE.items()} | _OTHERS
         # A gauge appears with its first value.
         self._gauges = {key: Gauge(name, text, **names) for key, (name, text) in described.items()}
-        self._restarts = Counter("slipway_restarts", "Starts of the training loop after the first.", **names)
+        self._restarts = Counter(
+            "slipway_restarts",
+            "Starts of the training loop after a failure; slipway_preemptions has the others.",
+            **names,
+        )
+        self._preemptions = Counter(
+            "slipway_preemptions", "Starts of the training loop after a stop signal, such as a preemption.", **names
+        )
         self._steps = Histogram(
             "slipway_step_duration_seconds",
             "Seconds of each step in this process, from one finished step to the next.",
@@ -146,22 +153,25 @@ class Endpoint:
 
     def loop_starts(
         self,
-        starts: list[dict[str, Any]],
+        events: Iterable[Mapping[str, Any]],
         lines: Iterable[Mapping[str, Any]],
         *,
         step: int,
         steps: int,
         devices: int,
     ) -> None:
-        """`starts`: all loop_started events, including this one; `lines`: the valid lines of earlier attempts."""
-        lines = list(lines)
+        """`events`: all events of the run, including this start; `lines`: the valid lines of earlier attempts."""
+        events, lines = list(events), list(lines)
+        starts = [event for event in events if event["event"] == "loop_started"]
+        preempted = preemptions(events)
         self._devices = devices
         self._productive = productive_seconds(lines)
         self._first_start = first_start(starts)
         self._set("steps", steps)
         self._set("devices", devices)
         self._set("attempt", len(starts))
-        self._restarts.labels(**self.labels).inc(len(starts) - 1)
+        self._restarts.labels(**self.labels).inc(len(starts) - 1 - preempted)
+        self._preemptions.labels(**self.labels).inc(preempted)
         self._gauges["productive"].labels(**self.labels).set_function(lambda: self._productive)
         self._gauges["elapsed"].labels(**self.labels).set_function(self._elapsed)
         self._gauges["goodput"].labels(**self.labels).set_function(lambda: goodput(self._productive, self._elapsed()))
@@ -200,6 +210,18 @@ class Endpoint:
 
     def _elapsed(self) -> float:
         return time.time() - self._first_start
+
+
+def preemptions(events: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of starts of the loop before which a host received a stop signal."""
+    count, stopped = 0, False
+    for event in events:
+        if event["event"] == "loop_started":
+            count += stopped
+            stopped = False
+        elif event["event"] == "preempted":  # without Ray, each host reports it
+            stopped = True
+    return count
 
 
 def address_file(folder: Path, host: int) -> Path:
