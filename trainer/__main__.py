@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from trainer import distributed, loop, ray_driver, stop_signal, storage_errors, supervisor, user_command
+from trainer import distributed, driver_supervisor, loop, ray_driver, stop_signal, storage_errors, user_command
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, RestartsExhausted
 from trainer.failures import describe
@@ -34,7 +34,7 @@ def main() -> int:
     # In an existing Ray cluster nothing else restarts a driver.
     supervised = bool(os.environ.get("RAY_ADDRESS")) and not arguments.no_ray and not arguments.check
     if supervised:
-        code = supervisor.supervise(lambda: _read(arguments).max_restarts)
+        code = driver_supervisor.supervise(lambda: _read(arguments).max_restarts)
         if code is not None:
             return code
     config: RunConfig | None = None
@@ -58,7 +58,7 @@ def main() -> int:
     except RestartsExhausted as error:
         traceback.print_exc()
         _report(config, str(error))
-        code = supervisor.GAVE_UP if supervised else 1
+        code = driver_supervisor.GAVE_UP if supervised else 1
     except Exception as error:
         if not supervised and not isinstance(error, OSError):
             raise

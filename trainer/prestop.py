@@ -2,9 +2,9 @@
 
 In a worker's pod it reports to Ray that the node is going away. Ray Train then notifies all workers of the run: they
 agree on a step, write a checkpoint at it, and end, which does not count as a failure. With `--head`, in the head's pod,
-where the whole run ends at once, it signals each driver (SIGUSR1, to trainer/supervisor.py), which stops the workers
-the same way. In both cases it waits until they have ended, for at most N seconds minus the time that Ray needs to end.
-If the checkpoint cannot be written in that time, the last complete one is used.
+where the whole run ends at once, it signals each driver (SIGUSR1, to trainer/driver_supervisor.py), which stops the
+workers the same way. In both cases it waits until they have ended, for at most N seconds minus the time that Ray needs
+to end. If the checkpoint cannot be written in that time, the last complete one is used.
 
 It imports only the standard library: a spot machine disappears 15 seconds after its notice.
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from launcher import formatting
 from launcher.forecast.cost import NOT_IN_IT
-from launcher.forecast.fit import FitResult, gib
 from launcher.forecast.forecast import Forecast
+from launcher.forecast.memory_fit import FitResult, gib
 from launcher.forecast.speed import Speed
 
 _BUFFERS = 5

@@ -16,7 +16,7 @@ from launcher.config.plan import LaunchPlan, plan_launch
 from launcher.config.values.files import chart_defaults
 from launcher.config.values.tree import Origin, Values, set_value
 from launcher.errors import LauncherError
-from launcher.forecast.fit import FitResult, chips_of
+from launcher.forecast.memory_fit import FitResult, chips_of
 from launcher.forecast.program import Program
 
 # MaxText's defaults (configs/base.yml), for keys that the values do not set.

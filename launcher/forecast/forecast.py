@@ -12,13 +12,13 @@ from launcher.config.maxtext import models
 from launcher.config.plan import LaunchPlan
 from launcher.config.suggest import join_or
 from launcher.errors import LauncherError
-from launcher.forecast import fit
+from launcher.forecast import memory_fit
 from launcher.forecast.changes import ELSEWHERE, Change, changed, changes
 from launcher.forecast.child import CompileTimeout
 from launcher.forecast.compiled import Compiler, describe
 from launcher.forecast.cost import Cost, cost
-from launcher.forecast.fit import FitResult
 from launcher.forecast.improvement import Improvement
+from launcher.forecast.memory_fit import FitResult
 from launcher.forecast.program import Program
 from launcher.forecast.search import search
 from launcher.forecast.speed import Speed, speed_of
@@ -99,12 +99,12 @@ def forecast(
     if plan.config["accelerator"]["kind"] != "tpu":
         return _without_compiler(plan)
     program, cached = compiler.program(plan)
-    verdict = fit.judge(program, plan)
+    verdict = memory_fit.judge(program, plan)
     found = Forecast(
         what=describe(plan),
         fits=verdict.fits,
         says=verdict.says,
-        chips=fit.chips_of(plan.config),
+        chips=memory_fit.chips_of(plan.config),
         program=program,
         verdict=verdict,
         cached=cached,
@@ -120,12 +120,12 @@ def forecast(
         unknown = unknown or (["peakTflops"] if row.get("speeds") else ["speeds"])
         keys = join_or([f"common.accelerators.{row['name']}.{key}" for key in unknown], "and")
         return replace(found, notes=(f"The step time is unknown: set {keys}; 0 means unknown.",))
-    devices = program.devices or fit.chips_of(plan.config)
+    devices = program.devices or memory_fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
     spent = cost(
         plan.values.tree,
         step_seconds=speed.step_seconds,
-        chips=fit.chips_of(plan.config),
+        chips=memory_fit.chips_of(plan.config),
         tokens_per_step=per_step * devices if per_step else None,
         tokens=tokens,
         given=plan.user.origins.keys(),
@@ -161,7 +161,7 @@ def _search(
             compiler.watch.print_line(f"{change.options}: {error.message}")
             continue
         tried += 1
-        judged = fit.judge(found, other)
+        judged = memory_fit.judge(found, other)
         if judged.fits:
             return change, [f"{_sentence(change)} {judged.says}"]
         compiler.watch.print_line(f"{change.options}: {judged.says}")
@@ -178,7 +178,7 @@ def _sentence(change: Change) -> str:
 def _without_compiler(plan: LaunchPlan) -> Forecast:
     """Return the forecast for GPUs and CPUs: the results of arithmetic, without numbers from the compiler."""
     row = plan.config["accelerator"]
-    chips = fit.chips_of(plan.config)
+    chips = memory_fit.chips_of(plan.config)
     train = plan.config["train"]
     offloaded = any(train.get(key) for key in ELSEWHERE)
     count, state = models.parameters(train), None if offloaded else models.checkpoint_bytes(train)
@@ -189,14 +189,14 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
     if count is not None and state is not None:
         least = state / chips
         notes = (
-            f"{count:,} parameters and their optimizer take {fit.gib(state)}, at least {fit.gib(least)} on each "
-            f"{unit}. The memory of the activations, the step time and the cost are unknown.",
+            f"{count:,} parameters and their optimizer take {memory_fit.gib(state)}, at least {memory_fit.gib(least)} "
+            f"on each {unit}. The memory of the activations, the step time and the cost are unknown.",
         )
-        if row["hbmGiB"] and least > row["hbmGiB"] * fit.GIB:
+        if row["hbmGiB"] and least > row["hbmGiB"] * memory_fit.GIB:
             fits = False
             says = (
-                f"It does not fit: the parameters and their optimizer alone take {fit.gib(least)} on each {unit}, "
-                f"which has {row['hbmGiB']} GiB."
+                f"It does not fit: the parameters and their optimizer alone take {memory_fit.gib(least)} on each "
+                f"{unit}, which has {row['hbmGiB']} GiB."
             )
     hint = "A short run measures the rest: --set train.steps=10, then launcher report."
     if fits is False:

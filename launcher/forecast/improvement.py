@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.config.values.files import dumps
 from launcher.forecast.changes import Change
-from launcher.forecast.fit import FitResult
+from launcher.forecast.memory_fit import FitResult
 from launcher.forecast.speed import Speed
 
 _WIDTH = 118

@@ -11,7 +11,7 @@ from launcher.config.plan import CheckFailed, LaunchPlan
 from launcher.errors import LauncherError
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.changes import Change, changed, changes
-from launcher.forecast.fit import FitResult, judge
+from launcher.forecast.memory_fit import FitResult, judge
 from launcher.forecast.program import Program
 from launcher.forecast.request import of_config
 from launcher.forecast.speed import Speed, speed_of

@@ -19,7 +19,7 @@ from launcher.config.checks.rules import FORECAST_RULES
 from launcher.config.maxtext.mesh import MeshError, mesh
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
-from launcher.forecast import fit
+from launcher.forecast import memory_fit
 from launcher.forecast.changes import Change, changed
 from launcher.forecast.chip import Chip, chip_of
 from launcher.forecast.compiled import Compiler, describe
@@ -34,8 +34,8 @@ from launcher.forecast.estimate import (
     estimate,
     layout,
 )
-from launcher.forecast.fit import FitResult
 from launcher.forecast.improvement import Improvement, overlay
+from launcher.forecast.memory_fit import FitResult
 from launcher.forecast.network import Torus
 from launcher.forecast.program import Program
 from launcher.forecast.request import of_config, request
@@ -208,7 +208,7 @@ class _Search:
         if own.host_capacity is None:
             return True
         more = shape.offloaded - self.user.compiled.layout.offloaded
-        devices = int(row["chipsPerHost"]) * fit.devices_per_chip(self.user.program, self.user.plan.config)
+        devices = int(row["chipsPerHost"]) * memory_fit.devices_per_chip(self.user.program, self.user.plan.config)
         return bool(own.host + more * devices <= own.host_capacity)
 
     def _nearest(self, shape: Layout) -> _Point:
@@ -269,7 +269,7 @@ class _Search:
             say(f"{options}: {error.message}")
             return True
         self.tried += 1
-        judged = fit.judge(program, plan)
+        judged = memory_fit.judge(program, plan)
         if not judged.fits:
             self.misfits += 1
             if program.fits and (judged.hbm or 0) <= judged.hbm_capacity:  # so it is the host's memory
@@ -305,8 +305,8 @@ def search(
     KeyboardInterrupt is passed on. Everything that was compiled before it is in the cache.
     """
     count = int(plan.config["slice"].get("count") or 1)
-    devices = (program.devices or fit.chips_of(plan.config)) // count
-    chip = chip_of(plan.config["accelerator"], fit.devices_per_chip(program, plan.config))
+    devices = (program.devices or memory_fit.chips_of(plan.config)) // count
+    chip = chip_of(plan.config["accelerator"], memory_fit.devices_per_chip(program, plan.config))
     user = point_of({}, plan, program, judged, devices)
     if chip is None or user is None:
         return SearchResult(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.forecast import fit
+from launcher.forecast import memory_fit
 from launcher.forecast.program import Program
 from launcher.forecast.step_time import predict
 
@@ -28,7 +28,7 @@ class Speed:
 def speed_of(program: Program, config: Mapping[str, Any]) -> Speed | None:
     """Return the speed of a step that fits, or None if the accelerator's speeds are not known."""
 
-    devices_per_chip = fit.devices_per_chip(program, config)
+    devices_per_chip = memory_fit.devices_per_chip(program, config)
     step = predict(program, config["accelerator"], devices_per_chip)
     if step is None:
         return None

@@ -28,8 +28,8 @@ from launcher.errors import LauncherError
 from launcher.forecast.child import Limits
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.constants import FASTER_BY_TYPE, HBM_EFFICIENCY, HOP, KERNEL_EFFICIENCY, MATMUL_EFFICIENCY
-from launcher.forecast.fit import judge
 from launcher.forecast.forecast import speed_of
+from launcher.forecast.memory_fit import judge
 from launcher.forecast.program import Program
 from launcher.forecast.request import request
 from tests.forecast_proof.runs import Run, published

@@ -17,7 +17,7 @@ from launcher.config.checks.rules import SHAPE_RULES
 from launcher.config.plan import plan_launch
 from launcher.config.values import files as values
 from launcher.errors import LauncherError
-from launcher.forecast import fit
+from launcher.forecast import memory_fit
 from launcher.forecast.cache import Cache
 from launcher.forecast.child import CompileTimeout
 from launcher.forecast.compile_progress import Silent
@@ -94,7 +94,7 @@ def run_search(
     wanted, output = plan(LLAMA, *sets), RecordingWatch()
     own = user or compiles.answer(wanted.config["train"])
     compiler = Compiler(Cache(folder), watch=output, run=compiles)
-    verdict = fit.judge(own, wanted)
+    verdict = memory_fit.judge(own, wanted)
     return search(wanted, own, verdict, compiler, seconds, now=lambda: compiles.clock), output.lines
 
 
@@ -280,7 +280,7 @@ def test_ctrl_c_keeps_what_was_compiled(tmp_path: Path) -> None:
     own = fake_program(wanted.config["train"])
     compiler = Compiler(Cache(tmp_path), watch=output, run=compiles)
     with pytest.raises(KeyboardInterrupt):
-        search(wanted, own, fit.judge(own, wanted), compiler, 1000, now=lambda: compiles.clock)
+        search(wanted, own, memory_fit.judge(own, wanted), compiler, 1000, now=lambda: compiles.clock)
     assert len(list(tmp_path.glob("*.json"))) == 2
     assert output.lines[-1] == "Interrupted. Compiled configs are cached: the same command resumes from there."
 

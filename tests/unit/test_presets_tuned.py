@@ -11,7 +11,7 @@ from launcher.config.plan import LaunchPlan, plan_launch
 from launcher.config.values import files as values
 from launcher.forecast.cache import Cache, folder
 from launcher.forecast.compiled import Compiler
-from launcher.forecast.fit import judge
+from launcher.forecast.memory_fit import judge
 from launcher.forecast.speed import speed_of
 from launcher.paths import presets_dir
 from tests.forecasts import DEFAULTS

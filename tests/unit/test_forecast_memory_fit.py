@@ -17,8 +17,8 @@ from launcher.forecast.changes import Change, changed, changes
 from launcher.forecast.child import CompileFailed, CompileTimeout, Limits
 from launcher.forecast.compiled import Compiler
 from launcher.forecast.cost import NOT_IN_IT, cost
-from launcher.forecast.fit import judge, quantity
 from launcher.forecast.forecast import Forecast, forecast
+from launcher.forecast.memory_fit import judge, quantity
 from launcher.forecast.program import Program, read
 from launcher.forecast.request import Request
 from tests.forecasts import GIB, LLAMA, TWO_SECONDS, plan, program

@@ -17,10 +17,10 @@ from tests.trainer.runs import CHECKOUT
 
 SUPERVISED = """
 import os, pathlib, signal, sys, time
-from trainer import pod_log, supervisor
-supervisor._LONGEST_PAUSE = 0.2
+from trainer import driver_supervisor, pod_log
+driver_supervisor._LONGEST_PAUSE = 0.2
 pod_log._SECONDS_TO_TAKE_A_LINE = 0.2
-code = supervisor.supervise(lambda: int(sys.argv[2]))
+code = driver_supervisor.supervise(lambda: int(sys.argv[2]))
 if code is None:
     life = len(os.listdir(sys.argv[1]))
     (pathlib.Path(sys.argv[1]) / str(life)).touch()
@@ -89,7 +89,7 @@ os.kill(os.getpid(), signal.SIGKILL)""",
     [
         ("print('Error: no such key', flush=True); os._exit(2)", 2, 1, "Error: no such key"),
         (
-            "print('Error: gave up'); print('and so on', flush=True); os._exit(supervisor.GAVE_UP)",
+            "print('Error: gave up'); print('and so on', flush=True); os._exit(driver_supervisor.GAVE_UP)",
             1,
             1,
             "Error: gave up",
@@ -140,9 +140,9 @@ def test_a_signal_to_the_supervisor_is_forwarded_to_the_driver(tmp_path: Path) -
 def test_a_signal_during_the_fork_is_forwarded(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, time
-from trainer import supervisor
+from trainer import driver_supervisor
 os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
-code = supervisor.supervise(lambda: 0)
+code = driver_supervisor.supervise(lambda: 0)
 if code is None:
     time.sleep(60)
 sys.exit(code)
