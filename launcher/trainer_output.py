@@ -1,4 +1,4 @@
-"""The trainer's output for other programs: its files' names, the markers in its log, and its events.
+"""The trainer's output for other programs: files, markers in its log, events, and an exit code.
 
 trainer/metrics.py writes what this module reads; tests/unit/test_trainer_output.py compares the two. It imports only
 the standard library and json_object, because the supervisor of a local run uses it.
@@ -19,6 +19,8 @@ EARLIER_CONFIGS_FILE = "earlier-configs.jsonl"
 """The configs of a run that `--continue` replaced, each with the time `until` which it applied."""
 METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 """The text before a line of each file in the log. Ray may put its own prefix before it."""
+TRY_AGAIN = 75
+"""The exit code of a trainer that could not start Ray because the machine is busy."""
 
 PHASES: Mapping[str, tuple[str, str]] = {
     "ray": ("Ray", "starting Ray"),

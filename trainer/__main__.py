@@ -12,9 +12,9 @@ from pathlib import Path
 
 from trainer import distributed, driver_supervisor, loop, ray_driver, stop_signal, storage_errors, user_command
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
-from trainer.errors import PASSING, ConfigError, RestartsExhausted
+from trainer.errors import PASSING, ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import describe
-from trainer.metrics import event_line, now, print_event, write_event
+from trainer.metrics import TRY_AGAIN, event_line, now, print_event, write_event
 
 _STOPPED = 3
 # The file descriptor on which the supervisor of a local run reads the sentence that this process ends with.
@@ -108,6 +108,9 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         else:
             _report(config, str(error), "preempted", step=error.steps)
         return _STOPPED
+    except RayStartTimeout as error:
+        _report(config, str(error))
+        return TRY_AGAIN
     except Exception as error:
         traceback.print_exc()
         _report(config, describe(storage_errors.named(error, config) or error))

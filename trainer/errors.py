@@ -23,5 +23,9 @@ class RestartsExhausted(Exception):
     """The run failed more often than run.maxRestarts allows. The text is a sentence. Exit code 1, no restart."""
 
 
+class RayStartTimeout(Exception):
+    """The processes of a local Ray did not start in time, because the machine is busy. The text is a sentence."""
+
+
 class StorageError(Exception):
     """The run's storage is full, missing, or denies access (trainer/storage_errors.py). A restart may fix it."""

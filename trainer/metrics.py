@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 PREFIX = "SLIPWAY_METRICS "
 EVENT_PREFIX = "SLIPWAY_EVENT "
+TRY_AGAIN = 75
+"""The exit code of a trainer whose local Ray did not start in time: EX_TEMPFAIL of sysexits.h."""
 PHASES = ("ray", "imports", "data", "compile", "training", "evaluation", "checkpoint")
 """The phases of a run, in the order in which they first occur. launcher/trainer_output.py has their words."""
 

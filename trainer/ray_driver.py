@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import deferred_imports, loop, worker_exits
 from trainer.config import RunConfig
-from trainer.errors import ConfigError, RestartsExhausted
+from trainer.errors import ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import describe, what_failed, what_follows
 from trainer.metrics import write_event
 from trainer.run_log import announce
@@ -127,7 +127,7 @@ def scaling_config(config: RunConfig, *, local: bool = False) -> ScalingConfig:
 def run(config: RunConfig) -> loop.Outcome:
     """Train to the end. Restarts the workers up to run.maxRestarts times.
 
-    Raises ConfigError, PreemptedError if this process received a stop signal, and Ray's own errors.
+    Raises ConfigError, PreemptedError if this process received a stop signal, RayStartTimeout, and Ray's own errors.
     """
     local = prepare_environment()
     announce(config, "ray")
@@ -144,15 +144,7 @@ def run(config: RunConfig) -> loop.Outcome:
         # An import that takes a second runs while Ray's processes start.
         importing = threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True)
         importing.start()
-        ray.init(
-            # One for the controller and one per host: as many processes are started in advance.
-            num_cpus=config.hosts + 1,
-            num_gpus=config.chips if config.accelerator["kind"] == "gpu" else 0,
-            include_dashboard=False,
-            logging_level="WARNING",
-            _node_ip_address=_LOOPBACK,
-            _temp_dir=str(folder / "r"),
-        )
+        _start_ray(config, folder)
         importing.join()
         for name in [name for name in os.environ if name.startswith("RAY_TRAIN_")]:
             del os.environ[name]  # inherited by now; Ray Train would otherwise make a runtime environment of them
@@ -174,6 +166,26 @@ def run(config: RunConfig) -> loop.Outcome:
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     return outcome
+
+
+def _start_ray(config: RunConfig, folder: Path) -> None:
+    """Start Ray on loopback. Raises RayStartTimeout if its processes need more than the 30 s that Ray waits."""
+    import ray
+
+    try:
+        ray.init(
+            # One for the controller and one per host: as many processes are started in advance.
+            num_cpus=config.hosts + 1,
+            num_gpus=config.chips if config.accelerator["kind"] == "gpu" else 0,
+            include_dashboard=False,
+            logging_level="WARNING",
+            _node_ip_address=_LOOPBACK,
+            _temp_dir=str(folder / "r"),
+        )
+    except Exception as error:
+        if "timed out during startup" not in str(error):  # Ray raises Exception itself
+            raise
+        raise RayStartTimeout("Ray did not start within 30 s, because this machine is busy.") from error
 
 
 def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -> tuple[loop.Outcome | None, int]:

@@ -260,6 +260,49 @@ def test_cancel_while_it_waits_to_restart(launcher: Launcher) -> None:
     assert launcher("cancel", "demo", "-o", "json").json["state"] == "cancelled"
 
 
+def test_a_slow_start_of_ray_is_not_a_restart(launcher: Launcher) -> None:
+    """A stand-in for the trainer ends as the real one does if Ray starts too slowly, which takes 30 s each time."""
+    starts = launcher.folder / "starts"
+    launcher.write(
+        "sitecustomize.py",
+        f"""
+import os, pathlib, sys
+if "trainer" in sys.orig_argv and "--check" not in sys.orig_argv:
+    starts = pathlib.Path({str(starts)!r})
+    count = len(starts.read_text()) if starts.exists() else 0
+    starts.write_text("x" * (count + 1))
+    os.write(int(os.environ["SLIPWAY_EXIT_MESSAGE_FD"]), b"Ray did not start within 30 s.")
+    os._exit(0 if count == int(os.environ["LATE"]) else 75)
+""",
+    )
+    file = launcher.write("late.yaml", f"worker: {{env: {{PYTHONPATH: '{launcher.folder}', LATE: '2'}}}}\n")
+    done = launcher("submit", "-f", "quickstart", "-f", file, "--name", "late", "--set", "run.maxRestarts=0")
+    assert done.code == 0, done.err
+    assert launcher("status", "late", "-o", "json").json["restarts"] == 0
+    log = launcher("logs", "late").out.splitlines()
+    assert (
+        log
+        == ["[launcher] Ray did not start within 30 s. The trainer starts again; this does not count as a restart."] * 2
+    )
+
+    starts.unlink()
+    failed = launcher(
+        "submit",
+        "-f",
+        "quickstart",
+        "-f",
+        file,
+        "--name",
+        "too-late",
+        "--set",
+        "worker.env.LATE='9'",
+        "--set",
+        "run.maxRestarts=0",
+    )
+    assert (failed.code, starts.read_text()) == (1, "xxxx")
+    assert launcher("status", "too-late", "-o", "json").json["reason"] == "Ray did not start within 30 s."
+
+
 def test_delete_asks(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     result = launcher("delete", "demo")

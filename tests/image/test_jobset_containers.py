@@ -16,8 +16,6 @@ from tests.image.containers.jobset import JobSet
 from tests.image.containers.team import PERIOD, STEPS, Team, UndisturbedJob
 from tests.trainer.runs import numbers
 
-pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
-
 
 @dataclass(frozen=True)
 class EvictedJobSet:

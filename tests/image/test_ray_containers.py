@@ -23,8 +23,6 @@ from tests.image.containers.pod import Pod
 from tests.image.containers.team import MAX_RESTARTS, PERIOD, STEPS, Team, UndisturbedJob
 from tests.trainer.runs import numbers
 
-pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
-
 
 def test_a_ray_job_trains_on_real_text_and_succeeds(undisturbed_job: UndisturbedJob, team: Team) -> None:
     assert undisturbed_job.status == "SUCCEEDED", undisturbed_job.job.diagnostics()

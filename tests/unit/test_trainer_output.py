@@ -29,6 +29,7 @@ def test_both_know_the_same_phases() -> None:
 
 def test_both_know_the_same_markers() -> None:
     assert (metrics.PREFIX, metrics.EVENT_PREFIX) == (trainer_output.METRICS_PREFIX, trainer_output.EVENT_PREFIX)
+    assert metrics.TRY_AGAIN == trainer_output.TRY_AGAIN
 
 
 @pytest.mark.parametrize("kind", EventKind)

@@ -42,10 +42,12 @@ from launcher.backends.local.record import (
     read_record,
     write_record,
 )
-from launcher.trainer_output import EVENTS_FILE
+from launcher.trainer_output import EVENTS_FILE, TRY_AGAIN
 
 # The time for a process to end after SIGTERM: enough to write a checkpoint, and the default of a Kubernetes pod.
 GRACE_SECONDS = 30.0
+# How often the trainer may start again because Ray did not start in time, before that counts as a failure.
+_LATE_STARTS = 3
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
 # The interval at which a waiting run of a sweep checks whether it may start.
 _TURN_SECONDS = 0.5
@@ -77,12 +79,12 @@ def trainer_argv(config_file: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "trainer", "--config", str(config_file)]
 
 
-def trainer_env() -> dict[str, str]:
-    """Return the variables that make the package `trainer` importable from a checkout that is not installed."""
+def trainer_env(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that, added to `env`, make the `trainer` of a checkout that is not installed importable."""
     root = Path(__file__).resolve().parents[3]
     if root.name in ("site-packages", "dist-packages"):
         return {}
-    return {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    return {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [env.get("PYTHONPATH")])])}
 
 
 class Supervisor:
@@ -157,9 +159,13 @@ class Supervisor:
         self._wait(time.monotonic() + _TURN_SECONDS)
 
     def _run(self) -> None:
-        failures = 0
+        failures = late = 0
         while True:
             code, what = self._once()
+            if code == TRY_AGAIN and not self.command and not self.cancels and late < _LATE_STARTS:
+                late += 1
+                self._log(f"{self.exit_message} The trainer starts again; this does not count as a restart.")
+                continue
             events = read_events(self.folder, self.record.events_from)
             restarts = self.record.restarts + events.restarts
             self.record = replace(self.record, restarts=restarts)
@@ -236,7 +242,7 @@ class Supervisor:
             env |= {"SLIPWAY_HOST_INDEX": str(index), "SLIPWAY_HOSTS": str(total)}
         else:
             argv = trainer_argv(self.folder / CONFIG)
-            env |= trainer_env()
+            env |= trainer_env(env)
             env["SLIPWAY_RESTARTS_LEFT"] = str(max(0, self.max_restarts - self.record.restarts))
             env["SLIPWAY_GRACE_SECONDS"] = str(self.grace)
             env["SLIPWAY_EXIT_MESSAGE_FD"] = str(self._word)

@@ -15,8 +15,6 @@ import pytest
 from tests.image.containers import node as nodes
 from tests.image.containers.node import ImageFiles, mounts_below
 
-pytestmark = [pytest.mark.image, pytest.mark.xdist_group("containers")]
-
 CHECKOUT = Path(__file__).parents[3]
 
 
