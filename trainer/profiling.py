@@ -1,14 +1,20 @@
 """Capture a profile of a training that runs, on request.
 
-`launcher profile` writes REQUEST into the run's folder. A thread of the first host's process looks for it, so that a
-slow file system delays no step. The next steps are then recorded with JAX's profiler, into the folder's tensorboard/,
-and ANSWER is written. launcher/backends/profile.py has the other side.
+`launcher profile` writes REQUEST into the run's folder, or runs this module in a pod (`python -m trainer.profiling`),
+which does the same. A thread of the first host's process looks for it, so that a slow file system delays no step. The
+next steps are then recorded with JAX's profiler, into the folder's tensorboard/, and ANSWER is written.
+launcher/backends/profile.py has the other side.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
+import sys
 import threading
+import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -105,5 +111,34 @@ class Profiler:
                 self._request = request
 
 
+def main() -> int:
+    """Request a profile, wait for the answer, and print it as JSON. Prints a sentence on stderr if that fails."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.profiling", description="Record steps of a training.")
+    parser.add_argument("folder", type=Path, help="the folder of the run")
+    parser.add_argument("steps", type=int, help="the number of steps")
+    arguments = parser.parse_args()
+    folder, number = arguments.folder, uuid.uuid4().hex
+    try:
+        replace_file(folder / REQUEST, {"id": number, "steps": arguments.steps})
+    except OSError as error:
+        print(f"The request for a profile cannot be written to {folder}: {error.strerror}.", file=sys.stderr)  # noqa: T201 - for the launcher
+        return 1
+    try:
+        while True:
+            with contextlib.suppress(OSError, ValueError):  # none yet, or not written completely
+                answer = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
+                if answer["id"] == number:
+                    print(json.dumps(answer))  # noqa: T201 - for the launcher
+                    return 0
+            time.sleep(_SECONDS / 2)
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / REQUEST).unlink()
+
+
 def _is_valid(request: Any) -> bool:
     return isinstance(request, dict) and isinstance(request.get("steps"), int) and 0 < request["steps"] <= 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

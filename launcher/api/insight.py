@@ -121,10 +121,11 @@ def tensorboard(name: str, *, port: int = 0, target: Target = DEFAULT_TARGET) ->
 def profile(
     name: str, *, steps: int = 5, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
 ) -> Profile:
-    """Record the next steps of a run of this machine with JAX's profiler, and return the profile.
+    """Record the next steps of a run with JAX's profiler, and return the profile.
 
     Waits until the steps are done. `say` is called with a sentence if the run has not started to train. Raises
-    LauncherError if the run cannot be profiled, or ends before.
+    LauncherError if the run cannot be profiled, or ends before, or if it is on a cluster where you may not run commands
+    in pods.
     """
     from launcher.backends.profile import capture
 

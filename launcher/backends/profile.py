@@ -1,20 +1,24 @@
 """Request a profile of a training that runs. trainer/profiling.py answers.
 
-The request is a file in the run's folder, so it reaches the runs of this machine.
+The request is a file in the run's folder. For a run on a cluster, a command in one of its pods writes it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.backends.base import Backend, RunStatus, State, found_or_deleted
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
+
+if TYPE_CHECKING:
+    from launcher.k8s.exec import Session
 
 REQUEST, ANSWER = "profile-request.json", "profile.json"
 
@@ -34,15 +38,23 @@ class Profile:
 def capture(backend: Backend, status: RunStatus, steps: int, say: Callable[[str], None] = lambda _: None) -> Profile:
     """Record the next steps of the run, and return the profile. `say` is called with a sentence if this waits.
 
-    Raises LauncherError if the run is not on this machine, does not train, or ends before the steps are recorded.
+    Raises LauncherError if the run does not train, or ends before the steps are recorded, and if the user may not run
+    commands in the pods of a run on a cluster.
     """
+    _refuse(backend, status)
+    if status.step is None:
+        say(f'The run "{status.name}" is {status.state}; recording starts with its first step.')
+    answer = _in_pod(backend, status, steps) if status.in_cluster else _here(backend, status, steps)
+    if answer.get("error"):
+        raise LauncherError(f'The run "{status.name}" cannot be profiled: {answer["error"]}')
+    return Profile(f"{status.folder}/{answer['folder']}", int(answer["first_step"]), int(answer["steps"]))
+
+
+def _here(backend: Backend, status: RunStatus, steps: int) -> dict[str, Any]:
+    """Write the request to the folder of a local run, and return the trainer's answer."""
     from launcher.backends.local.record import write_json
 
-    _refuse(backend, status)
     folder, number = Path(status.folder), uuid.uuid4().hex
-    waits = status.step is None
-    if waits:
-        say(f'The run "{status.name}" is {status.state}; recording starts with its first step.')
     write_json(folder / REQUEST, {"id": number, "steps": steps})
     try:
         while (answer := _read(folder / ANSWER)).get("id") != number:
@@ -52,11 +64,46 @@ def capture(backend: Backend, status: RunStatus, steps: int, say: Callable[[str]
             time.sleep(max(backend.poll_seconds, 0.2))
     finally:
         (folder / REQUEST).unlink(missing_ok=True)
-    if answer.get("error"):
-        raise LauncherError(f'The run "{status.name}" cannot be profiled: {answer["error"]}')
-    return Profile(str(folder / str(answer["folder"])), int(answer["first_step"]), int(answer["steps"]))
+    return answer
 
 
+def _in_pod(backend: Backend, status: RunStatus, steps: int) -> dict[str, Any]:
+    """Request the profile in the pod of the first host, and return the trainer's answer."""
+    from launcher.backends.kubernetes import shell
+
+    storage = backend.config_of(status.name).get("storage") or {}
+    try:
+        session = shell.start(
+            backend, status, 0, pod_command(f"{storage.get('mountPath')}/{status.name}", steps), terminal=False
+        )
+    except LauncherError as error:
+        raise LauncherError(error.message, f"{error.hint} {_WITHOUT_EXEC}".strip()) from error
+    with contextlib.closing(session):
+        return answer_of(session)
+
+
+def pod_command(folder: str, steps: int) -> list[str]:
+    """Return the command that requests a profile in a pod and prints the answer (trainer/profiling.py)."""
+    return ["python", "-m", "trainer.profiling", folder, str(steps)]
+
+
+def answer_of(session: Session) -> dict[str, Any]:
+    """Return the answer that the command in the pod prints. Raises LauncherError with its error if it fails."""
+    printed: dict[int, bytes] = {}
+    while session.exit_code is None:
+        for channel, content in session.messages():
+            printed[channel] = printed.get(channel, b"") + content
+    answer = json_object(printed.get(1, b""))
+    if session.exit_code or answer is None:
+        reason = printed.get(2, b"").decode(errors="replace").strip().splitlines()
+        raise LauncherError(reason[-1] if reason else f"The command in the pod ended with code {session.exit_code}.")
+    return answer
+
+
+_WITHOUT_EXEC = (
+    "To record steps without running a command in a pod, submit the run with --set train.profiler=xplane "
+    "--set train.skip_first_n_steps_for_profiler=10 --set train.profiler_steps=5 (--continue resumes it)."
+)
 _ENDS = {State.SUCCEEDED: "succeeded", State.FAILED: "failed", State.CANCELLED: "been cancelled"}
 
 
@@ -70,12 +117,6 @@ def _refuse(backend: Backend, status: RunStatus) -> None:
     if (backend.config_of(status.name).get("run") or {}).get("command"):
         raise LauncherError(
             f'The run "{status.name}" runs a command of its own (run.command), which Slipway cannot profile.'
-        )
-    if status.in_cluster:
-        raise LauncherError(
-            f'The run "{status.name}" is on a cluster; only a run on this machine can be profiled while it trains.',
-            "To record steps of a run on a cluster, submit it with --set train.profiler=xplane "
-            "--set train.skip_first_n_steps_for_profiler=10 --set train.profiler_steps=5 (--continue resumes it).",
         )
 
 

@@ -25,7 +25,7 @@ GROUPS = {
         "forecast": "Forecast whether a run fits, how fast it is and what it costs.",
         "report": "Write a report that compares runs, as one HTML page.",
         "tensorboard": "Serve TensorBoard for a run on this machine, until Ctrl-C.",
-        "profile": "Record a profile of the next steps of a run on this machine.",
+        "profile": "Record a profile of the next steps of a run.",
         "dashboard": "Serve Ray's dashboard on a local port, until Ctrl-C.",
         "shell": "Open a shell in the pod of a host of a run, or run a command there.",
         "doctor": "Check whether this machine and the cluster can start runs.",

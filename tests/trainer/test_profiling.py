@@ -116,7 +116,6 @@ def test_runs_that_cannot_be_profiled(tmp_path: Path) -> None:
     for refused, sentence in (
         ((backend(State.RUNNING), replace(run, state=State.FAILED)), "has failed; only a run that trains"),
         ((backend(State.RUNNING, command=True), run), "runs a command of its own"),
-        ((backend(State.RUNNING), replace(run, kind="job-set")), "is on a cluster"),
     ):
         with pytest.raises(LauncherError, match=sentence):
             profile.capture(*refused, 1)

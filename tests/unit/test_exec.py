@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import WSMsgType, web
 
+from launcher.backends import profile
 from launcher.backends.base import RunStatus, State
 from launcher.backends.kubernetes import shell
 from launcher.cli import session
@@ -54,6 +58,15 @@ async def answer(request: web.Request) -> web.StreamResponse:
         await socket.send_bytes(b"\x01half")
     elif pod == "no-program":
         await socket.send_bytes(b'\x03{"status": "Failure", "message": "no such program"}')
+    elif pod == "trainer":  # runs the command on this machine
+        _, *arguments = request.query.getall("command")
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        printed = await running.communicate()
+        for channel, content in enumerate(printed, start=1):
+            await socket.send_bytes(bytes([channel]) + content)
+        await socket.send_bytes(status_of(running.returncode or 0))
     elif request.query.get("tty"):
         async for message in socket:
             if message.type is not WSMsgType.BINARY:
@@ -133,6 +146,31 @@ def test_a_command_that_does_not_start_and_a_lost_connection(cluster: Cluster) -
     assert list(lost.messages()) == [(1, b"half")]
     with closing(lost), pytest.raises(Unreachable, match=r"The connection to the pod in .* was closed"):
         list(lost.messages())
+
+
+def test_a_profile_is_requested_in_a_pod(cluster: Cluster, tmp_path: Path) -> None:
+    """The trainer's side of the request runs here; tests/trainer/test_profiling.py has the training that answers."""
+    answer = {"id": "", "first_step": 7, "steps": 2, "folder": "tensorboard/plugins/profile/x", "error": ""}
+
+    def train() -> None:
+        while not (tmp_path / profile.REQUEST).exists():
+            time.sleep(0.05)
+        request = json.loads((tmp_path / profile.REQUEST).read_text())
+        (tmp_path / profile.ANSWER).write_text(json.dumps({**answer, "id": request["id"], "steps": request["steps"]}))
+
+    training = threading.Thread(target=train)
+    training.start()
+    started = pod_exec.start(cluster, "trainer", "trainer", profile.pod_command(str(tmp_path), 2), terminal=False)
+    with closing(started):
+        found = profile.answer_of(started)
+    training.join()
+    assert {**found, "id": ""} == answer
+    assert not (tmp_path / profile.REQUEST).exists()
+
+    command = profile.pod_command(str(tmp_path / "no-folder"), 2)
+    refused = pod_exec.start(cluster, "trainer", "trainer", command, terminal=False)
+    with closing(refused), pytest.raises(LauncherError, match=r"cannot be written to .*no-folder: No such file or dir"):
+        profile.answer_of(refused)
 
 
 def test_without_the_right(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
