@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     WORKER_FAILED = "worker_failed"
     DRIVER_FAILED = "driver_failed"
     PREEMPTED = "preempted"
+    STOPPED = "stopped"
     ERROR = "error"
 
     @property
@@ -60,8 +61,8 @@ class EventKind(StrEnum):
 class Event:
     """An event. `time` is RFC 3339. A field that this kind of event does not have is "" or None.
 
-    `step` is the step at which a loop starts, or the number of steps done at a preemption; `steps` is the number that
-    the run takes.
+    `step` is the step at which a loop starts, or the number of steps done when all hosts stopped. `steps` is the number
+    that the run takes.
     """
 
     kind: EventKind
@@ -80,14 +81,16 @@ class TrainerState:
     """The content of the events so far.
 
     `loops` is the number of times that the training, or the command, started, `restarts` the number of restarts after a
-    failure. A preempted host is not a failure: `preemptions` counts those. `failing` is True after a failure or a
-    preemption until the next start, and `failure` is its message. `error` is the sentence that the trainer ended with.
-    `phase` is the current phase and `since` its time; `start` has the seconds of the earlier phases of the last start.
+    failure. A preempted host is not a failure: `preemptions` counts those, and `stops` the cancellations. `failing` is
+    True after a failure or a preemption until the next start, and `failure` is its message. `error` is the sentence
+    that the trainer ended with. `phase` is the current phase and `since` its time; `start` has the seconds of the
+    earlier phases of the last start.
     """
 
     loops: int = 0
     restarts: int = 0
     preemptions: int = 0
+    stops: int = 0
     failing: bool = False
     failure: str = ""
     error: str = ""
@@ -114,7 +117,7 @@ class TrainerState:
             return replace(
                 self,
                 loops=loops,
-                restarts=max(self.restarts, loops - 1 - self.preemptions),
+                restarts=max(self.restarts, loops - 1 - self.preemptions - self.stops),
                 failing=False,
                 failure="",
                 error="",
@@ -127,6 +130,8 @@ class TrainerState:
             # Without Ray, each host reports it.
             more = 0 if self.failing else 1
             return replace(self, preemptions=self.preemptions + more, failing=True, failure=event.message)
+        if event.kind is EventKind.STOPPED:
+            return replace(self, stops=self.stops + (self.loops > 0), error=event.message)
         if event.kind is EventKind.ERROR:
             return replace(self, error=event.message)
         return replace(self, failing=True, failure=event.message)

@@ -103,10 +103,9 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
     except (ConfigError, RestartsExhausted):
         raise
     except loop.PreemptedError as error:
-        if os.environ.get(_EXIT_MESSAGE):  # a local run is not preempted, but cancelled by its user
-            _report(config, str(error))
-        else:
-            _report(config, str(error), "preempted", step=error.steps)
+        # A local run is not preempted, but cancelled by its user.
+        kind = "stopped" if os.environ.get(_EXIT_MESSAGE) else "preempted"
+        _report(config, str(error), kind, step=error.steps)
         return _STOPPED
     except RayStartTimeout as error:
         _report(config, str(error))

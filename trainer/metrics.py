@@ -56,6 +56,9 @@ EVENTS: Mapping[str, EventType] = {
     "preempted": EventType(
         ("message", "step"), "A host received a stop signal; all hosts stopped after `step` steps, and may start again."
     ),
+    "stopped": EventType(
+        ("message", "step"), "A run on this machine was cancelled; all its hosts stopped after `step` steps."
+    ),
     "error": EventType(
         ("message",), "The sentence that this process ends with; the reason of the run, if nothing restarts it."
     ),

@@ -21,6 +21,7 @@ _WORDS = {
     EventKind.WORKER_FAILED: "worker failed",
     EventKind.DRIVER_FAILED: "driver failed",
     EventKind.PREEMPTED: "stopped",
+    EventKind.STOPPED: "stopped",
     EventKind.ERROR: "error",
 }
 

@@ -68,6 +68,11 @@ def test_a_preemption_is_not_a_restart() -> None:
     state = state_after([start, failed, start, preempted, start])
     assert (state.loops, state.restarts, state.preemptions, state.failing) == (3, 1, 1, False)
     assert (state.steps, state.devices) == (8, 4)
+    # A run on this machine is cancelled and submitted again.
+    stopped = Event(EventKind.STOPPED, message="stopped after 3 steps", step=3)
+    state = state_after([stopped, start, stopped, start, failed, start])
+    assert (state.loops, state.restarts, state.preemptions) == (3, 1, 0)
+    assert state_after([start, stopped]).error == "stopped after 3 steps"
 
 
 def phase(name: str, second: int) -> Event:
