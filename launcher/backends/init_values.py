@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.config.values.files import dumps
 from launcher.errors import LauncherError
-from launcher.k8s import label_keys, objects
+from launcher.k8s import label_keys
 from launcher.k8s.client import LOCAL_QUEUE, PRIORITY_CLASS, ClusterError, Forbidden
+from launcher.k8s.kueue.queues import LocalQueue, PriorityClass
 from launcher.k8s.objects import Object
 
 if TYPE_CHECKING:
@@ -113,26 +114,25 @@ def write(path: Path, content: str) -> None:
 
 
 def _find(cluster: Cluster) -> _Found:
-    queues = cluster.list(LOCAL_QUEUE)
-    if not queues:
+    listed = cluster.list(LOCAL_QUEUE)
+    if not listed:
         try:
-            queues = cluster.list(LOCAL_QUEUE, all_namespaces=True)
+            listed = cluster.list(LOCAL_QUEUE, all_namespaces=True)
         except Forbidden:
-            queues = []
-    if not queues:
+            listed = []
+    if not listed:
         raise LauncherError(
             f"There is no queue in the namespace {cluster.namespace} of {cluster.name}.",
             "Choose a team's namespace with -n, or ask the platform team for one (launcher install queues). For this "
             "machine: launcher init --local",
         )
-    first, *others = sorted(queues, key=lambda queue: (objects.namespace(queue), objects.name(queue)))
-    namespace = objects.namespace(first)
-    run, config = _newest_run(cluster, namespace)
+    first, *others = sorted(map(LocalQueue, listed), key=lambda queue: (queue.namespace, queue.name))
+    run, config = _newest_run(cluster, first.namespace)
     return _Found(
-        namespace,
-        objects.label(first, label_keys.TEAM) or namespace,
-        objects.name(first),
-        tuple(f"{objects.namespace(queue)}/{objects.name(queue)}" for queue in others),
+        first.namespace,
+        first.label(label_keys.TEAM) or first.namespace,
+        first.name,
+        tuple(f"{queue.namespace}/{queue.name}" for queue in others),
         _priorities(cluster),
         run,
         config,
@@ -141,10 +141,10 @@ def _find(cluster: Cluster) -> _Found:
 
 def _priorities(cluster: Cluster) -> tuple[str, ...]:
     try:
-        classes = cluster.list(PRIORITY_CLASS)
+        classes = list(map(PriorityClass, cluster.list(PRIORITY_CLASS)))
     except ClusterError:  # members of a team may have no right to list them
         return ()
-    return tuple(objects.name(each) for each in sorted(classes, key=lambda each: int(each.get("value") or 0)))
+    return tuple(each.name for each in sorted(classes, key=lambda each: each.value))
 
 
 def _newest_run(cluster: Cluster, namespace: str) -> tuple[str, Mapping[str, Any]]:

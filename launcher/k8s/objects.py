@@ -1,7 +1,7 @@
 """Kubernetes objects, which are plain JSON data, as typed values: metadata, conditions by type, times, quantities.
 
-launcher.k8s.pods and launcher.k8s.kueue.workloads add the fields of Pods and Workloads. The types of the fields have
-been checked when the object was read (launcher.k8s.shapes).
+launcher.k8s.pods, .nodes and .kueue add the fields of a kind. The types of the fields have been
+checked when the object was read (launcher.k8s.shapes).
 """
 
 from __future__ import annotations
@@ -175,6 +175,10 @@ class ApiObject:
     @property
     def deleting(self) -> bool:
         return bool(self.raw["metadata"].get("deletionTimestamp"))
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        return self.raw["metadata"].get("labels") or {}
 
     @property
     def spec(self) -> Object:

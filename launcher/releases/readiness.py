@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER
+from launcher.k8s.kueue.queues import Queue
 from launcher.k8s.objects import Manifest
 from launcher.k8s.pods import Pod
 
@@ -55,9 +56,10 @@ def _queue(_cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     if live is None:
         return f"A {kind.kind} of the release no longer exists."
     called = objects.title({"kind": kind.kind, **live})
-    if live["spec"].get("stopPolicy", "None") != "None":  # stopped by its values
+    queue = Queue(live)
+    if queue.stopped:  # by its values
         return ""
-    active = objects.condition(live, "Active")
+    active = queue.condition("Active")
     if not active:
         return f"{called}: Kueue has not processed it yet."
     return "" if active.is_true else f"{called} is not active: {active.message.rstrip('.')}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from launcher.diagnose.doctor import capacity, components, finding, kueue_config
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, hidden
 from launcher.k8s.errors import Forbidden
+from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
+from launcher.k8s.nodes import Node
 from launcher.k8s.rbac import Permission, Permissions
 from launcher.paths import charts_dir
 from tests.cluster import doctor_objects as upstream
@@ -28,6 +31,10 @@ Object = dict[str, Any]
 
 def forbidden(resource: str, group: str = "", namespace: str = "") -> Fetched[Any]:
     return Fetched(why=Forbidden("no", "", verb="list", resource=resource, group=group, namespace=namespace))
+
+
+def parsed[T](kind: Callable[[Object], T], *objects: Object) -> Fetched[list[T]]:
+    return Fetched(list(map(kind, objects)))
 
 
 def ready(deployment: Object) -> Object:
@@ -69,15 +76,18 @@ def healthy(**changes: Any) -> ClusterInventory:
             kind: Fetched([hook for hook in hooks if hook["kind"].lower().startswith(kind)])
             for kind in ("mutating", "validating")
         },
-        nodes=Fetched([*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("c", "cpu", "", 2, 0)]),
-        flavors=Fetched([upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4"), upstream.flavor("cpu")]),
-        cluster_queues=Fetched(
-            [upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")]
+        nodes=parsed(Node, *slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("c", "cpu", "", 2, 0)),
+        flavors=parsed(ResourceFlavor, upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4"), upstream.flavor("cpu")),
+        cluster_queues=parsed(
+            ClusterQueue,
+            upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True"),
         ),
         cohorts=Fetched([]),
         topologies=Fetched([]),
-        local_queues=Fetched([upstream.local_queue("research", "research", "research")]),
-        priorities=Fetched([upstream.named("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "normal", value=500)]),
+        local_queues=parsed(LocalQueue, upstream.local_queue("research", "research", "research")),
+        priorities=parsed(
+            PriorityClass, upstream.named("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "normal", value=500)
+        ),
         own_namespace=Fetched(upstream.named("Namespace", "v1", "research")),
         rights=Fetched(Permissions(everything, {}, queues=True)),
         kueue_config=Fetched(upstream.config_map()),
@@ -296,8 +306,8 @@ def test_the_tpu_webhook_is_needed_if_there_are_tpus() -> None:
         "mutating": Fetched([h for h in upstream.webhooks() if "tpu" not in h["metadata"]["name"]]),
     }
     assert only_finding(healthy(deployments=Fetched(without), webhooks=hooks)).level is Level.PROBLEM
-    cpu = Fetched(slice_nodes("c", "cpu", "", 2, 0))
-    bare = healthy(deployments=Fetched(without), webhooks=hooks, nodes=cpu, flavors=Fetched([upstream.flavor("cpu")]))
+    cpu, flavors = parsed(Node, *slice_nodes("c", "cpu", "", 2, 0)), parsed(ResourceFlavor, upstream.flavor("cpu"))
+    bare = healthy(deployments=Fetched(without), webhooks=hooks, nodes=cpu, flavors=flavors)
     assert capacity.has_tpus(bare) is False
     assert ("ok", "not needed: the cluster has no TPUs.") in [
         (str(one.level), one.says) for one in components.examine(bare, tpus=False)
@@ -391,7 +401,7 @@ def test_weights_without_fair_sharing() -> None:
     off = (
         upstream.KUEUE_CONFIG.split("fairSharing:")[0] + "integrations" + upstream.KUEUE_CONFIG.split("integrations")[1]
     )
-    ((_, _, sentence),) = config(off, cluster_queues=Fetched([queue]))
+    ((_, _, sentence),) = config(off, cluster_queues=parsed(ClusterQueue, queue))
     assert sentence == "fair sharing is off, so the weights of research have no effect."
 
 
@@ -416,9 +426,9 @@ def test_no_visibility_api() -> None:
 
 def with_queue(quota: dict[str, dict[str, str]], active: str = "True", **spec: Any) -> ClusterInventory:
     """Return the healthy cluster with only this queue and its flavors."""
-    flavors = [one for one in healthy().flavors.seen or [] if one["metadata"]["name"] in quota]
+    flavors = [one for one in healthy().flavors.seen or [] if one.name in quota]
     queue = upstream.cluster_queue("research", quota, active=active, **spec)
-    return healthy(cluster_queues=Fetched([queue]), flavors=Fetched(flavors))
+    return healthy(cluster_queues=parsed(ClusterQueue, queue), flavors=Fetched(flavors))
 
 
 TPU = {"v6e-4x4": {"google.com/tpu": "16"}}
@@ -442,7 +452,7 @@ def test_a_head_may_borrow() -> None:
         ),
         upstream.cluster_queue("product", {"cpu": CPU}, active="True", cohortName="all"),
     ]
-    assert not_ok(healthy(cluster_queues=Fetched(queues_of_two))) == []
+    assert not_ok(healthy(cluster_queues=parsed(ClusterQueue, *queues_of_two))) == []
 
 
 def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
@@ -450,7 +460,7 @@ def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
     flavors = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
     queue = upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
-    found = only_finding(healthy(flavors=Fetched(flavors), cluster_queues=Fetched([queue])))
+    found = only_finding(healthy(flavors=parsed(ResourceFlavor, *flavors), cluster_queues=parsed(ClusterQueue, queue)))
     assert "not for cpu and memory" in found.says
 
 
@@ -468,7 +478,7 @@ def test_queues_that_take_no_runs() -> None:
 
 def test_local_queues() -> None:
     assert only_finding(healthy(local_queues=Fetched([]))).says.startswith("the namespace research has none")
-    lost = only_finding(healthy(local_queues=Fetched([upstream.local_queue("a", "research", "gone")])))
+    lost = only_finding(healthy(local_queues=parsed(LocalQueue, upstream.local_queue("a", "research", "gone"))))
     assert (lost.level, lost.subject) == (Level.PROBLEM, "LocalQueue a")
     assert lost.says == "its ClusterQueue gone does not exist, so its runs wait indefinitely."
     quota = {**TPU, "cpu": CPU}
@@ -477,7 +487,7 @@ def test_local_queues() -> None:
         "accepts no runs of this namespace: its namespaceSelector requires the label team=product."
     )
     held = only_finding(
-        healthy(local_queues=Fetched([upstream.local_queue("a", "research", "research", active="False")]))
+        healthy(local_queues=parsed(LocalQueue, upstream.local_queue("a", "research", "research", active="False")))
     )
     assert held.level is Level.PROBLEM
 
@@ -486,7 +496,7 @@ def test_local_queues() -> None:
 
 
 def test_a_flavor_that_no_node_matches() -> None:
-    found = only_finding(healthy(nodes=Fetched(slice_nodes("c", "cpu", "", 2, 0))))
+    found = only_finding(healthy(nodes=parsed(Node, *slice_nodes("c", "cpu", "", 2, 0))))
     assert (found.level, found.subject) == (Level.WARNING, "flavor v6e-4x4")
     assert found.says == (
         "no node matches it now (cloud.google.com/gke-tpu-accelerator=tpu-v6e-slice, "
@@ -497,22 +507,24 @@ def test_a_flavor_that_no_node_matches() -> None:
 
 def test_a_flavor_that_nearly_matches() -> None:
     other = [*slice_nodes("b", "tpu-v6e-slice", "2x4", 2, 4), *slice_nodes("c", "cpu", "", 1, 0)]
-    hints = [one.hint for one in examine(healthy(nodes=Fetched(other))) if one.subject == "flavor v6e-4x4"]
+    hints = [one.hint for one in examine(healthy(nodes=parsed(Node, *other))) if one.subject == "flavor v6e-4x4"]
     assert hints == ["The cluster has 2 of v6e 2x4 (pool b) with this accelerator."]
     typo = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e", "4x4"), upstream.flavor("cpu")]
-    hints = [one.hint for one in examine(healthy(flavors=Fetched(typo))) if one.subject == "flavor v6e-4x4"]
+    wrong = healthy(flavors=parsed(ResourceFlavor, *typo))
+    hints = [one.hint for one in examine(wrong) if one.subject == "flavor v6e-4x4"]
     assert hints == ["GKE has no cloud.google.com/gke-tpu-accelerator=tpu-v6e; did you mean tpu-v6e-slice?"]
 
 
 def test_nodes_that_no_flavor_covers() -> None:
     existing = healthy().nodes.seen or []
-    found = only_finding(healthy(nodes=Fetched([*existing, *slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)])))
+    more = slice_nodes("x", "tpu-v5-lite-podslice", "2x4", 8, 4)
+    found = only_finding(healthy(nodes=Fetched([*existing, *map(Node, more)])))
     assert (found.level, found.subject) == (Level.WARNING, "v5e 2x4 (pool x)")
     assert found.says == "8 nodes match no flavor, so no run can use 32 chips."
     assert "v5e-2x4: {accelerator: v5e, topology: 2x4}" in found.hint
     # Pools with the same shape are one finding.
     pools = [node for pool in "xyz" for node in slice_nodes(pool, "tpu-v5-lite-podslice", "2x4", 2, 4)]
-    found = only_finding(healthy(nodes=Fetched([*existing, *pools])))
+    found = only_finding(healthy(nodes=Fetched([*existing, *map(Node, pools)])))
     assert found.subject == "v5e 2x4 (3 pools)"
     assert found.says == "6 nodes match no flavor, so no run can use 24 chips."
 
@@ -523,7 +535,7 @@ def test_a_flavor_in_no_queue() -> None:
     assert found.says == "no ClusterQueue or Cohort has quota for it, so no run can use its nodes."
     # The quota of a cohort counts, too.
     cohort = upstream.cluster_queue("all", TPU)
-    assert not_ok(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=Fetched([cohort]))) == []
+    assert not_ok(replace(with_queue({"cpu": CPU}), flavors=both, cohorts=parsed(Cohort, cohort))) == []
 
 
 @pytest.mark.parametrize(
@@ -535,7 +547,7 @@ def test_a_flavor_in_no_queue() -> None:
 )
 def test_more_or_less_quota_than_chips(hosts: int, sentence: str) -> None:
     tpu_nodes = [*slice_nodes("a", "tpu-v6e-slice", "4x4", hosts, 4), *slice_nodes("c", "cpu", "", 1, 0)]
-    found = only_finding(healthy(nodes=Fetched(tpu_nodes)))
+    found = only_finding(healthy(nodes=parsed(Node, *tpu_nodes)))
     assert (found.level, found.says) == (Level.WARNING, sentence)
 
 
@@ -543,13 +555,14 @@ def test_taints_that_runs_do_not_tolerate() -> None:
     tpu_nodes = slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4)
     for node in tpu_nodes:
         node["spec"]["taints"].append({"key": "team", "value": "other", "effect": "NoSchedule"})
-    found = [one for one in examine(healthy(nodes=Fetched(tpu_nodes))) if one.subject == "flavor v6e-4x4"]
+    found = [one for one in examine(healthy(nodes=parsed(Node, *tpu_nodes))) if one.subject == "flavor v6e-4x4"]
     assert found[0].level is Level.PROBLEM
     assert found[0].says == "4 of its 4 nodes have a taint that its runs do not tolerate: team=other:NoSchedule."
     tolerant = upstream.tpu_flavor(
         "v6e-4x4", "tpu-v6e-slice", "4x4", tolerations=[{"key": "team", "operator": "Exists"}]
     )
-    inventory = healthy(nodes=Fetched(tpu_nodes), flavors=Fetched([tolerant, upstream.flavor("cpu")]))
+    flavors = parsed(ResourceFlavor, tolerant, upstream.flavor("cpu"))
+    inventory = healthy(nodes=parsed(Node, *tpu_nodes), flavors=flavors)
     assert [one.level for one in examine(inventory) if one.subject == "flavor v6e-4x4"] == [Level.OK]
 
 
@@ -558,7 +571,8 @@ def test_nodes_that_are_down_or_drained_are_counted_in_words() -> None:
     tpu_nodes[0]["spec"]["unschedulable"] = True
     tpu_nodes[0]["spec"]["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
     tpu_nodes[1]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    sentence = [one.says for one in examine(healthy(nodes=Fetched(tpu_nodes))) if one.subject == "flavor v6e-4x4"]
+    unfit = healthy(nodes=parsed(Node, *tpu_nodes))
+    sentence = [one.says for one in examine(unfit) if one.subject == "flavor v6e-4x4"]
     assert sentence == ["quota for 16 chips; 16 chips on 4 nodes (1 not ready, 1 cordoned)."]
 
 
@@ -576,7 +590,7 @@ def test_spot_nodes_count_for_the_flavor_with_more_labels() -> None:
         *slice_nodes("s", "tpu-v6e-slice", "4x4", 8, 4, **spot),
     ]
     quota = {"v6e-4x4": {"google.com/tpu": "16"}, "v6e-4x4-spot": {"google.com/tpu": "32"}, "cpu": CPU}
-    inventory = replace(with_queue(quota), nodes=Fetched(tpu_nodes), flavors=Fetched(flavors))
+    inventory = replace(with_queue(quota), nodes=parsed(Node, *tpu_nodes), flavors=parsed(ResourceFlavor, *flavors))
     # GKE does not taint spot nodes by default, so an on-demand run may be scheduled to one.
     assert not_ok(inventory) == [
         (
@@ -587,21 +601,23 @@ def test_spot_nodes_count_for_the_flavor_with_more_labels() -> None:
     ]
     for node in tpu_nodes[4:]:
         node["spec"]["taints"].append(taint)
+    inventory = replace(inventory, nodes=parsed(Node, *tpu_nodes))
     found = {one.subject: (str(one.level), one.says) for one in examine(inventory)}
     assert found["flavor v6e-4x4-spot"] == ("ok", "quota for 32 chips; 32 chips on 8 nodes.")
     assert "flavors v6e-4x4 and v6e-4x4-spot" not in found
 
 
 def test_levels_of_a_topology_that_nodes_lack() -> None:
-    flavors = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", topologyName="racks"), upstream.flavor("cpu")]
-    missing = only_finding(healthy(flavors=Fetched(flavors)))
+    racks = upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", topologyName="racks")
+    flavors = parsed(ResourceFlavor, racks, upstream.flavor("cpu"))
+    missing = only_finding(healthy(flavors=flavors))
     assert (missing.level, missing.says) == (
         Level.PROBLEM,
         "its Topology racks does not exist, so Kueue keeps its queues inactive.",
     )
     levels = [{"nodeLabel": "cloud.google.com/gke-nodepool"}, {"nodeLabel": "example.com/rack"}]
     topology = upstream.named("Topology", "kueue.x-k8s.io/v1beta2", "racks", spec={"levels": levels})
-    found = only_finding(healthy(flavors=Fetched(flavors), topologies=Fetched([topology])))
+    found = only_finding(healthy(flavors=flavors, topologies=parsed(Topology, topology)))
     assert found.says == (
         "4 of its 4 nodes lack the label example.com/rack of the Topology racks, so Kueue places no pods on them."
     )

@@ -11,9 +11,11 @@ from launcher.diagnose.doctor import isolation
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched, TeamObjects
 from launcher.k8s.errors import Forbidden
+from launcher.k8s.kueue.queues import LocalQueue
+from launcher.k8s.nodes import Node
 from launcher.k8s.objects import selects
 from tests.cluster import doctor_objects as upstream
-from tests.unit.test_doctor import healthy, slice_nodes
+from tests.unit.test_doctor import healthy, parsed, slice_nodes
 
 Object = dict[str, Any]
 OURS = {"app.kubernetes.io/part-of": "slipway", "slipway.dev/team": "research"}
@@ -59,7 +61,7 @@ def separated(**changes: Any) -> TeamObjects:
     }
     agent = upstream.named("DaemonSet", "apps/v1", "anetd", "kube-system", status={"desiredNumberScheduled": 3})
     objects = TeamObjects(
-        queues=Fetched([ours(upstream.local_queue("research", "research", "research"))]),
+        queues=parsed(LocalQueue, ours(upstream.local_queue("research", "research", "research"))),
         namespaces=Fetched([space]),
         daemon_sets=Fetched([agent]),
         network_policies=Fetched([network_policy(ANYWHERE)]),
@@ -169,18 +171,18 @@ def test_an_operator_that_cannot_reach_the_heads() -> None:
 def test_nodes_that_give_their_own_identity(policies: list[Object], closed: bool) -> None:
     label = {"iam.gke.io/gke-metadata-server-enabled": "true"}
     bare, good = (slice_nodes(pool, "tpu-v6e-slice", "4x4", 4, 4, **more) for pool, more in (("a", {}), ("b", label)))
-    given = healthy(nodes=Fetched([*bare, *good]), teams=separated(network_policies=Fetched(policies)))
+    given = healthy(nodes=parsed(Node, *bare, *good), teams=separated(network_policies=Fetched(policies)))
     says = [one.says for one in examine(given) if one.subject == "metadata server"]
     expected = (
         "on 4 nodes without Workload Identity (node pool a), the pods of research can get the node's own service "
         "account, and read all that it may read."
     )
     assert says == ([] if closed else [expected])
-    assert "metadata server" not in [one.subject for one in examine(replace(given, nodes=Fetched(good)))]
+    assert "metadata server" not in [one.subject for one in examine(replace(given, nodes=parsed(Node, *good)))]
     # Kubernetes elsewhere has no such label.
     elsewhere = slice_nodes("c", "cpu", "", 1, 0)
     del elsewhere[0]["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
-    assert "metadata server" not in [one.subject for one in examine(replace(given, nodes=Fetched(elsewhere)))]
+    assert "metadata server" not in [one.subject for one in examine(replace(given, nodes=parsed(Node, *elsewhere)))]
 
 
 def bound(role: str, *subjects: tuple[str, str], kind: str = "ClusterRoleBinding", **labels: str) -> Object:
@@ -244,8 +246,8 @@ def test_rights_that_avoid_the_limits(rule: Object, rights: list[str]) -> None:
 def test_what_a_member_may_not_read_is_unknown_once() -> None:
     no = Fetched[Any](why=Forbidden("no", "", verb="list", resource="things", group="", namespace=""))
     nothing = TeamObjects(no, no, no, no, no, no, no, no)
-    given = healthy(teams=nothing)
-    given = replace(given, local_queues=Fetched([ours(queue) for queue in given.local_queues.seen or []]))
+    own = parsed(LocalQueue, ours(upstream.local_queue("research", "research", "research")))
+    given = healthy(teams=nothing, local_queues=own)
     assert [(one.level, one.subject, one.says) for one in examine(given)] == [
         (
             Level.UNKNOWN,

@@ -12,6 +12,7 @@ import pytest
 
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, flavor_fits
+from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.workloads import Workload
 from tests.unit import recorded
@@ -39,13 +40,13 @@ def test_kueues_message_has_the_same_amounts(
 ) -> None:
     cluster = recorded.at(recording, seconds)
     found = cluster.find("Workload", workload)
-    flavors = {item["metadata"]["name"]: item for item in recorded.flavors()}
+    flavors = {flavor.name: flavor for flavor in map(ResourceFlavor, recorded.flavors())}
     queue = next(
-        kueue.cluster_queue_of(item)
+        LocalQueue(item).cluster_queue
         for item in cluster.objects
         if item["kind"] == "LocalQueue" and item["metadata"]["namespace"] == found["metadata"]["namespace"]
     )
-    quotas = Quotas([item for item in cluster.objects if item["kind"] == "ClusterQueue"])
+    quotas = Quotas([ClusterQueue(item) for item in cluster.objects if item["kind"] == "ClusterQueue"])
     worst = flavor_fits(Workload(found).pod_sets, queue, quotas, flavors)[0]
     assert worst.fit is fit
     reserved = Workload(found).reserved
@@ -94,11 +95,9 @@ TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 
 def flavor(
     labels: dict[str, str], taints: list[Object] | None = None, tolerations: list[Object] | None = None
-) -> Object:
-    return {
-        "metadata": {"name": "f"},
-        "spec": {"nodeLabels": labels, "nodeTaints": taints or [], "tolerations": tolerations or []},
-    }
+) -> ResourceFlavor:
+    spec = {"nodeLabels": labels, "nodeTaints": taints or [], "tolerations": tolerations or []}
+    return ResourceFlavor({"metadata": {"name": "f"}, "spec": spec})
 
 
 def affinity(*terms: list[Object]) -> Object:
@@ -153,24 +152,27 @@ def test_taints_of_a_flavor(toleration: Object | None, fits: bool) -> None:
 # --- quota --------------------------------------------------------------------------------------------------------
 
 
-def queue(name: str, nominal: int, cohort: str = "", used: int = 0, **limits: int) -> Object:
+def queue(name: str, nominal: int, cohort: str = "", used: int = 0, **limits: int) -> ClusterQueue:
     entry = {"name": TPU, "nominalQuota": str(nominal), **{key: str(value) for key, value in limits.items()}}
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            **({"cohortName": cohort} if cohort else {}),
-            "resourceGroups": [{"coveredResources": [TPU], "flavors": [{"name": "f", "resources": [entry]}]}],
-        },
-        "status": {"flavorsReservation": [{"name": "f", "resources": [{"name": TPU, "total": str(used)}]}]},
-    }
+    return ClusterQueue(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                **({"cohortName": cohort} if cohort else {}),
+                "resourceGroups": [{"coveredResources": [TPU], "flavors": [{"name": "f", "resources": [entry]}]}],
+            },
+            "status": {"flavorsReservation": [{"name": "f", "resources": [{"name": TPU, "total": str(used)}]}]},
+        }
+    )
 
 
-def cohort(name: str, parent: str = "", nominal: int = 0) -> Object:
+def cohort(name: str, parent: str = "", nominal: int = 0) -> Cohort:
     group = {
         "coveredResources": [TPU],
         "flavors": [{"name": "f", "resources": [{"name": TPU, "nominalQuota": nominal}]}],
     }
-    return {"metadata": {"name": name}, "spec": {"parentName": parent, "resourceGroups": [group] if nominal else []}}
+    spec = {"parentName": parent, "resourceGroups": [group] if nominal else []}
+    return Cohort({"metadata": {"name": name}, "spec": spec})
 
 
 F = ("f", TPU)
@@ -202,7 +204,7 @@ F = ("f", TPU)
         ([queue("a", 8, "left"), queue("b", 8, "right")], [cohort("left"), cohort("right")], 8, 8),
     ],
 )
-def test_free_and_capacity(queues: list[Object], cohorts: list[Object], free: int, capacity: int) -> None:
+def test_free_and_capacity(queues: list[ClusterQueue], cohorts: list[Cohort], free: int, capacity: int) -> None:
     """The rules are those of Kueue 0.19 (pkg/cache/scheduler/resource_node.go: available, potentialAvailable)."""
     quotas = Quotas(queues, cohorts)
     assert (int(quotas.free("a", F)), int(quotas.capacity("a", F))) == (free, capacity)
@@ -239,7 +241,7 @@ def workload(name: str, created: str, priority: int = 0, conditions: list[Object
     }
 
 
-LOCAL = {"metadata": {"name": "q", "namespace": "research"}, "spec": {"clusterQueue": "a"}}
+LOCAL = LocalQueue({"metadata": {"name": "q", "namespace": "research"}, "spec": {"clusterQueue": "a"}})
 
 
 def order(*workloads: Object) -> list[str]:
@@ -296,7 +298,7 @@ def test_a_thousand_workloads_are_ordered_fast() -> None:
         other = copy.deepcopy(one)
         other["metadata"].update(uid=f"u{number:04}", name=f"w{number}")
         many.append(Workload(other))
-    local = {"metadata": {"name": "multislice", "namespace": "research"}, "spec": {"clusterQueue": "tpu"}}
+    local = LocalQueue({"metadata": {"name": "multislice", "namespace": "research"}, "spec": {"clusterQueue": "tpu"}})
     began = time.perf_counter()
     (waiting,) = kueue.queued_workloads(many, [local]).values()
     assert time.perf_counter() - began < 0.2

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Cluster
 from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
 from launcher.k8s.kueue.workloads import Workload
-from launcher.k8s.objects import Object, name, namespace, status
+from launcher.k8s.objects import Object, name, namespace
 from launcher.k8s.shapes import PENDING, fault
 
 # The maximum number of entries to request from a queue. The API's default is a thousand.
@@ -57,10 +58,10 @@ def positions(
     if not queued:
         return {}
     try:
-        local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=everyone is not None)
+        local_queues = list(map(LocalQueue, cluster.list(LOCAL_QUEUE, all_namespaces=everyone is not None)))
     except (KindNotServed, Forbidden):
         return {}
-    targets = {(namespace(queue), name(queue)): kueue.cluster_queue_of(queue) for queue in local_queues}
+    targets = {(queue.namespace, queue.name): queue.cluster_queue for queue in local_queues}
     waiting: dict[str, dict[tuple[str, str], None]] = {}  # ClusterQueue -> the LocalQueues that submit to it
     for workload in queued:
         local = (workload.namespace, workload.local_queue)
@@ -95,21 +96,21 @@ def _keys(queued: Iterable[Workload], targets: Mapping[tuple[str, str], str], qu
 
 
 def _computed(
-    cluster: Cluster, queued: list[Workload], local_queues: list[Any], everyone: Sequence[Workload] | None
+    cluster: Cluster, queued: list[Workload], local_queues: list[LocalQueue], everyone: Sequence[Workload] | None
 ) -> dict[str, int]:
     """Compute the positions by Kueue's order, for queues whose pending Workloads are all visible.
 
     In other queues, Workloads that RBAC hides may be ahead.
     """
     try:
-        cluster_queues = {name(queue): queue for queue in cluster.list(CLUSTER_QUEUE)}
+        cluster_queues = {queue.name: queue for queue in map(ClusterQueue, cluster.list(CLUSTER_QUEUE))}
     except (KindNotServed, Forbidden):
         return {}
     if everyone is None:
         without = [kueue.TEMPLATES]
         try:
             listed = cluster.list(WORKLOAD, all_namespaces=True, without=without)
-            local_queues = cluster.list(LOCAL_QUEUE, all_namespaces=True)
+            local_queues = list(map(LocalQueue, cluster.list(LOCAL_QUEUE, all_namespaces=True)))
         except Forbidden:
             listed = cluster.list(WORKLOAD, without=without)
         everyone = kueue.workloads(listed)
@@ -118,8 +119,8 @@ def _computed(
         workload.uid: place
         for queue, waiting in kueue.queued_workloads(everyone, local_queues).items()
         if queue in cluster_queues
-        and not kueue.ordered_by_usage(cluster_queues[queue])
-        and int(status(cluster_queues[queue]).get("pendingWorkloads") or 0) <= len(waiting)
+        and not cluster_queues[queue].ordered_by_usage
+        and (cluster_queues[queue].pending or 0) <= len(waiting)
         for place, workload in enumerate(waiting, start=1)
         if workload.uid in own
     }

@@ -18,11 +18,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, join_words, many
-from launcher.k8s.kueue.workloads import taint_text, tolerates
-from launcher.k8s.objects import Object, is_true, label, name, quantity, status
+from launcher.k8s.nodes import Node, Taint, Toleration
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
+    from launcher.k8s.kueue.queues import QuotaOwner, ResourceFlavor, Topology
 
 
 # The resource names of chips in charts/common (common.resource), and GKE's node labels for them.
@@ -45,7 +45,7 @@ class Flavor:
 
     name: str
     labels: Mapping[str, str]
-    tolerations: Sequence[Object]
+    tolerations: Sequence[Toleration]
     topology: str
     quota: Mapping[str, Decimal]
 
@@ -56,41 +56,36 @@ class Flavor:
         by_label = next((resource for resource, key in _ACCELERATOR.items() if key in self.labels), "")
         return by_quota or by_label
 
-    def matches(self, node: Object) -> bool:
-        has = node["metadata"].get("labels") or {}
-        return all(has.get(key) == value for key, value in self.labels.items())
+    def matches(self, node: Node) -> bool:
+        return node.has(self.labels)
 
-    def refuses(self, node: Object) -> str:
-        """Return the first taint of the node that this flavor's pods do not tolerate, or ""."""
-        for taint in (node.get("spec") or {}).get("taints") or []:
-            passing = str(taint.get("key")).startswith(_PASSING) or taint.get("effect") == "PreferNoSchedule"
-            if not passing and not any(tolerates(toleration, taint) for toleration in self.tolerations):
-                return taint_text(taint)
-        return ""
+    def refuses(self, node: Node) -> Taint | None:
+        """Return the first taint of the node that this flavor's pods do not tolerate, or None."""
+        for taint in node.taints:
+            passing = taint.key.startswith(_PASSING) or taint.effect == "PreferNoSchedule"
+            if not passing and not taint.tolerated(self.tolerations):
+                return taint
+        return None
 
 
-def flavors(objects: Iterable[Object], owners: Iterable[Object]) -> list[Flavor]:
-    """Return the flavors, with the quota that `owners` (ClusterQueues and Cohorts) have in them."""
+def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> list[Flavor]:
+    """Return the flavors, with the quota that the owners have in them."""
     quota: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for owner in owners:
-        for group in (owner.get("spec") or {}).get("resourceGroups") or []:
-            for flavor in group.get("flavors") or []:
-                for entry in flavor.get("resources") or []:
-                    quota[str(flavor["name"])][str(entry["name"])] += quantity(entry.get("nominalQuota", 0))
+        for (flavor, resource), own in owner.quotas.items():
+            quota[flavor][resource] += own.nominal
+    chips = [Toleration(resource, "Exists", effect="NoSchedule") for resource in CHIPS]
     made = []
     for one in objects:
-        spec = one.get("spec") or {}
-        own = [{"key": taint["key"], "operator": "Exists"} for taint in spec.get("nodeTaints") or []]
-        chips = [{"key": resource, "operator": "Exists", "effect": "NoSchedule"} for resource in CHIPS]
-        tolerations = [*(spec.get("tolerations") or []), *own, *chips]
-        labels = spec.get("nodeLabels") or {}
-        made.append(Flavor(name(one), labels, tolerations, str(spec.get("topologyName") or ""), dict(quota[name(one)])))
+        taints = [Toleration(taint.key, "Exists") for taint in one.node_taints]
+        tolerations = [*one.tolerations, *taints, *chips]
+        made.append(Flavor(one.name, one.node_labels, tolerations, one.topology, dict(quota[one.name])))
     return made
 
 
 def has_tpus(sight: ClusterInventory) -> bool | None:
     """Return whether the cluster has, or may get, TPUs; None if the nodes cannot be read and no flavor is for TPUs."""
-    found = [any(_chips(node, TPU) or label(node, _ACCELERATOR[TPU]) for node in sight.nodes.seen or [])]
+    found = [any(node.allocatable(TPU) or node.label(_ACCELERATOR[TPU]) for node in sight.nodes.seen or [])]
     for flavor in flavors(sight.flavors.seen or [], sight.cluster_queues.seen or []):
         found.append(flavor.chips == TPU)
     return True if any(found) else None if sight.nodes.seen is None else False
@@ -110,14 +105,14 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
         if sight.flavors.forbidden:
             yield _finding(Level.UNKNOWN, "flavors", f"{sight.flavors.says}.")
         return
-    owners = [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
+    owners: list[QuotaOwner] = [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
     known = sight.cluster_queues.seen is not None
     those = flavors(sight.flavors.seen, owners)
     if not those:
         yield _finding(Level.WARNING, "flavors", "there is no ResourceFlavor, so there is no quota.", _QUEUES_HINT)
     matched = {flavor.name: [node for node in nodes if flavor.matches(node)] for flavor in those}
     own = _own_nodes(those, nodes)
-    topologies = {name(one): one for one in sight.topologies.seen or []}
+    topologies = {one.name: one for one in sight.topologies.seen or []}
     for flavor in those:
         found = [
             *_flavor(flavor, matched[flavor.name], own[flavor.name], nodes, table, known),
@@ -134,9 +129,9 @@ _QUEUES_HINT = "launcher install queues creates them from values like values/que
 
 def _flavor(
     flavor: Flavor,
-    matched: Sequence[Object],
-    own: Sequence[Object],
-    nodes: Sequence[Object],
+    matched: Sequence[Node],
+    own: Sequence[Node],
+    nodes: Sequence[Node],
     table: Mapping[str, Any],
     known: bool,
 ) -> Iterator[Finding]:
@@ -166,7 +161,7 @@ def _flavor(
             level if flavor.chips or level is Level.PROBLEM else Level.OK,
             subject,
             f"{refused.total()} of its {many(len(matched), 'node')} have a taint that its runs do not tolerate: "
-            f"{join_words(refused)}.",
+            f"{join_words(map(str, refused))}.",
             f"If these nodes are for its runs, add the toleration to the flavor (flavors.{flavor.name}.tolerations in "
             "charts/queues)."
             if flavor.chips or level is Level.PROBLEM
@@ -178,9 +173,9 @@ def _flavor(
         yield _finding(Level.OK, subject, f"{many(len(matched), 'node')}{_unfit(matched)}.")
 
 
-def _quota(flavor: Flavor, subject: str, nodes: Sequence[Object]) -> Finding:
+def _quota(flavor: Flavor, subject: str, nodes: Sequence[Node]) -> Finding:
     quota = flavor.quota.get(flavor.chips, Decimal())
-    there = sum((_chips(node, flavor.chips) for node in nodes), Decimal())
+    there = _chips(nodes, flavor.chips)
     have = f"{_amount(there)} on {many(len(nodes), 'node')}{_unfit(nodes)}"
     if there == quota:
         return _finding(Level.OK, subject, f"quota for {_amount(quota)}; {have}.")
@@ -200,7 +195,7 @@ def _quota(flavor: Flavor, subject: str, nodes: Sequence[Object]) -> Finding:
 
 
 def _levels(
-    flavor: Flavor, nodes: Sequence[Object], topologies: Mapping[str, Object], *, seen: bool
+    flavor: Flavor, nodes: Sequence[Node], topologies: Mapping[str, Topology], *, seen: bool
 ) -> Iterator[Finding]:
     if not flavor.topology or not seen:
         return
@@ -214,9 +209,8 @@ def _levels(
             "Create it (topologies in charts/queues), or use a flavor without topologyName.",
         )
         return
-    for level in topology["spec"]["levels"]:
-        key = str(level["nodeLabel"])
-        bare = [node for node in nodes if not label(node, key)]
+    for key in topology.levels:
+        bare = [node for node in nodes if not node.label(key)]
         if bare:
             yield _finding(
                 Level.WARNING,
@@ -227,11 +221,11 @@ def _levels(
             )
 
 
-def _own_nodes(those: Sequence[Flavor], nodes: Sequence[Object]) -> dict[str, list[Object]]:
+def _own_nodes(those: Sequence[Flavor], nodes: Sequence[Node]) -> dict[str, list[Node]]:
     """Return the nodes of each chip flavor. A node belongs to the matching flavor with the most labels."""
-    own: dict[str, list[Object]] = {flavor.name: [] for flavor in those}
+    own: dict[str, list[Node]] = {flavor.name: [] for flavor in those}
     for node in nodes:
-        fit = [flavor for flavor in those if flavor.chips and _chips(node, flavor.chips) and flavor.matches(node)]
+        fit = [flavor for flavor in those if flavor.chips and node.allocatable(flavor.chips) and flavor.matches(node)]
         most = max((len(flavor.labels) for flavor in fit), default=0)
         for flavor in fit:
             if len(flavor.labels) == most:
@@ -239,7 +233,7 @@ def _own_nodes(those: Sequence[Flavor], nodes: Sequence[Object]) -> dict[str, li
     return own
 
 
-def _shared(those: Sequence[Flavor], nodes: Sequence[Object]) -> Iterator[Finding]:
+def _shared(those: Sequence[Flavor], nodes: Sequence[Node]) -> Iterator[Finding]:
     """Report nodes whose chips are in the quota of several flavors."""
     together: Counter[tuple[str, ...]] = Counter()
     for node in nodes:
@@ -247,7 +241,7 @@ def _shared(those: Sequence[Flavor], nodes: Sequence[Object]) -> Iterator[Findin
             flavor.name
             for flavor in those
             if flavor.chips in flavor.quota
-            and _chips(node, flavor.chips)
+            and node.allocatable(flavor.chips)
             and flavor.matches(node)
             and not flavor.refuses(node)
         ]
@@ -263,69 +257,68 @@ def _shared(those: Sequence[Flavor], nodes: Sequence[Object]) -> Iterator[Findin
         )
 
 
-def _uncovered(those: Sequence[Flavor], nodes: Sequence[Object], table: Mapping[str, Any]) -> Iterator[Finding]:
-    groups: defaultdict[tuple[str, str], list[Object]] = defaultdict(list)
+def _uncovered(those: Sequence[Flavor], nodes: Sequence[Node], table: Mapping[str, Any]) -> Iterator[Finding]:
+    groups: defaultdict[tuple[str, str], list[Node]] = defaultdict(list)
     for node in nodes:
         for resource in CHIPS:
             covered = any(
                 flavor.matches(node) for flavor in those if resource in flavor.quota or flavor.chips == resource
             )
-            if _chips(node, resource) and not covered:
+            if node.allocatable(resource) and not covered:
                 groups[resource, _shape(node, table)].append(node)
     for (resource, what), some in sorted(groups.items()):
-        chips = sum((_chips(node, resource) for node in some), Decimal())
         yield _finding(
             Level.WARNING,
             f"{what}{_pools(some)}",
             f"{many(len(some), 'node')} {'matches' if len(some) == 1 else 'match'} no flavor, so no run can use "
-            f"{_amount(chips)}.",
+            f"{_amount(_chips(some, resource))}.",
             "To make them available to runs, add a flavor" + _example(some[0], resource, table),
         )
 
 
-def _shape(node: Object, table: Mapping[str, Any]) -> str:
+def _shape(node: Node, table: Mapping[str, Any]) -> str:
     """Return the shape of a node from its labels: "v5e 2x4", "h100-80gb spot"."""
-    resource = next((one for one in CHIPS if _chips(node, one)), TPU)
-    accelerator = label(node, _ACCELERATOR[resource])
-    words = [_row(accelerator, table) or accelerator or resource, label(node, _TOPOLOGY)]
-    words.append("spot" if label(node, _SPOT) == "true" else "")
+    resource = next((one for one in CHIPS if node.allocatable(one)), TPU)
+    accelerator = node.label(_ACCELERATOR[resource])
+    words = [_row(accelerator, table) or accelerator or resource, node.label(_TOPOLOGY)]
+    words.append("spot" if node.label(_SPOT) == "true" else "")
     return " ".join(filter(None, words))
 
 
-def _pools(nodes: Sequence[Object]) -> str:
+def _pools(nodes: Sequence[Node]) -> str:
     """Return " (pool a)" or " (10 pools)"; "" if the labels name no pool."""
-    pools = {label(node, _POOL) for node in nodes} - {""}
+    pools = {node.label(_POOL) for node in nodes} - {""}
     if not pools:
         return ""
     return f" (pool {min(pools)})" if len(pools) == 1 else f" ({len(pools)} pools)"
 
 
-def _counted(nodes: Iterable[Object], table: Mapping[str, Any]) -> str:
+def _counted(nodes: Iterable[Node], table: Mapping[str, Any]) -> str:
     """Return the number of nodes of each shape: "8 of v5e 2x4 (2 pools) and 2 of v6e 2x4 (pool b)"."""
-    shapes: defaultdict[str, list[Object]] = defaultdict(list)
+    shapes: defaultdict[str, list[Node]] = defaultdict(list)
     for node in nodes:
         shapes[_shape(node, table)].append(node)
     return join_words(f"{len(some)} of {shape}{_pools(some)}" for shape, some in sorted(shapes.items()))
 
 
-def _example(node: Object, resource: str, table: Mapping[str, Any]) -> str:
-    row, topology = _row(label(node, _ACCELERATOR[resource]), table), label(node, _TOPOLOGY)
+def _example(node: Node, resource: str, table: Mapping[str, Any]) -> str:
+    row, topology = _row(node.label(_ACCELERATOR[resource]), table), node.label(_TOPOLOGY)
     if not row:
         return "."
-    fields = {"accelerator": row, "topology": topology, "provisioning": "spot" * (label(node, _SPOT) == "true")}
+    fields = {"accelerator": row, "topology": topology, "provisioning": "spot" * (node.label(_SPOT) == "true")}
     given = ", ".join(f"{key}: {value}" for key, value in fields.items() if value)
     called = "-".join(value for value in fields.values() if value)
     return f": {called}: {{{given}}}, and quota for it."
 
 
-def _near(flavor: Flavor, nodes: Sequence[Object], table: Mapping[str, Any]) -> str:
+def _near(flavor: Flavor, nodes: Sequence[Node], table: Mapping[str, Any]) -> str:
     """Suggest a similar label, or existing nodes, for a flavor that no node matches; "" without a suggestion."""
     key = _ACCELERATOR.get(flavor.chips, "")
     wanted = flavor.labels.get(key, "")
     real = {str(row["label"]) for row in table.values() if row.get("label")}
     if wanted and wanted not in real and (near := get_close_matches(wanted, sorted(real), n=1)):
         return f"GKE has no {key}={wanted}; did you mean {near[0]}?"
-    same = [node for node in nodes if wanted and label(node, key) == wanted]
+    same = [node for node in nodes if wanted and node.label(key) == wanted]
     if same:
         return f"The cluster has {_counted(same, table)} with this accelerator."
     return ""
@@ -336,22 +329,21 @@ def _row(accelerator: str, table: Mapping[str, Any]) -> str:
     return next((str(key) for key, row in table.items() if accelerator and row.get("label") == accelerator), "")
 
 
-def _inventory(nodes: Sequence[Object], table: Mapping[str, Any]) -> str:
-    words = _counted((node for node in nodes if any(_chips(node, one) for one in CHIPS)), table)
+def _inventory(nodes: Sequence[Node], table: Mapping[str, Any]) -> str:
+    words = _counted((node for node in nodes if any(map(node.allocatable, CHIPS))), table)
     return f"{many(len(nodes), 'node')}{_unfit(nodes)}" + (f", among them {words}" if words else ", no chips")
 
 
-def _unfit(nodes: Sequence[Object]) -> str:
+def _unfit(nodes: Sequence[Node]) -> str:
     """Return how many nodes accept no pods now, in parentheses."""
-    cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes)
-    down = sum(not is_true(node, "Ready") for node in nodes)
+    cordoned = sum(node.cordoned for node in nodes)
+    down = sum(not node.ready for node in nodes)
     words = [f"{down} not ready"] * bool(down) + [f"{cordoned} cordoned"] * bool(cordoned)
     return f" ({', '.join(words)})" if words else ""
 
 
-def _chips(node: Object, resource: str) -> Decimal:
-    there = (status(node).get("allocatable") or {}).get(resource)
-    return quantity(there) if there else Decimal()
+def _chips(nodes: Iterable[Node], resource: str) -> Decimal:
+    return sum((node.allocatable(resource) for node in nodes), Decimal())
 
 
 def _amount(chips: Decimal) -> str:

@@ -15,7 +15,9 @@ from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fet
 from launcher.k8s import client as k
 from launcher.k8s import label_keys
 from launcher.k8s.errors import ClusterError
-from launcher.k8s.objects import Manifest
+from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
+from launcher.k8s.nodes import Node
+from launcher.k8s.objects import Manifest, Object
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
@@ -47,15 +49,18 @@ def collect(cluster: Cluster) -> ClusterInventory:
         def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Fetched[T]]:
             return pool.submit(_fetch, call, *arguments, **options)
 
+        def listed[T](parse: Callable[[Object], T], kind: k.Kind, **options: Any) -> Future[Fetched[list[T]]]:
+            return ask(lambda: list(map(parse, cluster.list(kind, **options))))
+
         # More requests depend on the first; then the largest response.
-        team_queues = ask(cluster.list, k.LOCAL_QUEUE, labels=label_keys.TEAM, all_namespaces=True)
-        nodes = ask(cluster.list, k.NODE)
+        team_queues = listed(LocalQueue, k.LOCAL_QUEUE, labels=label_keys.TEAM, all_namespaces=True)
+        nodes = listed(Node, k.NODE)
         deployments = ask(cluster.list, k.DEPLOYMENT, all_namespaces=True)
         mutating, validating = ask(cluster.list, k.MUTATING_WEBHOOK), ask(cluster.list, k.VALIDATING_WEBHOOK)
         served = {group: ask(cluster.served, group) for group in (*components.GROUPS, VISIBILITY)}
-        flavors, queues = ask(cluster.list, k.RESOURCE_FLAVOR), ask(cluster.list, k.CLUSTER_QUEUE)
-        cohorts, topologies = ask(cluster.list, k.COHORT), ask(cluster.list, k.TOPOLOGY)
-        local_queues, priorities = ask(cluster.list, k.LOCAL_QUEUE), ask(cluster.list, k.PRIORITY_CLASS)
+        flavors, queues = listed(ResourceFlavor, k.RESOURCE_FLAVOR), listed(ClusterQueue, k.CLUSTER_QUEUE)
+        cohorts, topologies = listed(Cohort, k.COHORT), listed(Topology, k.TOPOLOGY)
+        local_queues, priorities = listed(LocalQueue, k.LOCAL_QUEUE), listed(PriorityClass, k.PRIORITY_CLASS)
         own_namespace = ask(cluster.get, k.NAMESPACE, cluster.namespace)
         mine = ask(permissions.read, cluster)
 

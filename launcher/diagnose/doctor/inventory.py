@@ -11,6 +11,8 @@ from launcher.k8s.errors import ClusterError, Forbidden
 from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
+    from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
+    from launcher.k8s.nodes import Node
     from launcher.k8s.rbac import Permissions
 
 Objects = list[Manifest]
@@ -61,7 +63,7 @@ class TeamObjects:
     namespace ("" for a ClusterRole) and name.
     """
 
-    queues: Fetched[Objects] = field(default_factory=Fetched)  # LocalQueues of all teams
+    queues: Fetched[list[LocalQueue]] = field(default_factory=Fetched)  # of all teams
     namespaces: Fetched[Objects] = field(default_factory=Fetched)
     daemon_sets: Fetched[Objects] = field(default_factory=Fetched)
     network_policies: Fetched[Objects] = field(default_factory=Fetched)  # those of charts/queues
@@ -80,13 +82,13 @@ class ClusterInventory:
     served: Mapping[str, Fetched[Served]]
     deployments: Fetched[Objects]
     webhooks: Mapping[str, Fetched[Objects]]  # mutating, validating
-    nodes: Fetched[Objects]
-    flavors: Fetched[Objects]
-    cluster_queues: Fetched[Objects]
-    cohorts: Fetched[Objects]
-    topologies: Fetched[Objects]
-    local_queues: Fetched[Objects]
-    priorities: Fetched[Objects]
+    nodes: Fetched[list[Node]]
+    flavors: Fetched[list[ResourceFlavor]]
+    cluster_queues: Fetched[list[ClusterQueue]]
+    cohorts: Fetched[list[Cohort]]
+    topologies: Fetched[list[Topology]]
+    local_queues: Fetched[list[LocalQueue]]
+    priorities: Fetched[list[PriorityClass]]
     own_namespace: Fetched[Manifest | None]
     rights: Fetched[Permissions]
     kueue_config: Fetched[Manifest | None] = field(default_factory=Fetched)  # empty if there is no Kueue

@@ -17,7 +17,8 @@ from launcher.k8s import label_keys
 from launcher.k8s.objects import Object, label, name, namespace, selects, status
 
 if TYPE_CHECKING:
-    from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched, Objects, RoleKey, TeamObjects
+    from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched, RoleKey, TeamObjects
+    from launcher.k8s.kueue.queues import LocalQueue
 
 # DaemonSets that enforce NetworkPolicies, and their products. Others may, too.
 _AGENTS = {
@@ -59,13 +60,13 @@ _EXCESS = {
 }
 
 
-def teams(objects: TeamObjects, own: Fetched[Objects]) -> dict[str, str]:
+def teams(objects: TeamObjects, own: Fetched[list[LocalQueue]]) -> dict[str, str]:
     """Return the name of each team by its namespace, from the LocalQueues of charts/queues.
 
     `own` are those of the user's namespace, which a member may read.
     """
     queues = objects.queues.seen if objects.queues.seen is not None else own.seen or []
-    found = {namespace(queue): label(queue, label_keys.TEAM) for queue in queues if label(queue, label_keys.TEAM)}
+    found = {queue.namespace: team for queue in queues if (team := queue.label(label_keys.TEAM))}
     return dict(sorted(found.items()))
 
 
@@ -248,10 +249,10 @@ def _metadata_server(sight: ClusterInventory, those: Mapping[str, str]) -> Itera
     reached = [space for space in those if space not in closed]
     flavors = capacity.flavors(sight.flavors.seen, [])
     bare = Counter(
-        label(node, _POOL)
+        node.label(_POOL)
         for node in sight.nodes.seen
-        if label(node, _POOL)
-        and label(node, _WORKLOAD_IDENTITY) != "true"
+        if node.label(_POOL)
+        and node.label(_WORKLOAD_IDENTITY) != "true"
         and any(flavor.matches(node) for flavor in flavors)
     )
     if reached and bare:
@@ -263,7 +264,7 @@ def _metadata_server(sight: ClusterInventory, those: Mapping[str, str]) -> Itera
             "Turn on Workload Identity for these node pools (--workload-metadata=GKE_METADATA), or set "
             "network.metadataServer: false in charts/queues.",
         )
-    elif reached and any(label(node, _POOL) for node in sight.nodes.seen):
+    elif reached and any(node.label(_POOL) for node in sight.nodes.seen):
         yield _finding(Level.OK, "metadata server", "all nodes of flavors have Workload Identity.")
 
 

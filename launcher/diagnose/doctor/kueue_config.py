@@ -15,7 +15,7 @@ from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import VISIBILITY
 from launcher.errors import LauncherError
-from launcher.k8s.objects import Object, name, namespace
+from launcher.k8s.objects import Object, namespace
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
@@ -168,9 +168,7 @@ def _waits(config: Object, deployment: Object) -> Iterator[Finding]:
 
 def _fair(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
     weighted = [
-        name(one)
-        for one in [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
-        if (one.get("spec") or {}).get("fairSharing")
+        owner.name for owner in [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])] if owner.weighted
     ]
     if weighted and not _is_on(config, "fairSharing"):
         yield _finding(

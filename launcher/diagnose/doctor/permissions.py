@@ -135,7 +135,7 @@ def _is_served(sight: ClusterInventory, right: Permission) -> bool:
 
 def _cluster_wide(sight: ClusterInventory) -> Iterator[Finding]:
     """Report what `explain` may not read outside the namespace, from the doctor's own requests."""
-    looks = {
+    looks: dict[str, Fetched[Any]] = {
         "clusterqueues": sight.cluster_queues,
         "cohorts": sight.cohorts,
         "resourceflavors": sight.flavors,

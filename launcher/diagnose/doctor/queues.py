@@ -12,11 +12,11 @@ from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.capacity import CHIPS
 from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, join_words
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.kueue.workloads import cluster_queue_of
-from launcher.k8s.objects import Object, condition, name, quantity
+from launcher.k8s.objects import quantity
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
+    from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
 
 _INSTALL = "launcher install queues creates it from values like values/queues/three-teams.yaml."
 
@@ -33,9 +33,9 @@ def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Findin
     if sight.priorities.forbidden:
         yield _finding(Level.UNKNOWN, "priorities", f"{sight.priorities.says}.")
     elif sight.priorities.seen is not None:
-        ranked = sorted(sight.priorities.seen, key=lambda one: int(one.get("value") or 0))
+        ranked = sorted(sight.priorities.seen, key=lambda one: one.value)
         if ranked:
-            words = join_words((f"{name(one)} ({one.get('value') or 0})" for one in ranked), most=8)
+            words = join_words((f"{one.name} ({one.value})" for one in ranked), most=8)
             yield _finding(Level.OK, "priorities", f"{words}.")
         else:
             says = "there is no WorkloadPriorityClass, so runs cannot set queue.priority."
@@ -53,21 +53,21 @@ def _cluster_queues(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterato
         yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is admitted.", _INSTALL)
         return
     quotas = Quotas(queues, sight.cohorts.seen or [])
-    fine, new = [], [name(queue) for queue in queues if not condition(queue, "Active")]
+    fine, new = [], [queue.name for queue in queues if not queue.condition("Active")]
     if new:
         says = f"Kueue has not processed {join_words(new)}: its controller is not running, or they are new."
         yield _finding(Level.WARNING, "ClusterQueues", says)
     for queue in queues:
         bad = [*_active(queue), *_head(sight, queue, quotas, head)]
-        fine += [] if bad or name(queue) in new else [name(queue)]
+        fine += [] if bad or queue.name in new else [queue.name]
         yield from bad
     if fine:
         yield _finding(Level.OK, "ClusterQueues", f"{join_words(fine)}: active.")
 
 
-def _active(queue: Object) -> Iterator[Finding]:
-    subject = f"ClusterQueue {name(queue)}"
-    active = condition(queue, "Active")
+def _active(queue: ClusterQueue) -> Iterator[Finding]:
+    subject = f"ClusterQueue {queue.name}"
+    active = queue.condition("Active")
     if active and not active.is_true:
         stopped = active.reason == "Stopped"
         says = (active.message or active.reason).rstrip(".")
@@ -79,19 +79,19 @@ def _active(queue: Object) -> Iterator[Finding]:
         )
 
 
-def _head(sight: ClusterInventory, queue: Object, quotas: Quotas, head: Mapping[str, Any]) -> Iterator[Finding]:
+def _head(sight: ClusterInventory, queue: ClusterQueue, quotas: Quotas, head: Mapping[str, Any]) -> Iterator[Finding]:
     """Check that the quota covers the cpu and memory of a Ray run's head, which has no chips.
 
     Otherwise the queue never admits the run.
     """
-    has = quotas.resources(name(queue))
+    has = quotas.resources(queue.name)
     if not sight.serves(components.KUBERAY.group) or not any(resource in has for resource in CHIPS):
         return
-    subject = f"ClusterQueue {name(queue)}"
+    subject = f"ClusterQueue {queue.name}"
     # Heads tolerate no taints, so they cannot use a flavor with a taint (charts/queues, hostCpu).
-    tainted = {name(one) for one in sight.flavors.seen or [] if (one.get("spec") or {}).get("nodeTaints")}
+    tainted = {flavor.name for flavor in sight.flavors.seen or [] if flavor.node_taints}
     flavors = {
-        resource: [one for one in quotas.flavors(name(queue), resource) if one not in tainted] for resource in head
+        resource: [one for one in quotas.flavors(queue.name, resource) if one not in tainted] for resource in head
     }
     missing = [resource for resource in head if not flavors[resource]]
     if missing:
@@ -105,7 +105,7 @@ def _head(sight: ClusterInventory, queue: Object, quotas: Quotas, head: Mapping[
         return
     short = {}
     for resource, asked in head.items():
-        if max(quotas.capacity(name(queue), (one, resource)) for one in flavors[resource]) < quantity(asked):
+        if max(quotas.capacity(queue.name, (one, resource)) for one in flavors[resource]) < quantity(asked):
             short[resource] = asked
     if short:
         yield _finding(
@@ -130,40 +130,37 @@ def _local_queues(sight: ClusterInventory) -> Iterator[Finding]:
             f"the namespace {sight.namespace} has none, so runs here have no queue to wait in.",
             "Choose a team's namespace with -n; charts/queues creates a LocalQueue for each team.",
         )
-    queues = {name(queue): queue for queue in sight.cluster_queues.seen or []}
+    queues = {queue.name: queue for queue in sight.cluster_queues.seen or []}
     for local in sight.local_queues.seen:
         yield _local_queue(sight, local, queues)
 
 
-def _local_queue(sight: ClusterInventory, local: Object, queues: Mapping[str, Object]) -> Finding:
-    subject, target = f"LocalQueue {name(local)}", cluster_queue_of(local)
-    active = condition(local, "Active")
-    if sight.cluster_queues.seen is not None and target not in queues:
+def _local_queue(sight: ClusterInventory, local: LocalQueue, queues: Mapping[str, ClusterQueue]) -> Finding:
+    subject, called = f"LocalQueue {local.name}", local.cluster_queue
+    target, active = queues.get(called), local.condition("Active")
+    if sight.cluster_queues.seen is not None and target is None:
         return _finding(
             Level.PROBLEM,
             subject,
-            f"its ClusterQueue {target} does not exist, so its runs wait indefinitely.",
+            f"its ClusterQueue {called} does not exist, so its runs wait indefinitely.",
             _INSTALL,
         )
-    if target in queues and (refused := _not_for_us(sight, queues[target])):
+    if target and (refused := _not_for_us(sight, target)):
         return _finding(
-            Level.PROBLEM, subject, f"its ClusterQueue {target} accepts no runs of this namespace: {refused}"
+            Level.PROBLEM, subject, f"its ClusterQueue {called} accepts no runs of this namespace: {refused}"
         )
     if active.is_false:
         says = (active.message or active.reason).rstrip(".")
-        stopped = any(
-            (one.get("spec") or {}).get("stopPolicy", "None") != "None" for one in (local, queues.get(target) or {})
-        )
+        stopped = local.stopped or (target is not None and target.stopped)
         level = Level.WARNING if stopped else Level.PROBLEM
-        return _finding(level, subject, f"its ClusterQueue is {target}; it admits no runs: {says}.")
-    cohort = (queues.get(target) or {}).get("spec", {}).get("cohortName")
-    among = f", in the cohort {cohort}" if cohort else ""
-    return _finding(Level.OK, subject, f"its ClusterQueue is {target}{among}.")
+        return _finding(level, subject, f"its ClusterQueue is {called}; it admits no runs: {says}.")
+    among = f", in the cohort {target.cohort}" if target and target.cohort else ""
+    return _finding(Level.OK, subject, f"its ClusterQueue is {called}{among}.")
 
 
-def _not_for_us(sight: ClusterInventory, queue: Object) -> str:
+def _not_for_us(sight: ClusterInventory, queue: ClusterQueue) -> str:
     """Return why a ClusterQueue's namespaceSelector excludes this namespace; "" if it does not, or if unknown."""
-    selector = queue["spec"].get("namespaceSelector")
+    selector = queue.namespace_selector
     if selector is None:
         return "it has no namespaceSelector, which matches no namespace."
     if sight.own_namespace.seen is None:

@@ -10,7 +10,7 @@ from launcher.diagnose.explain.formatting import join_words
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.workloads import Workload
-from launcher.k8s.objects import Object, name, namespace, status
+from launcher.k8s.objects import Object, name, namespace
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def queue_position(situation: Situation) -> QueuePosition | None:
     workload, queue = situation.workload, situation.cluster_queue_name
     if workload is None or not queue or not workload.is_queued:
         return None
-    waiting = status(situation.cluster_queue).get("pendingWorkloads") if situation.cluster_queue else None
+    waiting = situation.cluster_queue.pending if situation.cluster_queue else None
     listed = positions.pending(situation.look, queue, situation.namespace, situation.queue)
     if listed is not None:
         places = {(namespace(item), name(item)): index for index, item in enumerate(listed)}
@@ -82,7 +82,7 @@ def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
 
 
 def _computed(situation: Situation, workload: Workload, queue: str, waiting: int | None) -> QueuePosition:
-    if situation.cluster_queue is not None and kueue.ordered_by_usage(situation.cluster_queue):
+    if situation.cluster_queue is not None and situation.cluster_queue.ordered_by_usage:
         return QueuePosition(None, (), waiting, "the queue is ordered by usage, and only Kueue has this order")
     order = kueue.queued_workloads(situation.workloads, situation.all_local_queues).get(queue, [])
     place = next((index for index, item in enumerate(order) if item.uid == workload.uid), None)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from launcher.diagnose.explain.finding import Evidence
 from launcher.diagnose.explain.formatting import amount, number
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s.kueue.workloads import FlavorResource
+from launcher.k8s.kueue.queues import FlavorResource
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, resource_word, sentence
 from launcher.diagnose.explain.rules_not_queued import again, message_of, quote, waits
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import Fit, FlavorFit
 
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
@@ -201,7 +200,8 @@ def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Dec
     queue = situation.cluster_queue_name
     wants = next(iter(verdict.pod_set.spec.get("nodeSelector") or {}), None) and verdict.pod_set.spec["nodeSelector"]
     for flavor in situation.quotas.flavors(queue, verdict.resource):
-        labels = (situation.flavors.get(flavor) or {"spec": {}})["spec"].get("nodeLabels") or {}
+        found = situation.flavors.get(flavor)
+        labels = found.node_labels if found else {}
         shape, capacity = labels.get(TOPOLOGY), situation.quotas.capacity(queue, (flavor, verdict.resource))
         if not wants or not shape or flavor == verdict.flavor or labels.get(ACCELERATOR) != wants.get(ACCELERATOR):
             continue
@@ -215,7 +215,7 @@ def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Dec
 def _elsewhere(situation: Situation) -> Iterator[str]:
     """Suggest another queue of the namespace that could admit the run as it is."""
     for called, queue in sorted(situation.local_queues.items()):
-        target = kueue.cluster_queue_of(queue)
+        target = queue.cluster_queue
         if called == situation.queue or target == situation.cluster_queue_name:
             continue
         verdicts = situation.fits_in(target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from decimal import Decimal
 
 from launcher.backends.kubernetes import pod_failures
@@ -14,7 +13,8 @@ from launcher.diagnose.explain.rules_impossible import ACCELERATOR, TOPOLOGY
 from launcher.diagnose.explain.situation import Event, Situation
 from launcher.k8s import label_keys
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.objects import Object, quantity, status
+from launcher.k8s.nodes import Taint, tolerations
+from launcher.k8s.objects import status
 from launcher.k8s.pods import Pod
 
 _TIME_LIMIT = (
@@ -123,12 +123,10 @@ def no_such_nodes(situation: Situation) -> Finding | None:
     if not pods or (not situation.nodes and "the Nodes" in situation.unseen):
         return None
     wants = pods[0].spec.get("nodeSelector") or {}
-    if any(_has(node, wants) for node in situation.nodes):
+    if any(node.has(wants) for node in situation.nodes):
         return None
     lacking = [
-        f"{key}={value}"
-        for key, value in wants.items()
-        if not any(_has(node, {key: value}) for node in situation.nodes)
+        f"{key}={value}" for key, value in wants.items() if not any(node.has({key: value}) for node in situation.nodes)
     ]
     what = join_words(lacking) if lacking else f"{_wants(situation, pods[0])} together"
     return Finding(
@@ -149,39 +147,31 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
     if not pods:
         return None
     pod = pods[0]
-    fitting = [node for node in situation.nodes if _has(node, pod.spec.get("nodeSelector") or {})]
-    taints: Counter[str] = Counter()
-    first: dict[str, Object] = {}
+    fitting = [node for node in situation.nodes if node.has(pod.spec.get("nodeSelector") or {})]
+    tolerated = tolerations(pod.spec)
+    taints: Counter[Taint] = Counter()
     free = False
     for node in fitting:
-        bad = [
-            taint
-            for taint in node["spec"].get("taints") or []
-            if taint.get("effect") in ("NoSchedule", "NoExecute")
-            and not any(kueue.tolerates(item, taint) for item in pod.spec.get("tolerations") or [])
-        ]
+        bad = [taint for taint in node.taints if taint.repels and not taint.tolerated(tolerated)]
         free = free or not bad
-        for taint in bad:
-            taints[kueue.taint_text(taint)] += 1
-            first.setdefault(kueue.taint_text(taint), taint)
+        taints.update(bad)
     if not taints or free:
         return None
-    text, count = taints.most_common(1)[0]
-    taint = first[text]
-    if str(taint.get("key", "")).startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
+    taint, count = taints.most_common(1)[0]
+    if taint.key.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
         return Finding(
             f"{situation.name} {_but(situation)} its pods cannot be scheduled: {count} of the {len(fitting)} matching "
-            f"nodes are not usable and have the taint {text}.",
+            f"nodes are not usable and have the taint {taint}.",
             (_count(situation, pods), _pod(pod)),
             ("Ask the platform team about these nodes: kubectl get nodes.", *_time_limit(situation)),
         )
     return Finding(
-        f"{situation.name} {_but(situation)} its pods cannot be scheduled: they do not tolerate the taint {text} of "
+        f"{situation.name} {_but(situation)} its pods cannot be scheduled: they do not tolerate the taint {taint} of "
         f"{count} of the {len(fitting)} matching nodes.",
         (_count(situation, pods), _pod(pod)),
         (
             "If these nodes are for your runs, tolerate the taint: worker.tolerations.NAME: "
-            f"{{key: {taint.get('key')}, operator: Exists, effect: {taint.get('effect')}}}.",
+            f"{{key: {taint.key}, operator: Exists, effect: {taint.effect}}}.",
             "Ask the platform team whose runs these nodes are for. A taint that all runs may tolerate belongs in "
             "flavors.NAME.tolerations in the values of charts/queues.",
             *_time_limit(situation),
@@ -197,13 +187,11 @@ def nodes_full(situation: Situation) -> Finding | None:
     text = pods[0].scheduled.message
     short = re.findall(r"\d+ Insufficient ([\w./-]+)", text)
     wants = pods[0].spec.get("nodeSelector") or {}
-    fitting = [node for node in situation.nodes if _has(node, wants)]
+    fitting = [node for node in situation.nodes if node.has(wants)]
     asks = kueue.pod_asks(pods[0].spec)
     if short:
         res = short[0]
-        largest = max(
-            (quantity((status(node).get("allocatable") or {}).get(res, 0)) for node in fitting), default=Decimal()
-        )
+        largest = max((node.allocatable(res) for node in fitting), default=Decimal())
         need = asks.get(res, Decimal())
         if fitting and need > largest:
             has = f"the largest of the {len(fitting)} matching nodes has {amount(res, largest)}"
@@ -262,11 +250,6 @@ def _newest(situation: Situation, pods: list[Pod]) -> Event | None:
     return newest if failed else max(ordered, key=lambda event: event.at, default=None)
 
 
-def _has(node: Object, wants: Mapping[str, str]) -> bool:
-    labels = node["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in wants.items())
-
-
 def _reasons(text: str) -> str:
     """Return the scheduler's reasons, without its message on preemption."""
     return re.split(r"\.? (?:no new claims to deallocate|preemption:)", text)[0]
@@ -317,9 +300,8 @@ def _others(situation: Situation, pod: Pod) -> tuple[str, ...]:
 def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     for node in situation.nodes:
-        labels = node["metadata"].get("labels") or {}
-        if labels.get(ACCELERATOR):
-            found[str(labels[ACCELERATOR]), str(labels.get(TOPOLOGY))] += 1
+        if kind := node.label(ACCELERATOR):
+            found[kind, str(node.labels.get(TOPOLOGY))] += 1
     return found
 
 

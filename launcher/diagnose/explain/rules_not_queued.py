@@ -9,7 +9,7 @@ from launcher.backends.base import State
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import join_words, one_line, sentence
 from launcher.diagnose.explain.situation import Situation, holds_quota, warnings
-from launcher.k8s.objects import condition, is_true, name, seconds_since
+from launcher.k8s.objects import seconds_since
 
 # Seconds that a controller may take to respond before it is reported.
 PATIENCE = 30
@@ -136,9 +136,9 @@ def no_local_queue(situation: Situation) -> Finding | None:
 def local_queue_stopped(situation: Situation) -> Finding | None:
     """The LocalQueue is stopped."""
     queue = situation.local_queue if waits(situation) else None
-    policy = str(queue["spec"].get("stopPolicy") or "None") if queue else "None"
-    if queue is None or policy == "None":
+    if queue is None or not queue.stopped:
         return None
+    policy = queue.stop_policy
     return Finding(
         f"{situation.name} waits because the queue {situation.queue} is stopped: it {_STOPPED.get(policy, policy)}.",
         (Evidence("LocalQueue", situation.queue, f"spec.stopPolicy is {policy}."), *quote(situation)),
@@ -166,15 +166,15 @@ def no_cluster_queue(situation: Situation) -> Finding | None:
 def cluster_queue_closed(situation: Situation) -> Finding | None:
     """The ClusterQueue is stopped by its administrator, or inactive because an object that it names is missing."""
     queue = situation.cluster_queue if waits(situation) else None
-    active = condition(queue, "Active")
+    active = queue.condition("Active") if queue else None
     if queue is None or not active or active.is_true:
         return None
-    called = name(queue)
+    called = queue.name
     reason, message = active.reason, sentence(one_line(active.message))
     since = situation.ago(active.since)
     shown = (Evidence("ClusterQueue", called, f"{message} (for {since})"), *quote(situation))
-    policy = str(queue["spec"].get("stopPolicy") or "None")
-    if reason == "Stopped" or policy != "None":
+    if reason == "Stopped" or queue.stopped:
+        policy = queue.stop_policy
         return Finding(
             f"{situation.name} waits because the platform team stopped the queue {called} {since} ago: it "
             f"{_STOPPED.get(policy, policy)}.",
@@ -241,8 +241,8 @@ def _check_unserved(situation: Situation, queue: str, message: str, shown: tuple
     for called in names:
         check = situation.admission_checks.get(called)
         if check is not None:
-            why = condition(check, "Active").message or "no controller has reported it active"
-            says.append(Evidence("AdmissionCheck", called, f"{check['spec'].get('controllerName')}: {one_line(why)}."))
+            why = check.condition("Active").message or "no controller has reported it active"
+            says.append(Evidence("AdmissionCheck", called, f"{check.controller}: {one_line(why)}."))
     which = f"{'checks' if len(names) > 1 else 'check'} {join_words(names)}" if names else "checks"
     why = "which does not exist" if missing else "which no controller serves"
     return Finding(
@@ -267,10 +267,10 @@ def other_queues(situation: Situation) -> tuple[str, ...]:
     """Suggest another queue of the namespace that would admit the run."""
     fit = []
     for called, queue in sorted(situation.local_queues.items()):
-        target = situation.cluster_queues.get(str(queue["spec"].get("clusterQueue")))
-        if called == situation.queue or not is_true(target, "Active"):
+        target = situation.cluster_queues.get(queue.cluster_queue)
+        if called == situation.queue or target is None or not target.is_true("Active"):
             continue
-        verdicts = situation.fits_in(name(target)) if target else []
+        verdicts = situation.fits_in(target.name)
         if verdicts and verdicts[0].fit <= 1:
             fit.append(called)
     if not fit:

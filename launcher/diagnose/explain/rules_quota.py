@@ -16,7 +16,7 @@ from launcher.formatting import duration
 from launcher.k8s import label_keys
 from launcher.k8s.kueue.fit import Fit, FlavorFit
 from launcher.k8s.kueue.workloads import Workload
-from launcher.k8s.objects import name, seconds_since
+from launcher.k8s.objects import seconds_since
 
 _PREEMPTED = {
     "InClusterQueue": "a run of its own queue with a higher priority",
@@ -170,16 +170,16 @@ def quota_in_use(situation: Situation) -> Finding | None:
 def strict_line(situation: Situation) -> Finding | None:
     """The queue is strict: no run overtakes another, so all wait for what the first one waits for."""
     queue = situation.cluster_queue if waits(situation) else None
-    if queue is None or queue["spec"].get("queueingStrategy") != "StrictFIFO":
+    if queue is None or not queue.strict:
         return None
     stand = queue_position(situation)
     if stand is None or stand.head is None or stand.position is None:
         return None
     return Finding(
-        f"{situation.name} is number {stand.position} in the queue {name(queue)}, which admits runs strictly in order, "
+        f"{situation.name} is number {stand.position} in the queue {queue.name}, which admits runs strictly in order, "
         f"and {stand.head.name}{'' if stand.head.namespace == situation.namespace else f' of {stand.head.namespace}'} "
         "is first and has not started yet.",
-        (Evidence("ClusterQueue", name(queue), "spec.queueingStrategy is StrictFIFO."), *quote(situation)),
+        (Evidence("ClusterQueue", queue.name, "spec.queueingStrategy is StrictFIFO."), *quote(situation)),
         (
             f"launcher explain {stand.head.name} -n {stand.head.namespace} shows what the first run waits for.",
             *_higher(situation, stand.head.priority),
@@ -257,9 +257,8 @@ def _free(situation: Situation, verdict: FlavorFit) -> str:
 def _no_lower(situation: Situation, who: QuotaUsage, own: int) -> str:
     """Return the end of the sentence if the queue preempts by priority but this run's is too low; else ""."""
     queue = situation.cluster_queue
-    policy = ((queue["spec"] if queue else {}).get("preemption") or {}).get("withinClusterQueue", "Never")
     inside = [item for item in who.holders if item.queue == situation.cluster_queue_name]
-    if policy == "Never" or not inside or any(item.priority < own for item in inside):
+    if queue is None or not queue.preempts or not inside or any(item.priority < own for item in inside):
         return ""
     lowest = min(item.priority for item in inside)
     if len(inside) == 1:

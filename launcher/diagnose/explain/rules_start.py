@@ -28,7 +28,7 @@ def check_pending(situation: Situation) -> Finding | None:
     shown, controllers = [], {}
     for each in waiting:
         check = situation.admission_checks.get(each.name)
-        controllers[each.name] = str(check["spec"].get("controllerName")) if check else ""
+        controllers[each.name] = check.controller if check else ""
         says = one_line(each.message) or "it has reported nothing yet"
         shown.append(
             Evidence("AdmissionCheck", each.name, f"{each.state} for {situation.ago(each.since)}: {sentence(says)}")

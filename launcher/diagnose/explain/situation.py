@@ -18,8 +18,10 @@ from launcher.k8s import label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.fit import FlavorFit, flavor_fits
+from launcher.k8s.kueue.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.nodes import Node
 from launcher.k8s.objects import Object, name, owner_uids, seconds_since, uid
 from launcher.k8s.pods import Pod
 
@@ -169,33 +171,33 @@ class Situation:
         return self.run.queue or (self.workload.local_queue if self.workload else "")
 
     @cached_property
-    def local_queues(self) -> dict[str, Object]:
+    def local_queues(self) -> dict[str, LocalQueue]:
         """The LocalQueues of the run's namespace."""
-        return {name(item): item for item in self._list(door.LOCAL_QUEUE)}
+        return {queue.name: queue for queue in map(LocalQueue, self._list(door.LOCAL_QUEUE))}
 
     @property
-    def local_queue(self) -> Object | None:
+    def local_queue(self) -> LocalQueue | None:
         return self.local_queues.get(self.queue)
 
     @property
     def cluster_queue_name(self) -> str:
-        return kueue.cluster_queue_of(self.local_queue) if self.local_queue else ""
+        return self.local_queue.cluster_queue if self.local_queue else ""
 
     @property
-    def cluster_queue(self) -> Object | None:
+    def cluster_queue(self) -> ClusterQueue | None:
         return self.cluster_queues.get(self.cluster_queue_name)
 
     @cached_property
-    def cluster_queues(self) -> dict[str, Object]:
-        return {name(item): item for item in self._list(door.CLUSTER_QUEUE, everywhere=True)}
+    def cluster_queues(self) -> dict[str, ClusterQueue]:
+        return {queue.name: queue for queue in map(ClusterQueue, self._list(door.CLUSTER_QUEUE, everywhere=True))}
 
     @cached_property
-    def flavors(self) -> dict[str, Object]:
-        return {name(item): item for item in self._list(door.RESOURCE_FLAVOR, everywhere=True)}
+    def flavors(self) -> dict[str, ResourceFlavor]:
+        return {item.name: item for item in map(ResourceFlavor, self._list(door.RESOURCE_FLAVOR, everywhere=True))}
 
     @cached_property
     def quotas(self) -> Quotas:
-        return Quotas(self.cluster_queues.values(), self._list(door.COHORT, everywhere=True))
+        return Quotas(self.cluster_queues.values(), map(Cohort, self._list(door.COHORT, everywhere=True)))
 
     @cached_property
     def pod_sets(self) -> list[kueue.PodSet]:
@@ -213,13 +215,13 @@ class Situation:
         return flavor_fits(self.pod_sets, queue, self.quotas, self.flavors)
 
     @cached_property
-    def admission_checks(self) -> dict[str, Object]:
-        return {name(item): item for item in self._list(door.ADMISSION_CHECK, everywhere=True)}
+    def admission_checks(self) -> dict[str, AdmissionCheck]:
+        return {check.name: check for check in map(AdmissionCheck, self._list(door.ADMISSION_CHECK, everywhere=True))}
 
     @cached_property
     def priorities(self) -> dict[str, int]:
         """The WorkloadPriorityClasses and their values."""
-        return {name(item): int(item.get("value") or 0) for item in self._list(door.PRIORITY_CLASS, everywhere=True)}
+        return {item.name: item.value for item in map(PriorityClass, self._list(door.PRIORITY_CLASS, everywhere=True))}
 
     @cached_property
     def workloads(self) -> list[Workload]:
@@ -234,13 +236,13 @@ class Situation:
         return kueue.workloads(found)
 
     @cached_property
-    def all_local_queues(self) -> list[Object]:
+    def all_local_queues(self) -> list[LocalQueue]:
         """The LocalQueues of all teams; only those of the run's own namespace if the others are hidden."""
         try:
             found: list[Object] = self.look.list(door.LOCAL_QUEUE, all_namespaces=True)
         except (Forbidden, KindNotServed):
             return list(self.local_queues.values())
-        return found
+        return list(map(LocalQueue, found))
 
     @property
     def others_hidden(self) -> bool:
@@ -278,8 +280,8 @@ class Situation:
         return sum(int(job.get("replicas", 1)) * int(job["template"]["spec"].get("parallelism", 1)) for job in jobs)
 
     @cached_property
-    def nodes(self) -> list[Object]:
-        return self._list(door.NODE, everywhere=True)
+    def nodes(self) -> list[Node]:
+        return list(map(Node, self._list(door.NODE, everywhere=True)))
 
     @cached_property
     def claims(self) -> dict[str, Object]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
 
+from launcher.k8s.kueue.queues import FlavorResource, ResourceFlavor
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.kueue.workloads import FlavorResource, Mismatch, PodSet, mismatch
-from launcher.k8s.objects import Object
+from launcher.k8s.kueue.workloads import Mismatch, PodSet, mismatch
 
 
 class Fit(IntEnum):
@@ -45,7 +45,9 @@ class FlavorFit:
         return self.flavor, self.resource
 
 
-def flavor_fits(sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mapping[str, Object]) -> list[FlavorFit]:
+def flavor_fits(
+    sets: Sequence[PodSet], queue: str, quotas: Quotas, flavors: Mapping[str, ResourceFlavor]
+) -> list[FlavorFit]:
     """Return one verdict for each resource of each pod set, the worst first.
 
     If a resource does not fit, its `need` is the total of all pod sets. Kueue assigns the same flavor, the first that
@@ -79,7 +81,7 @@ def _group(
     tried: Sequence[str],
     queue: str,
     quotas: Quotas,
-    flavors: Mapping[str, Object],
+    flavors: Mapping[str, ResourceFlavor],
     given: Mapping[FlavorResource, Decimal],
 ) -> list[FlavorFit]:
     """Return the verdicts of one resource group for the closest flavor."""

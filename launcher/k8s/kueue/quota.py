@@ -6,26 +6,13 @@ its lending limit reserves. It borrows from its cohort up to its borrowing limit
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from launcher.k8s.kueue.workloads import FlavorResource
-from launcher.k8s.objects import Object, name, quantity, status
+from launcher.k8s.kueue.queues import ClusterQueue, Cohort, FlavorResource, Quota, ResourceGroup
 
 _ZERO = Decimal()
-
-
-@dataclass(frozen=True)
-class Quota:
-    """The quota of a queue or cohort for one resource in one flavor. A limit of None means no limit."""
-
-    nominal: Decimal = _ZERO
-    borrowing_limit: Decimal | None = None
-    lending_limit: Decimal | None = None
-
-
 _NONE = Quota()
 
 
@@ -36,8 +23,8 @@ class _Node:
     name: str
     parent: _Node | None = None
     children: list[_Node] = field(default_factory=list)
-    quotas: dict[FlavorResource, Quota] = field(default_factory=dict)
-    used: dict[FlavorResource, Decimal] = field(default_factory=dict)  # of a ClusterQueue: from its status
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    used: Mapping[FlavorResource, Decimal] = field(default_factory=dict)  # of a ClusterQueue: from its status
     totals: dict[FlavorResource, Decimal] = field(default_factory=dict)  # of the subtree, cached
 
     def total(self, what: FlavorResource) -> Decimal:
@@ -96,35 +83,32 @@ class Quotas:
     As in Kueue, a cohort exists if a queue names it, even without an object of its own.
     """
 
-    def __init__(self, cluster_queues: Iterable[Object], cohorts: Iterable[Object] = ()) -> None:
+    def __init__(self, cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort] = ()) -> None:
         self._queues: dict[str, _Node] = {}
         self._cohorts: dict[str, _Node] = {}
         for cohort in cohorts:
-            node = self._cohort(name(cohort))
-            node.quotas = _quotas(cohort)
-            self._hang(node, str(cohort["spec"].get("parentName") or cohort["spec"].get("parent") or ""))
-        self._groups: dict[str, list[tuple[list[str], list[str]]]] = {}
+            node = self._cohort(cohort.name)
+            node.quotas = cohort.quotas
+            self._hang(node, cohort.parent)
+        self._groups: dict[str, Sequence[ResourceGroup]] = {}
         for queue in cluster_queues:
-            node = self._queues[name(queue)] = _Node(name(queue), quotas=_quotas(queue), used=_used(queue))
-            self._hang(node, str(queue["spec"].get("cohortName") or queue["spec"].get("cohort") or ""))
-            self._groups[name(queue)] = [
-                (list(group.get("coveredResources") or []), [str(entry["name"]) for entry in group["flavors"]])
-                for group in queue["spec"].get("resourceGroups") or []
-            ]
+            node = self._queues[queue.name] = _Node(queue.name, quotas=queue.quotas, used=queue.used)
+            self._hang(node, queue.cohort)
+            self._groups[queue.name] = queue.groups
 
     def __contains__(self, queue: str) -> bool:
         return queue in self._queues
 
-    def flavors(self, queue: str, resource: str) -> list[str]:
-        """Return the flavors of a queue for a resource, in the order that Kueue tries them; [] if there are none."""
-        for covered, flavors in self._groups.get(queue, []):
-            if resource in covered:
-                return flavors
-        return []
+    def flavors(self, queue: str, resource: str) -> Sequence[str]:
+        """Return the flavors of a queue for a resource, in the order that Kueue tries them; () if there are none."""
+        for group in self._groups.get(queue, ()):
+            if resource in group.resources:
+                return group.flavors
+        return ()
 
     def resources(self, queue: str) -> list[str]:
         """Return all resources for which a queue has quota."""
-        return [resource for covered, _ in self._groups.get(queue, []) for resource in covered]
+        return [resource for group in self._groups.get(queue, ()) for resource in group.resources]
 
     def quota(self, queue: str, what: FlavorResource) -> Quota:
         return self._queues[queue].quotas.get(what, _NONE)
@@ -175,29 +159,3 @@ class Quotas:
             walk = walk.parent
         if above is not None:
             above.children.append(node)
-
-
-def _quotas(obj: Object) -> dict[FlavorResource, Quota]:
-    found: dict[FlavorResource, Quota] = {}
-    for group in obj["spec"].get("resourceGroups") or []:
-        for flavor in group.get("flavors") or []:
-            for entry in flavor.get("resources") or []:
-                found[str(flavor["name"]), str(entry["name"])] = Quota(
-                    quantity(entry.get("nominalQuota", 0)),
-                    _limit(entry, "borrowingLimit"),
-                    _limit(entry, "lendingLimit"),
-                )
-    return found
-
-
-def _limit(entry: Object, key: str) -> Decimal | None:
-    return None if entry.get(key) is None else quantity(entry[key])
-
-
-def _used(queue: Object) -> dict[FlavorResource, Decimal]:
-    """Return what a ClusterQueue's runs hold, reserved and admitted."""
-    used: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
-    for flavor in status(queue).get("flavorsReservation") or []:
-        for entry in flavor.get("resources") or []:
-            used[str(flavor["name"]), str(entry["name"])] = quantity(entry.get("total", 0))
-    return dict(used)

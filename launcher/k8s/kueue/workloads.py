@@ -13,10 +13,10 @@ from decimal import Decimal
 from functools import cached_property
 
 from launcher.k8s import label_keys
-from launcher.k8s.objects import ApiObject, Condition, Object, name, namespace, quantity
+from launcher.k8s.kueue.queues import FlavorResource, LocalQueue, ResourceFlavor
+from launcher.k8s.nodes import tolerations
+from launcher.k8s.objects import ApiObject, Condition, Object, quantity
 
-FlavorResource = tuple[str, str]
-"""The name of a flavor and of a resource: the key of quota."""
 Amounts = dict[str, Decimal]
 """Amounts by resource: chips, cores, bytes."""
 
@@ -134,8 +134,8 @@ class Workload(ApiObject):
         """The sort key in its ClusterQueue: higher priority first, then earlier time, then uid.
 
         Two cases are not covered. Kueue moves a Workload that waits for its victims to stop to the front, and does not
-        report this. In a ClusterQueue with admission fair sharing, the LocalQueue with less usage is first (see
-        `ordered_by_usage`).
+        report this. In a ClusterQueue with admission fair sharing, the LocalQueue with less usage is first
+        (`ClusterQueue.ordered_by_usage`).
         """
         return (-self.priority, self.queued_at, self.uid)
 
@@ -245,28 +245,18 @@ def newest(those: Iterable[Workload]) -> Workload | None:
 # --- queues -------------------------------------------------------------------------------------------------------
 
 
-def queued_workloads(those: Iterable[Workload], local_queues: Iterable[Object]) -> dict[str, list[Workload]]:
+def queued_workloads(those: Iterable[Workload], local_queues: Iterable[LocalQueue]) -> dict[str, list[Workload]]:
     """Return the queued Workloads of each ClusterQueue, in the order in which Kueue considers them.
 
     Takes one pass over the Workloads, for any number of queues. A Workload whose LocalQueue is not given is omitted.
     """
-    targets = {(namespace(queue), name(queue)): cluster_queue_of(queue) for queue in local_queues}
+    targets = {(queue.namespace, queue.name): queue.cluster_queue for queue in local_queues}
     queues: defaultdict[str, list[Workload]] = defaultdict(list)
     for workload in those:
         target = targets.get((workload.namespace, workload.local_queue))
         if target and workload.is_queued:
             queues[target].append(workload)
     return {queue: sorted(waiting, key=lambda workload: workload.order_key) for queue, waiting in queues.items()}
-
-
-def ordered_by_usage(cluster_queue: Object) -> bool:
-    """Return whether admission fair sharing sorts the queue. Then only Kueue knows the order."""
-    mode = (cluster_queue["spec"].get("admissionScope") or {}).get("admissionMode")
-    return bool(mode == "UsageBasedAdmissionFairSharing")
-
-
-def cluster_queue_of(local_queue: Object) -> str:
-    return str(local_queue["spec"].get("clusterQueue") or "")
 
 
 # --- the requests of a pod ------------------------------------------------------------------------------------------
@@ -330,20 +320,18 @@ class Mismatch:
     taint: str = ""
 
 
-def mismatch(flavor: Object, spec: Object) -> Mismatch | None:
+def mismatch(flavor: ResourceFlavor, spec: Object) -> Mismatch | None:
     """Return why Kueue does not assign this flavor to a pod, or None if it does.
 
     Only the label keys of the flavor count. The scheduler checks the other labels of the pod's selector.
     """
-    own = flavor["spec"]
-    tolerations = [*(spec.get("tolerations") or []), *(own.get("tolerations") or [])]
-    for taint in own.get("nodeTaints") or []:
-        if taint.get("effect") in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in tolerations):
-            return Mismatch(name(flavor), taint=taint_text(taint))
-    labels = own.get("nodeLabels") or {}
+    for taint in flavor.node_taints:
+        if taint.repels and not taint.tolerated((*tolerations(spec), *flavor.tolerations)):
+            return Mismatch(flavor.name, taint=str(taint))
+    labels = flavor.node_labels
     for key, wants in (spec.get("nodeSelector") or {}).items():
         if key in labels and labels[key] != wants:
-            return Mismatch(name(flavor), key, str(wants), str(labels[key]))
+            return Mismatch(flavor.name, key, str(wants), labels[key])
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}
@@ -354,25 +342,8 @@ def mismatch(flavor: Object, spec: Object) -> Mismatch | None:
         if failing is None:  # the terms are alternatives; one without this flavor's keys matches
             return None
         wants = f"{failing.get('operator')} {', '.join(failing.get('values') or [])}".strip()
-        worst = Mismatch(name(flavor), str(failing["key"]), wants, str(labels[failing["key"]]))
+        worst = Mismatch(flavor.name, str(failing["key"]), wants, labels[failing["key"]])
     return worst
-
-
-def tolerates(toleration: Object, taint: Object) -> bool:
-    """Return whether a toleration matches a taint: an empty effect or key matches any, Exists matches any value."""
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
-        return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
-        return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
-
-
-def taint_text(taint: Object) -> str:
-    """Return a taint in kubectl's form: key=value:effect."""
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
