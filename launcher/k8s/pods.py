@@ -1,4 +1,4 @@
-"""Pods as typed values, with the states of their containers."""
+"""Pods as typed values, with the states of their containers, and the Jobs that create them."""
 
 from __future__ import annotations
 
@@ -99,6 +99,15 @@ class Pod(ApiObject):
     def container_names(self) -> list[str]:
         """The names of its containers without the init containers, from its spec."""
         return [container["name"] for container in self.spec.get("containers") or ()]
+
+
+class Job(ApiObject):
+    """A Job of a JobSet."""
+
+    @property
+    def parallelism(self) -> int:
+        """The number of pods that it runs at the same time."""
+        return self.spec.get("parallelism") or 1
 
 
 def pods(listed: Iterable[Object]) -> list[Pod]:

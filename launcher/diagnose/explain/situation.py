@@ -22,8 +22,8 @@ from launcher.k8s.kueue.queues import AdmissionCheck, ClusterQueue, Cohort, Loca
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.nodes import Node
-from launcher.k8s.objects import Object, name, owner_uids, seconds_since, uid
-from launcher.k8s.pods import Pod
+from launcher.k8s.objects import ApiObject, Object, name, owner_uids, seconds_since
+from launcher.k8s.pods import Job, Pod
 
 
 class ClusterReader(Protocol):
@@ -252,10 +252,11 @@ class Situation:
     # --- its pods, and what creates them ---
 
     @cached_property
-    def ray_cluster(self) -> Object | None:
+    def ray_cluster(self) -> ApiObject | None:
         """The current RayCluster of a RayJob, or None."""
         called = self.run.ray_job.cluster
-        return self._get(door.RAY_CLUSTER, called) if self.run.ray and called else None
+        found = self._get(door.RAY_CLUSTER, called) if self.run.ray and called else None
+        return ApiObject(found) if found else None
 
     @cached_property
     def pods(self) -> list[Pod]:
@@ -264,9 +265,11 @@ class Situation:
         return list(kube_view.own_pods(self.run, map(Pod, listed)))
 
     @cached_property
-    def jobs(self) -> list[Object]:
+    def jobs(self) -> list[Job]:
         """The Jobs of a JobSet."""
-        return [] if self.run.ray else self._list(door.JOB, labels=f"{label_keys.JOB_SET_NAME}={self.name}")
+        if self.run.ray:
+            return []
+        return list(map(Job, self._list(door.JOB, labels=f"{label_keys.JOB_SET_NAME}={self.name}")))
 
     @cached_property
     def pods_wanted(self) -> int:
@@ -313,10 +316,10 @@ class Situation:
         """The events of what creates the pods: the RayCluster, or Jobs that lack pods (at most two of them)."""
         if self.run.ray:
             cluster = self.ray_cluster
-            return self.events("RayCluster", name(cluster), uid(cluster)) if cluster else []
+            return self.events("RayCluster", cluster.name, cluster.uid) if cluster else []
         have = [owner for pod in self.pods for owner in owner_uids(pod.raw)]
-        lacking = [job for job in self.jobs if have.count(uid(job)) < int(job["spec"].get("parallelism") or 1)]
-        found = [event for job in lacking[:2] for event in self.events("Job", name(job), uid(job))]
+        lacking = [job for job in self.jobs if have.count(job.uid) < job.parallelism]
+        found = [event for job in lacking[:2] for event in self.events("Job", job.name, job.uid)]
         return sorted(found, key=lambda event: event.at, reverse=True)
 
     # --- internal ---
