@@ -1,6 +1,6 @@
 """Kubernetes objects, which are plain JSON data, as typed values: metadata, conditions by type, times, quantities.
 
-launcher.k8s.pods, .nodes and .kueue add the fields of a kind. The types of the fields have been
+launcher.k8s.pods, .nodes, .deployments and .kueue add the fields of a kind. The types of the fields have been
 checked when the object was read (launcher.k8s.shapes).
 """
 

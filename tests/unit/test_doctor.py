@@ -15,6 +15,7 @@ from launcher.config.values.files import chart_defaults
 from launcher.diagnose.doctor import capacity, components, finding, kueue_config, permissions, queues
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, hidden
+from launcher.k8s.deployments import Deployment
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
 from launcher.k8s.nodes import Node
@@ -71,7 +72,7 @@ def healthy(**changes: Any) -> ClusterInventory:
     inventory = ClusterInventory(
         namespace="research",
         served={**served, VISIBILITY: Fetched({"v1beta2": ["clusterqueues/pendingworkloads"]})},
-        deployments=Fetched([ready(build()) for build in upstream.CONTROLLERS]),
+        deployments=parsed(Deployment, *(ready(build()) for build in upstream.CONTROLLERS)),
         webhooks={
             kind: Fetched([hook for hook in hooks if hook["kind"].lower().startswith(kind)])
             for kind in ("mutating", "validating")
@@ -193,7 +194,7 @@ def with_deployments(*deployments: Object) -> ClusterInventory:
     """Return the healthy cluster with these Deployments instead of those with the same names."""
     names = {one["metadata"]["name"] for one in deployments}
     others = [ready(build()) for build in upstream.CONTROLLERS if build()["metadata"]["name"] not in names]
-    return healthy(deployments=Fetched([*others, *deployments]))
+    return healthy(deployments=parsed(Deployment, *others, *deployments))
 
 
 def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
@@ -212,7 +213,7 @@ def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
 
 def test_a_label_has_the_version_if_the_tag_does_not() -> None:
     image = "mirror.example.com/jobset@sha256:" + 64 * "a"
-    deployment = upstream.deployment("js", "jobset-system", image, version="v0.12.0")
+    deployment = Deployment(upstream.deployment("js", "jobset-system", image, version="v0.12.0"))
     assert components.version_of(components.JOB_SET, deployment) == "0.12.0"
 
 
@@ -238,9 +239,8 @@ def test_one_of_jobset_and_kuberay_is_enough() -> None:
 
 
 def test_crds_without_a_controller() -> None:
-    found = only_finding(
-        healthy(deployments=Fetched([ready(build()) for build in upstream.CONTROLLERS if build != upstream.kuberay]))
-    )
+    without = [ready(build()) for build in upstream.CONTROLLERS if build != upstream.kuberay]
+    found = only_finding(healthy(deployments=parsed(Deployment, *without)))
     assert found.level is Level.PROBLEM
     assert found.says.startswith("its API is served, but its controller has no Deployment")
 
@@ -305,9 +305,10 @@ def test_the_tpu_webhook_is_needed_if_there_are_tpus() -> None:
         **healthy().webhooks,
         "mutating": Fetched([h for h in upstream.webhooks() if "tpu" not in h["metadata"]["name"]]),
     }
-    assert only_finding(healthy(deployments=Fetched(without), webhooks=hooks)).level is Level.PROBLEM
+    deployments = parsed(Deployment, *without)
+    assert only_finding(healthy(deployments=deployments, webhooks=hooks)).level is Level.PROBLEM
     cpu, flavors = parsed(Node, *slice_nodes("c", "cpu", "", 2, 0)), parsed(ResourceFlavor, upstream.flavor("cpu"))
-    bare = healthy(deployments=Fetched(without), webhooks=hooks, nodes=cpu, flavors=flavors)
+    bare = healthy(deployments=deployments, webhooks=hooks, nodes=cpu, flavors=flavors)
     assert capacity.has_tpus(bare) is False
     assert ("ok", "not needed: the cluster has no TPUs.") in [
         (str(one.level), one.says) for one in components.examine(bare, tpus=False)

@@ -14,6 +14,7 @@ from launcher.diagnose.doctor import components, isolation, kueue_config, permis
 from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, TeamObjects
 from launcher.k8s import client as k
 from launcher.k8s import label_keys
+from launcher.k8s.deployments import Deployment
 from launcher.k8s.errors import ClusterError
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
 from launcher.k8s.nodes import Node
@@ -55,7 +56,7 @@ def collect(cluster: Cluster) -> ClusterInventory:
         # More requests depend on the first; then the largest response.
         team_queues = listed(LocalQueue, k.LOCAL_QUEUE, labels=label_keys.TEAM, all_namespaces=True)
         nodes = listed(Node, k.NODE)
-        deployments = ask(cluster.list, k.DEPLOYMENT, all_namespaces=True)
+        deployments = listed(Deployment, k.DEPLOYMENT, all_namespaces=True)
         mutating, validating = ask(cluster.list, k.MUTATING_WEBHOOK), ask(cluster.list, k.VALIDATING_WEBHOOK)
         served = {group: ask(cluster.served, group) for group in (*components.GROUPS, VISIBILITY)}
         flavors, queues = listed(ResourceFlavor, k.RESOURCE_FLAVOR), listed(ClusterQueue, k.CLUSTER_QUEUE)
@@ -71,9 +72,7 @@ def collect(cluster: Cluster) -> ClusterInventory:
         controllers = components.controllers(deployments.result().seen or [])
         config: Future[Fetched[Manifest | None]] | None = None
         if kueue := controllers.get(components.KUEUE):
-            config = ask(
-                cluster.get, CONFIG_MAP, kueue_config.config_map_name(kueue[0]), kueue[0]["metadata"]["namespace"]
-            )
+            config = ask(cluster.get, CONFIG_MAP, kueue_config.config_map_name(kueue[0]), kueue[0].namespace)
         hooks = {"mutating": mutating.result(), "validating": validating.result()}
         behind = {
             service.namespace

@@ -15,10 +15,11 @@ from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_w
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import client as k
 from launcher.k8s import label_keys
-from launcher.k8s.objects import Object, condition, label, name, namespace, status
+from launcher.k8s.objects import Object, label
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched
+    from launcher.k8s.deployments import Deployment
 
 
 @dataclass(frozen=True)
@@ -106,31 +107,28 @@ class Service(NamedTuple):
 # --- find them -----------------------------------------------------------------------------------------------------
 
 
-def controllers(deployments: Iterable[Object]) -> dict[Component, list[Any]]:
+def controllers(deployments: Iterable[Deployment]) -> dict[Component, list[Deployment]]:
     """Return the Deployments of each component, the available ones first."""
-    found: dict[Component, list[Any]] = {}
+    found: dict[Component, list[Deployment]] = {}
     for deployment in deployments:
         for component in COMPONENTS:
-            if _image_of(component, deployment) or name(deployment) in component.deployments:
+            if _image_of(component, deployment) or deployment.name in component.deployments:
                 found.setdefault(component, []).append(deployment)
-    return {component: sorted(those, key=lambda one: not available(one)) for component, those in found.items()}
+    return {component: sorted(those, key=lambda one: not one.available) for component, those in found.items()}
 
 
-def available(deployment: Object) -> int:
-    """Return how many pods of the Deployment are available."""
-    return int(status(deployment).get("availableReplicas") or 0)
-
-
-def version_of(component: Component, deployment: Object) -> str:
+def version_of(component: Component, deployment: Deployment) -> str:
     """Return the version from the image's tag, else from the Deployment's label; "" if neither has one.
 
     (The label of a kustomized JobSet is that of an older version.)
     """
-    tags = [versions.image_parts(_image_of(component, deployment))[1], label(deployment, label_keys.VERSION)]
+    tags = [versions.image_parts(_image_of(component, deployment))[1], deployment.label(label_keys.VERSION)]
     return next((tag.removeprefix("v") for tag in tags if versions.parse(tag)), "")
 
 
-def services(component: Component, configurations: Iterable[Object], controllers: Sequence[Object]) -> list[Service]:
+def services(
+    component: Component, configurations: Iterable[Object], controllers: Sequence[Deployment]
+) -> list[Service]:
     """Return the Services of the component's webhooks."""
     found: dict[tuple[str, str], Service] = {}
     for configuration in configurations_of(component, configurations, controllers):
@@ -148,10 +146,10 @@ def services(component: Component, configurations: Iterable[Object], controllers
 
 
 def configurations_of(
-    component: Component, configurations: Iterable[Object], controllers: Sequence[Object]
+    component: Component, configurations: Iterable[Object], controllers: Sequence[Deployment]
 ) -> list[Object]:
     """Return a component's webhook configurations, by the Service's name and, if known, its namespace."""
-    homes = {namespace(deployment) for deployment in controllers}
+    homes = {deployment.namespace for deployment in controllers}
     return [
         configuration
         for configuration in configurations
@@ -164,13 +162,11 @@ def configurations_of(
     ]
 
 
-def _image_of(component: Component, deployment: Object) -> str:
-    template = (deployment.get("spec") or {}).get("template") or {}
-    for container in (template.get("spec") or {}).get("containers") or []:
-        image = str(container.get("image") or "")
-        repository = "/" + versions.image_parts(image)[0]
+def _image_of(component: Component, deployment: Deployment) -> str:
+    for container in deployment.containers:
+        repository = "/" + versions.image_parts(container.image)[0]
         if any(repository.endswith("/" + end) for end in component.images):
-            return image
+            return container.image
     return ""
 
 
@@ -197,7 +193,7 @@ def examine(sight: ClusterInventory, tpus: bool | None) -> Iterator[Finding]:
 
 
 def _installed(
-    sight: ClusterInventory, component: Component, served: Mapping[str, Sequence[str]], those: Sequence[Object]
+    sight: ClusterInventory, component: Component, served: Mapping[str, Sequence[str]], those: Sequence[Deployment]
 ) -> Iterator[Finding]:
     api = component.kinds[0].api_version
     bad = list(_served(component, served, api.rpartition("/")[2]))
@@ -214,9 +210,9 @@ def _installed(
         yield _finding(component, Level.OK, f"{_where(component, those[0])} serves {api}{webhooks}.")
 
 
-def _unseen(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> list[Fetched[Any]]:
+def _unseen(sight: ClusterInventory, component: Component, those: Sequence[Deployment]) -> list[Fetched[Any]]:
     """Return what could not be read of a component."""
-    looks = [sight.deployments, *(sight.webhooks[kind] for kind in component.hooks)]
+    looks: list[Fetched[Any]] = [sight.deployments, *(sight.webhooks[kind] for kind in component.hooks)]
     every = [one for kind in component.hooks for one in sight.webhooks[kind].seen or []]
     looks += [sight.endpoints[service.namespace] for service in services(component, every, those)]
     return [look for look in looks if look.why is not None]
@@ -241,7 +237,7 @@ def _served(component: Component, served: Mapping[str, Sequence[str]], version: 
         )
 
 
-def _controller(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
+def _controller(sight: ClusterInventory, component: Component, those: Sequence[Deployment]) -> Iterator[Finding]:
     if not those:
         yield _finding(
             component,
@@ -251,18 +247,17 @@ def _controller(sight: ClusterInventory, component: Component, those: Sequence[O
         )
         return
     first = those[0]
-    if not available(first):
-        why = condition(first, "Progressing").message or condition(first, "Available").message
-        scaled = (first.get("spec") or {}).get("replicas") == 0
+    if not first.available:
+        why = first.condition("Progressing").message or first.condition("Available").message
         yield _finding(
             component,
             Level.PROBLEM,
             f"{_where(component, first)} has no ready pod{f' ({why.rstrip(chr(46))})' if why else ''}.",
-            f"kubectl -n {namespace(first)} "
+            f"kubectl -n {first.namespace} "
             + (
-                f"scale deployment {name(first)} --replicas=1"
-                if scaled
-                else f"describe pods (of the Deployment {name(first)})"
+                f"scale deployment {first.name} --replicas=1"
+                if first.scaled_to_zero
+                else f"describe pods (of the Deployment {first.name})"
             ),
         )
     yield from _version(component, first)
@@ -270,13 +265,13 @@ def _controller(sight: ClusterInventory, component: Component, those: Sequence[O
         yield _finding(
             component,
             Level.WARNING,
-            f"the operator in {namespace(first)} watches only {join_words(watched)}: a run in {sight.namespace} would "
+            f"the operator in {first.namespace} watches only {join_words(watched)}: a run in {sight.namespace} would "
             "never start.",
             "Change watchNamespace in the values of its chart.",
         )
 
 
-def _version(component: Component, deployment: Object) -> Iterator[Finding]:
+def _version(component: Component, deployment: Deployment) -> Iterator[Finding]:
     if not component.supported:
         return
     text = version_of(component, deployment)
@@ -295,7 +290,7 @@ def _version(component: Component, deployment: Object) -> Iterator[Finding]:
         yield _finding(component, Level.WARNING, f"version {text} is newer than the supported versions: {fits}.")
 
 
-def _webhooks(sight: ClusterInventory, component: Component, those: Sequence[Object]) -> Iterator[Finding]:
+def _webhooks(sight: ClusterInventory, component: Component, those: Sequence[Deployment]) -> Iterator[Finding]:
     for kind in component.hooks:
         seen = sight.webhooks[kind]
         if those and seen.seen is not None and not configurations_of(component, seen.seen, those):
@@ -341,7 +336,7 @@ def _answers(sight: ClusterInventory, component: Component, service: Service) ->
         )
 
 
-def _tpu_webhook(sight: ClusterInventory, those: Sequence[Object], tpus: bool | None) -> Iterator[Finding]:
+def _tpu_webhook(sight: ClusterInventory, those: Sequence[Deployment], tpus: bool | None) -> Iterator[Finding]:
     if not sight.serves(KUBERAY.group) or tpus is False:
         why = "the cluster has no TPUs" if sight.serves(KUBERAY.group) else "only TPU hosts under KubeRay need it"
         yield _finding(TPU_WEBHOOK, Level.OK, f"not needed: {why}.")
@@ -362,19 +357,19 @@ def _tpu_webhook(sight: ClusterInventory, those: Sequence[Object], tpus: bool | 
         yield _finding(TPU_WEBHOOK, Level.OK, says)
 
 
-def _where(component: Component, deployment: Object) -> str:
+def _where(component: Component, deployment: Deployment) -> str:
     version = version_of(component, deployment)
-    return f"{version + ' ' if version else ''}in {namespace(deployment)} (Deployment {name(deployment)})"
+    return f"{version + ' ' if version else ''}in {deployment.namespace} (Deployment {deployment.name})"
 
 
-def _watched(deployment: Object) -> list[str]:
+def _watched(deployment: Deployment) -> list[str]:
     """Return the namespaces that KubeRay's operator watches; an empty list means all of them."""
-    for container in deployment["spec"]["template"]["spec"]["containers"]:
-        words = [*(container.get("command") or []), *(container.get("args") or [])]
+    for container in deployment.containers:
+        words = (*container.command, *container.args)
         for index, word in enumerate(words):
-            flag, equals, value = str(word).lstrip("-").partition("=")
+            flag, equals, value = word.lstrip("-").partition("=")
             if flag == "watch-namespace":
-                value = value if equals else str(words[index + 1]) if index + 1 < len(words) else ""
+                value = value if equals else words[index + 1] if index + 1 < len(words) else ""
                 return [entry for entry in value.split(",") if entry]
     return []
 

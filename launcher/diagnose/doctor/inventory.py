@@ -11,6 +11,7 @@ from launcher.k8s.errors import ClusterError, Forbidden
 from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
+    from launcher.k8s.deployments import Deployment
     from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
     from launcher.k8s.nodes import Node
     from launcher.k8s.rbac import Permissions
@@ -80,7 +81,7 @@ class ClusterInventory:
 
     namespace: str
     served: Mapping[str, Fetched[Served]]
-    deployments: Fetched[Objects]
+    deployments: Fetched[list[Deployment]]
     webhooks: Mapping[str, Fetched[Objects]]  # mutating, validating
     nodes: Fetched[list[Node]]
     flavors: Fetched[list[ResourceFlavor]]

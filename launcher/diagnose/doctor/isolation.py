@@ -205,8 +205,7 @@ def _operator(sight: ClusterInventory, those: Mapping[str, str]) -> Iterator[Fin
     policies = sight.teams.network_policies.seen or []
     closed: dict[str, list[str]] = {}
     for operator in components.controllers(sight.deployments.seen or []).get(components.KUBERAY, []):
-        pods = operator["spec"]["template"]["metadata"].get("labels") or {}
-        space = {"kubernetes.io/metadata.name": namespace(operator)}
+        space = {"kubernetes.io/metadata.name": operator.namespace}
         for policy in policies:
             rules = [rule for rule in policy["spec"].get("ingress") or [] if _has_port(rule, {_DASHBOARD})]
             peers = [peer for rule in rules for peer in rule.get("from") or [{}]]
@@ -214,13 +213,13 @@ def _operator(sight: ClusterInventory, those: Mapping[str, str]) -> Iterator[Fin
                 not peer
                 or "ipBlock" in peer
                 or (
-                    ("namespaceSelector" in peer or namespace(policy) == namespace(operator))
+                    ("namespaceSelector" in peer or namespace(policy) == operator.namespace)
                     and selects(peer.get("namespaceSelector"), space)
-                    and selects(peer.get("podSelector"), pods)
+                    and selects(peer.get("podSelector"), operator.pod_labels)
                 )
                 for peer in peers
             ):
-                closed.setdefault(f"{namespace(operator)}/{name(operator)}", []).append(namespace(policy))
+                closed.setdefault(f"{operator.namespace}/{operator.name}", []).append(namespace(policy))
     for operator_name, spaces in closed.items():
         yield _finding(
             Level.WARNING,

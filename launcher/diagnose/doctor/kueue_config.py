@@ -15,10 +15,11 @@ from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import VISIBILITY
 from launcher.errors import LauncherError
-from launcher.k8s.objects import Object, namespace
+from launcher.k8s.objects import Object
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
+    from launcher.k8s.deployments import Deployment
 
 _FILE = "controller_manager_config.yaml"
 _SUBJECT = "Kueue's configuration"
@@ -34,12 +35,9 @@ _FRAMEWORKS = (
 )
 
 
-def config_map_name(deployment: Object) -> str:
+def config_map_name(deployment: Deployment) -> str:
     """Return the name of the ConfigMap with Kueue's configuration, which its Deployment mounts."""
-    for volume in deployment["spec"]["template"]["spec"].get("volumes") or []:
-        if volume.get("configMap"):
-            return str(volume["configMap"]["name"])
-    return "kueue-manager-config"
+    return next(iter(deployment.config_maps), "kueue-manager-config")
 
 
 def examine(sight: ClusterInventory) -> Iterator[Finding]:
@@ -56,7 +54,7 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
         return
     text = (seen.seen or {}).get("data", {}).get(_FILE)
     if text is None:
-        where = f"{namespace(those[0])}/{config_map_name(those[0])}"
+        where = f"{those[0].namespace}/{config_map_name(those[0])}"
         yield _finding(Level.WARNING, f"the ConfigMap {where} has no {_FILE}, so it is unknown.")
         return
 
@@ -134,13 +132,12 @@ def _seconds(duration: str) -> float:
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(h|m|s)", duration))
 
 
-def _limit(config: Object, deployment: Object) -> str:
+def _limit(config: Object, deployment: Deployment) -> str:
     version = versions.parse(components.version_of(components.KUEUE, deployment))
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    return waits(config, version, [str(word) for one in containers for word in one.get("args") or []])
+    return waits(config, version, [word for container in deployment.containers for word in container.args])
 
 
-def _never_starts(config: Object, deployment: Object) -> str:
+def _never_starts(config: Object, deployment: Deployment) -> str:
     """Describe what happens to a run whose pods never start, for example because an image or a Secret is missing."""
     limit = _limit(config, deployment)
     if not limit:
@@ -153,7 +150,7 @@ def _never_starts(config: Object, deployment: Object) -> str:
     return f"A run that can never start loses its chips after {limit}, and {again} (waitForPodsReady)."
 
 
-def _waits(config: Object, deployment: Object) -> Iterator[Finding]:
+def _waits(config: Object, deployment: Deployment) -> Iterator[Finding]:
     limit = _limit(config, deployment)
     if limit and _seconds(limit) < _LONG:
         default = "" if _is_on(config, "waitForPodsReady") else ", its default since 0.19"
