@@ -17,7 +17,7 @@ from launcher.k8s import client as door
 from launcher.k8s import label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.fit import FlavorFit, flavor_fits
+from launcher.k8s.kueue.flavor_fit import FlavorFit, flavor_fits
 from launcher.k8s.kueue.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.workloads import Workload
