@@ -187,12 +187,13 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(
 
 def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: Path, defaults: Values) -> None:
     weights = tmp_path / "weights"
-    config = run_config(tmp_path, defaults, *LOCAL, f"train.load_parameters_path={weights}")
+    here = (*LOCAL, f"storage.mountPath={tmp_path / 'runs'}")
+    config = run_config(tmp_path, defaults, *here, f"train.load_parameters_path={weights}")
     with pytest.raises(ConfigError, match=rf"train.load_parameters_path: {weights} does not exist; set the items"):
         trainer_config.check(config)
     (config.folder / "checkpoints" / "3").mkdir(parents=True)  # MaxText resumes from it, and reads no other weights
     trainer_config.check(config)
-    run = run_config(tmp_path, defaults, *LOCAL, "run.name=other", "train.load_parameters_path=gs://bucket/weights")
+    run = run_config(tmp_path, defaults, *here, "run.name=other", "train.load_parameters_path=gs://bucket/weights")
     trainer_config.check(run)  # MaxText itself reads a URL
 
 
