@@ -79,7 +79,7 @@ def shell(name: str, *, worker: int = 0, command: Sequence[str] = (), target: Ta
     A shell has a terminal and reads what `send` sends; a command has neither. Raises LauncherError for a run of this
     machine, if the host has no running pod, or if RBAC denies it.
     """
-    from launcher.backends.kubernetes.shell import start
+    from launcher.backends.shell import start
 
     return start(*find(name, target), worker, command, terminal=not command)
 

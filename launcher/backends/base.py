@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
     from launcher.k8s.client import Cluster
+    from launcher.k8s.pods import Pod
 
 
 class State(StrEnum):
@@ -218,6 +219,10 @@ class Backend(Protocol):
 
     def config_of(self, name: str) -> Mapping[str, Any]:
         """Return the run's config; {} if the run does not exist or its config cannot be read."""
+        ...
+
+    def hosts(self, name: str) -> Sequence[Pod]:
+        """Return the pods of the run's hosts, in the order of the hosts; [] if it has none now, or none at all."""
         ...
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:

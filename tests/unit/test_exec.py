@@ -20,9 +20,8 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from launcher.backends import profile
+from launcher.backends import profile, shell
 from launcher.backends.base import RunStatus, State
-from launcher.backends.kubernetes import shell
 from launcher.cli import session
 from launcher.errors import LauncherError
 from launcher.k8s import exec as pod_exec
@@ -173,7 +172,7 @@ def test_a_profile_is_requested_in_a_pod(cluster: Cluster, tmp_path: Path) -> No
         profile.answer_of(refused)
 
 
-def test_without_the_right(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_right(cluster: Cluster) -> None:
     with pytest.raises(Forbidden, match=r"You .alice. may not create pods/exec in the namespace research"):
         pod_exec.start(cluster, "denied", "trainer", ["sh"], terminal=False)
     pod = {
@@ -181,8 +180,7 @@ def test_without_the_right(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
         "spec": {"containers": [{"name": "trainer"}]},
         "status": {"phase": "Running"},
     }
-    monkeypatch.setattr(shell, "_hosts", lambda *_: [Pod(pod)])
-    backend: Any = SimpleNamespace(cluster=cluster, cli_args=" -n research")
+    backend: Any = SimpleNamespace(cluster=cluster, cli_args=" -n research", hosts=lambda _: [Pod(pod)])
     status = RunStatus("demo", "research", "job-set", State.RUNNING)
     with pytest.raises(LauncherError) as caught:
         shell.start(backend, status, 0, terminal=True)
@@ -193,7 +191,7 @@ def test_without_the_right(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
     pod["status"] = {"phase": "Pending"}
     with pytest.raises(LauncherError, match="The pod denied of worker 0 is Pending"):
         shell.start(backend, status, 0, terminal=True)
-    monkeypatch.setattr(shell, "_hosts", lambda *_: [])
+    backend.hosts = lambda _: []
     with pytest.raises(LauncherError, match='The run "demo" is running and has no pods of hosts now'):
         shell.start(backend, status, 0, terminal=True)
 

@@ -15,6 +15,7 @@ from launcher.cli import follow, output
 from launcher.config.checks.problems import Problem
 from launcher.errors import Detached, LauncherError
 from launcher.k8s.errors import Unreachable
+from launcher.k8s.pods import Pod
 
 RUN = RunStatus("llama", "default", "local", State.STARTING, reason="starting Ray", folder="/runs/llama")
 AT_3 = replace(
@@ -75,6 +76,9 @@ class ScriptedBackend:
         raise AssertionError(ONLY_STATUS)
 
     def config_of(self, name: str) -> Mapping[str, Any]:
+        raise AssertionError(ONLY_STATUS)
+
+    def hosts(self, name: str) -> Sequence[Pod]:
         raise AssertionError(ONLY_STATUS)
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:

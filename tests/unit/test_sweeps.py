@@ -23,6 +23,7 @@ from launcher.config.values.assignment import read_sweep
 from launcher.config.values.files import chart_defaults, load
 from launcher.config.values.tree import SWEEP, Origin
 from launcher.errors import LauncherError
+from launcher.k8s.pods import Pod
 
 SLICE = ("run.kind=ray-job", "team.name=research", "slice.accelerator=v6e", "slice.topology=4x4")
 PLACE = ("storage.kind=gcsfuse", "storage.bucket=example-runs", "image.repository=example.invalid/a", 'image.tag="1"')
@@ -234,6 +235,9 @@ class FakeCluster:
         raise NotImplementedError
 
     def config_of(self, name: str) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    def hosts(self, name: str) -> Sequence[Pod]:
         raise NotImplementedError
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:

@@ -332,6 +332,10 @@ class KubernetesBackend:
         run = self._find(name)
         return {} if run is None else run.config
 
+    def hosts(self, name: str) -> Sequence[Pod]:
+        run = self._find(name)
+        return [] if run is None else kube_logs.hosts(kube_view.observe(self.cluster, run))
+
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
 

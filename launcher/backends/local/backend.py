@@ -61,6 +61,7 @@ from launcher.trainer_output import EARLIER_CONFIGS_FILE, EVENTS_FILE, METRICS_F
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
+    from launcher.k8s.pods import Pod
 
 # How long to wait for another process to release the run's lock.
 _LOCK_SECONDS = 20.0
@@ -356,6 +357,9 @@ class LocalBackend:
 
     def config_of(self, name: str) -> Mapping[str, Any]:
         return json_object((self.runs / name / CONFIG).read_bytes()) or {}
+
+    def hosts(self, name: str) -> Sequence[Pod]:
+        return []
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(read_lines(self.runs / name / METRICS_FILE))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.backends import log_excerpt, progress, resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes.run_object import folder_of, read_values
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.backends.progress import Progress
@@ -34,10 +35,11 @@ from launcher.backends.ray_cluster.tokens import TokenNotSent
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
-from launcher.k8s import objects
-from launcher.k8s.client import RAY_CLUSTER, Cluster, ClusterError, Forbidden, Unreachable
+from launcher.k8s import label_keys, objects
+from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, ClusterError, Forbidden, Unreachable
 from launcher.k8s.label_keys import RUN, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
+from launcher.k8s.pods import Pod, pods
 from launcher.trainer_output import metrics_in_log
 
 if TYPE_CHECKING:
@@ -237,6 +239,13 @@ class RayClusterBackend:
         """Return the name of the run's Ray cluster, or None if the run does not exist."""
         found = self._find(name)
         return None if found is None else found.jobs.head.name
+
+    def hosts(self, name: str) -> Sequence[Pod]:
+        """Return the pods of the run's Ray cluster, whose hosts all its runs share."""
+        cluster = self.cluster_of(name)
+        if cluster is None:
+            return []
+        return kube_logs.ray_workers(pods(self.cluster.list(POD, labels=f"{label_keys.RAY_CLUSTER}={cluster}")))
 
     def _runs(self, ray_cluster: Object, *, named: bool) -> Sequence[str] | None:
         """Return the names of the active runs of the cluster; None if Ray does not answer or refuses the request."""

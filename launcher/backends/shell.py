@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from launcher.backends.base import Backend, RunStatus
 from launcher.backends.kubernetes import logs as kube_logs
-from launcher.backends.kubernetes import reader as kube_view
 from launcher.errors import LauncherError
 from launcher.k8s import exec as pod_exec
-from launcher.k8s import label_keys
-from launcher.k8s.client import POD, Cluster, Forbidden
-from launcher.k8s.pods import Pod, pods
+from launcher.k8s.client import Forbidden
+from launcher.k8s.pods import Pod
 
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
@@ -28,7 +26,7 @@ def start(
         raise LauncherError(
             f'The run "{status.name}" is on this machine, so it has no pods. Its folder is {status.folder}.'
         )
-    pod = _host(cluster, backend, status, worker)
+    pod = _host(backend, status, worker)
     if pod.phase != "Running":
         raise LauncherError(
             f"The pod {pod.name} of worker {worker} is {pod.phase}; only a running pod can run a command.",
@@ -43,8 +41,8 @@ def start(
         ) from error
 
 
-def _host(cluster: Cluster, backend: Backend, status: RunStatus, worker: int) -> Pod:
-    found = _hosts(cluster, backend, status)
+def _host(backend: Backend, status: RunStatus, worker: int) -> Pod:
+    found = backend.hosts(status.name)
     if worker < len(found):
         return found[worker]
     if found:
@@ -53,14 +51,3 @@ def _host(cluster: Cluster, backend: Backend, status: RunStatus, worker: int) ->
         f'The run "{status.name}" is {status.state} and has no pods of hosts now.',
         f"To show why: launcher explain {status.name}{backend.cli_args}",
     )
-
-
-def _hosts(cluster: Cluster, backend: Backend, status: RunStatus) -> list[Pod]:
-    """Return the pods of the run's hosts, in order; of a run in a long-lived Ray cluster, those of that cluster."""
-    if status.has_object:
-        run = kube_view.find(cluster, status.name)
-        return kube_logs.hosts(kube_view.observe(cluster, run)) if run is not None else []
-    from launcher.backends.ray_cluster.backend import RayClusterBackend
-
-    name = backend.cluster_of(status.name) if isinstance(backend, RayClusterBackend) else None
-    return kube_logs.ray_workers(pods(cluster.list(POD, labels=f"{label_keys.RAY_CLUSTER}={name}"))) if name else []
