@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from typing import NamedTuple
 
 from launcher.k8s.objects import ApiObject, Object, quantity
 
@@ -27,8 +28,7 @@ class Toleration:
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(NamedTuple):  # a named tuple, because thousands of nodes have taints
     """A taint of a node or of a flavor. As text, it is in kubectl's form: key=value:effect."""
 
     key: str
@@ -65,8 +65,7 @@ class Node(ApiObject):
 
     def has(self, labels: Mapping[str, str]) -> bool:
         """Return whether it has all these labels."""
-        own = self.labels
-        return all(own.get(key) == value for key, value in labels.items())
+        return labels.items() <= self.labels.items()
 
     def allocatable(self, resource: str) -> Decimal:
         """Return how much of a resource all its pods together can request."""
@@ -75,7 +74,7 @@ class Node(ApiObject):
 
 
 def taints(entries: Iterable[Object] | None) -> tuple[Taint, ...]:
-    return tuple(Taint(entry["key"], entry.get("value") or "", entry.get("effect") or "") for entry in entries or ())
+    return tuple([Taint(entry["key"], entry.get("value") or "", entry.get("effect") or "") for entry in entries or ()])
 
 
 def tolerations(spec: Object) -> tuple[Toleration, ...]:

@@ -147,15 +147,15 @@ def taint_not_tolerated(situation: Situation) -> Finding | None:
     if not pods:
         return None
     pod = pods[0]
-    fitting = [node for node in situation.nodes if node.has(pod.spec.get("nodeSelector") or {})]
-    tolerated = tolerations(pod.spec)
+    wants, tolerated = pod.spec.get("nodeSelector") or {}, tolerations(pod.spec)
+    fitting = [node for node in situation.nodes if node.has(wants)]
     taints: Counter[Taint] = Counter()
-    free = False
     for node in fitting:
         bad = [taint for taint in node.taints if taint.repels and not taint.tolerated(tolerated)]
-        free = free or not bad
+        if not bad:
+            return None
         taints.update(bad)
-    if not taints or free:
+    if not taints:
         return None
     taint, count = taints.most_common(1)[0]
     if taint.key.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
