@@ -91,6 +91,8 @@ SLOW = frozenset(
         "tests/charts/test_scan.py",
         "tests/charts/test_values_helm.py::test_helm_reads_back_the_tree_that_dumps_wrote",
         "tests/charts/test_values_helm.py::test_random_text_is_read_alike_or_rejected_by_both",
+        "tests/cli/test_completion.py::test_in_a_real_shell[zsh]",
+        "tests/cli/test_completion.py::test_in_fish",
         "tests/cli/test_report_bucket.py::test_a_bucket_that_does_not_answer",
         "tests/cli/test_sweep.py::test_a_terminal_shows_a_table_of_the_runs",
         "tests/cli/test_sweep.py::test_killed_supervisors_do_not_delay_the_other_runs",

@@ -1,4 +1,4 @@
-"""Completion, as click answers a shell, and in a real bash."""
+"""Completion, as click answers a shell, and in real shells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import shutil
+import subprocess
 import sys
 import time
 
@@ -49,49 +50,83 @@ def test_keys() -> None:
     assert complete("install", "queues", "--set", "cl") == ["plain,clusterQueues."]
 
 
-@pytest.fixture(scope="module")
-def bash() -> str:
-    found = shutil.which("bash")
-    require(found is not None, "bash")
+# What is typed before a Tab, and the line after it. A "@" that is typed next shows where the completion ended.
+TYPED = {
+    "submit -f quick": "submit -f quickstart @",
+    "submit -f my": "submit -f my\\ values/@",
+    "submit -f my\\ values/m": "submit -f my\\ values/mine.yaml @",
+    "check models/llama3.1-8": "check models/llama3.1-8b @",
+    "submit --set slice.co": "submit --set slice.count=@",
+    "submit --set trai": "submit --set train.@",
+    "init --out my": "init --out my\\ values/@",
+    "subm": "submit @",
+}
+# The arguments of an interactive shell, and the commands that load the completion.
+INTERACTIVE = {
+    "bash": (("--norc", "--noprofile", "-i"), "source <(launcher completion bash); bind 'set bell-style none'"),
+    "zsh": (
+        ("-f", "-i"),
+        "unsetopt prompt_cr prompt_sp; autoload -U compinit; compinit -D -u; source <(launcher completion zsh)",
+    ),
+}
+
+
+def shell(name: str) -> str:
+    """Return the program of the shell."""
+    found = shutil.which(name)
+    require(found is not None, f"{name} is not installed.")
     return str(found)
 
 
-def test_in_bash(launcher: Launcher, bash: str) -> None:
-    """In a real bash, files are completed, presets are too, and options and keys get no wrong space."""
+@pytest.fixture
+def env(launcher: Launcher) -> dict[str, str]:
+    """Return the environment of a shell that finds `launcher`, in a folder with a file to complete."""
     program = launcher.folder / "bin" / "launcher"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m launcher "$@"\n')
     program.chmod(0o755)
     (launcher.folder / "my values").mkdir()
     launcher.write("my values/mine.yaml", "")
-    typed = {
-        "submit -f quick": "submit -f quickstart ",
-        "submit -f my": "submit -f my\\ values/",
-        "submit -f my\\ values/m": "submit -f my\\ values/mine.yaml ",
-        "check models/llama3.1-8": "check models/llama3.1-8b ",
-        "submit --set slice.co": "submit --set slice.count=",
-        "submit --set trai": "submit --set train.",
-        "init --out my": "init --out my\\ values/",
-        "subm": "submit ",
-    }
-    env = {**launcher.env, "PATH": f"{program.parent}:{os.environ['PATH']}", "PS1": "$ ", "TERM": "dumb"}
+    return {**launcher.env, "PATH": f"{program.parent}:{os.environ['PATH']}", "PS1": "$ ", "TERM": "xterm"}
+
+
+@pytest.mark.parametrize("name", INTERACTIVE)
+def test_in_a_real_shell(name: str, launcher: Launcher, env: dict[str, str]) -> None:
+    """Files are completed, presets are too, and options and keys get no wrong space."""
+    program = shell(name)
+    arguments, load = INTERACTIVE[name]
     pid, terminal = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.chdir(launcher.folder)
-        os.execve(bash, ["bash", "--norc", "--noprofile", "-i"], env)
+        os.execve(program, [name, *arguments], env)
     try:
         # Before the prompt, the terminal itself reads what is typed, and a Tab completes nothing.
-        ready = "source <(launcher completion bash); bind 'set bell-style none'; echo READY$((1+1))\n"
-        _type(terminal, ready, "READY2\n$ ")
-        for start, end in typed.items():
-            # After a completion, a character is typed: what is before it is the completed line.
+        _type(terminal, f"{load}; echo READY$((1+1))\n", "READY2\n$ ")
+        for start, end in TYPED.items():
             os.write(terminal, f"launcher {start}\t".encode())
             shown = _type(terminal, "@", "@")
-            assert shown.rpartition("launcher ")[2] == f"{end}@", shown
+            assert shown.rpartition("launcher ")[2] == end, shown
             _type(terminal, "\x15echo NEXT$((1+1))\n", "NEXT2\n$ ")
     finally:
         os.close(terminal)
         os.waitpid(pid, 0)
+
+
+def test_in_fish(launcher: Launcher, env: dict[str, str]) -> None:
+    program = shell("fish")
+    asked = "; ".join(f"echo; complete -C 'launcher {start}'" for start in TYPED if "\\" not in start)
+    done = subprocess.run(
+        [program, "--no-config", "-c", f"launcher completion fish | source; {asked}"],
+        cwd=launcher.folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [line.split("\t")[0] for line in done.stdout.splitlines() if line]
+    assert found == [
+        *("quickstart", "my values/", "models/llama3.1-8b", "slice.count=", "train.", "my values/", "submit"),
+    ]
 
 
 def _type(terminal: int, text: str, until: str) -> str:
@@ -100,4 +135,6 @@ def _type(terminal: int, text: str, until: str) -> str:
     shown, deadline = "", time.monotonic() + 60
     while until not in shown and time.monotonic() < deadline:
         shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\x07]", "", os.read(terminal, 4096).decode())
+    while "\x08" in shown:  # the cursor moved back
+        shown = re.sub(r"[^\x08]?\x08", "", shown, count=1)
     return shown
