@@ -209,8 +209,8 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=20)
     assert (following.returncode, out) == (130, ""), "".join(shown)
-    told = err.splitlines()
-    hints = told[told.index('The run "demo" continues.') + 1 :]
+    printed = err.splitlines()
+    hints = printed[printed.index('The run "demo" continues.') + 1 :]
     assert [hint.split()[:2] for hint in hints] == [["launcher", verb] for verb in ("attach", "logs", "wait", "cancel")]
     assert hints[-1].split() == ["launcher", "cancel", *here, "stop", "it"]
     assert waiting.poll() is None
