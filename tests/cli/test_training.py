@@ -128,7 +128,7 @@ def kill(launcher: Launcher, name: str, *patterns: str, count: int | None = None
 
 # Sends requests to Ray with and without its token, and then reads files as another user, if it can become one.
 ATTACK = """
-import http.client, json, os, sys
+import http.client, json, os, socket, sys, time
 import grpc
 gcs, agent, folder, pid, token = sys.argv[1:]
 found = {}
@@ -136,6 +136,12 @@ call = grpc.insecure_channel(f"127.0.0.1:{gcs}", options=[("grpc.enable_http_pro
     "/ray.rpc.InternalKVGcsService/InternalKVKeys"
 )
 tokens = {"thief": {}, "guess": {"authorization": "Bearer " + 64 * "0"}, "owner": {"authorization": f"Bearer {token}"}}
+while True:  # the agent starts after Ray, while the run trains
+    try:
+        socket.create_connection(("127.0.0.1", int(agent)), timeout=20).close()
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.2)
 for user, header in tokens.items():
     try:
         call(b"", metadata=list(header.items()), timeout=20)
@@ -171,6 +177,7 @@ def check_that_its_ray_is_private(launcher: Launcher, name: str) -> None:
         check=False,
         capture_output=True,
         text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -367,9 +367,9 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(users: Users) -> Iterator[Run]:
-    mine = users.alice.create(users.objects["RayJob"])
-    owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "demo", "uid": mine["metadata"]["uid"]}
-    meta = {"name": "demo-x1", "namespace": OURS, "ownerReferences": [owner]}
+    mine = users.alice.create(merged(users.objects["RayJob"], {"metadata": {"name": "admitted"}}))
+    owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "admitted", "uid": mine["metadata"]["uid"]}
+    meta = {"name": "admitted-x1", "namespace": OURS, "ownerReferences": [owner]}
     spec = users.objects["RayJob"]["spec"]["rayClusterSpec"]
     child = users.operator.create({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": spec})
     yield Run(mine, child)

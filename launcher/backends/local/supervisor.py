@@ -333,14 +333,14 @@ class Supervisor:
         if reason and state == "failed":
             self._log(reason)
         self.record = replace(self.record, state=state, exit_code=code, reason=reason, ended=now())
+        with contextlib.suppress(OSError):
+            (self.folder / _RESERVE).unlink(missing_ok=True)
         for pause in (0.5, 5.0, 30.0, 0.0):
             try:
                 self._write()
                 break
             except OSError:
                 time.sleep(pause)
-        with contextlib.suppress(OSError):
-            (self.folder / _RESERVE).unlink(missing_ok=True)
 
     def _write(self) -> None:
         try:
