@@ -211,7 +211,8 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     assert (following.returncode, out) == (130, ""), "".join(shown)
     printed = err.splitlines()
     hints = printed[printed.index('The run "demo" continues.') + 1 :]
-    assert [hint.split()[:2] for hint in hints] == [["launcher", verb] for verb in ("attach", "logs", "wait", "cancel")]
+    verbs = ("explain", "attach", "logs", "wait", "cancel")
+    assert [hint.split()[:2] for hint in hints] == [["launcher", verb] for verb in verbs]
     assert hints[-1].split() == ["launcher", "cancel", *here, "stop", "it"]
     assert waiting.poll() is None
     # A laptop that sleeps until the run has ended.
