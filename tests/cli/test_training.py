@@ -163,13 +163,22 @@ print(json.dumps(found))
 """
 
 
+def ray_port(session: Path, what: str) -> str:
+    """Return a port from the session folder of Ray. The agent starts after Ray; until then, its file contains -1."""
+    deadline = time.monotonic() + 60
+    while True:
+        text = next((file.read_text() for file in session.glob(f"{what}_port_*")), "-1")
+        if text.isdigit():
+            return text
+        assert time.monotonic() < deadline, f"{what}: {text}"
+        time.sleep(0.2)
+
+
 def check_that_its_ray_is_private(launcher: Launcher, name: str) -> None:
     """Check that another user of this machine can neither use the run's Ray nor read its token, sockets and logs."""
     server = next(each for each in map(psutil.Process, launcher.processes(name)) if each.name() == "gcs_server")
     [folder] = [each.partition("=")[2] for each in server.cmdline() if each.startswith("--session-dir=")]
-    ports = {
-        what: next(Path(folder).glob(f"{what}_port_*")).read_text() for what in ("gcs_server", "dashboard_agent_listen")
-    }
+    ports = {what: ray_port(Path(folder), what) for what in ("gcs_server", "dashboard_agent_listen")}
     token = server.environ()["RAY_AUTH_TOKEN"]
     assert not any(token in " ".join(psutil.Process(pid).cmdline()) for pid in launcher.processes(name))
     done = subprocess.run(

@@ -187,9 +187,8 @@ def test_list_sends_no_other_secret_than_the_clusters_own(
     assert trap.received() == []
 
 
-def test_a_listed_cluster_receives_a_token_that_is_useless_elsewhere(
-    trap: Trap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def listed(trap: Trap, tmp_path: Path) -> Iterator[None]:
     """The platform team has listed the cluster in charts/queues, so the launcher requests a token for it."""
     over = f"teams: {{research: {{namespace: {trap.namespace}, clusters: [{NAME}], k8sTokenAuth: true}}}}"
     rendered = render(tool("helm"), merged(BASE, tree(over)), tmp_path)
@@ -197,6 +196,15 @@ def test_a_listed_cluster_receives_a_token_that_is_useless_elsewhere(
     assert {obj["kind"] for obj in made} == {"ServiceAccount", "Role", "RoleBinding"}
     for obj in made:
         trap.plane.api.create(obj)
+    yield
+    for obj in made:
+        trap.plane.api.delete(path_of(obj))
+
+
+@pytest.mark.usefixtures("listed")
+def test_a_listed_cluster_receives_a_token_that_is_useless_elsewhere(
+    trap: Trap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trap.set_auth(mode="token", enableK8sTokenAuth=True)
     LauncherCli(trap.victim, trap.namespace, tmp_path)("list", "-A")
     assert trap.received() == []  # it names no cluster
@@ -220,6 +228,7 @@ def test_a_listed_cluster_receives_a_token_that_is_useless_elsewhere(
     stolen.close()
 
 
+@pytest.mark.usefixtures("listed")
 def test_a_member_can_request_tokens_of_this_account_only(trap: Trap, tmp_path: Path) -> None:
     over = f"""
     teams:
