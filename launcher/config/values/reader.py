@@ -24,7 +24,7 @@ from launcher.errors import LauncherError
 
 _MAX_BYTES = 1_000_000  # about ten seconds of reading; an object in Kubernetes can have 1.5 MB
 _MAX_DEPTH = 100  # levels of nesting; Helm's limit is 10,000, a values file has about six
-_MAX_NODES = 100_000  # limit on expanded aliases: otherwise ten lines of YAML can fill the memory. go-yaml: 400,000
+_MAX_NODES = 50_000  # limit on expanded aliases: otherwise ten lines of YAML can fill the memory. go-yaml: 400,000
 
 
 class InvalidFile(LauncherError):
