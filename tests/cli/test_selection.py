@@ -34,9 +34,8 @@ def runs(launcher: Launcher) -> Launcher:
         folder = launcher.home / "runs" / name
         folder.mkdir()
         ended = (now - timedelta(days=days)).isoformat()
-        sweep = {"sweep": "rates", "sweep_number": 1} if name == "rates-1" else {}
-        # The fields in `sweep` have several types, which mypy cannot match with the record's.
-        write_record(folder, Record(name, "default", name, 1, state, ended, ended, ended, **sweep))  # type: ignore[arg-type]
+        record = Record(name, "default", name, 1, state, ended, ended, ended)
+        write_record(folder, replace(record, sweep="rates", sweep_number=1) if name == "rates-1" else record)
         config = {"run": {"name": name, "command": ["true"]}, "slice": {"hosts": 1}}
         (folder / "run.json").write_text(json.dumps(config))
     return launcher
