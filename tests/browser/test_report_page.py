@@ -47,8 +47,7 @@ def rgb(colour: str) -> int:
     return int(colour.lstrip("#"), 16)
 
 
-@pytest.mark.parametrize("width", [360, 768, 1920])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (768, "dark"), (1920, "light")])
 def test_it_is_drawn_from_a_file_without_a_network(show: Show, mixed: Path, width: int, scheme: str) -> None:
     seen = show(mixed, width, 900, scheme).drawn()
     assert [text for text in seen.console if not text.startswith("log: [bokeh")] == []
