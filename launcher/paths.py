@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 from launcher.errors import LauncherError, UsageError
@@ -12,6 +13,7 @@ from launcher.errors import LauncherError, UsageError
 _PACKAGE = Path(__file__).resolve().parent
 
 
+@cache
 def _data(name: str) -> Path:
     """Return the folder `name` from the wheel if it contains the folder, otherwise from the checkout."""
     packed = _PACKAGE / "_data" / name

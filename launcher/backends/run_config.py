@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.json_object import is_shallow, json_object
-from launcher.k8s.shapes import Map, Shape, fault, number, text
+from launcher.k8s.shapes import Map, Shape, compiled, fault, number, text
 
 
 def _real(value: Any) -> str:
@@ -33,11 +33,14 @@ _SHAPE: Mapping[str, Shape] = {
     "worker": {key: Map(_any) for key in ("env", "secretEnv", "envFrom")},
 }
 """The keys that the launcher reads."""
+_has_shape = compiled(_SHAPE)
 
 
 def wrong(config: Mapping[str, Any]) -> str:
     """Return which key has a wrong type, as a clause; "" if none has."""
-    return fault(config, _SHAPE) if is_shallow(config) else "it has too many levels"
+    if not is_shallow(config):
+        return "it has too many levels"
+    return "" if _has_shape(config) else fault(config, _SHAPE)
 
 
 def parse(data: str | bytes) -> dict[str, Any]:

@@ -217,7 +217,6 @@ def _compiling() -> set[int]:
     return found
 
 
-@pytest.mark.timeout(900)
 def test_a_real_forecast(launcher: Launcher, cache: Cache) -> None:
     """Forecast a tiny model on four chips with libtpu, then again from the cache."""
     arguments = ("forecast", "-f", "models/tiny", "-f", "slices/v6e-2x2", "-o", "json")

@@ -28,7 +28,7 @@ from launcher.report.compare import differences
 from launcher.report.folders import of_folder
 from tests import compiled_programs
 from tests.cli.conftest import Launcher, Result, end_all, eventually
-from tests.trainer.runs import STEPS, TRAIN, TrainingHarness, lines, numbers
+from tests.trainer.runs import PATIENCE, STEPS, TRAIN, TrainingHarness, lines, numbers
 
 # The learning rate of a step must not depend on the number of steps, so that a run can be continued.
 SCHEDULE = {"learning_rate_schedule_steps": 40}
@@ -80,7 +80,7 @@ def submit(trained: Launcher, lab: TrainingHarness) -> Start:
 
 @pytest.fixture(scope="module")
 def plain(trained: Launcher, submit: Start) -> Plain:
-    result = trained(*submit("plain"), seconds=240)
+    result = trained(*submit("plain"), seconds=PATIENCE)
     assert result.code == 0, result.err + trained("logs", "plain").out[-4000:]
     folder = trained.home / "runs" / "plain"
     return Plain(
@@ -107,7 +107,7 @@ def until(launcher: Launcher, name: str, condition: Callable[[], object]) -> Non
         assert launcher.record(name).state not in ENDED, launcher("logs", name).out[-4000:]
         return False
 
-    eventually(holds, 300)
+    eventually(holds, PATIENCE)
 
 
 def until_step(launcher: Launcher, name: str, number: int) -> None:

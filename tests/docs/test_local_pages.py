@@ -37,7 +37,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshMachine]:
             backend.cancel(status.name)
 
 
-@pytest.mark.timeout(900)  # a training, on a busy machine
 @pytest.mark.parametrize("shown", SHOWN, ids=[page.name for page in SHOWN])
 def test_a_page_shows_what_its_commands_print(shown: Page, laptop: FreshMachine) -> None:
     for earlier in (block.options["after"] for block in shown.blocks if "after" in block.options):

@@ -28,13 +28,6 @@ REPOSITORY = "localhost/slipway"
 _NEEDED = ("buildah", "debootstrap")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives the tests a long timeout, because any of them can wait for the first build, which takes minutes."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(1800))
-
-
 @dataclass(frozen=True)
 class Image:
     """An image's root file system, and its OCI config. Tests only read the files, because all containers share them."""

@@ -14,7 +14,7 @@ import pytest
 
 from tests.image.containers.jobset import JobSet
 from tests.image.containers.team import PERIOD, STEPS, Team, UndisturbedJob
-from tests.trainer.runs import numbers
+from tests.trainer.runs import PATIENCE, numbers
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class EvictedJobSet:
 def evicted(team: Team) -> Iterator[EvictedJobSet]:
     job_set = JobSet(team.context, team.render("pods", "job-set"))
     pods = job_set.until_started(1)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + PATIENCE
     while team.step("pods") < PERIOD + 5:
         assert time.monotonic() < deadline, job_set.diagnostics()
         assert not any(pod.over for pod in pods), job_set.diagnostics()
@@ -76,13 +76,12 @@ def test_the_ports_that_the_chart_names_are_those_that_are_open(evicted: Evicted
 def test_a_config_that_can_never_work_fails_the_job_set(team: Team) -> None:
     job_set = JobSet(team.context, team.render("pods-refused", "job-set", data={"files": ["/data/no-such-text"]}))
     try:
-        assert job_set.wait(120) == "Failed", job_set.diagnostics()
+        assert job_set.wait() == "Failed", job_set.diagnostics()
         (pods,) = job_set.attempts
         assert 2 in [pod.terminations[0].exit_code for pod in pods if pod.terminations], job_set.diagnostics()
         failed = next(pod for pod in pods if pod.terminations and pod.terminations[0].exit_code == 2)
-        # It is not always the last line of the log: stderr and stdout are two pipes, whose order is not defined.
-        errors = [line for line in failed.log().splitlines() if line.startswith("Error: ")]
-        assert errors[-1].startswith("Error: data.files: /data/no-such-text does not exist"), failed.log()
+        # Not always the last line, or at the start of one: stderr and stdout are two pipes, whose order is not defined.
+        assert "Error: data.files: /data/no-such-text does not exist" in failed.log(), job_set.diagnostics()
         assert job_set.events[-1] == "FailJobSet"
     finally:
         job_set.close()
@@ -93,7 +92,7 @@ def test_a_command_is_every_pods_own_program(team: Team) -> None:
     say = f'echo "host $JOB_COMPLETION_INDEX of slice $JOB_INDEX as $(id -u), the first is {first}"'
     job_set = JobSet(team.context, team.render("pods-command", "job-set", run={"command": ["sh", "-c", say]}))
     try:
-        assert job_set.wait(60) == "Completed", job_set.diagnostics()
+        assert job_set.wait() == "Completed", job_set.diagnostics()
         (pods,) = job_set.attempts
         for index, pod in enumerate(pods):
             assert pod.log().startswith(f"host {index} of slice 0 as 1000, the first is {pods[0].address}"), pod.log()

@@ -141,7 +141,7 @@ def disturbed(team: Team, undisturbed_job: UndisturbedJob) -> Iterator[Disturbed
     step_when_deleted = team.step("disturbed")
     before = tuple(job.workers)
     before[0].delete(disruption=True)
-    status = job.end(300)
+    status = job.end()
     yield Disturbed(job, status, killed, at, step, started, before, step_when_deleted, listening)
     job.close()
 

@@ -10,7 +10,13 @@ import yaml
 from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import ONE_HOST, Run, TrainingHarness
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, end_all
+
+
+@pytest.fixture(autouse=True)
+def no_run_is_left() -> Iterator[None]:
+    yield
+    end_all()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import CHECKOUT, lines
+from tests.trainer.runs import CHECKOUT, PATIENCE, lines
 
 
 class Job:
@@ -35,7 +35,7 @@ class Job:
             "entrypoint": f"cd {CHECKOUT} && export SLIPWAY_POD_LOG={pod_log} && exec {command}",
             "submission_id": name,
         }
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE
         while not self._submitted(body):
             assert time.monotonic() < deadline
             time.sleep(1)
@@ -88,7 +88,7 @@ class Job:
     def ended(self) -> bool:
         return self.status() in ("SUCCEEDED", "FAILED", "STOPPED")
 
-    def end(self, seconds: float = 240) -> str:
+    def end(self, seconds: float = PATIENCE) -> str:
         deadline = time.monotonic() + seconds
         while not self.ended():
             assert time.monotonic() < deadline, self.log()[-3000:]
@@ -96,7 +96,7 @@ class Job:
         return self.status()
 
 
-def wait(job: Job, condition: Any, seconds: float = 180) -> None:
+def wait(job: Job, condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert not job.ended(), job.log()[-3000:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,6 +19,9 @@ from tests.coverage_by_package import MEASURED, unmeasured
 from tests.tiny_model import TINY_MODEL
 
 CHECKOUT = Path(__file__).parents[2]
+
+# How long a test waits for a run, in seconds. A busy machine needs a minute for the imports alone.
+PATIENCE = 600.0
 
 # 17 steps in four checkpoint periods: tests kill a run between checkpoints, during one, and after the last one.
 STEPS = 17
@@ -74,6 +78,7 @@ class TrainingHarness:
                 cwd=CHECKOUT,
                 env={**(os.environ if "--no-ray" in options else unmeasured(os.environ)), **environment},
             )
+        _started.append(process)
         return Run(self.root / name, process, log)
 
     def train(self, config: Path, *options: str, **environment: str) -> Run:
@@ -113,7 +118,7 @@ class Run:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait(self, seconds: float = 240) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         return self.process.wait(timeout=seconds)
 
     def output(self) -> str:
@@ -139,12 +144,27 @@ class Run:
                 continue
         return sorted(found, key=lambda process: process.pid)
 
-    def until(self, condition: Callable[[], bool], seconds: float = 180) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.process.poll() is None, f"the run ended first:\n{self.output()[-3000:]}"
             assert time.monotonic() < deadline, f"not within {seconds} s:\n{self.output()[-3000:]}"
             time.sleep(0.02)
+
+
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def end_all() -> None:
+    """End the runs that still run. A failed test leaves its run, which would slow down and fail the next tests."""
+    for process in _started:
+        if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.kill()
+            process.wait()
+    _started.clear()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ def reference(lab: TrainingHarness) -> Run:
     place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
     first = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="0", **place)
     second = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="1", **place)
-    assert (first.wait(600), second.wait(60)) == (0, 0), first.output()[-4000:]
+    assert (first.wait(), second.wait(60)) == (0, 0), first.output()[-4000:]
     return first
 
 
@@ -86,7 +86,7 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
     assert {event["steps"] for event in logged if event["event"] == "loop_started"} == {LONG["steps"]}
 
     job = Job(cluster, rendered, config, "stopped-3")
-    assert job.end(600) == "SUCCEEDED", job.log()[-3000:]
+    assert job.end() == "SUCCEEDED", job.log()[-3000:]
     run = Run(folder, reference.process, reference.log)
     assert numbers(run.metrics()) == numbers(reference.metrics())
     assert [event["step"] for event in run.events()] == [0, taken + 1, drained + 1, stopped + 1]

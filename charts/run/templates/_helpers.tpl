@@ -2,7 +2,7 @@
   {{- .Values.run.name | default .Release.Name -}}
 {{- end -}}
 
-{{- /* run.validate: fail with a line for each problem. Each manifest includes it in its first line. */ -}}
+{{- /* run.validate: fail with a line for each problem. Each manifest includes it before it reads the values. */ -}}
 {{- define "run.validate" -}}
   {{- $kind := .Values.run.kind -}}
   {{- $wrong := list -}}

@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.cluster import recordings
 from tests.image.containers.pod import Pod, PodContext
+from tests.trainer.runs import PATIENCE
 
 
 @cache
@@ -50,14 +51,14 @@ class JobSet:
         self._controller = threading.Thread(target=self._run, daemon=True)
         self._controller.start()
 
-    def wait(self, seconds: float = 240) -> str:
+    def wait(self, seconds: float = PATIENCE) -> str:
         """Wait for the end. Returns Completed or Failed."""
         assert self._over.wait(seconds), f"not within {seconds} s:\n{self.diagnostics()}"
         if self._error is not None:
             raise self._error
         return self.state
 
-    def until_started(self, attempt: int, seconds: float = 60) -> list[Pod]:
+    def until_started(self, attempt: int, seconds: float = PATIENCE) -> list[Pod]:
         """Wait until the pods of an attempt (counted from 1) run, and return them."""
         deadline = time.monotonic() + seconds
         while len(self.attempts) < attempt or any(pod.phase == "Pending" for pod in self.attempts[attempt - 1]):

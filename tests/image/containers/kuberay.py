@@ -25,6 +25,7 @@ from tests.cluster import recordings
 from tests.image.containers.manifests import amount
 from tests.image.containers.network import Answer, http_request
 from tests.image.containers.pod import Pod, PodContext
+from tests.trainer.runs import PATIENCE
 
 DASHBOARD = 8265
 
@@ -159,11 +160,11 @@ class RayJob:
             self.gone += self.workers
             self._make_slice()
 
-    def wait_ready(self, seconds: float = 180) -> None:
+    def wait_ready(self, seconds: float = PATIENCE) -> None:
         """Wait until all pods are ready. KubeRay then submits the job."""
         self.until(lambda: self.head.ready and all(pod.ready for pod in self.workers), seconds)
 
-    def until(self, condition: Callable[[], bool], seconds: float = 180) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             for pod in (self.head, *self.workers):
@@ -211,13 +212,13 @@ class RayJob:
     def log(self) -> str:
         return str(self.request(f"/api/jobs/{self.job}/logs").json()["logs"])
 
-    def run(self, seconds: float = 240) -> str:
+    def run(self, seconds: float = PATIENCE) -> str:
         """Wait for the pods, submit the job, and wait for its end. Returns the job's last status."""
         self.wait_ready()
         self.submit()
         return self.end(seconds)
 
-    def end(self, seconds: float = 240) -> str:
+    def end(self, seconds: float = PATIENCE) -> str:
         self.until(lambda: self.status() in ("SUCCEEDED", "FAILED", "STOPPED"), seconds)
         return self.status()
 

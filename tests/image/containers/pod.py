@@ -22,6 +22,7 @@ from tests.image.containers.probes import Probe
 from tests.image.containers.runtime import Container, Mount, Spec
 from tests.image.containers.security import security_of
 from tests.image.containers.volumes import Volumes
+from tests.trainer.runs import PATIENCE
 
 _SECONDS_BETWEEN_RESTARTS = 10.0
 
@@ -115,7 +116,7 @@ class Pod:
         self._grace = float(self._spec.get("terminationGracePeriodSeconds", 30)) if grace is None else grace
         self._stop_requested.set()
 
-    def wait(self, seconds: float = 180) -> int | None:
+    def wait(self, seconds: float = PATIENCE) -> int | None:
         """Wait for the pod's end. Returns the last container's exit code, or None if no container ended."""
         assert self._over.wait(seconds), f"{self.name} is still running after {seconds} s:\n{self.log()[-3000:]}"
         self.check()

@@ -16,7 +16,9 @@ sentences show for run.name.
     {{- if and (has $.kind $kinds) (eq $.each ($rule.each | default false)) -}}
       {{- $failedAbove := deepCopy $failed -}}
       {{- range $key := $rule.keys -}}
-        {{- range $item := include "common.rules.items" (dict "values" $.values "key" $key) | fromJsonArray -}}
+        {{- $found := dict -}}
+        {{- include "common.rules.items" (dict "values" $.values "key" $key "into" $found) -}}
+        {{- range $item := $found.items -}}
           {{- if not (hasKey $failedAbove $item.base) -}}
             {{- if include "common.rules.broken" (dict "rule" $rule "item" $item "values" $.values "patterns" $table.patterns) -}}
               {{- $_ := set $failed $item.base true -}}
@@ -31,35 +33,40 @@ sentences show for run.name.
 {{- end -}}
 
 {{- /*
-common.rules.items: JSON list of what `key` is in `values`: one item, or one for each entry that its `*` matches. An
-item has key, parent and name (of the entry), base (what an `else` rule refers to: the entry, or ""), entry (its value),
-and, of the key itself, `given` and `value`.
+common.rules.items: set `items` in the dict `into` to what `key` is in `values`: one item, or one for each entry that its
+`*` matches. An item has key, parent and name (of the entry), base (what an `else` rule refers to: the entry, or ""),
+entry (its value), and, of the key itself, `given` and `value`. It renders nothing: to return JSON takes twice as long.
 */ -}}
 {{- define "common.rules.items" -}}
   {{- $items := list -}}
   {{- if contains "*" .key -}}
     {{- $parent := first (splitList ".*" .key) -}}
     {{- $below := trimPrefix "." (last (splitList ".*" .key)) -}}
-    {{- $entries := (include "common.rules.at" (dict "values" .values "key" $parent) | fromJson).value -}}
+    {{- $above := dict -}}
+    {{- include "common.rules.at" (dict "values" .values "key" $parent "into" $above) -}}
+    {{- $entries := $above.value -}}
     {{- range $name, $entry := $entries -}}
       {{- $base := ternary (printf "%s.%v" $parent $name) (printf "%s[%v]" $parent $name) (kindIs "map" $entries) -}}
       {{- $item := dict "base" $base "parent" $parent "name" $name "entry" $entry "key" (ternary $base $parent (kindIs "map" $entries)) -}}
       {{- if $below -}}
-        {{- $at := include "common.rules.at" (dict "values" $entry "key" $below) | fromJson -}}
-        {{- $item = mergeOverwrite $item $at (dict "key" (printf "%s.%s" $base $below)) -}}
+        {{- include "common.rules.at" (dict "values" $entry "key" $below "into" $item) -}}
+        {{- $_ := set $item "key" (printf "%s.%s" $base $below) -}}
       {{- else -}}
-        {{- $item = mergeOverwrite $item (dict "given" true "value" $entry) -}}
+        {{- $_ := set (set $item "given" true) "value" $entry -}}
       {{- end -}}
       {{- $items = append $items $item -}}
     {{- end -}}
   {{- else -}}
-    {{- $at := include "common.rules.at" (dict "values" .values "key" .key) | fromJson -}}
-    {{- $items = list (mergeOverwrite (dict "base" "" "key" .key "parent" .key "name" .key "entry" "") $at) -}}
+    {{- $item := dict "base" "" "key" .key "parent" .key "name" .key "entry" "" -}}
+    {{- include "common.rules.at" (dict "values" .values "key" .key "into" $item) -}}
+    {{- $items = list $item -}}
   {{- end -}}
-  {{- $items | toJson -}}
+  {{- $_ := set .into "items" $items -}}
 {{- end -}}
 
-{{- /* common.rules.at: JSON of whether the dotted `key` is `given` in `values`, and its `value`; "" if it is not. */ -}}
+{{- /*
+common.rules.at: set in the dict `into` whether the dotted `key` is `given` in `values`, and its `value`; "" if it is not.
+*/ -}}
 {{- define "common.rules.at" -}}
   {{- $value := .values -}}
   {{- $given := true -}}
@@ -73,7 +80,7 @@ and, of the key itself, `given` and `value`.
       {{- $given = false -}}
     {{- end -}}
   {{- end -}}
-  {{- dict "given" $given "value" $value | toJson -}}
+  {{- $_ := set (set .into "given" $given) "value" $value -}}
 {{- end -}}
 
 {{- /* common.rules.broken: "true" if the `item` breaks the `rule`, else ""; with `values` and the table's `patterns`. */ -}}
@@ -83,9 +90,9 @@ and, of the key itself, `given` and `value`.
   {{- range $key, $wanted := .rule.when -}}
     {{- $at := dict -}}
     {{- if hasPrefix "." $key -}}
-      {{- $at = include "common.rules.at" (dict "values" $item.entry "key" (trimPrefix "." $key)) | fromJson -}}
+      {{- include "common.rules.at" (dict "values" $item.entry "key" (trimPrefix "." $key) "into" $at) -}}
     {{- else -}}
-      {{- $at = include "common.rules.at" (dict "values" $.values "key" (replace "{name}" (toString $item.name) $key)) | fromJson -}}
+      {{- include "common.rules.at" (dict "values" $.values "key" (replace "{name}" (toString $item.name) $key) "into" $at) -}}
     {{- end -}}
     {{- $is := false -}}
     {{- if kindIs "bool" $wanted -}}
@@ -130,7 +137,8 @@ and, of the key itself, `given` and `value`.
   {{- $value := toString (ternary .item.name .item.value (eq (.rule.of | default "") "name")) -}}
   {{- $message := .rule.message -}}
   {{- range regexFindAll "\\{[a-z]\\w*(\\.\\w+)+\\}" $message -1 -}}
-    {{- $at := include "common.rules.at" (dict "values" $.values "key" (trimAll "{}" .)) | fromJson -}}
+    {{- $at := dict -}}
+    {{- include "common.rules.at" (dict "values" $.values "key" (trimAll "{}" .) "into" $at) -}}
     {{- $message = replace . (toString $at.value) $message -}}
   {{- end -}}
   {{- $message = $message | replace "{slice}" $slice | replace "{key}" $key | replace "{parent}" .item.parent -}}
