@@ -99,7 +99,7 @@ def _without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _train(config: RunConfig, watch: Watch, log: RunLog) -> Outcome:
+def _train(config: RunConfig, watch: Watch | None, log: RunLog) -> Outcome:
     log.enter("imports")
     deferred_imports.defer_unused_imports()
     from absl import flags
