@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -234,9 +234,10 @@ def test_a_run_that_is_being_deleted_is_waited_for(
     changed = cli("submit", "-f", file, "--set", "train.steps=60", "--detach")
     assert (changed.code, "To continue from its last checkpoint" in changed.err) == (1, True)
     monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 30)
+    err = io.StringIO()
     with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(cli, "submit", "-f", file, "--detach", "-o", "json")
-        time.sleep(0.5)
+        later = pool.submit(cli, "submit", "-f", file, "--detach", "-o", "json", err=err)
+        until(lambda: waits in err.getvalue(), 60)
         assert not later.done()
         admin.merge(path_of(old), {"metadata": {"finalizers": None}})
         assert (later.result().code, later.result().json["attempt"]) == (0, 2)
