@@ -236,21 +236,27 @@ class Helm:
 
     async def _command(self, arguments: list[str], values: Manifest | None, release: str, cluster: bool) -> str:
         pyhelm3 = _pyhelm3()
-        command = pyhelm3.command.Command(executable=self.executable, kubecontext=self._context if cluster else None)
+        command = pyhelm3.command.Command(executable="env", kubecontext=self._context if cluster else None)
         arguments = [*arguments, "--debug=false"]  # overrides HELM_DEBUG, which prints traces
         try:
-            done = await command.run(arguments, None if values is None else json.dumps(values).encode())
+            values_text = None if values is None else json.dumps(values).encode()
+            done = await command.run([*self._program(), *arguments], values_text)
         except pyhelm3.errors.Error as error:
             if error.returncode in (126, 127):
                 raise NoHelm(f"Helm ({self.executable}) cannot be run.", _INSTALL) from error
             raise from_stderr(error.stderr.decode("utf-8", "replace"), where=self._where, release=release) from error
         return bytes(done).decode("utf-8", "replace")
 
+    def _program(self) -> list[str]:
+        """Return the words for env(1) that run Helm. Without garbage collection, it takes two thirds of the time."""
+        settings = {"GOGC": "off", "GOMEMLIMIT": "1GiB"}  # above the limit, Go collects garbage
+        return [*(f"{name}={value}" for name, value in settings.items() if name not in os.environ), self.executable]
+
     async def _find_major(self) -> int:
         pyhelm3 = _pyhelm3()
-        command = pyhelm3.command.Command(executable=self.executable)
+        command = pyhelm3.command.Command(executable="env")
         try:
-            output = await command.run(["version", "--template", "{{.Version}}"])
+            output = await command.run([*self._program(), "version", "--template", "{{.Version}}"])
         except pyhelm3.errors.Error as error:
             why = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1]
             raise NoHelm(f"Helm ({self.executable}) cannot be run: {why}", _INSTALL) from error

@@ -114,16 +114,25 @@ def until_step(launcher: Launcher, name: str, number: int) -> None:
     until(launcher, name, lambda: step(launcher, name) >= number)
 
 
-def kill(launcher: Launcher, name: str, *patterns: str, count: int | None = None) -> int:
-    """Send SIGKILL to the run's processes whose command line contains a pattern, and return their number."""
+def pids(launcher: Launcher, name: str, *patterns: str) -> list[int]:
+    """Return the run's processes whose command line contains a pattern."""
     found = []
     for pid in sorted(launcher.processes(name)):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
         if any(pattern in command for pattern in patterns):
             found.append(pid)
-    for pid in found[:count]:
+    return found
+
+
+def kill(launcher: Launcher, name: str, *patterns: str, count: int | None = None) -> int:
+    """Send SIGKILL to the run's processes whose command line contains a pattern, and return their number."""
+    found = pids(launcher, name, *patterns)[:count]
+    for pid in found:
         os.kill(pid, signal.SIGKILL)
-    return len(found[:count])
+    return len(found)
 
 
 # Sends requests to Ray with and without its token, and then reads files as another user, if it can become one.
@@ -329,7 +338,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert again.err.splitlines()[0] == (
         'The run "killed" had failed; it continues from its last checkpoint as attempt 2.'
     )
-    until_loops(trained, "killed", 4)
+    until(trained, "killed", lambda: pids(trained, "killed", "ray::RayTrainWorker"))
     pid = trained.record("killed").pid
     assert pid
     children = psutil.Process(pid).children(recursive=True)
@@ -348,7 +357,7 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert again.err.splitlines()[0] == (
         'The run "killed" was interrupted; it continues from its last checkpoint as attempt 3.'
     )
-    until_loops(trained, "killed", 5)
+    until_loops(trained, "killed", 4)
     start_step = step(trained, "killed")
     until_step(trained, "killed", start_step + 1)
     cancelled = trained("cancel", "killed", "-o", "json", env=patient)

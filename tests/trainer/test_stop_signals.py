@@ -97,7 +97,7 @@ def test_no_stop_signal_repeats_a_step_or_counts_as_a_failure(
 
 def test_a_local_run_with_nothing_to_save_ends_at_once(lab: TrainingHarness) -> None:
     """tests/cli/test_training.py cancels a run that has steps to save."""
-    run = lab.start(lab.config("stopped-local", **LONG))
+    run = lab.start(lab.config("stopped-local", hosts=1, **LONG))
     run.until(lambda: len(run.events()) == 1)
     run.process.send_signal(signal.SIGINT)
     assert run.wait(30) == 3

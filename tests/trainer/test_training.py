@@ -104,35 +104,29 @@ def is_loopback(text: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def test_killed_workers_do_not_change_the_numbers(lab: TrainingHarness, undisturbed: Run) -> None:
-    """The first kill is between two checkpoints. The second is after the run has resumed, during a checkpoint."""
-    run = lab.start(lab.config("killed-workers"))
-    # A step takes a fraction of the time of a checkpoint.
-    run.until(lambda: (run.folder / "checkpoints" / "4").is_dir() and run.step() >= 5)
-    run.descendants("ray::RayTrainWorker")[0].kill()
-    run.until(lambda: len(run.events()) == 2)
-    resumed = run.events()[1]["step"]
-    assert resumed in (5, 9)
+def test_a_killed_worker_does_not_change_the_numbers(lab: TrainingHarness, undisturbed: Run) -> None:
+    """The first host, which coordinates the others, is killed during a checkpoint. In tests/image, another host is
+    killed between two checkpoints."""
+    run = lab.start(lab.config("killed-worker"))
 
     def writing() -> bool:
         names = [path.name for path in (run.folder / "checkpoints").glob("*tmp*")]
-        return any(int(name.partition(".")[0]) > resumed for name in names)
+        return any(int(name.partition(".")[0]) > 4 for name in names)
 
-    run.until(lambda: writing() or run.step() >= resumed + 5)
-    run.descendants("ray::RayTrainWorker")[1].kill()
+    run.until(lambda: writing() or run.step() >= 13)
+    run.descendants("ray::RayTrainWorker")[0].kill()
     assert run.wait() == 0, run.output()[-4000:]
 
-    assert [event["step"] for event in run.events()][:2] == [0, resumed]
-    assert len(run.events()) == 3
-    failed = [event["message"] for event in run.events("worker_failed")]
-    assert len(failed) == 2
-    for number, message in enumerate(failed, start=1):
-        # The kernel reports the signal from Linux 6.15 on.
-        assert re.fullmatch(
-            r"worker [01] was killed( by signal 9 \(SIGKILL\)|, ran out of memory, or crashed); "
-            rf"resuming from step {run.events()[number]['step']}, [0-9]+ steps? repeated, restart {number} of 2",
-            message,
-        )
+    first, resumed = (event["step"] for event in run.events())
+    assert first == 0
+    assert resumed in (5, 9, 13)
+    (failed,) = (event["message"] for event in run.events("worker_failed"))
+    # The kernel reports the signal from Linux 6.15 on.
+    assert re.fullmatch(
+        r"worker [01] was killed( by signal 9 \(SIGKILL\)|, ran out of memory, or crashed); "
+        rf"resuming from step {resumed}, [0-9]+ steps? repeated, restart 1 of 2",
+        failed,
+    )
     assert numbers(run.metrics()) == numbers(undisturbed.metrics())
     assert not list((run.folder / "checkpoints").glob("*tmp*"))
     # TensorBoard's own rule: a session that starts at step S replaces the values of earlier files from S on.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.runs import ONE_HOST, STEPS, Run, TrainingHarness, numbers, steps
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, numbers, steps
 
 
 def free_port() -> int:
@@ -28,15 +28,12 @@ def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingH
 
 
 def test_all_hosts_stop_after_the_same_step_if_one_receives_a_stop_signal(lab: TrainingHarness) -> None:
-    """The rules of a JobSet handle exit code 3 (charts/run/templates/job-set.yaml) of the first host that ends."""
+    """The rules of a JobSet handle exit code 3 (charts/run/templates/job-set.yaml) of the first host that ends.
+    tests/image/test_jobset_containers.py resumes such a run."""
     config = lab.config("stop-signal", steps=150, checkpoint_period=100, eval_interval=None)
-
-    def start() -> tuple[Run, Run]:
-        environment = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}
-        first = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="0", **environment)
-        return first, lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="1", **environment)
-
-    first, second = start()
+    environment = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}
+    first = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="0", **environment)
+    second = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="1", **environment)
     first.until(lambda: first.step() >= 5)
     second.process.terminate()
     assert (first.wait(), second.wait()) == (3, 3), first.output()[-4000:]
@@ -44,9 +41,6 @@ def test_all_hosts_stop_after_the_same_step_if_one_receives_a_stop_signal(lab: T
     assert stopped < 149
     assert (first.folder / "checkpoints" / str(stopped)).is_dir()
     assert "Error: A host received a stop signal: training stopped after" in first.output()
-    first, second = start()
-    assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:]
-    assert [line["step"] for line in first.metrics() if "loss" in line] == list(range(150))
 
 
 def test_a_coordinators_port_in_use_is_reported(lab: TrainingHarness) -> None:
@@ -93,15 +87,13 @@ def test_a_run_trains_on_maxtexts_synthetic_data_and_mfu_is_the_share_of_the_chi
         assert line["mfu"] == pytest.approx(line["tflops_per_second_per_device"] / 0.5, abs=2e-6)
 
 
-def test_training_starts_from_pretrained_weights(lab: TrainingHarness, undisturbed: Run) -> None:
-    weights = undisturbed.folder / "checkpoints" / str(STEPS - 1) / "items"
-    config = lab.config("pretrained", steps=1, load_parameters_path=str(weights))
-    place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}"}
-    first = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="0", **place)
-    second = lab.start(config, "--no-ray", SLIPWAY_HOST_INDEX="1", **place)
-    assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:]
-    before = next(line for line in first.metrics() if "eval_loss" in line)
-    trained = [line for line in undisturbed.metrics() if "eval_loss" in line][-1]
+def test_training_starts_from_pretrained_weights(lab: TrainingHarness, undisturbed_host: Run) -> None:
+    weights = undisturbed_host.folder / "checkpoints" / str(ONE_HOST["steps"] - 1) / "items"
+    config = lab.config("pretrained", hosts=1, **{**ONE_HOST, "steps": 1}, load_parameters_path=str(weights))
+    run = lab.train(config, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-4000:]
+    before = next(line for line in run.metrics() if "eval_loss" in line)
+    trained = [line for line in undisturbed_host.metrics() if "eval_loss" in line][-1]
     assert (before["step"], before["eval_loss"]) == (0, trained["eval_loss"])
 
 
