@@ -24,8 +24,8 @@ if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
 # The developer may have default values files, in ~/.config or in a parent of the checkout.
 os.environ["SLIPWAY_NO_DEFAULTS"] = "1"
 
-# The tests start Helm some thousand times. Without garbage collection, it takes two thirds of the time. Above the limit,
-# Go collects garbage, so the API server may keep 1 GiB.
+# The tests start Helm more than a thousand times. Without garbage collection, it takes two thirds of the time. From
+# 1 GiB on, which only the API server may reach, Go collects garbage.
 os.environ.setdefault("GOGC", "off")
 os.environ.setdefault("GOMEMLIMIT", "1GiB")
 

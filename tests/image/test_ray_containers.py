@@ -148,9 +148,7 @@ def disturbed(team: Team, undisturbed_job: UndisturbedJob) -> Iterator[Disturbed
     last, step_when_all_deleted = (job.head, *job.workers), team.step("disturbed")
     took = job.shut_down()
     print(f"all pods of a training cluster had ended after {took:.1f} s")
-    yield Disturbed(
-        job, killed, at, step, started, before, step_when_deleted, listening, last, step_when_all_deleted
-    )
+    yield Disturbed(job, killed, at, step, started, before, step_when_deleted, listening, last, step_when_all_deleted)
     job.close()
 
 
